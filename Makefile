@@ -7,6 +7,7 @@
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
 #   make kernels-diff REV=main~5  the kernels of the benchmark's programs in two revisions; ROWS=softmax: some rows
 #   make corpus    programs with random sizes beside PyTorch; ARGS="--candidates 12": their estimates beside their times
+#   make constants what each constant of the optimizer is worth: moved by a quarter, on the corpus; ARGS="--only shaper": some
 #   make marks     whether the tests of each row notice that its feature breaks: rows that changed. ROWS="F2.4 R3.4": some rows, ROWS=--again: all, for an hour
 #   make docs      the documentation site, into build/site
 #   make conformance   all conformance cases, for minutes, and docs/conformance.md
@@ -18,9 +19,11 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 # A file's tests run in one process, in their order.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# Whose calls wait: what the nightly run compares with nodes.
+EAGER := $(addprefix tests/,tensor engine grad nn torch capture field_notes scale)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint nightly bench bench-diff kernels-diff corpus status marks docs conformance clean
+.PHONY: demo test lint nightly bench bench-diff kernels-diff corpus constants status marks docs conformance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -36,11 +39,14 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # With TILEGRAD_SIZES=2 what a plan for a range of sizes gives is compared with that of one for the size.
+# Of eager code a second time with TILEGRAD_SEGMENTS=2, which compares equal segments with their nodes:
+# under TEMPLATES=2 no call waits.
 # docs/nightly.md says how it went, docs/marks.md what became of the mutants.
 nightly: $(VENV)/.test
 	-TILEGRAD_VERIFY=2 TILEGRAD_TEMPLATES=2 TILEGRAD_SIZES=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
+	-TILEGRAD_SEGMENTS=2 $(PYTEST) $(EAGER) --junitxml=build/nightly-segments.xml
 	-$(BIN)/python -m tests.marks.run
-	$(BIN)/python -m tests.nightly build/nightly.xml
+	$(BIN)/python -m tests.nightly build/nightly.xml build/nightly-segments.xml
 
 # On Linux the usual index has PyTorch with CUDA, which is large; without it:
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make bench
@@ -58,6 +64,10 @@ kernels-diff: $(VENV)/.test
 # Programs with random sizes, whose figures go to bench/results.
 corpus: $(VENV)/.test
 	PYTHONPATH=$(CURDIR) $(BIN)/python bench/corpus.py $(or $(ARGS),--peers)
+
+# What the constants of optimize/ are worth: each moved by a quarter, on kernels of the corpus.
+constants: $(VENV)/.test
+	PYTHONPATH=$(CURDIR) $(BIN)/python bench/constants.py $(ARGS)
 
 # docs/status.md from the row marks of the tests.
 status: $(VENV)/.test

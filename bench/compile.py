@@ -92,7 +92,8 @@ print(json.dumps({"seconds": max(seconds[0] - min(seconds[1:]), 0.0), "call": mi
 """
 _MEMORY = """
 import gc, json
-from tilegrad.engine import realize, run
+from tilegrad.engine.realize import realize
+from tilegrad.engine.run import run
 run_plan, run_step = run.run_plan, run.run_step
 plans, before = [], 0
 def counted(*given, **rest):

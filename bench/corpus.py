@@ -1,16 +1,17 @@
-"""The corpus: programs with random sizes, beside a search, the model's estimate, or PyTorch.
+"""The corpus: programs with random sizes, timed beside a search, estimates, or PyTorch.
 
     python bench/corpus.py                   330 programs: the default against BEAM=2, for hours
     python bench/corpus.py --candidates 12   estimates of 12 shapes of each kernel, and their times
     python bench/corpus.py --peers           beside PyTorch, where it is installed
     python bench/corpus.py --seed 7 --count 44 --family convolutions --print
 
-Programs come from families.py by `--seed`, in equal shares of the families. All runs on one thread:
-times are what the thread computed, the least of many, and what is compared runs in turns in one
-process, so that a busy machine changes little. Each program has a child of its own.
+Programs come from families.py by `--seed`, in equal shares of the families. Each is timed in a
+child process, on one thread: the figure is the least CPU time of many samples, and what is compared
+alternates, so that other work on the machine changes ratios little.
 
-A figure above one says how many times as fast as tilegrad's default a search's find is, or how many
-times as fast as PyTorch (the better of its two layouts for images) tilegrad is.
+With `--peers`, a ratio above one says that tilegrad is faster than PyTorch (the better of its two
+layouts for images); in a search, that the search found a faster kernel than the default; with
+`--candidates`, a ratio is the rank correlation of estimates and times.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from common import keep, record_of
@@ -36,12 +38,14 @@ from families import FAMILIES, Case, cases
 SEED = 20240607
 # Seconds of a sample at least, and samples of each program, interleaved.
 _SAMPLE_SECONDS, _SAMPLES, _MOST_SECONDS = 3e-4, 40, 1.5
+# Times that differ by less than this share are taken as equal: two runs of one shape do.
+_NOISE = 0.03
 # A shape whose program is longer takes too long to compile here.
 _MOST_INSTRUCTIONS = 2500
 
 
 def least_seconds(runs: Sequence[Callable[[], object]]) -> list[float]:
-    """The least time of this thread for each of `runs`, interleaved."""
+    """The least CPU time of this thread for each of `runs`, which alternate."""
     calls = []
     for run in runs:
         run()
@@ -62,46 +66,52 @@ def least_seconds(runs: Sequence[Callable[[], object]]) -> list[float]:
     return least
 
 
-def filled(case: Case, torch: Any) -> list[Any]:
-    """The inputs of a case as tensors of `torch`, PyTorch or tilegrad's."""
+def arrays(case: Case) -> list[Any]:
+    """The inputs of a case, as NumPy's arrays."""
     import numpy as np
 
-    # One name that programs need beside those of the module.
-    torch.nn.functional.cat = torch.cat
     numbers = np.random.default_rng(0)
-    made = []
-    for each in case.inputs:
-        if each.below:
-            array = numbers.integers(0, each.below, each.shape)
-        else:
-            array = numbers.standard_normal(each.shape, dtype=np.float32)
-        made.append(torch.from_numpy(array))
-    return made
+    return [
+        numbers.integers(0, each.below, each.shape)
+        if each.below
+        else numbers.standard_normal(each.shape, dtype=np.float32)
+        for each in case.inputs
+    ]
+
+
+def own_functional() -> Any:
+    """`torch.nn.functional` of tilegrad, `cat` and `pad`, for tilegrad's own tensors."""
+    import tilegrad.torch.nn.functional as functional
+    from tilegrad import Tensor
+
+    functional.cat = lambda tensors, axis: Tensor.cat(*tensors, dim=axis)
+    functional.pad = Tensor.pad
+    return functional
 
 
 def of_tilegrad(case: Case) -> Callable[[], Any]:
     """The captured program; a warning that it cannot be captured is an error."""
-    import tilegrad.torch as torch
-    import tilegrad.torch.nn.functional as functional
     from tilegrad import Tensor, jit
 
-    inputs = [each.realize() for each in filled(case, torch)]
-    wanted = [inputs[place] for place in case.wrt]
+    functional = own_functional()
+    inputs = [Tensor(each).realize() for each in arrays(case)]
     with Tensor.train(False):
         shape = case.compute(functional, *inputs).shape
-    ones = torch.ones(*shape).contiguous().realize()
+    ones = Tensor.ones(*shape).contiguous().realize()
 
-    def computed(*given: Any) -> Any:
+    def run_once(*given: Any) -> Any:
         value = case.compute(functional, *given[:-1])
-        if wanted:
-            found = Tensor.gradient(
-                value, *(given[place] for place in case.wrt), gradient=given[-1]
-            )
-            return found[0].realize()
+        if case.wrt:
+            wanted = (given[number] for number in case.wrt)
+            return Tensor.gradient(value, *wanted, gradient=given[-1])[0].realize()
         return value.realize()
 
     warnings.simplefilter("error", RuntimeWarning)
-    run = jit(computed)
+    run = jit(run_once)
+    for _ in range(3):
+        run(*inputs, ones)
+    if not repr(run).endswith(" 1 captured>"):
+        raise RuntimeError(f"{case.name}: jit does not capture it")
     return lambda: run(*inputs, ones)
 
 
@@ -111,6 +121,7 @@ def of_pytorch(case: Case) -> list[Callable[[], Any]]:
     from torch.nn import functional
 
     torch.set_num_threads(1)
+    functional.cat = torch.cat
     runs: list[Callable[[], Any]] = []
     is_image = any(len(each.shape) == 4 and not each.below for each in case.inputs)
     layouts = [torch.contiguous_format]
@@ -118,7 +129,7 @@ def of_pytorch(case: Case) -> list[Callable[[], Any]]:
     for layout in layouts:
         inputs = [
             each.contiguous(memory_format=layout) if each.ndim == 4 else each
-            for each in filled(case, torch)
+            for each in map(torch.from_numpy, arrays(case))
         ]
         if case.wrt:
             wanted = [inputs[place].requires_grad_() for place in case.wrt]
@@ -134,20 +145,35 @@ def of_pytorch(case: Case) -> list[Callable[[], Any]]:
     return runs
 
 
+def computed(case: Case) -> Any:
+    """The value of a case, as a tensor that is not computed yet."""
+    from tilegrad import Tensor
+
+    inputs = [Tensor(each).realize() for each in arrays(case)]
+    value = case.compute(own_functional(), *inputs)
+    if case.wrt:
+        ones = Tensor.ones(*value.shape).contiguous().realize()
+        (value,) = Tensor.gradient(value, *(inputs[each] for each in case.wrt), gradient=ones)
+    return value
+
+
 def kernel_of(case: Case) -> Any:
     """The kernel of a case that does most of its work, before any Opt."""
     from search import kernel_of
 
-    import tilegrad.torch as torch
-    import tilegrad.torch.nn.functional as functional
-    from tilegrad import Tensor
+    return kernel_of(computed(case))
 
-    inputs = [each.realize() for each in filled(case, torch)]
-    value = case.compute(functional, *inputs)
-    if case.wrt:
-        ones = torch.ones(*value.shape).contiguous().realize()
-        (value,) = Tensor.gradient(value, *(inputs[each] for each in case.wrt), gradient=ones)
-    return kernel_of(value)
+
+def kernels_of(case: Case) -> list[Any]:
+    """All kernels of a case, before any Opt."""
+    from tilegrad import Device
+    from tilegrad.engine.plans.plans import normalise
+    from tilegrad.ir.uop import UOp
+    from tilegrad.schedule.schedule import make_schedule
+
+    graph = normalise(UOp.sink(computed(case).uop)).numbered()
+    schedule = make_schedule(graph, {"CPU": Device["CPU"].target}, "CPU", plain=False)
+    return [item.ast for item in schedule.items if item.ast is not None]
 
 
 def beside_peers(case: Case, given: argparse.Namespace) -> dict[str, Any]:
@@ -173,7 +199,7 @@ def launched(ast: Any, opts: Any, memory: dict[int, int]) -> Callable[[], Any] |
     """A function that runs a shape of a kernel on this thread; None where it is too long."""
     from tilegrad import Device
     from tilegrad.device.cpu import CpuProgram
-    from tilegrad.engine.stages import to_program
+    from tilegrad.engine.program.stages import to_program
     from tilegrad.ir.op import Ops
     from tilegrad.runtime.protocol import launch_dims
 
@@ -221,10 +247,12 @@ def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     from tilegrad import Device
     from tilegrad.optimize.actions import edits
     from tilegrad.optimize.heuristic import heuristic
+    from tilegrad.optimize.opt import OptOps
     from tilegrad.optimize.opts import start
     from tilegrad.optimize.search import Shapes
 
-    ast, target = kernel_of(case), Device["CPU"].target
+    # One thread takes all chunks here, so that no shape has any.
+    ast, target = kernel_of(case), replace(Device["CPU"].target, threads=0)
     kernel = start(ast, target)
     shapes, choice = Shapes(kernel, target), random.Random(case.name)
     default = tuple(heuristic(kernel, target))
@@ -232,7 +260,11 @@ def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     for origin, count in ((default, given.candidates * 2 // 3), ((), given.candidates // 3)):
         around = list(dict.fromkeys(edits(origin, shapes.shaped, target)))
         choice.shuffle(around)
-        legal = (opts for opts in around if shapes.shaped(opts) is not None)
+        legal = (
+            opts
+            for opts in around
+            if all(opt.op is not OptOps.THREAD for opt in opts) and shapes.shaped(opts) is not None
+        )
         lists += [origin, *itertools.islice(legal, count)]
     lists = list(dict.fromkeys(lists))
     memory, rows, runs = memory_of(ast), [], []
@@ -244,16 +276,28 @@ def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
             runs.append(run)
     taken = least_seconds(runs)
     shown = [[round(cycles), round(t * 1e9), text] for (cycles, text), t in zip(rows, taken)]
-    found = correlation([each[0] for each in shown], [each[1] for each in shown])
+    found = correlation(*zip(*(each[:2] for each in shown), strict=True))
     return {"ratio": round(found, 3), "shapes": shown}
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's rank correlation; 1 where one of the two does not vary."""
-    ranks = [_ranks(each) for each in (first, second)]
+    """Spearman's rank correlation, of values that differ by less than _NOISE as equal ones; 1 where
+    one of the two does not vary.
+    """
+    ranks = [_ranks(_levels(each)) for each in (first, second)]
     if len(first) < 2 or any(max(each) == min(each) for each in ranks):
         return 1.0
     return statistics.correlation(*ranks)
+
+
+def _levels(values: Sequence[float]) -> list[int]:
+    """Values in order, each with the number of gaps wider than _NOISE below it."""
+    order, level = sorted(set(values)), 0
+    found = dict.fromkeys(order[:1], 0)
+    for below, value in itertools.pairwise(order):
+        level += value > below * (1 + _NOISE)
+        found[value] = level
+    return [found[value] for value in values]
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -331,7 +375,8 @@ def main() -> None:
     for case in cases(given.count, given.seed, given.family):
         row = in_child(lambda case=case: measure(case, given), 120)
         rows.append({"family": case.family, "name": case.name, **row})
-        print(f"{row.get('ratio', math.nan):6.2f}  {case.family:22} {case.name}", flush=True)
+        figures = f"{row.get('ratio', math.nan):6.2f} {row.get('us', math.nan):9.1f}"
+        print(f"{figures}  {case.family:22} {case.name}", flush=True)
     is_estimate = mode == "estimate"
     print("", *table(rows, is_estimate), sep="\n")
     if not given.print:

@@ -9,7 +9,8 @@ library does (the first of all processes makes them). Both libraries run the sam
 interleaved, and what a step logs is compared at every step. *steady* is PyTorch's time over
 tilegrad's in the median of the last third of the steps, *whole* that of all steps, first calls and
 compiles included; *plans* and *kernels* are how many graphs were scheduled and how many kernels
-compiled, and *late* those in the last third.
+compiled, and *late* those in the last third. `bench/results/eager.json` keeps the last run of all
+programs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from common import environment
+from common import environment, keep, record_of
 
 STEPS = 100
 _PATIENCE_S = 600.0
@@ -635,6 +636,9 @@ def main() -> int:
         )
     steady, whole = (_mean([row[key] for row in rows.values()]) for key in ("steady", "whole"))
     print(f"geometric mean {steady:.4f} steady, {whole:.4f} whole, of {len(rows)} programs")
+    if not given.programs and not failed:
+        figures = {"steady": steady, "whole": whole, "steps": given.steps, "programs": rows}
+        keep("eager", record_of(figures, ("numpy", "llvmlite", "torch")))
     return 1 if failed else 0
 
 

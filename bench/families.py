@@ -1,8 +1,8 @@
 """Families of generated programs: random sizes from a seed, each written once for PyTorch's names.
 
 A case computes one value from its inputs, or with `wrt` the gradients of that value. The same
-function serves PyTorch and `tilegrad.torch`. No size is chosen by hand: each is drawn from a range,
-small ones as likely as large ones, and half of them are whole vectors.
+function serves PyTorch and tilegrad. Sizes are drawn from ranges, small ones as likely as large
+ones, half of them multiples of 16.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 __all__ = ["FAMILIES", "Case", "Input", "cases"]
 
-# Multiplications, and elements of one value, of a case: it runs for some milliseconds at most.
+# Upper bounds on multiplications and elements of a case: it runs for some milliseconds at most.
 _MOST_PRODUCTS, _MOST_ELEMENTS = 60_000_000, 1_500_000
-# The same at least: of less, a launch is what takes time.
+# Lower bounds: with fewer, the launch takes most of the time.
 _LEAST_PRODUCTS, _LEAST_ELEMENTS = 1 << 18, 1 << 14
 
 
@@ -34,9 +34,9 @@ class Case:
     """One program.
 
     Attributes:
-        compute: of (functional, *inputs), a tensor; `functional` is `torch.nn.functional`, to which
-            corpus.py adds `cat`.
-        wrt: the inputs by whose gradients the case is; none for the value itself.
+        compute: takes (functional, *inputs), gives a tensor; `functional` is `torch.nn.functional`
+            with `cat`, which corpus.py adds.
+        wrt: the inputs whose gradients are computed; none for the value itself.
     """
 
     family: str
@@ -183,18 +183,22 @@ def movement(choice: random.Random) -> Case:
     order = choice.choice([(0, 2, 1), (2, 1, 0), (1, 0, 2), (2, 0, 1), (1, 2, 0)])
     amount = choice.randint(1, shape[axis])
 
-    def compute(f: Any, x: Any) -> Any:
+    def moved(f: Any, x: Any) -> Any:
         if kind == "permute":
-            return x.permute(order).contiguous()
+            return x.permute(order)
         if kind in ("roll", "flip"):
             return x.roll(amount, axis) if kind == "roll" else x.flip((axis,))
         if kind == "cat":
             return f.cat([x, x], axis)
         if kind == "repeat":
-            return x.repeat(*(2 if each == axis else 1 for each in range(3)))
+            return x.repeat(*[2 if each == axis else 1 for each in range(3)])
         if kind == "pad":
             return f.pad(x, (0, 0) * (2 - axis) + (min(amount, 5), 2))
-        return x.narrow(axis, amount // 2, shape[axis] - amount // 2).contiguous()
+        return x.narrow(axis, amount // 2, shape[axis] - amount // 2)
+
+    def compute(f: Any, x: Any) -> Any:
+        # Some of these are views in one framework, and copies in the other.
+        return moved(f, x).contiguous()
 
     words = f"{kind} {_text(*shape)} " + (_text(*order) if kind == "permute" else f"axis {axis}")
     return Case("movement", words, (Input(shape),), compute)

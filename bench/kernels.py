@@ -75,7 +75,7 @@ def record(row: Row) -> dict[str, Any]:
     many run in a captured call.
     """
     # Of the tree on the path, whichever revision it is.
-    pipeline: Any = importlib.import_module("tilegrad.engine.pipeline")
+    pipeline: Any = importlib.import_module("tilegrad.engine.build.pipeline")
     tilegrad: Any = importlib.import_module("tilegrad")
     backend: Any = importlib.import_module("tilegrad.device.backend")
     null: Any = importlib.import_module("tilegrad.device.null")
@@ -86,7 +86,9 @@ def record(row: Row) -> dict[str, Any]:
         return backend.Backend(name, cpu.target, cpu.render, str.encode, null.NullRuntime())
 
     found: list[Made] = []
-    finish = pipeline.finish_kernel
+    # Its name in older revisions.
+    name = "render_kernel" if hasattr(pipeline, "render_kernel") else "finish_kernel"
+    finish = getattr(pipeline, name)
 
     def finished(shaped: Any, program: Any, device: Any, key: str, costs: Any, *rest: Any) -> Any:
         made = finish(shaped, program, device, key, costs, *rest)
@@ -103,7 +105,7 @@ def record(row: Row) -> dict[str, Any]:
         )
         return made
 
-    pipeline.finish_kernel = finished
+    setattr(pipeline, name, finished)
     tilegrad.Device.register("KERNELS", device)
     from models.inputs import inputs
     from models.with_tilegrad import Tilegrad

@@ -27,8 +27,8 @@ from common import keep, record_of
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.calibrate import ceilings
-from tilegrad.engine.pipeline import compile_kernel
-from tilegrad.engine.plans import normalise
+from tilegrad.engine.build.pipeline import compile_kernel
+from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir import UOp
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.schedule.schedule import make_schedule

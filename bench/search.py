@@ -25,10 +25,10 @@ from typing import Any
 from common import keep, record_of
 
 from tilegrad import Context, Device, Tensor
-from tilegrad.engine.children import ChildError
-from tilegrad.engine.estimate import estimate
-from tilegrad.engine.plans import normalise
-from tilegrad.engine.search import compare, search_kernel
+from tilegrad.engine.plans.plans import normalise
+from tilegrad.engine.program.estimate import estimate
+from tilegrad.engine.search.children import ChildError
+from tilegrad.engine.search.search import compare, search_kernel
 from tilegrad.ir import UOp
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name

@@ -57,7 +57,8 @@ _MEMORY = f"""
 import gc, json, sys
 {_TRAINING}
 from tilegrad import GlobalCounters
-from tilegrad.engine import realize, run
+from tilegrad.engine.realize import realize
+from tilegrad.engine.run import run
 run_plan, run_step = run.run_plan, run.run_step
 plans, before = [], 0
 def counted(*given, **rest):

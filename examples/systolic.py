@@ -19,8 +19,8 @@ import numpy as np
 
 from tilegrad import Tensor
 from tilegrad.base.dtype import Pointer, dtypes
-from tilegrad.engine.kernel import Kernel
-from tilegrad.engine.plans import normalise
+from tilegrad.engine.build.kernel import Kernel
+from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir import Ops, UOp
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.runtime.protocol import launch_dims

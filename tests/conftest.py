@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -62,3 +63,19 @@ def _devices_of_a_module_go_with_it() -> Iterator[None]:
     yield
     for kind in set(Device._factories) - before:
         Device.unregister(kind)
+
+
+@pytest.fixture(autouse=True)
+def _calls_wait_anew() -> None:
+    """Reads of an earlier test that were in vain do not decide whether calls wait in this one."""
+    from tilegrad.tensor.handle import waiting
+    from tilegrad.tensor.handle.living import pools
+
+    pool = waiting.this_thread.pool
+    pool.end()
+    pool.was_of_use()
+    pool.trains = True
+    # Threads that earlier tests left do nothing any more.
+    waiting._older_threads.update(threading.enumerate())
+    for each in pools:
+        each.thread = pool.thread

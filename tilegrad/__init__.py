@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tilegrad.ir import UOp as UOp
     from tilegrad.ir import Variable as Variable
     from tilegrad.tensor import Tensor as Tensor
+    from tilegrad.tensor.handle.modes import enable_grad as enable_grad
+    from tilegrad.tensor.handle.modes import is_grad_enabled as is_grad_enabled
+    from tilegrad.tensor.handle.modes import no_grad as no_grad
+    from tilegrad.tensor.handle.modes import set_grad_enabled as set_grad_enabled
     from tilegrad.tensor.loops import scan as scan
-    from tilegrad.tensor.modes import enable_grad as enable_grad
-    from tilegrad.tensor.modes import is_grad_enabled as is_grad_enabled
-    from tilegrad.tensor.modes import no_grad as no_grad
-    from tilegrad.tensor.modes import set_grad_enabled as set_grad_enabled
 
 __all__ = [
     "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable",
@@ -46,13 +46,13 @@ _HOME = {
     "UOp": "tilegrad.ir",
     "Variable": "tilegrad.ir",
     "dtypes": "tilegrad.base.dtype",
-    "enable_grad": "tilegrad.tensor.modes",
+    "enable_grad": "tilegrad.tensor.handle.modes",
     "getenv": "tilegrad.base.config",
-    "is_grad_enabled": "tilegrad.tensor.modes",
+    "is_grad_enabled": "tilegrad.tensor.handle.modes",
     "jit": "tilegrad.capture",
-    "no_grad": "tilegrad.tensor.modes",
+    "no_grad": "tilegrad.tensor.handle.modes",
     "scan": "tilegrad.tensor.loops",
-    "set_grad_enabled": "tilegrad.tensor.modes",
+    "set_grad_enabled": "tilegrad.tensor.handle.modes",
 }
 
 

@@ -78,6 +78,10 @@ class Timing:
         first_byte: until a load from each of these has its value.
         page: to find the address of a page that the first translation buffer does not know, while
             other loads go on (7 cycles where nothing else does).
+        page_ahead: for a page whose next lines are not fetched ahead, as more pages are read at the
+            same time than that is done for (fitted to transposes, docs/decisions/odd-sizes.md).
+        crowded_line: until a line of the nearest cache is free whose set is full of lines that were
+            stored to (fitted to transposes, docs/decisions/odd-sizes.md).
         launch: to hand a launch to threads and wait for the last.
     """
 
@@ -89,6 +93,8 @@ class Timing:
     byte: tuple[float, ...] = (1 / 128, 1 / 48, 1 / 12, 1 / 6)
     first_byte: tuple[int, ...] = (5, 15, 60, 300)
     page: float = 0.5
+    page_ahead: float = 3.0
+    crowded_line: float = 20.0
     launch: int = 4000
 
 
@@ -104,6 +110,8 @@ class Target:
         registers: vector registers.
         shared_bytes: shared memory of a block; 0 where there are no blocks.
         has_locals: whether a launch has blocks of lanes.
+        most_blocks: of one axis of a launch, where the kernel counts more of them in rows; 0: no
+            limit.
         block_lanes: lanes of a block at most.
         most_buffers: buffers that one kernel may use; 0 where that is no limit.
         view_bytes: what the offset of a view into a buffer is a multiple of.
@@ -117,8 +125,17 @@ class Target:
         prefetched_pages: pages of which lines are fetched ahead of their use at the same time.
         scratch_bytes: scratch of one thread; it lies on the stack, of which Linux gives 8 MiB.
         warp_lanes: lanes that run in step; 1 where there are no blocks.
+        shuffle_lanes: lanes that exchange 32 bits without shared memory (SHUFFLE); 0 where none do.
+        busy_blocks: blocks of 256 lanes that keep the device busy.
         timing: how long each of these takes.
+        has_wide_access: whether one load or store moves 16 bytes of any dtype, also where that is
+            more than `memory_lanes` elements.
+        has_fragments: whether lanes load operands of 16 bits for a matrix unit from shared memory
+            together (FRAGMENT).
+        has_async_copies: whether a lane may copy 4, 8 or 16 bytes from global to shared memory and
+            go on (COPY_ASYNC).
         has_mask: whether vector loads and stores take a gate per lane.
+        has_scatter: whether one instruction stores the lanes of a vector apart from each other.
         has_fma: whether MULACC is one instruction, rounded once.
         has_scale: whether SCALE of a vector register, or of half or a quarter of one, is one.
         matrix_units: the units that TC may use.
@@ -134,6 +151,7 @@ class Target:
     shared_bytes: int = 0
     has_locals: bool = False
     block_lanes: int = 1
+    most_blocks: int = 0
     most_buffers: int = 0
     view_bytes: int = 64
     threads: int = 0
@@ -145,8 +163,14 @@ class Target:
     prefetched_pages: int = 32
     scratch_bytes: int = 4 << 20
     warp_lanes: int = 1
+    shuffle_lanes: int = 0
+    busy_blocks: int = 0
     timing: Timing = Timing()
+    has_wide_access: bool = False
+    has_fragments: bool = False
+    has_async_copies: bool = False
     has_mask: bool = False
+    has_scatter: bool = False
     has_fma: bool = True
     has_scale: bool = False
     matrix_units: tuple[MatrixUnit, ...] = ()
@@ -168,6 +192,18 @@ class Target:
         if self.vector_bytes:
             return max(1, self.vector_bytes // max(dtype.itemsize, 1))
         return self.memory_lanes
+
+    def access_lanes(self, dtype: DType) -> int:
+        """How many elements of `dtype` one access of scalar arithmetic's targets may move."""
+        fitting = max(16 // max(dtype.itemsize, 1), 1)
+        return fitting if self.has_wide_access else min(fitting, self.memory_lanes)
+
+    @property
+    def busy_warps(self) -> int:
+        """The warps that keep the device busy, where lanes of a warp exchange values: four in each
+        block leave the others to hide latencies.
+        """
+        return 4 * self.busy_blocks if self.shuffle_lanes else 0
 
     @property
     def has_vectors(self) -> bool:
@@ -204,6 +240,12 @@ class Target:
 _CAPABILITIES = (
     50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121,
 )  # fmt: skip
+# Multiprocessors of the largest product of a compute capability, of 2,048 lanes or a little less
+# (NVIDIA's architecture white papers: T4, A100, RTX 3090, L40S, H100 SXM, B200, RTX 5090).
+_MULTIPROCESSORS = {75: 40, 80: 108, 86: 82, 89: 142, 90: 132, 100: 148, 120: 170}
+# Compute units of the largest product (AMD's data sheets: MI250X, MI300X, RX 7900 XTX, RX 9070 XT),
+# each of 2,048 lanes.
+_COMPUTE_UNITS = {"gfx90a": 220, "gfx942": 304, "gfx1100": 96, "gfx1201": 64}
 # From LLVM's user guide for AMDGPU: GCN 5 with its successors CDNA, and RDNA.
 _AMD_ARCHITECTURES = (
     "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1011", "gfx1012",
@@ -368,6 +410,8 @@ def cuda_target(arch: str) -> Target:
         memory_lanes=4,
         registers=255,
         warp_lanes=32,
+        shuffle_lanes=32,
+        busy_blocks=_MULTIPROCESSORS.get(capability, 64) * 8,
         shared_bytes=48 << 10,
         has_locals=True,
         block_lanes=1024,
@@ -387,6 +431,9 @@ def metal_target(has_matrix_units: bool = True) -> Target:
         memory_lanes=4,
         registers=128,
         warp_lanes=32,
+        shuffle_lanes=32,
+        # Ten cores (Apple, M1 to M4) of 1,024 lanes and more.
+        busy_blocks=80,
         shared_bytes=32 << 10,
         has_locals=True,
         block_lanes=1024,
@@ -412,6 +459,8 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
         memory_lanes=4,
         registers=64,
         warp_lanes=32,
+        # A guess: what the device is, only the runtime knows.
+        busy_blocks=128,
         shared_bytes=32 << 10,
         has_locals=True,
         block_lanes=256,
@@ -443,9 +492,11 @@ def webgpu_target(
         "WEBGPU",
         memory_lanes=4,
         registers=64,
+        busy_blocks=128,
         shared_bytes=shared_bytes,
         has_locals=True,
         block_lanes=block_lanes,
+        most_blocks=65535,
         most_buffers=most_buffers,
         view_bytes=256,
         cache_bytes=(16 << 10, 1 << 20),
@@ -468,6 +519,7 @@ def hip_target(arch: str = "gfx1100") -> Target:
         registers=256,
         # RDNA runs 32 lanes in step, GCN and CDNA 64 (LLVM's user guide for AMDGPU).
         warp_lanes=64 if arch.startswith("gfx9") else 32,
+        busy_blocks=_COMPUTE_UNITS.get(arch, 32) * 8,
         shared_bytes=64 << 10,
         has_locals=True,
         block_lanes=1024,

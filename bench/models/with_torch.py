@@ -90,8 +90,12 @@ class Ops:
 class Torch(Networks):
     """Eager, with images channels last, compiled, or into a given buffer."""
 
-    def __init__(self, threads: int):
+    def __init__(self, threads: int, device: str = "cpu"):
         torch.set_num_threads(threads)
+        self.device = device
+
+    def _given(self, array: Any) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
 
     def _chosen(self, function: Any) -> Any:
         """The function, compiled if that is wanted."""
@@ -113,7 +117,7 @@ class Torch(Networks):
         dtype: Any = None,
     ) -> Made:
         """`into(out, *tensors)` writes the result into a buffer, if the engine is that."""
-        tensors = [self._layout(torch.from_numpy(array)) for array in arrays]
+        tensors = [self._layout(self._given(array)) for array in arrays]
         if dtype is not None:
             tensors = [each.to(dtype) for each in tensors]
         if self.engine.endswith("buffer") and into is not None:
@@ -155,10 +159,10 @@ class Torch(Networks):
     def convolution_backward(
         self, x: Any, w: Any, g: Any, stride: int, groups: int, kernel: int
     ) -> Made:
-        tensors = [self._layout(torch.from_numpy(array)) for array in (x, w)]
+        tensors = [self._layout(self._given(array)) for array in (x, w)]
         for each in tensors:
             each.requires_grad_()
-        given = self._layout(torch.from_numpy(g))
+        given = self._layout(self._given(g))
         out = functional.conv2d(*tensors, None, stride, kernel // 2, 1, groups)
 
         def run() -> Any:
@@ -213,7 +217,7 @@ class Torch(Networks):
         return self._inference(functional.scaled_dot_product_attention, *qkv)
 
     def attention_backward(self, *arrays: Any) -> Made:
-        *qkv, given = [torch.from_numpy(array) for array in arrays]
+        *qkv, given = [self._given(array) for array in arrays]
         for each in qkv:
             each.requires_grad_()
         chosen = self._chosen(functional.scaled_dot_product_attention)
@@ -226,7 +230,7 @@ class Torch(Networks):
     # networks
 
     def _weights(self, w: nets.Weights) -> nets.Weights:
-        return {name: self._layout(torch.from_numpy(value)) for name, value in w.items()}
+        return {name: self._layout(self._given(value)) for name, value in w.items()}
 
     def _training(
         self, kind: str, w: nets.Weights, forward: Callable[..., Tensor], x: Any, y: Any
@@ -245,7 +249,7 @@ class Torch(Networks):
             optimizer = torch.optim.AdamW(trained, rate, weight_decay=0.01, **fused)
         else:
             optimizer = torch.optim.Adam(trained, rate, **fused)
-        images, labels = self._layout(torch.from_numpy(x)), torch.from_numpy(y).long().flatten()
+        images, labels = self._layout(self._given(x)), self._given(y).long().flatten()
 
         def loss_of(x: Tensor) -> Tensor:
             scores = forward(ops, weights, x)

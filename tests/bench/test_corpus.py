@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
+import constants  # noqa: E402
 from corpus import correlation  # noqa: E402
 from families import FAMILIES, cases  # noqa: E402
 
@@ -33,6 +34,20 @@ def test_ranks_count_ties_as_their_mean() -> None:
     """
     assert correlation([1, 2, 2, 4], [10, 30, 20, 40]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
     assert correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+
+
+def test_times_that_hardly_differ_are_ties() -> None:
+    assert correlation([1, 2, 3], [10.0, 10.1, 20]) == pytest.approx(
+        correlation([1, 2, 3], [1, 1, 2])
+    )
+
+
+def test_a_constant_moves_by_a_quarter_and_is_put_back() -> None:
+    (few,) = constants.constants("facts.FEW_ROWS")
+    assert (few.value, few.moved(0.75), few.moved(1.25)) == (4, 3, 5)
+    assert constants.with_value(few, 3, [], None) == []
+    assert few.value == 4
+    assert constants.Constant(few.module, "ACCUMULATORS").moved(0.75) == 0.75 * 0.75
 
 
 @pytest.mark.nightly

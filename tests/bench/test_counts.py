@@ -23,8 +23,11 @@ from tilegrad.base.config import Context
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.backend import Backend
 from tilegrad.device.null import NullRuntime
-from tilegrad.engine import pipeline, plans, realize, run
-from tilegrad.engine.estimate import estimate
+from tilegrad.engine.build import pipeline
+from tilegrad.engine.plans import plans
+from tilegrad.engine.program.estimate import estimate
+from tilegrad.engine.realize import realize
+from tilegrad.engine.run import run
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.nn.state import get_parameters, get_state_dict
@@ -109,7 +112,7 @@ def peaks(monkeypatch: pytest.MonkeyPatch) -> list[Peak]:
         peak.counted = max(peak.counted, GlobalCounters.mem_used - peak.before)
 
     # One step after the other, not all in one call.
-    monkeypatch.setattr(run, "_ready", lambda plan: None)
+    monkeypatch.setattr(run, "ready_plan", lambda plan: None)
     monkeypatch.setattr(run, "run_step", watched_step)
     monkeypatch.setattr(realize, "run_plan", watched_plan)
     return found

@@ -18,7 +18,7 @@ import pytest
 from tests.capture.helpers import full
 from tilegrad import Context, Tensor, dtypes, jit
 from tilegrad.base.errors import CaptureError
-from tilegrad.capture import places
+from tilegrad.capture import access_paths
 
 scale = 1.0
 settings = {"scale": 1.0, "other": 0}
@@ -613,7 +613,7 @@ def test_an_argument_made_anew_for_each_call_is_captured_once(kind: Any) -> None
 
 def test_a_list_in_a_list_many_times_costs_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each place below an argument is named once, whatever stands above it."""
-    named = places._name
+    named = access_paths.name_of
     count = 0
 
     def counted(key: Any) -> Any:
@@ -621,7 +621,7 @@ def test_a_list_in_a_list_many_times_costs_in_proportion(monkeypatch: pytest.Mon
         count += 1
         return named(key)
 
-    monkeypatch.setattr(places, "_name", counted)
+    monkeypatch.setattr(access_paths, "name_of", counted)
     work: list[int] = []
     for depth in (100, 400):
         given: Any = Tensor([1.0]).realize()

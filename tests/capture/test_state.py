@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.capture.helpers import full
-from tilegrad import GlobalCounters, Tensor, jit, nn
+from tilegrad import Context, GlobalCounters, Tensor, jit, nn
 from tilegrad.base.trace import counters
 from tilegrad.nn.state import get_parameters
 
@@ -493,7 +493,9 @@ def test_a_replay_looks_at_no_graph() -> None:
         run(x)
         return counters.visits - before
 
-    assert visits(jit(function)) * 10 < visits(function)
+    # Equal calls walk over no graph either.
+    with Context(SEGMENTS=0):
+        assert visits(jit(function)) * 10 < visits(function)
 
 
 @pytest.mark.row("M4.10")

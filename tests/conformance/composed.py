@@ -145,8 +145,9 @@ def sorting() -> Iterator[Composed]:
     yield op("kron", "matrices", ((3, 4), (2, 5)), lambda x, y: x.kron(y), np.kron, dtypes=NUMBERS)
     yield op("cross", "rows", ((7, 3), (7, 3)), lambda x, y: x.cross(y), cross, dtypes=NUMBERS,
              steps=4)  # fmt: skip
-    yield op("trace", "square", ((9, 9),), lambda x: x.trace(), np.trace, steps=9,
-             dtypes=(dtypes.int32, dtypes.int64, *WIDE))  # fmt: skip
+    for result, kinds in ((dtypes.int64, (dtypes.int32, dtypes.int64)), (None, WIDE)):
+        yield op("trace", "square", ((9, 9),), lambda x: x.trace(), np.trace, steps=9,
+                 result=result, dtypes=kinds)  # fmt: skip
 
 
 def counting() -> Iterator[Composed]:

@@ -4,13 +4,25 @@ on each that is here.
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 
 from tests.conformance.case import Case
 from tests.device.ptx.device import simulated
 from tilegrad import Context, Device
+from tilegrad.base.errors import DeviceError
 
-__all__ = ["EVIDENCE", "Agreed", "device_rows", "measure_devices", "read_devices"]
+__all__ = [
+    "EVIDENCE",
+    "Agreed",
+    "device_rows",
+    "is_stopped_by_itself",
+    "measure_devices",
+    "read_devices",
+]
 
 EVIDENCE = {
     "EMU": "emulator: blocks and lanes in Python, for the target of a GPU",
@@ -29,6 +41,23 @@ _TITLE = "## Devices"
 
 Agreed = Mapping[str, Mapping[str, tuple[int, int]]]
 """Device -> op -> how many cases agree, and how many ran."""
+
+
+@cache
+def is_old_emulator() -> bool:
+    """QEMU 7 stops at some vectors of floats that become integers: an assertion of its own,
+    `decode_save_opc`, fails. QEMU 10 runs them all.
+    """
+    path = shutil.which("qemu-riscv64")
+    assert path is not None
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"version (\d+)", text)
+    return found is not None and int(found[1]) < 8
+
+
+def is_stopped_by_itself(device: str, error: DeviceError) -> bool:
+    ended = re.search("the emulator ended by SIG(SEGV|ABRT)", error.headline)
+    return device.startswith("RISCV") and ended is not None and is_old_emulator()
 
 
 def measure_devices(cases: Iterable[Case], failed: list[str]) -> Agreed:
@@ -52,6 +81,8 @@ def measure_devices(cases: Iterable[Case], failed: list[str]) -> Agreed:
                     case.check()
                     agreed += 1
                 except Exception as error:  # all of them are reported
+                    if isinstance(error, DeviceError) and is_stopped_by_itself(device, error):
+                        continue
                     failed.append(f"{device}: {case.name}: {error}")
                 ops[case.op] = (agreed, ran + 1)
     return found

@@ -296,8 +296,9 @@ def exact_ops() -> list[Elementwise]:
     op("where", lambda c, x, y: c.where(x, y), np.where, every, 3, **choose)
     op("masked_fill", lambda c, x: x.masked_fill(c, 1), lambda c, x: np.where(c, 1, x), NUMBERS, 2,
        **choose)  # fmt: skip
-    op("masked_fill", lambda c, x: x.masked_fill(c, 3), lambda c, x: np.where(c, 3, x * 1), truths,
-       2, **integers)  # fmt: skip
+    # The tensor keeps its dtype, as in PyTorch.
+    op("masked_fill", lambda c, x: x.masked_fill(c, 3), lambda c, x: np.where(c, True, x), truths,
+       2, result=truth)  # fmt: skip
     op("logical_not", lambda x: x.logical_not(), lambda x: x == 0, every, result=truth)
     bits = (dtypes.bool, *INTEGERS)
     op("bitwise_not", lambda x: ~x, np.invert, bits, group="bits")

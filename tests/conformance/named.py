@@ -184,8 +184,9 @@ def arrangements() -> Iterator[Composed]:
         yield op("combinations", ((6,),), lambda x, r=count: x.combinations(r),
                  lambda x, r=count: np.array(list(itertools.combinations(x, r))),
                  f"of-{count}")  # fmt: skip
-    yield op("vander", ((6,),), lambda x: x.vander(4), lambda x: np.vander(x, 4), steps=20,
-             dtypes=(dtypes.int32, *WIDE))  # fmt: skip
+    for result, kinds in ((dtypes.int64, (dtypes.int32,)), (None, WIDE)):
+        yield op("vander", ((6,),), lambda x: x.vander(4), lambda x: np.vander(x, 4), steps=20,
+                 result=result, dtypes=kinds)  # fmt: skip
     yield op("cumulative_trapezoid", ((5, 9),), lambda x: x.cumulative_trapezoid(dx=0.5),
              lambda x: np.cumsum((x[:, 1:] + x[:, :-1]) / 4, 1), steps=20, dtypes=WIDE)  # fmt: skip
     yield op("pdist", ((6, 4),), lambda x: x.pdist(),

@@ -4,15 +4,11 @@ the sample in each run, in the nightly one all of them.
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-from functools import cache
-
 import pytest
 
 from tests.conformance.case import Case
 from tests.conformance.cases import CASES, SAMPLE
+from tests.conformance.devices import is_stopped_by_itself
 from tests.device.helpers import LEAST, needs, with_least_adapter
 from tests.device.ptx.device import driver_of, simulated
 from tilegrad import Context, Device
@@ -36,23 +32,6 @@ EMULATED_STEP = 13
 # Powers and erfc of float32 are computed in float64; where there is none they are less exact
 # (docs/devices.md).
 LOOSER = {"erfc-special-float32", "pow-special-float32"}
-
-
-@cache
-def is_old_emulator() -> bool:
-    """QEMU 7 stops at some vectors of floats that become integers: an assertion of its own,
-    `decode_save_opc`, fails. QEMU 10 runs them all.
-    """
-    path = shutil.which("qemu-riscv64")
-    assert path is not None
-    text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"version (\d+)", text)
-    return found is not None and int(found[1]) < 8
-
-
-def is_stopped_by_itself(device: str, error: DeviceError) -> bool:
-    ended = re.search("the emulator ended by SIG(SEGV|ABRT)", error.headline)
-    return device.startswith("RISCV") and ended is not None and is_old_emulator()
 
 
 def check_all(device: str, cases: list[Case]) -> None:
@@ -81,12 +60,14 @@ def check_all(device: str, cases: list[Case]) -> None:
 
 
 @needs("CLANG")
+@pytest.mark.row("P.5")
 @pytest.mark.parametrize("case", SAMPLE[:: STEPS["CLANG"]], ids=lambda case: case.name)
 def test_sample_through_c(case: Case) -> None:
     check_all("CLANG", [case])
 
 
 @needs("CL")
+@pytest.mark.row("P.5")
 @pytest.mark.parametrize("case", SAMPLE[:: STEPS["CL"]], ids=lambda case: case.name)
 def test_sample_on_opencl(case: Case) -> None:
     check_all("CL", [case])
@@ -119,12 +100,13 @@ def test_sample_on_the_least_adapter_of_webgpu() -> None:
         check_all(LEAST, SAMPLE)
 
 
+@pytest.mark.row("P.5")
 @pytest.mark.parametrize("device", EMULATED)
 def test_a_part_of_the_sample_for_targets_that_are_not_here(device: str) -> None:
     check_all(device, SAMPLE[::EMULATED_STEP])
 
 
-@pytest.mark.row("M9.10", "P.6")
+@pytest.mark.row("M9.10", "P.5", "P.6")
 @pytest.mark.parametrize("device", PTX_STEPS)
 def test_a_part_of_the_sample_as_ptx(device: str) -> None:
     """Each on the interpreter in tests/device/ptx, which reports what a GPU would not."""

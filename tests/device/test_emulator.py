@@ -463,7 +463,7 @@ def test_two_warps_of_a_block_multiply_apart() -> None:
 
 def test_a_matrix_unit_needs_whole_warps_that_agree() -> None:
     unit = unit_of(HALF, FLOAT)
-    with pytest.raises(InternalError, match="takes 32 lanes"):
+    with pytest.raises(InternalError, match="32 lanes exchange values, or use a matrix unit"):
         warp_matmul(unit, (16,)).run(blank(128), blank(256, HALF), blank(128, HALF))
     p = Program()
     lane = p.special("lidx0", 32)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import mmap
 import platform
 import shutil
@@ -299,6 +300,14 @@ def test_a_kernel_that_does_not_end_is_an_error(gpu: Gpu, monkeypatch: pytest.Mo
     gpu.is_stuck = True
     with pytest.raises(DeviceError, match="a kernel has not ended for"):
         (t + 1).tolist()
+    monkeypatch.setattr(kfd, "_PATIENCE", 3600.0)
+    # Nobody waits for it again, nor does the collector, which frees what it may still write.
+    freed = gpu.names().count("FREE_MEMORY_OF_GPU")
+    with pytest.raises(DeviceError, match="a kernel has not ended for"):
+        t.tolist()
+    del t
+    gc.collect()
+    assert gpu.names().count("FREE_MEMORY_OF_GPU") == freed
     gpu.is_stuck = False
 
 

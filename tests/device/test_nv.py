@@ -21,6 +21,7 @@ from tilegrad.__main__ import devices
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.device import nv, nv_driver
 from tilegrad.device.nv_runtime import NVRuntime, heading
+from tilegrad.runtime.allocator import size_class
 
 DEVICE = "NVSIM80"
 
@@ -185,6 +186,7 @@ def test_a_graph_is_shown_as_one_row(capsys: pytest.CaptureFixture[str]) -> None
 # what is told of the device
 
 
+@pytest.mark.row("S1.11")
 @pytest.mark.parametrize(("capability", "arch"), [((8, 0), "sm_80"), ((9, 0), "sm_90")])
 def test_the_architecture_is_asked_of_the_device(capability: tuple[int, int], arch: str) -> None:
     found = nv.opened("NV", FakeDriver(capability), assembles=False)
@@ -383,7 +385,7 @@ def test_memory_that_runs_out_is_asked_for_again_after_what_is_kept_went_back() 
     driver = FakeDriver(room=3 << 20)
     backend = nv.opened("NV", driver, assembles=False)
     first = backend.allocator.allocate(2 << 20)
-    backend.allocator.release(first, 2 << 20)
+    backend.allocator.take_back((size_class(2 << 20), first))
     backend.allocator.allocate(3 << 20)
     names = [name for name in driver.names() if name in ("cuMemAlloc", "cuMemFree")]
     assert names == ["cuMemAlloc", "cuMemAlloc", "cuMemFree", "cuMemAlloc"]
@@ -510,6 +512,7 @@ def test_the_real_bindings_take_the_arguments_that_the_runtime_gives() -> None:
     assert {"cuGraphExecKernelNodeSetParams", "cuMemcpyDtoDAsync"} <= {*fake.names()}
 
 
+@pytest.mark.row("P.5")
 def test_nothing_of_nvidia_is_imported_to_compile() -> None:
     before = {name for name in sys.modules if name.split(".")[0] == "cuda"}
     with Context(DISABLE_COMPILER_CACHE=1):

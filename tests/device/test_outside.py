@@ -100,6 +100,7 @@ def backend(name, runtime=None):
 """
 
 
+@pytest.mark.row("M7.5")
 def test_an_op_that_is_missing_and_not_replaced_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = written(tmp_path, "rootless.py", DEVICE_WITHOUT_ROOTS)
     try:

@@ -132,6 +132,17 @@ def test_a_product_moves_nothing_to_the_stack(dtype: str) -> None:
     assert 0 < usage.registers <= 255
 
 
+@pytest.mark.parametrize(("rows", "size"), [(4096, 768), (64, 8192), (64, 32768)])
+def test_a_row_stays_in_registers(rows: int, size: int) -> None:
+    """Of a warp, of 256 lanes and of 1,024, which have 64 registers each."""
+    makers = [lambda: empty(rows, size).softmax(1), lambda: empty(rows, size).layernorm()]
+    texts = sources("sm_80", makers)
+    assert all("shfl.sync.bfly.b32" in text for text in texts)
+    for _, usage in assembled("sm_80", texts):
+        assert usage.spill_loads == usage.spill_stores == 0
+        assert usage.registers <= 64
+
+
 def test_what_the_assembler_refuses_is_told_with_its_source() -> None:
     source = (
         ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n  nonsense;\n}\n"

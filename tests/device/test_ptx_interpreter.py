@@ -252,6 +252,27 @@ def test_a_matrix_instruction_without_its_whole_warp() -> None:
         execute(f"{zeros}\n{text}", np.zeros(1, np.uint32), lanes=16)
 
 
+def test_lanes_of_a_warp_exchange_values() -> None:
+    """PTX ISA, shfl.sync: in mode bfly, a lane reads the lane whose number is its own ^ b."""
+    out = np.zeros(64, np.uint32)
+    body = """mul.lo.u32 %r1, %r0, 3;
+    shfl.sync.bfly.b32 %r2, %r1, {mask}, 31, 0xffffffff;
+    shl.b32 %r3, %r0, 2;
+    cvt.u64.u32 %rd1, %r3;
+    add.s64 %rd1, %rd0, %rd1;
+    st.global.u32 [%rd1], %r2;"""
+    for mask in (1, 8, 31):
+        execute(body.format(mask=mask), out, lanes=64)
+        assert out.tolist() == [3 * (lane ^ mask) for lane in range(64)]
+
+
+def test_an_exchange_without_its_whole_warp() -> None:
+    text = "shfl.sync.bfly.b32 %r2, %r0, 1, 31, 0xffffffff;"
+    for gate, lanes in (("", 16), ("setp.lt.u32 %p0, %r0, 7;\n@%p0 ", 32)):
+        with pytest.raises(PTXError, match="members of a shuffle"):
+            execute(f"{gate}{text}", np.zeros(1, np.uint32), lanes=lanes)
+
+
 def test_constant_loads_of_what_the_launch_writes() -> None:
     with pytest.raises(PTXError, match="the same launch writes"):
         execute("ld.global.nc.u32 %r1, [%rd0];\nst.global.u32 [%rd0], %r1;", np.zeros(1, np.uint32))

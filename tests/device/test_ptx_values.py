@@ -184,3 +184,17 @@ def test_what_a_mask_hides_is_not_read(device: str) -> None:
     padded = np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
     np.testing.assert_array_equal(found, np.einsum("nchwij,ocij->nohw", windows, weight))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_attention_is_that_of_its_definition(device: str, dtype: str) -> None:
+    """One kernel: keys and values by cp.async, and in half precision both products by mma."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 64, 16)).astype(dtype)
+    found = on(device, q, dtype).scaled_dot_product_attention(
+        on(device, k, dtype), on(device, v, dtype), is_causal=True
+    )
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    scores = np.where(np.tri(64) > 0, wide[0] @ wide[1].transpose(0, 2, 1) / 4, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ wide[2]
+    np.testing.assert_allclose(found.numpy(), expected, atol=2e-3 if dtype == "float16" else 2e-6)

@@ -336,7 +336,7 @@ def test_a_full_device_gets_back_what_is_kept_and_is_asked_again(
     _ = backend.buffer(1 << 20, dtypes.uint8).handle
     monkeypatch.setattr(runtime.device, "create_buffer", full_at_first)
     second = backend.buffer(3 << 20, dtypes.uint8)
-    assert second.handle is not None and backend.allocator.kept_bytes == 0
+    assert second.handle is not None and backend.allocator.cached_bytes == 0
     refusals = 2
     with pytest.raises(OutOfMemoryError, match="5242880 bytes do not fit on WEBGPU"):
         _ = backend.buffer(5 << 20, dtypes.uint8).handle

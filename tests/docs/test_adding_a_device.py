@@ -90,13 +90,14 @@ def python(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.row("P.11")
 def test_the_package_of_the_page_has_at_most_a_hundred_lines() -> None:
     lines = package_of_the_page().splitlines()
     assert len([line for line in lines if line.strip()]) <= 100
     assert max(map(len, lines)) <= 100
 
 
-@pytest.mark.row("M7.1")
+@pytest.mark.row("M7.1", "M7.2", "P.11")
 def test_an_installed_package_brings_a_device_that_computes(tmp_path: Path) -> None:
     """A part of the sample here; all of it at night."""
     environment = installed(tmp_path)
@@ -114,7 +115,7 @@ def test_an_installed_package_brings_a_device_that_computes(tmp_path: Path) -> N
 
 
 @pytest.mark.nightly
-@pytest.mark.row("M7.1")
+@pytest.mark.row("M7.1", "M7.2")
 def test_the_installed_device_passes_the_conformance_suite(tmp_path: Path) -> None:
     """The sample has every op."""
     assert python(installed(tmp_path), "-m", "tests.conformance.cases").split()[-1] == "agree"

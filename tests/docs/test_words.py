@@ -11,13 +11,32 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 # The folders that are done. The others are added as they are.
-FOLDERS = ("ir", "lower")
-# Constant folding, and names of folders that are not done yet.
+FOLDERS = (
+    "base", "capture", "compile", "device", "io", "ir", "lower", "render", "runtime", "schedule",
+    "tensor", "tools",
+)  # fmt: skip
 ALLOWED = {
+    # Constant folding, and names of folders that are not done yet.
     "FOLDING", "fold", "folded", "fold_cast", "fold_constants", "fold_gep",
-    "Place", "place", "PART", "keep_failed", "folding",
+    "Place", "place", "PART", "keep_failed", "folding", "place_of", "part_of",
+    # Names of NumPy and of the public interface; locks are held, and writes are in place.
+    "sliding_window_view", "take_along_axis", "KEEP_KERNELS", "KEEP_SECONDS", "keep_unknown",
+    "held_at_fork", "in_place", "take_along_dim",
+    # Windows of signals, and of filters.
+    "hann_window", "hamming_window", "blackman_window", "kaiser_window", "bartlett_window",
+    "filter_window", "window", "window_length",
 }  # fmt: skip
-FILES = sorted(path for folder in FOLDERS for path in (ROOT / "tilegrad" / folder).rglob("*.py"))
+# Files that are not done yet.
+NOT_YET = (
+    "async_copies", "block_rows", "copies", "fragments", "keep", "noted_runs", "parts", "ptx",
+    "running", "segments", "wgsl",
+)  # fmt: skip
+FILES = sorted(
+    path
+    for folder in FOLDERS
+    for path in (ROOT / "tilegrad" / folder).rglob("*.py")
+    if not path.stem.startswith(NOT_YET)
+)
 
 
 def banned() -> dict[str, str]:

@@ -28,8 +28,8 @@ from tilegrad.base.errors import (
     TilegradError,
 )
 from tilegrad.base.trace import counters
-from tilegrad.engine import memory
-from tilegrad.tensor.core import live
+from tilegrad.engine.run import memory
+from tilegrad.tensor.handle.core import live
 
 N = 5000
 

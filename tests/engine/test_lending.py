@@ -12,9 +12,9 @@ import pytest
 
 from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.errors import OutOfMemoryError
-from tilegrad.engine.memory import buffer_of
+from tilegrad.engine.run.memory import buffer_of
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import memory
+from tilegrad.tensor.storage import memory
 
 N = 5000
 

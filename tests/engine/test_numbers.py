@@ -13,7 +13,7 @@ import pytest
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.trace import counters
-from tilegrad.engine.forms import _kept
+from tilegrad.engine.realize.forms import _kept
 
 _ARRAY = numbers(5, 7)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tilegrad import Context, Tensor
-from tilegrad.engine import progress
+from tilegrad.engine.build import progress
 
 
 class Screen(io.StringIO):

@@ -16,8 +16,8 @@ import pytest
 
 from tilegrad import Context, Device, GlobalCounters, Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.engine import memory
-from tilegrad.engine.report import plain
+from tilegrad.engine.run import memory
+from tilegrad.engine.run.report import plain
 
 ROW = re.compile(
     r"\*\*\* (?P<device>\S+) +(?P<index>\d+) (?P<name>.*?) +arg +(?P<args>\d+) "

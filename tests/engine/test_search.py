@@ -25,11 +25,11 @@ from tilegrad.base.errors import ConfigError, DataError, InternalError, Tilegrad
 from tilegrad.base.trace import counters
 from tilegrad.compile.llvm import assembly, compile_ir, host_target, inner_spills
 from tilegrad.device.registry import Device
-from tilegrad.engine import search
-from tilegrad.engine.children import Child, ChildError, Children
-from tilegrad.engine.run import recording
-from tilegrad.engine.search import InChildren, search_kernel
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.stages import to_program
+from tilegrad.engine.run.run import recording
+from tilegrad.engine.search import search
+from tilegrad.engine.search.children import Child, ChildError, Children
+from tilegrad.engine.search.search import InChildren, search_kernel
 from tilegrad.ir import UOp
 from tilegrad.optimize.findings import Finding, line_of, parse_findings
 from tilegrad.optimize.heuristic import heuristic
@@ -356,7 +356,7 @@ def test_a_search_can_be_interrupted(tmp_path: Path) -> None:
         # A shell starts what runs in the background without it.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tilegrad import Context, Tensor\n"
-        "from tilegrad.engine import search\n"
+        "from tilegrad.engine.search import search\n"
         "x = Tensor.ones(256, 256).contiguous().realize()\n"
         "def running():\n"
         "    children = search._children._children if search._children else ()\n"

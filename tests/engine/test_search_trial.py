@@ -27,10 +27,10 @@ from tilegrad.device.backend import Backend
 from tilegrad.device.host import HostMemory
 from tilegrad.device.registry import Device
 from tilegrad.device.trial import Loaded, Parameter, Trial, parameters_of
-from tilegrad.engine import candidate
-from tilegrad.engine.candidate import _in_part
-from tilegrad.engine.estimate import estimate
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.estimate import estimate
+from tilegrad.engine.program.stages import to_program
+from tilegrad.engine.search import candidate
+from tilegrad.engine.search.candidate import _reduced
 from tilegrad.ir import UOp
 from tilegrad.ir.op import Ops
 from tilegrad.optimize.actions import actions
@@ -150,7 +150,7 @@ def test_memory_that_the_plain_kernel_leaves_alone_is_left_alone() -> None:
     made.expect(loaded(half), {})
     assert made.difference(loaded(half), {}) is None
     assert made.difference(loaded(more), {}) == "data0 is written where it must not be"
-    assert made.difference(loaded(more), {}, in_part=True) is None
+    assert made.difference(loaded(more), {}, may_write_more=True) is None
 
 
 def test_a_write_beside_the_memory_or_to_an_input_is_found() -> None:
@@ -252,11 +252,11 @@ def test_integers_that_are_positions_stay_inside() -> None:
     seen: list[Mapping[str, Any]] = []
     table, ids = Tensor.ones(50, 8).contiguous().realize(), Tensor([1, 2, 3]).realize()
     with pytest.MonkeyPatch.context() as patch:
-        from tilegrad.engine import pipeline
+        from tilegrad.engine.build import kernels
 
-        make = pipeline.make_kernel
+        make = kernels.make_kernel
         patch.setattr(
-            pipeline,
+            kernels,
             "make_kernel",
             lambda ast, *rest, **more: seen.append(ast) or make(ast, *rest, **more),
         )
@@ -272,13 +272,13 @@ def test_the_plain_kernel_of_a_large_one_is_made_of_its_borders(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small = graph(matmul(buffer(0, 8, 8), buffer(1, 8, 8)))
-    assert _in_part(small) == (small, True)
-    large, is_whole = _in_part(graph(matmul(buffer(0, 1024, 1024), buffer(1, 1024, 1024))))
+    assert _reduced(small) == (small, True)
+    large, is_whole = _reduced(graph(matmul(buffer(0, 1024, 1024), buffer(1, 1024, 1024))))
     assert large is not None and not is_whole and estimate(large)[0] < 1 << 28
     extents = [node.src[0].arg for node in large.toposort() if node.op is Ops.RANGE]
     assert min(extents) >= 16 and max(extents) == 1024
     monkeypatch.setattr(candidate, "_PLAIN_OPERATIONS", 100)
-    assert _in_part(small) == (None, False)
+    assert _reduced(small) == (None, False)
 
 
 # moves keep the values

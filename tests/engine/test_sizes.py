@@ -5,17 +5,21 @@ graphs are planned, and every length is computed as written.
 from __future__ import annotations
 
 import gc
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit, nn
+from tilegrad import Context, Device, GlobalCounters, Tensor, dtypes, jit, nn
 from tilegrad.base.trace import counters
-from tilegrad.engine import forms, plans, sized, windows
+from tilegrad.engine.plans import plans
+from tilegrad.engine.realize import forms, sized, windows
+from tilegrad.tensor.storage import segments
 
 Array = np.ndarray
 
@@ -27,7 +31,7 @@ _W = numbers(12, 6, seed=40)
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
     """No graph has come before, so that plans can be counted."""
-    for table in (forms._kept, sized._families, windows._seen, plans._plans):
+    for table in (forms._kept, sized._families, windows._seen, plans._plans, segments._known):
         table.clear()
     with Context(DISABLE_COMPILER_CACHE=1):
         yield
@@ -418,6 +422,34 @@ def test_operations_and_bytes_are_those_of_the_size() -> None:
         assert GlobalCounters.global_mem - before[1] == 4 * (length * 32 + 32 * 8 + length * 8)
 
 
+@pytest.mark.parametrize("name", ["arange", "one_hot", "gradient of one_hot"])
+def test_counting_takes_no_loop_at_any_length(name: str) -> None:
+    """Positions of n elements take n steps, and picking rows by a one-hot reads these rows alone,
+    in a plan with n as a variable too: sums over n for each element take n * n.
+    """
+
+    def work(length: int) -> int:
+        table = numbers(length, 4, seed=length)
+        picked = np.arange(0, length, 7, dtype=np.int32)
+        x, rows = Tensor(table, requires_grad=True), Tensor(picked).realize()
+        x.realize()
+        before = GlobalCounters.global_ops
+        if name == "arange":
+            close(x[:, 0] * Tensor.arange(length), table[:, 0] * np.arange(length))
+        elif name == "one_hot":
+            close(rows.one_hot(length).float() @ x, table[picked])
+        else:
+            factor = Tensor(np.full((len(picked), 4), 0.5, np.float32)).realize()
+            ((rows.one_hot(length).float() @ x) * factor).sum().backward()
+            expected = np.zeros_like(table)
+            expected[picked] = 0.5
+            assert x.grad is not None
+            close(x.grad, expected)
+        return GlobalCounters.global_ops - before
+
+    assert all(work(length) <= 20 * length for length in (100, 1000, 3000, 2000, 2500))
+
+
 def test_layers_over_sentences_of_every_length() -> None:
     Tensor.manual_seed(3)
     embedding, norm, head = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8, 20)
@@ -434,14 +466,59 @@ def test_layers_over_sentences_of_every_length() -> None:
     assert _plans(step, _MIXED) <= 4
 
 
-def test_a_device_with_blocks_plans_for_each_size() -> None:
-    """Its launches have as many blocks as the largest size of a range needs: a range would make
-    billions of lanes for tens of elements.
-    """
+@pytest.mark.parametrize("device", ["EMU:CL", "EMU"])
+def test_a_device_with_blocks_has_one_plan_for_a_range(device: str) -> None:
+    """A launch has the blocks of its size, not those of the largest."""
+    launched: list[int] = []
+    runtime = Device[device].runtime
+    plain = runtime.launch
+
+    def launch(program: Any, handles: Any, variables: Any, blocks: Any, lanes: Any, **rest: Any):
+        launched.append(math.prod(blocks) * math.prod(lanes))
+        return plain(program, handles, variables, blocks, lanes, **rest)
 
     def step(size: int) -> None:
         values = np.arange(size * 18.0, dtype=np.float32).reshape(size, 2, 3, 3)
-        made = Tensor(values, device="EMU:CL") * 2 + 1
+        made = Tensor(values, device=device) * 2 + 1
         np.testing.assert_array_equal(made.numpy(), values * 2 + 1)
 
-    assert _plans(step, (3, 4, 5, 6, 3, 6)) == 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "launch", launch)
+        assert _plans(step, (3, 4, 5, 6, 3, 6, 40, 41, 43)) <= 3
+    # At most a block of 256 lanes for a lane's share of each size.
+    assert max(launched) <= 43 * 18 * 32
+
+
+@pytest.mark.parametrize("function", ["softmax", "sum of rows", "sum of columns", "all", "product"])
+def test_reductions_on_a_device_with_blocks_for_a_range(function: str) -> None:
+    rng = np.random.default_rng(0)
+
+    def step(size: int) -> None:
+        x = rng.standard_normal((size, size + 3)).astype(np.float32)
+        t, wide = Tensor(x, device="EMU"), x.astype(np.float64)
+        if function == "softmax":
+            power = np.exp(wide - wide.max(1, keepdims=True))
+            found, wanted = t.softmax(1), power / power.sum(1, keepdims=True)
+        elif function == "sum of rows":
+            found, wanted = t.sum(1), wide.sum(1)
+        elif function == "sum of columns":
+            found, wanted = t.sum(0), wide.sum(0)
+        elif function == "all":
+            found, wanted = t.sum(), wide.sum()
+        else:
+            found, wanted = t @ t.T, wide @ wide.T
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-4)
+
+    assert _plans(step, (5, 6, 9, 7, 13, 33)) <= 3
+
+
+def test_a_number_that_follows_from_a_size_may_be_one_that_stays() -> None:
+    """1 stays a constant of its kernel and 4 may change: these are graphs of two signatures. With
+    SIZES=2 an error of the plan for all sizes is raised.
+    """
+    with Context(SIZES=2):
+        for size in (4, 6, 1, 5, 1, 7):
+            a = numbers(2, size, 3, seed=size)
+            places = np.array([0, size - 1, -1], np.int32)
+            x = Tensor(a)
+            close(x[:, Tensor(places)].sum(0), a[:, places].sum(0))

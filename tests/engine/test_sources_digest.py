@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import tilegrad
-from tilegrad.engine import pipeline
-from tilegrad.engine.pipeline import sources_digest
+from tilegrad.engine.build import pipeline
+from tilegrad.engine.build.pipeline import sources_digest
 
 ROOT = Path(tilegrad.__file__).parent
 
@@ -21,7 +21,10 @@ ROOT = Path(tilegrad.__file__).parent
 _WHAT_RUNS = """
 import sys
 from tilegrad.device.registry import Device
-from tilegrad.engine import kernel, pipeline, plans, realize, search
+from tilegrad.engine.build import kernel, pipeline
+from tilegrad.engine.plans import plans
+from tilegrad.engine.realize import realize
+from tilegrad.engine.search import search
 from tilegrad import Context, Tensor
 with Context(DISABLE_COMPILER_CACHE=1):
     assert (Tensor([1.0, 2.0]).realize() + 1).tolist() == [2.0, 3.0]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.schedule.plans import kernels, plan
 from tilegrad import Device, Tensor
-from tilegrad.engine import stages
+from tilegrad.engine.program import stages
 
 
 @pytest.mark.parametrize("most", [400, 100, 1])

@@ -12,7 +12,7 @@ import pytest
 
 from tilegrad import Tensor
 from tilegrad.base.trace import counters
-from tilegrad.tensor.living import holders_of, live
+from tilegrad.tensor.handle.living import holders_of, live
 
 
 def _visits_of_steps(alive: int) -> int:
@@ -35,7 +35,8 @@ def _visits_of_steps(alive: int) -> int:
 
 
 def test_in_place_work_visits_no_more_where_more_tensors_live() -> None:
-    assert _visits_of_steps(5000) == _visits_of_steps(10)
+    # Less than one for ten tensors, in one step: nobody goes through those alive.
+    assert max(_visits_of_steps(5000), _visits_of_steps(10)) <= 100
 
 
 def test_a_pending_value_keeps_what_it_read_whenever_it_was_made() -> None:
@@ -110,6 +111,8 @@ def test_random_programs_of_reads_and_writes_agree_with_numpy() -> None:
 def test_a_node_knows_who_holds_it_and_nobody_who_has_gone() -> None:
     x = Tensor([1.0, 2.0]).realize()
     same = [(x * 3) for _ in range(40)]
+    # Who asks for all has them with their nodes.
+    assert len(list(live())) > len(same)
     node = same[0].uop
     assert {id(each) for each in holders_of(node)} == {id(each) for each in same}
     same[0].realize()
@@ -132,5 +135,5 @@ def test_tensors_made_in_many_threads_are_all_held() -> None:
     for thread in threads:
         thread.join()
     everyone = {id(tensor) for out in found for tensor in out}
-    assert everyone == {id(tensor) for tensor in holders_of(found[0][0].uop)}
     assert everyone <= {id(tensor) for tensor in live()}
+    assert everyone == {id(tensor) for tensor in holders_of(found[0][0].uop)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,14 @@ from tests.schedule.plans import plan
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.recent import Recent
 from tilegrad.base.trace import counters, recording
-from tilegrad.engine import forms, pipeline, plans, workers
-from tilegrad.engine.pipeline import Job, Made, kernel_key, make_kernel
-from tilegrad.engine.worker import answer
-from tilegrad.engine.workers import Helpers, count_of_helpers, rows_of
+from tilegrad.engine.build import pipeline, workers
+from tilegrad.engine.build.beside import count_of_helpers
+from tilegrad.engine.build.kernels import compile_kernels
+from tilegrad.engine.build.pipeline import Job, Made, kernel_key, make_kernel
+from tilegrad.engine.build.worker import answer
+from tilegrad.engine.build.workers import Helpers, rows_of
+from tilegrad.engine.plans import plans
+from tilegrad.engine.realize import forms
 
 
 def jobs() -> list[Job]:
@@ -52,7 +57,7 @@ def test_what_a_dead_helper_had_is_made_here() -> None:
         child.kill()
         child.wait()
         made = helpers.make(jobs(), here)
-        kernels = pipeline.compile_kernels([(job.ast, Device["CPU"]) for job in jobs()], helpers)
+        kernels = compile_kernels([(job.ast, Device["CPU"]) for job in jobs()], helpers)
     assert set(made) <= set(wanted)
     assert [kernel.key for kernel in kernels] == list(wanted)
 
@@ -81,8 +86,8 @@ def test_a_helper_makes_nothing_for_a_device_that_it_knows_otherwise() -> None:
 
 
 def test_where_there_are_no_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers.os, "cpu_count", lambda: 4)
-    monkeypatch.delattr(workers.os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert count_of_helpers() == 3
     for switches in ({"PARALLEL": 0}, {"DEBUG": 3}):
         with Context(**switches):
@@ -99,10 +104,10 @@ import sys
 print("begun")
 from tilegrad import Context, Tensor
 from tilegrad.base.trace import counters
-from tilegrad.engine import plans, workers
+from tilegrad.engine.plans import plans
 plans._LARGE = 10
 started = []
-workers.count_of_helpers = lambda: started.append(1) or 1
+plans.count_of_helpers = lambda: started.append(1) or 1
 x = Tensor([float(n) for n in range(24)])
 parts = [(x[: 2 * n] * n).reshape(2, n).sum(0) for n in range(1, 13)]
 Tensor.realize(*parts)
@@ -131,7 +136,7 @@ def test_a_schedule_has_the_same_kernels_with_helpers(
     monkeypatch.setattr(plans, "_LARGE", 1)
     found = []
     for count in (0, 1):
-        monkeypatch.setattr(workers, "count_of_helpers", lambda count=count: count)
+        monkeypatch.setattr(plans, "count_of_helpers", lambda count=count: count)
         monkeypatch.setattr(forms, "_kept", {})
         monkeypatch.setattr(plans, "_plans", Recent(lambda: 100))
         for table in ("_kernels", "_named"):

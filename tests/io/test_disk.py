@@ -13,7 +13,7 @@ import pytest
 from tests.schedule.test_plan import rows
 from tilegrad import Context, Device, Tensor, dtypes
 from tilegrad.base.errors import DataError, DeviceError, IndexBoundsError, ShapeError
-from tilegrad.engine.run import recording
+from tilegrad.engine.run.run import recording
 from tilegrad.io import gguf_load
 
 GRID = np.arange(24, dtype=np.float32).reshape(4, 6)

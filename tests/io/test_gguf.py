@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.io.damage import damaged, refused_or_whole
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DataError
-from tilegrad.engine.run import recording
+from tilegrad.engine.run.run import recording
 from tilegrad.io import gguf_load
 from tilegrad.io.quantized import FORMATS, PLAIN
 

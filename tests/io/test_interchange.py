@@ -20,8 +20,8 @@ from PIL import Image
 
 from tilegrad import Tensor, dtypes, jit
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
-from tilegrad.engine.run import recording
-from tilegrad.tensor import dlpack
+from tilegrad.engine.run.run import recording
+from tilegrad.tensor.exchange import dlpack
 
 GRID = np.arange(12, dtype=np.float32).reshape(3, 4)
 NUMPY_KNOWS = [d for d in dtypes.all if d.name[:2] != "fp" and d is not dtypes.bfloat16]

@@ -9,7 +9,7 @@ import pytest
 
 import tilegrad.io
 from tilegrad import Tensor, nn
-from tilegrad.engine.run import recording
+from tilegrad.engine.run.run import recording
 from tilegrad.io.safetensors import Entry, write_safetensors
 from tilegrad.io.weights import safe_load, safe_save
 from tilegrad.nn.state import load_state_dict

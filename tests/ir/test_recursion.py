@@ -83,19 +83,19 @@ def outer(n):
     assert recursive(source) == wanted
 
 
-# schedule.large stores what lies more than 200 operations deep in a kernel.
-KERNEL = "an expression of a kernel, whose depth schedule.large bounds"
+# schedule.limits stores what lies more than 200 operations deep in a kernel.
+KERNEL = "an expression of a kernel, whose depth schedule.limits bounds"
 LOOPS = "loops within loops, as the program has them"
 ARGUMENT = "an argument of a node: a tuple of tuples, or a graph of a loop's step"
 ONCE = "a second call, with what the first made simpler, is the last"
 WRITTEN = "what a rule's pattern is made of, as it stands in the source"
 BOUNDED = {
-    "engine/pipeline.py": {"_sources": "folders of the package"},
-    "engine/forms.py": dict.fromkeys(["_at", "_of_lengths"], ARGUMENT),
-    "engine/plan.py": dict.fromkeys(["_fields_of", "_plan_of", "_turns_of"], LOOPS),
-    "engine/plans.py": dict.fromkeys(["_make", "_turns", "plan_for"], LOOPS),
-    "engine/realize.py": {"_names_node": ARGUMENT},
-    "engine/run.py": dict.fromkeys(["_run_steps", "_run_turns"], LOOPS) | {"_ready": ONCE},
+    "engine/build/pipeline.py": {"_sources": "folders of the package"},
+    "engine/realize/forms.py": dict.fromkeys(["_at", "_of_lengths"], ARGUMENT),
+    "engine/plans/plan.py": dict.fromkeys(["_fields_of", "_plan_of", "_turns_of"], LOOPS),
+    "engine/plans/plans.py": dict.fromkeys(["_make", "_turns", "plan_for"], LOOPS),
+    "engine/realize/realize.py": {"_names_node": ARGUMENT},
+    "engine/run/run.py": dict.fromkeys(["_run_steps", "_run_turns"], LOOPS) | {"ready_plan": ONCE},
     "grad/backward.py": {"pullback": LOOPS},
     "grad/forward.py": {"pushforward": LOOPS},
     "grad/rules.py": {"_leave_one_out": "halves of the axes of a product"},
@@ -107,6 +107,7 @@ BOUNDED = {
     "ir/sizes.py": {"products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),
     "lower/dot_operands.py": dict.fromkeys(["_join", "_joined_values", "_spread"], KERNEL),
+    "lower/integers.py": {"order_sums.ordered": "a vector of indices, and the scalar it begins at"},
     "lower/linearize.py": dict.fromkeys(["_Emitter._effects", "_Emitter._feet"], LOOPS),
     "lower/accumulators.py": {"reduce_to_accumulator": KERNEL},
     "lower/skip.py": dict.fromkeys(["_bounds", "_is_always", "_is_made_so"], KERNEL),
@@ -116,12 +117,13 @@ BOUNDED = {
     ),
     "optimize/borders.py": {"_parts": KERNEL},
     "optimize/opts.py": {"_exact": "the name of an Opt, or a list of them"},
+    "render/llvm_lines.py": dict.fromkeys(["constant_of", "mangled"], "a vector's scalar"),
     "render/llvm_values.py": dict.fromkeys(
         [
             "Values.converted", "Values.float_to_float", "Values.float_to_integer",
-            "Values.saturated", "constant_of", "mangled",
+            "Values.saturated",
         ],
-        "a cast by way of another dtype, and a vector's scalar",
+        "a cast by way of another dtype",
     ),
     "render/stream.py": {"_coefficient": KERNEL},
     "schedule/collapse.py": dict.fromkeys(["_as_choice", "_choice_of"], KERNEL),
@@ -132,8 +134,8 @@ BOUNDED = {
         ],
         KERNEL,
     ),
-    "schedule/phases.py": {"_is_nothing": KERNEL},
-    "schedule/running.py": dict.fromkeys(["_joined", "in_parts"], "fewer parts each time"),
+    "schedule/strided.py": {"_is_nothing": KERNEL},
+    "schedule/scans.py": dict.fromkeys(["_joined", "in_slices"], "fewer parts each time"),
     "render/ptx_logic.py": {
         "_may_change": "a lane of a vector of lanes", "_value": "_MOST_ON_THE_WAY ops",
     },

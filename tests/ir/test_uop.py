@@ -235,6 +235,16 @@ def test_shared_graph_is_linear() -> None:
     assert len(repr(node)) < 60_000
 
 
+def test_the_divisor_of_an_index_that_a_comparison_of_floats_picks() -> None:
+    number = UOp.variable("x", 0, 7).cast(dtypes.float32)
+    for bound in (-math.inf, math.inf, math.nan, 0.5):
+        is_less = UOp(Ops.CMPLT, dtypes.bool, (number, UOp.const(dtypes.float32, bound)))
+        sizes = [UOp.const(dtypes.index, size) for size in (12, 8)]
+        picked = UOp(Ops.WHERE, dtypes.index, (is_less, *sizes))
+        assert picked.divisor == 4
+        assert number.divisor == 1
+
+
 def test_toposort_is_in_the_order_of_first_use() -> None:
     a, b = const(1), const(2)
     total = (a + b) * a

@@ -9,7 +9,7 @@ import pytest
 
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.engine.kernel import Kernel, Opt, OptOps
+from tilegrad.engine.build.kernel import Kernel, Opt, OptOps
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp

@@ -1,4 +1,4 @@
-"""The epilogue of several reductions along lanes is computed on a vector of them."""
+"""Values in lanes: epilogues of several reductions, and indices that are loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.schedule.plans import kernel_of
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops, UOp
 
 TARGET = replace(Device["CPU"].target, vector_bytes=32, has_mask=True, matrix_units=())
@@ -87,3 +87,27 @@ def test_reductions_of_rows_in_scratch() -> None:
     np.testing.assert_array_equal(value.argmax(2).numpy(), exact.argmax(2))
     picked = value.gather(2, value.argmax(2, keepdim=True))
     np.testing.assert_allclose(picked.numpy()[..., 0], exact.max(2), rtol=1e-6)
+
+
+def test_indices_of_a_gather_are_tested_as_vectors() -> None:
+    table, indices = Tensor.empty(40, 64).realize(), Tensor.zeros(40, 32, dtype=dtypes.int64)
+    found = program(table.gather(1, indices.contiguous().realize()))
+    tests = [node for node in found if node.op is Ops.CMPLT and node.src[0].op is not Ops.RANGE]
+    assert tests
+    assert all(node.dtype.lanes == 4 for node in tests)
+    # One load of eight bytes for each lane would be as slow as a test of each.
+    assert all(
+        node.dtype.lanes > 1
+        for node in found
+        if node.op is Ops.LOAD and node.dtype.scalar is dtypes.int64
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 5, 16, 37])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i1"])
+def test_values_of_gathers(columns: int, dtype: str) -> None:
+    numbers = np.random.default_rng(columns)
+    table = (numbers.standard_normal((30, 41)) * 50).astype(dtype)
+    indices = numbers.integers(-41, 41, (30, columns))
+    found = Tensor(table)[Tensor(np.arange(30)[:, None]), Tensor(indices)]
+    np.testing.assert_array_equal(found.numpy(), np.take_along_axis(table, indices % 41, 1))

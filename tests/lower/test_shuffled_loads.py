@@ -11,7 +11,7 @@ import pytest
 from tests.optimize.test_stage import WIDE
 from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops
 
 X = np.arange(3 * 40 * 48, dtype=np.float32).reshape(3, 40, 48)

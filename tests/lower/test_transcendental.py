@@ -21,7 +21,7 @@ import pytest
 from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import range_reduction, transcendental

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.optimize.test_stage import SEED, kernel_of, run
 from tilegrad import Context, Device, Tensor, dtypes
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Ops
 from tilegrad.lower.transpose_stores import transpose_stores
 from tilegrad.optimize.opt import Opt, OptOps
@@ -104,3 +105,37 @@ def test_what_is_added_to_a_tile_is_loaded_along_its_rows(pixels: int) -> None:
         # as a row, lanes are pixels, and it is the elements of w that do.
         is_row = pixels == target.lanes_of(dtypes.float)
         assert loaded_lanes(total, opts).count(1) == (16 if is_row else pixels)
+
+
+def apart() -> tuple[Tensor, np.ndarray]:
+    """Products of batches, batch last: neither axis of a register tile is contiguous there."""
+    a = SEED.standard_normal((3, 32, 64), np.float32)
+    b = SEED.standard_normal((3, 64, 64), np.float32)
+    product = Tensor(a).realize() @ Tensor(b).realize()
+    return product.permute(2, 1, 0).contiguous(), (a @ b).transpose(2, 1, 0)
+
+
+def test_lanes_that_stay_apart_are_one_store() -> None:
+    if not Device["CPU"].target.has_scatter:
+        pytest.skip("this processor has no scatter")
+    found, expected = apart()
+    _, program = to_program(kernel_of(found), Device["CPU"].target)
+    stores = [node for node in program if node.op is Ops.STORE and node.src[1].dtype.lanes > 1]
+    assert stores and all(node.src[2].dtype.lanes == 16 for node in stores)
+    assert not [node for node in program if node.op is Ops.GEP and len(node.arg) == 1]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float64, np.int64])
+def test_lanes_of_all_widths_that_stay_apart(dtype: type) -> None:
+    a = (SEED.standard_normal((5, 32, 48)) * 100).astype(dtype)
+    b = (SEED.standard_normal((5, 48, 32)) * 100).astype(dtype)
+    found = (Tensor(a) @ Tensor(b)).permute(2, 1, 0).contiguous()
+    np.testing.assert_allclose(found.numpy(), (a @ b).transpose(2, 1, 0), rtol=1e-9)
+
+
+def test_without_a_scatter_lanes_are_stored_one_by_one() -> None:
+    found, _ = apart()
+    target = replace(Device["CPU"].target, has_scatter=False)
+    _, program = to_program(kernel_of(found), target)
+    assert all(node.src[1].dtype.lanes == 1 for node in program if node.op is Ops.STORE)

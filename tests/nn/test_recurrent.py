@@ -12,8 +12,8 @@ import pytest
 
 from tilegrad import Context, GlobalCounters, Tensor, nn
 from tilegrad.base.trace import counters
-from tilegrad.engine.plans import Plan
-from tilegrad.engine.run import run_plan
+from tilegrad.engine.plans.plans import Plan
+from tilegrad.engine.run.run import run_plan
 from tilegrad.ir.op import Ops
 from tilegrad.nn import recurrent
 
@@ -110,7 +110,7 @@ def test_time_and_memory_are_linear_in_the_sequence(monkeypatch: pytest.MonkeyPa
         peaks.append(plan.peak_bytes)
         return run_plan(plan, *rest)
 
-    monkeypatch.setattr("tilegrad.engine.realize.run_plan", watched)
+    monkeypatch.setattr("tilegrad.engine.realize.realize.run_plan", watched)
     found = []
     for steps in (24, 48, 96):
         x = Tensor.ones(steps, 2, 2).contiguous().realize()

@@ -11,7 +11,7 @@ import pytest
 
 from tilegrad import GlobalCounters, Tensor, dtypes, nn
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
-from tilegrad.engine.run import recording
+from tilegrad.engine.run.run import recording
 from tilegrad.io.safetensors import Entry, read_safetensors, write_safetensors
 from tilegrad.nn.state import (
     get_parameters,

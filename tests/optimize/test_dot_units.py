@@ -18,7 +18,7 @@ from tilegrad import Device, Tensor, Variable, dtypes
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
-from tilegrad.engine.pipeline import compile_kernel
+from tilegrad.engine.build.pipeline import compile_kernel
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify

@@ -200,10 +200,14 @@ def test_lanes_that_share_folds_share_the_loop_that_stores() -> None:
     assert kinds.count(Axis.GROUP) == 1
     assert Axis.LOOP not in kinds
     source = text(ast, opts)
-    # Each lane keeps its part of the row, stores its part of the result, and none waits for lane 0.
+    # Each lane keeps its slice of the row, stores its slice of the result, and none waits for lane
+    # 0: a gate is only before what one lane of each warp leaves in shared memory.
     assert source.count("__syncthreads();") == 2
     assert source.count("*((float4*)((data1+") == 1
-    assert "if (" not in source
+    lines = source.splitlines()
+    gated = [lines[at + 1] for at, line in enumerate(lines) if "if (" in line]
+    assert len(gated) == 2
+    assert all("*(temp" in line for line in gated)
 
 
 def test_a_row_that_lanes_do_not_divide_is_stored_by_the_first() -> None:

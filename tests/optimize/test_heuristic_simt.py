@@ -62,9 +62,9 @@ def numbers(*shape: int, seed: int = 0) -> Any:
         (buffer(0, 1) + 1.0, "E_"),
         (reduce(Ops.ADD, buffer(0, 4), 0), "r_4"),
         (reduce(Ops.ADD, buffer(0, 4096), 0), "r_256_4_4"),
-        (reduce(Ops.ADD, buffer(0, 4096, 1024), 1), "r_4096_256_4"),
+        (reduce(Ops.ADD, buffer(0, 4096, 1024), 1), "r_512_2_4_32_2_4_4"),
         (matmul(buffer(0, 4, 4), buffer(1, 4, 4)), "r_4_4_4"),
-        (matmul(buffer(0, 256, 256), buffer(1, 256, 256)), "r_4_4_16_16_64_4_4_4"),
+        (matmul(buffer(0, 256, 256), buffer(1, 256, 256)), "r_8_8_8_8_16_4_4_16"),
         (softmax(buffer(0, 64, 1024)), "r_64_256_4_4_4"),
     ],
 )
@@ -75,8 +75,10 @@ def test_names(value: UOp, wanted: str) -> None:
 def test_a_register_tile_loads_vectors_for_all_its_products() -> None:
     found = program(kernel(matmul(buffer(0, 256, 256), buffer(1, 256, 256))), None)
     loads = [node for node in found if node.op is Ops.LOAD]
-    assert [node.dtype.lanes for node in loads] == [4] * 8
-    assert sum(node.op is Ops.MULACC for node in found) == 64
+    # A lane copies two vectors of each operand, of the first tile and then of the next, and reads
+    # one of each for each of 16 terms.
+    assert [node.dtype.lanes for node in loads] == [4] * (2 * 2 * 2 + 2 * 16)
+    assert sum(node.op is Ops.MULACC for node in found) == 16 * 4 * 4
 
 
 def test_blocks_are_no_larger_than_the_target_allows() -> None:

@@ -6,16 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.optimize.kernels import buffer
+from tests.optimize.kernels import buffer, permute
 from tests.optimize.test_search import CPU, MATMUL, SUM, of_cpu
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.explain import explain
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.pages import step_of
 from tilegrad.target import hip_target
 
 UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD
+SWAPPED = Opt(OptOps.SWAP, 0, 1)
 
 
 def test_a_slower_memory_moves_only_its_own_part() -> None:
@@ -50,3 +54,23 @@ def test_the_line_names_the_opt_that_earns_least() -> None:
 def test_cdna_runs_wider_warps_than_rdna() -> None:
     assert hip_target("gfx90a").warp_lanes == 64
     assert hip_target("gfx1100").warp_lanes == 32
+
+
+def test_a_loop_whose_last_chunk_begins_earlier_steps_by_a_chunk() -> None:
+    chunk, inside = UOp.range(4, 0, Axis.LOOP), UOp.range(16, 1, Axis.LOOP)
+    index = simplify(((chunk * 16).minimum(37) + inside) * 100)
+    assert (step_of(index, chunk), step_of(index, inside)) == (1600, 100)
+    assert step_of(chunk * chunk, chunk) is None
+
+
+def test_pages_tell_orders_of_a_transpose_apart() -> None:
+    """Rows of 16 KiB: with the loop along the columns inside, each load finds its page anew."""
+    graph = of_cpu(permute(buffer(0, 4096, 4096), 1, 0))
+    along, across = estimate(graph, CPU), estimate(apply_opts(graph, [SWAPPED], CPU), CPU)
+    pages = CPU.timing.page * 4096 * 4096
+    # Every load or every store, by the order; both orders cost as much.
+    assert along.pages > pages and across.pages > pages
+    tiled = apply_opts(graph, [Opt(UPCAST, 0, 16), Opt(UPCAST, 1, 16)], CPU)
+    assert estimate(tiled, CPU).pages < along.pages / 8
+    contiguous = of_cpu(buffer(0, 4096, 4096) * 2.0)
+    assert estimate(contiguous, CPU).pages < along.pages / 100

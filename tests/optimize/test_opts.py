@@ -39,8 +39,8 @@ from tilegrad.base.config import Context
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.device.emulator import execute
-from tilegrad.engine.kernel import Kernel
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.build.kernel import Kernel
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp

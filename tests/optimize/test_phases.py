@@ -12,8 +12,8 @@ import pytest
 from tests.schedule.plans import plan
 from tilegrad import Device, Tensor, Variable
 from tilegrad.device.cpu import cpu_target
-from tilegrad.engine.pipeline import compile_kernel
-from tilegrad.engine.plans import normalise
+from tilegrad.engine.build.pipeline import compile_kernel
+from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.skip import skip_iterations

@@ -10,8 +10,8 @@ import pytest
 from tests.optimize.test_stage import SEED, STAGE, WIDE, correlate, kernel_of, run
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Pointer
-from tilegrad.engine.pipeline import CompiledKernel, compile_kernel, kernel_key
-from tilegrad.engine.prepack import _compiled, prepack
+from tilegrad.engine.build.pipeline import CompiledKernel, compile_kernel, kernel_key
+from tilegrad.engine.build.prepack import _compiled, prepack
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic

@@ -11,7 +11,7 @@ import pytest
 
 from tests.optimize.kernels import buffer, kernel, matmul, permute, reduce
 from tilegrad.base.errors import ConfigError, DataError, OptError
-from tilegrad.engine.kernel import Kernel
+from tilegrad.engine.build.kernel import Kernel
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize import search as module

@@ -12,12 +12,12 @@ from tests.schedule import plans
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Pointer, dtypes
 from tilegrad.base.errors import OptError
-from tilegrad.engine.pipeline import compile_kernel
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.build.pipeline import compile_kernel
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.target import Target
 
@@ -189,10 +189,10 @@ def test_few_registers_hold_no_windows() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "tile", "depth"),
-    [("rows", [64, 4], 768), ("turned", [32, 8], 768), ("pixels", [64, 4], 64)],
+    [("rows", [64, 6], 3 * 768), ("turned", [32, 8], 768), ("pixels", [64, 6], 64)],
 )
 def test_wide_tiles_where_vectors_are_copied(kind: str, tile: list[int], depth: int) -> None:
-    """Four vectors by four rows load less than two by eight; and a copy is made for each group of
+    """Four vectors by six rows load less than two by eight; and a copy is made for each group of
     lanes, also where there are several matrices too large to be copied as a whole.
     """
 
@@ -204,12 +204,42 @@ def test_wide_tiles_where_vectors_are_copied(kind: str, tile: list[int], depth: 
     else:
         result = empty(256, 768) @ (empty(768, 3072) if kind == "rows" else empty(3072, 768).T)
     ast = kernel_of(result)
-    opts = heuristic(ast, replace(WIDE, threads=8))
-    assert [opt.arg for opt in opts if opt.op is UPCAST] == tile
-    (scratch,) = [
-        node.dtype for node in apply_opts(ast, opts, WIDE).toposort() if node.op is Ops.DEFINE_LOCAL
-    ]
+    target = replace(WIDE, threads=8)
+    shaped = apply_opts(ast, heuristic(ast, target), target)
+    assert [part.src[0].arg for part in axes_of(shaped) if part.arg[1] is Axis.UPCAST] == tile
+    (scratch,) = [node.dtype for node in shaped.toposort() if node.op is Ops.DEFINE_LOCAL]
     assert isinstance(scratch, Pointer) and scratch.size == depth * tile[0]
+
+
+@pytest.mark.parametrize(("cache", "panels"), [(1 << 20, 1), (2 << 20, 2), (4 << 20, 4)])
+def test_rows_beyond_the_second_cache_pass_over_as_many_panels_as_it_holds(
+    cache: int, panels: int
+) -> None:
+    ast = kernel_of(Tensor.empty(2048, 2048).realize() @ Tensor.empty(2048, 2048).realize())
+    target = replace(WIDE, threads=8, cache_bytes=(48 << 10, cache, 256 << 20))
+    shaped = apply_opts(ast, heuristic(ast, target), target)
+    (scratch,) = [node.dtype for node in shaped.toposort() if node.op is Ops.DEFINE_LOCAL]
+    assert isinstance(scratch, Pointer) and scratch.size == panels * 64 * 2048
+    if panels > 1:
+        loops = [part.src[0].arg for part in loop_order(shaped)]
+        assert loops[-4:] == [panels, 2048, 64, 6], "a row tile meets all panels that are here"
+
+
+@pytest.mark.parametrize(("depth", "rows"), [(1024, 6), (8192, 4)])
+def test_rows_of_a_reduce_that_is_cut_divide_their_axis(depth: int, rows: int) -> None:
+    """Results that are gathered in memory must not come twice, and padded rows would have gates."""
+    ast = kernel_of(Tensor.empty(512, depth).realize() @ Tensor.empty(depth, 512).realize())
+    target = replace(WIDE, threads=8, cache_bytes=(48 << 10, 2 << 20, 256 << 20))
+    shaped = apply_opts(ast, heuristic(ast, target), target)
+    written = [part.src[0].arg for part in axes_of(shaped) if part.arg[1] is Axis.UPCAST]
+    assert written == [64, rows]
+
+
+@pytest.mark.parametrize(("size", "copies"), [(256, 0), (384, 1)])
+def test_operands_are_copied_unless_both_fit_half_the_second_cache(size: int, copies: int) -> None:
+    ast = kernel_of(Tensor.empty(size, size).realize() @ Tensor.empty(size, size).realize())
+    target = replace(WIDE, threads=8, cache_bytes=(48 << 10, 2 << 20, 256 << 20))
+    assert sum(opt.op is STAGE for opt in heuristic(ast, target)) == copies
 
 
 def test_few_steps_make_results_that_are_neighbours() -> None:

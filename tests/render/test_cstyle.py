@@ -295,6 +295,15 @@ def test_floats_become_integers_alike_everywhere() -> None:
     assert expression(half.cast(dtypes.bfloat16), METAL) == "(bfloat)((float)(val0))"
 
 
+@pytest.mark.row("M7.6")
+def test_metal_computes_functions_of_bfloat_in_float() -> None:
+    """It has none of its own; CUDA's numbers of 16 bits have, and HIP calls float32's."""
+    x = load(data(1, dtypes.bfloat16), const(0))
+    assert (
+        expression(UOp(Ops.EXP2, dtypes.bfloat16, (x,)), METAL) == "(bfloat)(exp2((float)(val0)))"
+    )
+
+
 def test_bools_stay_bools() -> None:
     a, b = (load(data(1, BOOL), const(number)) for number in range(2))
     assert expression(a + b) == "(val0|val1)"

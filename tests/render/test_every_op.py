@@ -12,8 +12,8 @@ import pytest
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
-from tilegrad.engine.kernel import Kernel
-from tilegrad.engine.plans import normalise
+from tilegrad.engine.build.kernel import Kernel
+from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir import Ops, Stage, UOp
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.checks import CHECKS

@@ -199,8 +199,14 @@ def test_a_block_meets_in_shared_memory() -> None:
     source = "\n".join(texts(lambda: x.sum(1)))
     assert ".shared .align 16 .b8" in source
     at = [line.split()[0] for line in body(source)]
-    store, barrier = at.index("st.shared.f32"), at.index("bar.sync")
-    assert store < barrier < max(place for place, name in enumerate(at) if "ld.shared" in name)
+    # One lane of each warp stores what its lanes have exchanged.
+    last = max(place for place, name in enumerate(at) if name == "shfl.sync.bfly.b32")
+    stores = [place for place, line in enumerate(body(source)) if "st.shared.f32" in line]
+    (store,), barrier = stores, at.index("bar.sync")
+    assert body(source)[store].startswith("@")
+    assert (
+        last < store < barrier < max(place for place, name in enumerate(at) if "ld.shared" in name)
+    )
 
 
 # loops
@@ -261,6 +267,7 @@ def test_every_float_instruction_says_how_it_rounds() -> None:
             assert not re.match(r"(add|sub|mul|div|sqrt|rcp|fma)\.f", line), line
 
 
+@pytest.mark.row("M7.6")
 @pytest.mark.parametrize(
     ("arch", "instruction"), [("sm_80", "add.rn.f32"), ("sm_90", "add.rn.bf16")]
 )
@@ -271,6 +278,7 @@ def test_bfloat16_is_added_natively_where_it_can_be(arch: str, instruction: str)
     assert ("cvt.rn.bf16.f32" in source) == (arch == "sm_80")
 
 
+@pytest.mark.row("M7.6")
 def test_bfloat16_is_its_bits_before_there_are_conversions() -> None:
     x = empty(64, dtype="bfloat16", arch="sm_75")
     assert "bf16" not in text(lambda: x + x.flip(0)).split("{", 1)[1]

@@ -10,7 +10,7 @@ import pytest
 from tests.schedule.plans import kernel_of
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Place, dtypes
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.render.llvm import LLVMRenderer
 from tilegrad.render.stream import ahead, read_once, streamed

@@ -13,7 +13,7 @@ import pytest
 
 from tests.runtime.test_buffer import Small
 from tilegrad import Context
-from tilegrad.runtime.allocator import LRUAllocator, reaper
+from tilegrad.runtime.allocator import LRUAllocator, reaper, size_class
 
 LARGE = 1 << 24
 
@@ -44,12 +44,12 @@ def test_idle_blocks_are_given_back_and_the_others_stay() -> None:
     allocator = LRUAllocator("ROOMY", runtime)
     held, freed = allocator.allocate(128), [allocator.allocate(64) for _ in range(3)]
     for handle in freed:
-        allocator.release(handle, 64)
+        allocator.take_back((size_class(64), handle))
     assert allocator.free_idle(60.0) == 128 + 3 * 64
     assert len(runtime.held) == 4
     assert allocator.free_idle(0.0) == 128
     assert list(runtime.held) == [held]
-    assert allocator.kept_bytes == 0
+    assert allocator.cached_bytes == 0
     assert allocator.allocate(64) not in freed
 
 
@@ -58,16 +58,16 @@ def test_a_large_block_goes_back_while_the_program_does_nothing() -> None:
     allocator = LRUAllocator("ROOMY", runtime)
     with Context(KEEP_SECONDS=1):
         handle = allocator.allocate(LARGE)
-    allocator.release(handle, LARGE)
+    allocator.take_back((size_class(LARGE), handle))
     assert waits_for(lambda: not runtime.held)
-    assert (allocator.used_bytes, allocator.kept_bytes) == (0, 0)
+    assert (allocator.used_bytes, allocator.cached_bytes) == (0, 0)
 
 
 def test_zero_seconds_keep_all() -> None:
     runtime = Roomy()
     allocator = LRUAllocator("ROOMY", runtime)
     with Context(KEEP_SECONDS=0):
-        allocator.release(allocator.allocate(LARGE), LARGE)
+        allocator.take_back((size_class(LARGE), allocator.allocate(LARGE)))
         assert allocator.allocate(LARGE) in runtime.held
     assert len(runtime.held) == 1
 

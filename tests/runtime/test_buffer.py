@@ -82,7 +82,7 @@ def test_under_pressure_what_is_kept_goes_back(allocator: LRUAllocator) -> None:
     assert isinstance(runtime, Small)
     for size in (1024, 512, 2048):
         Buffer(allocator, size, dtypes.uint8).copy_in(bytes(size))
-    assert allocator.kept_bytes + allocator.used_bytes == 3584
+    assert allocator.cached_bytes + allocator.used_bytes == 3584
     large = Buffer(allocator, 4096, dtypes.uint8)
     assert large.copy_out().nbytes == 4096
     assert list(runtime.held.values()) == [4096]
@@ -114,15 +114,15 @@ def test_a_buffer_of_no_elements_is_an_error(allocator: LRUAllocator, size: int)
 
 def test_the_oldest_blocks_go_first_when_too_much_is_kept() -> None:
     runtime = Small()
-    runtime.keep_bytes = 2048
+    runtime.cache_bytes = 2048
     allocator = LRUAllocator("SMALL", runtime)
     sizes = (640, 704, 768, 832)
     handles = [allocator.allocate(size) for size in sizes]
     for handle, size in zip(handles, sizes, strict=True):
-        allocator.release(handle, size)
+        allocator.take_back((size_class(size), handle))
     allocator.allocate(64)
     assert list(runtime.held.values()) == [768, 832, 64]
-    assert allocator.kept_bytes == 1600
+    assert allocator.cached_bytes == 1600
 
 
 @given(nbytes=st.integers(1, 1 << 40))
@@ -250,7 +250,7 @@ def test_several_threads_take_and_give_back() -> None:
     assert failures == []
     assert GlobalCounters.mem_used == before
     allocator.flush()
-    assert (allocator.used_bytes, allocator.kept_bytes) == (0, 0)
+    assert (allocator.used_bytes, allocator.cached_bytes) == (0, 0)
     assert allocator.runtime.held == {}  # type: ignore[attr-defined]
 
 
@@ -258,16 +258,16 @@ def test_writes_to_watched_memory_are_counted(allocator: LRUAllocator) -> None:
     one, other = Buffer(allocator, 4, dtypes.float32), Buffer(allocator, 4, dtypes.float32)
     seen = one.watch()
     before = Buffer.writes
-    other.part()
+    other.before_write()
     assert one.version == seen
-    one.part()
+    one.before_write()
     assert one.version != seen and Buffer.writes == before
     assert one.watch(has_copies=True) == one.version
-    one.part()
+    one.before_write()
     assert Buffer.writes != before
     # A write to a part of the memory is one to all of it.
     seen, window = one.version, one.view(4, 2)
-    window.part()
+    window.before_write()
     assert one.version == window.version != seen
     assert one.is_private
     window.expose()
@@ -277,6 +277,6 @@ def test_writes_to_watched_memory_are_counted(allocator: LRUAllocator) -> None:
 def test_memory_of_others_is_not_private(allocator: LRUAllocator) -> None:
     theirs = Buffer.from_memory(allocator, memoryview(bytearray(16)), dtypes.float32, is_fixed=True)
     assert not theirs.is_private
-    theirs.part()
+    theirs.before_write()
     assert theirs.is_private, "it went on in other memory"
     assert Buffer.from_memory(allocator, memoryview(bytes(16)), dtypes.float32).is_private

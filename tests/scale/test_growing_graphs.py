@@ -18,7 +18,7 @@ from tests.schedule.plans import plan
 from tilegrad import Context, Tensor
 from tilegrad.base.trace import counters
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.meeting import Meeting
+from tilegrad.schedule.dominators import Dominators
 
 Steps = Callable[[Tensor, int], Tensor]
 
@@ -298,7 +298,7 @@ def test_where_all_ways_meet() -> None:
                 return False
             return not readers[node] or any(ends(each, without) for each in readers[node])
 
-        meeting = Meeting(readers)
+        dominators = Dominators(readers)
         for place, value in enumerate(nodes):
             for kernel in nodes[place + 1 :]:
-                assert meeting.is_on_every_way(kernel, value) == (not ends(value, kernel))
+                assert dominators.is_on_every_way(kernel, value) == (not ends(value, kernel))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad import Tensor
-from tilegrad.engine.plans import normalise
+from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.schedule import Item, Schedule, make_schedule

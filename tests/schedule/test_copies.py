@@ -9,7 +9,7 @@ import pytest
 
 from tests.tensor.helpers import close
 from tilegrad import Tensor
-from tilegrad.engine.run import recording
+from tilegrad.engine.run.run import recording
 
 CASES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "whole": (lambda x: x, 0),

@@ -12,7 +12,7 @@ import pytest
 
 from tests.schedule.plans import kernels, loops, plan
 from tilegrad import GlobalCounters, Tensor, dtypes
-from tilegrad.engine.estimate import estimate
+from tilegrad.engine.program.estimate import estimate
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.schedule.cost import elements, flops_of, nbytes
 from tilegrad.schedule.schedule import Item
@@ -167,6 +167,39 @@ def test_the_gradient_of_rows_scans_no_table() -> None:
             assert cost(fill)[0] == 0
             assert all(axis is Axis.LOOP for _, axis in loops(fill))
     assert added[0] == added[1]
+
+
+def chosen(index: Tensor, rows: Tensor, size: int) -> Tensor:
+    flags = index.reshape(-1, 1, 1) == Tensor.arange(size).reshape(1, size, 1)
+    return flags.where(rows.unsqueeze(1), 0).sum(0)
+
+
+def contracted(index: Tensor, rows: Tensor, size: int) -> Tensor:
+    return Tensor.einsum("nv,nd->vd", index.one_hot(size).float(), rows)
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        pytest.param(lambda index, rows, n: index.one_hot(n).float().T @ rows, id="product"),
+        pytest.param(lambda index, rows, n: index.one_hot(n).half().T @ rows.half(), id="halves"),
+        contracted,
+        chosen,
+    ],
+)
+def test_rows_added_by_a_one_hot_scan_no_table(
+    add: Callable[[Tensor, Tensor, int], Tensor],
+) -> None:
+    """As those of `table[index]` in the backward pass."""
+    for size in (100, 10000):
+        fill, last = kernels(plan(add(indices(8), Tensor.empty(8, 4), size)))[:2]
+        assert loops(last) == sorted([(8, Axis.REDUCE), (4, Axis.LOOP)], key=str)
+        assert cost(fill)[0] == 0
+
+
+def test_few_places_are_a_product_of_matrices() -> None:
+    found = kernels(plan(indices(8).one_hot(10).float().T @ Tensor.empty(8, 4)))
+    assert len(found) == 1
 
 
 def test_units_of_cost() -> None:

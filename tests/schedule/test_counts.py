@@ -14,8 +14,8 @@ import pytest
 from tests.schedule.plans import kernels, loops, plan, sizes
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, dtypes
-from tilegrad.engine.kernel import Kernel
-from tilegrad.engine.run import recording
+from tilegrad.engine.build.kernel import Kernel
+from tilegrad.engine.run.run import recording
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.nn import BatchNorm2d, Linear
 from tilegrad.nn.optim import SGD, Adam, Optimizer
@@ -62,6 +62,17 @@ CASES: dict[str, tuple[int, int, Make]] = {
         2,
         2,
         lambda: Tensor.zeros(8, 4).index_add(0, indices(5), floats(5, 4)),
+    ),
+    # and memory, also as it is seen by a movement, is copied once
+    "rows added to memory": (
+        2,
+        2,
+        lambda: floats(8, 4).index_add(0, indices(5), floats(5, 4)),
+    ),
+    "rows added to transposed memory": (
+        2,
+        2,
+        lambda: floats(4, 8).T.index_add(0, indices(5), floats(5, 4)),
     ),
     "softmax, contiguous": (3, 1, lambda: floats(8, 64).softmax(1).contiguous()),
     # an arange is its index by default, wherever it is needed

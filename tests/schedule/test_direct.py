@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilegrad import GlobalCounters, Tensor
-from tilegrad.engine.run import recording
+from tilegrad.engine.run.run import recording
 
 
 def steps_of(*tensors: Tensor) -> list[str]:

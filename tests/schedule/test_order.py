@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.schedule.plans import plan
 from tests.tensor.helpers import close
 from tilegrad import Context, GlobalCounters, Tensor
-from tilegrad.engine.memory import buffer_of
+from tilegrad.engine.run.memory import buffer_of
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import memory
+from tilegrad.tensor.storage import memory
 
 
 def line(size: int = 6) -> tuple[Tensor, np.ndarray]:

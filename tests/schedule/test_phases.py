@@ -28,8 +28,9 @@ def gradient(x: Tensor, w: Tensor, g: Tensor, stride: int, padding: int, dilatio
         (8, 4, 2, 1, 1, 2 * 2),
         (8, 5, 2, 2, 1, 3 * 3),
         (9, 3, 3, 0, 1, 1),
-        # A stride that does not divide the size leaves all places; so does none.
-        (9, 3, 2, 1, 1, 3 * 3),
+        # A stride that does not divide the size rounds it up; none leaves all terms.
+        (9, 3, 2, 1, 1, 2 * 2),
+        (11, 5, 3, 0, 1, 2 * 2),
         (8, 3, 1, 1, 1, 3 * 3),
         (8, 3, 2, 2, 2, 3 * 3),
     ],
@@ -60,16 +61,38 @@ def test_a_phase_has_its_places(
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_windows_alone_stay_as_they_are() -> None:
-    """The gradient of a pooling: nine places, written out side by side."""
-    x, g = Tensor.empty(2, 4, 8, 8), Tensor.empty(2, 4, 4, 4)
-    pooled = x.avg_pool2d((3, 3), stride=2, padding=1)
-    schedule = plan(pooled.gradient(x, gradient=g)[0])
-    folds = [
-        node
-        for item in kernels(schedule)
-        if item.ast is not None
-        for node in item.ast.toposort()
-        if node.op is Ops.REDUCE
-    ]
-    assert all(part.vmax + 1 == 3 for fold in folds for part in fold.src[1:])
+@pytest.mark.parametrize(
+    ("kind", "size", "kernel", "stride", "terms"),
+    [
+        ("avg_pool2d", 41, 5, 2, 3),
+        ("avg_pool2d", 41, 5, 3, 2),
+        ("avg_pool2d", 26, 3, 2, 2),
+        ("max_pool2d", 42, 5, 2, 3),
+        # The phases of a row would leave lanes empty, and nine terms are few.
+        ("avg_pool2d", 8, 3, 2, 3),
+    ],
+)
+def test_windows_alone_have_phases_where_these_fill_vectors(
+    kind: str, size: int, kernel: int, stride: int, terms: int
+) -> None:
+    """The gradient of a pooling; by the definition, each result adds its share to its window."""
+    x = RNG.permutation(2 * size * size).reshape(1, 2, size, size).astype(np.float32)
+    out = (size - kernel) // stride + 1
+    g = RNG.standard_normal((1, 2, out, out)).astype(np.float32)
+    image = Tensor(x).realize()
+    pooled = getattr(image, kind)((kernel, kernel), stride=stride)
+    found = pooled.gradient(image, gradient=Tensor(g).realize())[0]
+    last = kernels(plan(found))[-1].ast
+    assert last is not None
+    (fold,) = [node for node in last.toposort() if node.op is Ops.REDUCE]
+    assert [part.vmax + 1 for part in fold.src[1:]] == [terms, terms]
+    expected = np.zeros(x.shape)
+    for row, column in np.ndindex(out, out):
+        at = np.s_[
+            ..., row * stride : row * stride + kernel, column * stride : column * stride + kernel
+        ]
+        window = x[at]
+        is_most = window == window.max((2, 3), keepdims=True)
+        share = is_most if kind == "max_pool2d" else np.full(window.shape, 1 / kernel**2)
+        expected[at] += share * g[:, :, row, column, None, None]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)

@@ -18,8 +18,8 @@ from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, InternalError, ShapeError
 from tilegrad.device.registry import Device
-from tilegrad.engine import run
-from tilegrad.engine.run import Launch, recording
+from tilegrad.engine.run import run
+from tilegrad.engine.run.run import Launch, recording
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -126,7 +126,7 @@ def test_results_are_allocated_just_before_their_step(monkeypatch: pytest.Monkey
         assert launch.buffers[0].is_allocated
 
     # One step after the other, not all in one call.
-    monkeypatch.setattr(run, "_ready", lambda plan: None)
+    monkeypatch.setattr(run, "ready_plan", lambda plan: None)
     monkeypatch.setattr(run, "run_step", watched)
     gc.collect()
     before = GlobalCounters.mem_used

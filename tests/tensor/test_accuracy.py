@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import Context, Tensor, nn
+from tilegrad import Context, GlobalCounters, Tensor, nn
 
 # One rounding in float32.
 UNIT = 2.0**-24
@@ -93,6 +93,53 @@ def test_many_rows_added_at_few_places() -> None:
     place = Tensor(np.ones(500_000, np.int32))
     found = Tensor.zeros(3).index_add(0, place, Tensor(x)).numpy()
     assert roundings(found[1], x.astype(np.float64).sum()) < 1.1
+
+
+@pytest.mark.parametrize("width", [1, 4, 32])
+@pytest.mark.parametrize("is_gradient", [False, True])
+def test_a_row_that_is_named_often_in_a_large_table(width: int, is_gradient: bool) -> None:
+    """One token of a large vocabulary is in every second place of a batch."""
+    many, table = 9_000, 9_000
+    place = np.random.default_rng(4).integers(-1, table, many).astype(np.int32)
+    place[::2] = 7
+    # The index of a pick counts from the end below 0, that of an addition drops it.
+    place = np.abs(place) if is_gradient else place
+    rows = np.full((many, width), 0.1, np.float32)
+    expected = np.zeros((table, width))
+    np.add.at(expected, place[place >= 0], rows[place >= 0].astype(np.float64))
+    if is_gradient:
+        weight = Tensor.zeros(table, width, requires_grad=True)
+        (weight[Tensor(place)] * Tensor(rows)).sum().backward()
+        assert weight.grad is not None
+        found = weight.grad.numpy()
+    else:
+        index = Tensor(np.where(place < 0, table, place))
+        sums = Tensor.zeros(table + 1, width).index_add(0, index, Tensor(rows))
+        found = sums.numpy()[:table]
+    is_named = expected > 0
+    assert roundings(found[is_named], expected[is_named]) < 8
+    assert not found[~is_named].any()
+
+
+def test_a_table_that_is_added_to_again_keeps_its_value() -> None:
+    place = np.random.default_rng(5).integers(0, 20_000, 9_000).astype(np.int32)
+    place[::2] = 7
+    rows = Tensor.ones(9_000, 8)
+    once = Tensor.zeros(20_000, 8).index_add(0, Tensor(place), rows)
+    twice = once.index_add(0, Tensor(place), rows).realize()
+    counts = np.bincount(place, minlength=20_000)
+    assert (twice.numpy() == 2 * counts[:, None]).all()
+    assert (once.numpy() == counts[:, None]).all()
+
+
+def test_few_rows_are_added_without_a_second_table() -> None:
+    """So many meet at most that the order costs few digits; see docs/accuracy.md."""
+    x = Tensor(np.full((4096, 8), 0.1, np.float32)).realize()
+    place = Tensor(np.full(4096, 7, np.int32)).realize()
+    before = GlobalCounters.kernel_count
+    found = Tensor.zeros(100_000, 8).index_add(0, place, x).realize()
+    assert GlobalCounters.kernel_count - before == 2
+    assert roundings(found.numpy()[7], np.float64(np.float32(0.1)) * 4096) < 1024
 
 
 def test_many_factors_multiplied_at_one_place() -> None:

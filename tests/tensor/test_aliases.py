@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from tests.tensor.helpers import close
-from tilegrad import Tensor, jit, nn
+from tilegrad import Tensor, dtypes, jit, nn
 from tilegrad.base.errors import DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -404,3 +404,23 @@ def test_a_reversed_slice_of_one_element_is_a_view() -> None:
     x[::-1, :2] = 1
     x[:, 2::-3].fill_(2)
     assert x.tolist() == [[1, 1, 2]]
+
+
+def test_what_was_made_of_an_empty_view_is_not_kept_before_a_write() -> None:
+    """It has no elements; a kernel that stored none of them was an internal error."""
+    base = Tensor(np.arange(8).reshape(4, 2)) + 0
+    empty = base.diagonal()[0:0]
+    whole = base * 3
+    base.permute(1, 0)[:, 3].copy_(Tensor([7, 7]))
+    tripled = empty * 3
+    base[0] = 1
+    assert base.tolist() == [[1, 1], [2, 3], [4, 5], [7, 7]]
+    assert whole.tolist() == [[0, 3], [6, 9], [12, 15], [18, 21]]
+    assert tripled.tolist() == [] and empty.tolist() == []
+
+
+def test_truth_values_are_filled_with_integers() -> None:
+    flags = Tensor([True, False, False])
+    flags[1:].masked_fill_(Tensor([False, True]), 1)
+    assert flags.dtype is dtypes.bool and flags.tolist() == [True, False, True]
+    assert flags.masked_fill(Tensor([True, True, False]), 0).tolist() == [False, False, True]

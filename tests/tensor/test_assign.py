@@ -11,12 +11,12 @@ from tests.tensor.helpers import close, numbers
 from tilegrad import Device, Tensor, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.ir import Ops
-from tilegrad.tensor import memory
+from tilegrad.tensor.storage import memory
 
 
 def base(tensor: Tensor) -> object:
     """The memory of a realized tensor, by its address in the engine."""
-    from tilegrad.engine.memory import buffer_of
+    from tilegrad.engine.run.memory import buffer_of
 
     return buffer_of(memory.base_of(tensor.uop))
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor
-from tilegrad.tensor import sort
+from tilegrad.tensor.ordering import sort
 
 
 def on(array: Any) -> Tensor:
@@ -20,7 +20,7 @@ def on(array: Any) -> Tensor:
 def test_a_sorted_row_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sort, "_SHORT", 4)
     monkeypatch.setattr(sort, "_PAIRS", 1)
-    monkeypatch.setattr(sort, "_PART_OF_A_LANE", 16)
+    monkeypatch.setattr(sort, "_CHUNK_OF_A_LANE", 16)
     array = np.random.default_rng(0).integers(0, 200, (2, 70)).astype(np.uint8)
     close(on(array).argsort(), np.argsort(array, kind="stable").astype(np.int32))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilegrad import GlobalCounters, Tensor, dtypes
-from tilegrad.tensor.path import _greedy, contraction_path, work_of
+from tilegrad.tensor.products.path import _greedy, contraction_path, work_of
 
 FORMULAS = [
     ("ij,jk,kl->il", (2, 3), (3, 4), (4, 5)),

@@ -13,7 +13,7 @@ import pytest
 from tilegrad import Tensor, Variable, nn
 from tilegrad.base.errors import DeviceError, ShapeError
 from tilegrad.base.origin import method_names, user_expression, user_line, user_lines
-from tilegrad.tensor.core import live
+from tilegrad.tensor.handle.core import live
 
 
 def line_of(text: str) -> str:
@@ -90,14 +90,17 @@ def test_a_node_made_on_several_lines_lists_at_most_four() -> None:
 
 
 def test_lines_inside_tilegrad_are_not_the_users() -> None:
-    x = Tensor([[1.0, 2.0]])
+    # A size that nobody else uses: equal nodes are one, and bear the lines of all who made them.
+    x = Tensor.ones(1, 1009).contiguous()
     loss = x.cross_entropy(Tensor([1]))
     lines = [
         (user_line(node.origin), node.op, node.is_constant)
         for node in loss.uop.toposort()
         if node.origin
     ]
-    assert [each for each in lines if not each[0].startswith("test_errors.py:")] == []
+    # Another test may have made an equal constant, which then bears that line too.
+    assert [each for each in lines if not each[0].startswith("test_")] == []
+    assert any(each[0].startswith("test_errors.py:") for each in lines)
 
 
 def test_bound_values_that_differ_raise() -> None:

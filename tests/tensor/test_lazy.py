@@ -14,7 +14,7 @@ import pytest
 import tilegrad.tensor
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, dtypes
-from tilegrad.engine.run import recording
+from tilegrad.engine.run.run import recording
 from tilegrad.ir import Ops
 
 
@@ -77,7 +77,7 @@ def test_movement_of_memory_runs_no_kernel() -> None:
         x.reshape(2, 12),
         x[1:3, ::2],
         x.flip(0),
-        x._windows("pool", (2, 2), (1, 1), (1, 1)),
+        x._patches("pool", (2, 2), (1, 1), (1, 1)),
     ):
         moved.realize()
     assert kernels() == before

@@ -10,7 +10,7 @@ import scipy.special
 
 from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor, dtypes
-from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.base.errors import ConfigError, DeviceError, ShapeError
 from tilegrad.ir.op import Ops
 
 SHAPES = [
@@ -220,7 +220,7 @@ def test_what_does_not_fit_raises() -> None:
         Tensor.einsum("ij,jk->ik", Tensor.zeros(3, 4))
     with pytest.raises(ShapeError, match=r"nll_loss: target \(3,\) does not fit \(2, 5\)"):
         Tensor.zeros(2, 5).cross_entropy(Tensor([1, 2, 3]))
-    with pytest.raises(DTypeError, match="mse_loss: unknown reduction 'avg'"):
+    with pytest.raises(ConfigError, match="mse_loss: unknown reduction 'avg'"):
         Tensor.zeros(2).mse_loss(Tensor.zeros(2), "avg")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 
@@ -36,6 +37,25 @@ def test_an_exponent_flows_to_what_it_scales() -> None:
     assert found.tolist() == [0.25, 1.0]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint64"])
+def test_common_divisors_over_a_whole_range(dtype: str) -> None:
+    """Fibonacci's numbers take most steps."""
+    limits, numbers = np.iinfo(dtype), [1, 1]
+    while sum(numbers[-2:]) <= limits.max:
+        numbers.append(sum(numbers[-2:]))
+    wild = np.random.default_rng(3).integers(limits.min + 1, limits.max, 30, dtype=dtype)
+    left = np.array([*numbers[1:], 0, 0, 12, limits.max, *wild[:15]], dtype)
+    right = np.array([*numbers[:-1], 0, 7, 0, limits.max, *wild[15:]], dtype)
+    found = Tensor(left).gcd(Tensor(right)).numpy()
+    np.testing.assert_array_equal(found, np.gcd(left, right))
+
+
+def test_common_divisors_of_int64_are_one_kernel_of_few_instructions() -> None:
+    pair = [Tensor(np.arange(8, dtype=np.int64)).realize() for _ in range(2)]
+    kernel = kernel_of(pair[0].gcd(pair[1]))
+    assert len(kernel.toposort()) < 400
+
+
 def test_divisors_need_integers() -> None:
     assert Tensor([0, -9], dtype="int8").gcd(0).tolist() == [0, 9]
     with pytest.raises(DTypeError, match="gcd: integers are needed, not float32 and int32"):
@@ -50,7 +70,7 @@ def test_what_is_outside_is_said() -> None:
         x.as_strided((2, 3), (3, 1), 1)
     with pytest.raises(ShapeError, match=r"diagonal_scatter: a source of \(3,\), a diagonal of"):
         x.diagonal_scatter(Tensor.zeros(3))
-    with pytest.raises(ShapeError, match=r"movedim: axes \(0, 1\) to places \(0, 0\)"):
+    with pytest.raises(ShapeError, match=r"movedim: axes \(0, 1\) to positions \(0, 0\)"):
         x.movedim((0, 1), (0, 0))
     with pytest.raises(ShapeError, match="broadcast_shapes: sizes 2 and 3 of axis 0 differ"):
         Tensor.broadcast_shapes((2,), (3,))

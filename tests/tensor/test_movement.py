@@ -232,7 +232,7 @@ def test_movement_that_does_not_fit_raises() -> None:
     with pytest.raises(IndexBoundsError, match="flip: axis 3 is out of range for 3 axes"):
         x.flip(3)
     with pytest.raises(
-        ShapeError, match=r"shrink: window \(1, 5\) of axis 1 is not inside its size 3"
+        ShapeError, match=r"shrink: slice \(1, 5\) of axis 1 is not inside its size 3"
     ):
         x.shrink((None, (1, 5), None))
     with pytest.raises(ShapeError, match="pad: 3 amounts for 3 axes"):

@@ -59,7 +59,7 @@ def test_padding_and_shrinking_to_a_shape() -> None:
         x.pad_to(2, 2)
     with pytest.raises(ShapeError, match="shrink_to: 1 sizes for 2 axes"):
         x.shrink_to(1)
-    with pytest.raises(ShapeError, match=r"shrink: window \(0, 4\) of axis 1"):
+    with pytest.raises(ShapeError, match=r"shrink: slice \(0, 4\) of axis 1"):
         x.shrink_to(2, 4)
 
 
@@ -137,9 +137,9 @@ def test_formulas_that_say_nothing_raise(formula: str, sizes: dict[str, int], me
         Tensor.zeros(2, 4, 5).rearrange(formula, **sizes)
 
 
-def test_the_page_of_the_class_names_all_files_that_it_is_made_of() -> None:
-    files = [kind.__module__.rpartition(".")[2] for kind in Tensor.__mro__[1:-1]]
+def test_the_page_of_the_class_names_all_folders_that_it_is_made_of() -> None:
+    folders = {kind.__module__.split(".")[2] for kind in Tensor.__mro__[1:-1]}
     page = str(inspect.getdoc(sys.modules[Tensor.__module__]))
-    assert [
-        file for file in files if not re.search(rf"^    .*\b{file}\b", page, re.MULTILINE)
-    ] == []
+    named = set(re.findall(r"^    (\w+)  ", page, re.MULTILINE))
+    assert len(folders) > 10
+    assert folders <= named

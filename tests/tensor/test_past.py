@@ -13,7 +13,7 @@ import pytest
 from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor
 from tilegrad.base.errors import TilegradError
-from tilegrad.tensor import past
+from tilegrad.tensor.storage import past
 
 _READS: list[Callable[[Tensor], object]] = [
     Tensor.realize,

@@ -87,7 +87,8 @@ def test_a_parameter_says_so() -> None:
 def test_a_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "bytes"
     path.write_bytes(b"abc")
-    assert "DISK" in repr(Tensor(path)) and "97" not in repr(Tensor(path))
+    # Its path may hold numbers.
+    assert "DISK" in repr(Tensor(path)) and "97, 98" not in repr(Tensor(path))
 
 
 def test_memory_that_nobody_wrote_is_not_allocated() -> None:

@@ -44,6 +44,19 @@ def test_digamma_at_both_zeros_is_infinite_as_in_scipy() -> None:
     np.testing.assert_array_equal(double(lambda x: x.digamma(), x), special.digamma(x))
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 6])
+def test_polygamma_of_negative_numbers_is_that_of_scipy(order: int) -> None:
+    x = np.concatenate([np.arange(-20.0, 1.0), np.linspace(-9.9, 4.1, 29), [-1e-3, np.inf, np.nan]])
+    found = double(lambda x: x.polygamma(order), x)
+    np.testing.assert_allclose(found, special.polygamma(order, x), rtol=1e-12)
+
+
+def test_polygamma_of_negative_float32_numbers_is_that_of_scipy() -> None:
+    x = np.linspace(-9.9, 4.1, 29, dtype=np.float32)
+    found = Tensor(x).polygamma(1).numpy()
+    np.testing.assert_allclose(found, special.polygamma(1, x.astype(float)), rtol=1e-6)
+
+
 def test_digamma_near_its_zero() -> None:
     """trigamma(x0) (x - x0) for small distances; x0 in two numbers."""
     x = 1.4616321449683623 + SMALL[SMALL < 1e-7][:6]
@@ -106,3 +119,17 @@ def test_the_inverse_of_erf_rounds_once_in_single() -> None:
     exact = special.erfinv(x.astype(np.float64))
     error = np.abs(Tensor(x).erfinv().numpy().astype(np.float64) - exact)
     assert (error <= 0.51 * np.spacing(np.abs(exact).astype(np.float32))).all()
+
+
+def test_sinc_is_zero_at_integers_and_right_beside_them() -> None:
+    whole = np.array([-40.0, -3, -1, 1, 2, 5, 1000, 2.0**24, 3e30], np.float32)
+    np.testing.assert_array_equal(abs(Tensor(whole).sinc().numpy()), 0)
+    beside = np.concatenate(
+        [np.nextafter(whole[:7], up) for up in (np.float32(-50), np.float32(1e9))]
+    )
+    # In float64 the product with pi loses nothing that float32 has.
+    expected = np.sinc(beside.astype(np.float64))
+    np.testing.assert_allclose(Tensor(beside).sinc().numpy(), expected, rtol=3e-7)
+    x = Tensor(np.array([1.0], np.float32))
+    (slope,) = x.sinc().sum().gradient(x)
+    np.testing.assert_allclose(slope.numpy(), [-1.0], rtol=1e-6)

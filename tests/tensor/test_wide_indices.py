@@ -11,7 +11,7 @@ from tests.lower.test_results import TARGET
 from tests.schedule.plans import plan
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import InternalError, ShapeError
-from tilegrad.engine.stages import to_program
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops, UOp
 from tilegrad.ir.op import Stage
 from tilegrad.ir.spec import verify

@@ -58,9 +58,9 @@ def test_the_convolution_of_the_notes() -> None:
 @pytest.mark.row("R3.2")
 def test_windows_of_the_notes() -> None:
     x = Tensor.arange(16).reshape(4, 4)
-    assert x._windows("pool", (2, 2), (2, 2), (1, 1))[0, 0].tolist() == [[0, 1], [4, 5]]
-    assert x._windows("pool", (2, 2), (1, 1), (2, 2))[0, 0].tolist() == [[0, 2], [8, 10]]
-    assert x._windows("pool", (3, 3), (1, 1), (1, 1))[1, 1].tolist() == [
+    assert x._patches("pool", (2, 2), (2, 2), (1, 1))[0, 0].tolist() == [[0, 1], [4, 5]]
+    assert x._patches("pool", (2, 2), (1, 1), (2, 2))[0, 0].tolist() == [[0, 2], [8, 10]]
+    assert x._patches("pool", (3, 3), (1, 1), (1, 1))[1, 1].tolist() == [
         [5, 6, 7],
         [9, 10, 11],
         [13, 14, 15],
@@ -72,7 +72,7 @@ def test_windows_of_the_notes() -> None:
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_every_window_holds_its_elements(k: int, s: int, d: int) -> None:
     x = Tensor.arange(11)
-    found = x._windows("pool", (k,), (s,), (d,)).numpy()
+    found = x._patches("pool", (k,), (s,), (d,)).numpy()
     count = (11 - d * (k - 1) - 1) // s + 1
     assert found.tolist() == [[p * s + i * d for i in range(k)] for p in range(count)]
 

@@ -60,13 +60,13 @@ PLANTED = {
     "x >> 1 is x": Plant("ir/rules/folding.py", "x >> 0,                 x)", "x >> 1,                 x)"),
     "the maximum begins at 0": Plant("ir/op.py", "identity=lambda d: d.min", "identity=lambda d: 0"),
     # schedule
-    "padding has an element too many": Plant("schedule/index.py", "inside & (part < before + size)", "inside & (part < before + size + 1)"),
-    "the gate of padding is dropped": Plant("schedule/index.py", "        both = simplify(valid & inside)\n        if both.op is Ops.CONST and not both.arg:\n            return UOp.const(node.dtype, 0)\n        value = yield source, _under(tuple(moved), both), both\n        return (\n            inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value\n        )", "        both = simplify(valid & inside)\n        if both.op is Ops.CONST and not both.arg:\n            return UOp.const(node.dtype, 0)\n        return (yield source, _under(tuple(moved), both), both)"),
+    "padding has an element too many": Plant("schedule/index.py", "inside & (at < before + size)", "inside & (at < before + size + 1)"),
+    "the gate of padding is dropped": Plant("schedule/index.py", "        return _or_zero(inside, (yield source, _under(tuple(moved), both), both))", "        return (yield source, _under(tuple(moved), both), both)"),
     "the last row of a table is outside": Plant("schedule/index.py", "(row < table.shape[0])", "(row < table.shape[0] - 1)"),
-    "the second axis of a reshape is not wrapped": Plant("schedule/index.py", "part if axis == 0 else part % size", "part if axis <= 1 else part % size"),
+    "the second axis of a reshape is not wrapped": Plant("schedule/index.py", "at if axis == 0 else at % size", "at if axis <= 1 else at % size"),
     "who writes runs before who reads": Plant("schedule/order.py", "self.before[writer].add(reader)", "self.before[reader].add(writer)"),
     "both words of a random block are one": Plant("schedule/random.py", "(place % 2).eq(0).where(x0, x1)", "x0"),
-    "a closed gate is taken for granted": Plant("schedule/collapse.py", "        and _covers(load.src[3], g)\n    ):\n        return UOp(", "    ):\n        return load if True else UOp("),
+    "a closed gate is taken for granted": Plant("schedule/collapse.py", "    if load.is_gated and _is_number(load.src[2], 0) and _covers(load.gate, g):\n        return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))", "    if load.is_gated and _is_number(load.src[2], 0):\n        return load"),
     # lower
     "a shift beyond the width wraps around": Plant("lower/integers.py", "return (amount < bits).where(inside, beyond)", "return inside"),
     "floor division truncates": Plant("lower/integers.py", "lower.where(quotient - 1, quotient)", "quotient"),
@@ -77,9 +77,9 @@ PLANTED = {
     "long sums go into one accumulator": Plant("lower/levels.py", "MOST_TERMS = 512", "MOST_TERMS = 1 << 60"),
     # render
     "an accumulator is not reset": Plant("render/llvm.py", 'self.line(f"store {kind} {self.use(node.src[0])}, ptr {name}")', 'self.entry.append(f"  store {kind} {self.use(node.src[0])}, ptr {name}")'),
-    "a gated load gives what it read": Plant("render/llvm.py", 'return self.make(f"select i1 {gate}, {kind} {value}, {kind} {shut}")', "return value"),
-    "the lanes of a vector behind its end are read": Plant("render/llvm.py", "value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)", "value = self.load_always(node)"),
-    "the lanes of a vector behind its end are written": Plant("render/llvm.py", "            self.store_masked(node, gate)", "            self.store_always(node)"),
+    "a gated load gives what it read": Plant("render/llvm_memory.py", 'return self.make(f"select i1 {gate}, {kind} {value}, {kind} {shut}")', "return value"),
+    "the lanes of a vector behind its end are read": Plant("render/llvm_memory.py", "value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)", "value = self.load_always(node)"),
+    "the lanes of a vector behind its end are written": Plant("render/llvm_memory.py", "            self.store_masked(node, gate)", "            self.store_always(node)"),
     "the maximum passes over NaN": Plant("render/llvm_values.py", 'return self.make(f"select {flags} {is_number}, {kind} {larger}, {kind} {y}")', "return larger"),
     "unsigned numbers compare as signed ones": Plant("render/llvm_values.py", 'less = "slt" if dtype.kind == "int" else "ult"', 'less = "slt"'),
     "shifts right forget the sign": Plant("render/llvm_values.py", "{'ashr' if dtype.kind == 'int' else 'lshr'}", "lshr"),
@@ -94,16 +94,16 @@ PLANTED = {
     "the gradient of padding is not moved": Plant("grad/rules.py", "window = tuple((before, _plus(before, size))", "window = tuple((0, size)"),
     "the gradient is permuted forward": Plant("grad/rules.py", "inverse = tuple(y.arg.index(axis) for axis in range(len(y.arg)))", "inverse = y.arg"),
     # captures and random numbers
-    "draws do not move on": Plant("tensor/random.py", "self.drawn += words", "self.drawn += 0"),
-    "a replay draws from the start of its words": Plant("capture/entry.py", 'self.program.set_value(("offset", place), offset + place)', 'self.program.set_value(("offset", place), offset)', ("jit",)),
+    "draws do not move on": Plant("tensor/indexing/random.py", "self.drawn += words", "self.drawn += 0"),
+    "a replay draws from the start of its words": Plant("capture/entry.py", 'self.program.set_value(("offset", number), offset + number)', 'self.program.set_value(("offset", number), offset)', ("jit",)),
     "a replay keeps the captured size": Plant("capture/entry.py", "if node is not self._last[number]:", "if False:", ("jit",)),
     "a replay keeps the captured input": Plant("capture/entry.py", "            self._bound[slot] = buffer\n            self.program.set_buffer(slot, buffer)", "            self._bound[slot] = buffer\n            if before is None:\n                self.program.set_buffer(slot, buffer)", ("jit",)),
     # methods
-    "dilation is 1": Plant("tensor/windows.py", "length = n * times + d", "length = n * times + 1"),
-    "the border of a maximum is 0": Plant("tensor/convolution.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),
-    "equal elements are sorted backwards": Plant("tensor/sort.py", "places.reshape(1, size) < places.reshape(size, 1)", "places.reshape(1, size) > places.reshape(size, 1)"),
-    "negative numbers sort backwards": Plant("tensor/sort.py", "is_negative.where(~bits, bits | sign)", "is_negative.where(bits, bits | sign)"),
-    "NaN is sorted by its bits": Plant("tensor/sort.py", "keys = x.ne(x).where(dtype.max, keys)", "keys = keys"),
+    "dilation is 1": Plant("tensor/views/patches.py", "length = n * times + d", "length = n * times + 1"),
+    "the border of a maximum is 0": Plant("tensor/products/convolution.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),
+    "equal elements are sorted backwards": Plant("tensor/ordering/sort.py", "positions.reshape(1, size) < positions.reshape(size, 1)", "positions.reshape(1, size) > positions.reshape(size, 1)"),
+    "negative numbers sort backwards": Plant("tensor/ordering/sort.py", "is_negative.where(~bits, bits | sign)", "is_negative.where(bits, bits | sign)"),
+    "NaN is sorted by its bits": Plant("tensor/ordering/sort.py", "keys = x.ne(x).where(dtype.max, keys)", "keys = keys"),
 }  # fmt: skip
 
 

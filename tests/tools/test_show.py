@@ -15,7 +15,7 @@ from tilegrad.__main__ import main
 from tilegrad.base.config import Context
 from tilegrad.base.errors import ConfigError, DeviceError, InternalError
 from tilegrad.device.registry import Device
-from tilegrad.engine import forms
+from tilegrad.engine.realize import forms
 from tilegrad.ir.text import parse, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.tools.show import STATES, TracedKernel, replay, run_recorded

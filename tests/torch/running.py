@@ -17,9 +17,15 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|inf|na
 
 def substituted(text: str) -> str:
     """The program with its import lines changed, and nothing else."""
-    text = re.sub(r"^(\s*)import torch$", r"\1import tilegrad.torch as torch", text, flags=re.M)
-    text = re.sub(r"^(\s*)import torch\.", r"\1import tilegrad.torch.", text, flags=re.M)
-    return re.sub(r"^(\s*)from torch\b", r"\1from tilegrad.torch", text, flags=re.M)
+    text = re.sub(r"^(\s*)from torch\b", r"\1from tilegrad.torch", text, flags=re.M)
+    return re.sub(r"^(\s*import )(.*\btorch\b.*)$", _imports, text, flags=re.M)
+
+
+def _imports(line: re.Match[str]) -> str:
+    """A line such as `import numpy as np, torch, torch.nn as nn`."""
+    names = [each.strip() for each in line[2].split(",")]
+    named = ["torch as torch" if each == "torch" else each for each in names]
+    return line[1] + ", ".join(re.sub(r"^torch\b", "tilegrad.torch", each) for each in named)
 
 
 def run(path: Path, *, substitute: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tilegrad.base.errors import DataError
 from tilegrad.torch import nn
 from tilegrad.torch.optim import SGD, Adam, Optimizer, lr_scheduler
 from tilegrad.torch.utils import data
+from tilegrad.torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
 class Net(nn.Module):
@@ -183,6 +185,7 @@ def test_a_schedule_goes_on_from_its_state() -> None:
 
     first, schedule = made()
     for _ in range(3):
+        first.step()
         schedule.step()
     second, other = made()
     other.load_state_dict(schedule.state_dict())
@@ -300,3 +303,97 @@ def test_draws_of_distributions_are_tensors_of_torch() -> None:
     made = [normal.sample((2,)), normal.log_prob(torch.zeros(2)), choice.sample(), choice.entropy()]
     assert {type(each) for each in made} == {torch.Tensor}
     assert choice.sample().dtype is torch.int64
+
+
+def test_a_module_refuses_names_and_values_that_it_cannot_hold() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(2, 2)
+            self.scale = nn.Parameter(torch.ones(1))
+
+    net = Net()
+    with pytest.raises(AttributeError):
+        net.get_submodule("body.absent")
+    with pytest.raises(KeyError):
+        net.register_buffer("a.b", torch.ones(1))
+    with pytest.raises(KeyError):
+        net.register_parameter("body", nn.Parameter(torch.ones(1)))
+    with pytest.raises(TypeError):
+        net.scale = torch.ones(2)  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        net.load_state_dict([1])  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        nn.Linear(2, 3, nonsense=1)
+
+
+def test_a_normalisation_refuses_inputs_of_other_axes() -> None:
+    with pytest.raises(ValueError, match="4D input"):
+        nn.BatchNorm2d(3)(torch.ones(2, 3))
+
+
+def test_an_optimizer_refuses_what_it_cannot_train_in_one_place() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    with pytest.raises(TypeError):
+        SGD(weight, lr=0.1)
+    with pytest.raises(ValueError, match="non-leaf"):
+        SGD([weight * 2], lr=0.1)
+    optimizer = SGD([weight], lr=0.1)
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        optimizer.add_param_group({"params": [weight]})
+
+
+def test_hooks_of_an_optimizer_can_be_removed() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer, called = SGD([weight], lr=0.1), []
+    handle = optimizer.register_step_pre_hook(lambda *args: called.append(1))
+    optimizer.step()
+    handle.remove()
+    optimizer.step()
+    assert called == [1]
+
+
+def test_the_state_of_a_schedule_is_its_options_and_counts() -> None:
+    optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    schedule = lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    for _ in range(4):
+        optimizer.step()
+        schedule.step()
+    state = schedule.state_dict()
+    assert (state["T_max"], state["last_epoch"], state["base_lrs"]) == (10, 4, [0.1])
+    other = lr_scheduler.CosineAnnealingLR(SGD([nn.Parameter(torch.ones(1))], lr=0.1), 3)
+    other.load_state_dict(state)
+    expected = 0.1 * (1 + math.cos(math.pi * 0.4)) / 2
+    assert other.T_max == 10 and other.get_last_lr()[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_plateau_is_kept_in_plain_numbers() -> None:
+    optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    schedule = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+    rates = []
+    for metric in (1.0, 1.0, torch.tensor(1.0), 0.5):
+        schedule.step(metric)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == [0.1, 0.1, 0.05, 0.05]
+    assert (schedule.best, schedule.num_bad_epochs, schedule.state_dict()["patience"]) == (
+        0.5,
+        0,
+        1,
+    )
+
+
+def test_a_schedule_that_steps_before_its_optimizer_warns() -> None:
+    schedule = lr_scheduler.StepLR(SGD([nn.Parameter(torch.ones(1))], lr=0.1), 1)
+    with pytest.warns(UserWarning, match=r"before `optimizer.step\(\)`"):
+        schedule.step()
+
+
+def test_workers_of_a_stream_take_turns_and_know_their_number() -> None:
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            info = get_worker_info()
+            assert info is not None
+            return iter(range(info.id * 10, info.id * 10 + 2))
+
+    loader: DataLoader[int] = DataLoader(Stream(), num_workers=2)
+    assert [int(each) for each in loader] == [0, 10, 1, 11]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tilegrad
 import tilegrad.torch as torch
+import tilegrad.torch.nn.functional as F
 from tilegrad.base.errors import TilegradError
 
 ROWS = np.array([[1.0, 5.0, 3.0], [7.0, 2.0, 7.0]], np.float32)
@@ -233,3 +236,63 @@ def test_a_name_that_is_absent_says_what_to_do(name: str, hint: str) -> None:
         place = getattr(place, each)
     with pytest.raises(AttributeError, match=hint):
         getattr(place, last)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: torch.ones(2, 3).t().view(6),
+        lambda: torch.ones(2, 3) @ torch.ones(3, 2, dtype=torch.float64),
+        lambda: F.linear(torch.ones(2, 3), torch.ones(2, 3, dtype=torch.float64)),
+        lambda: torch.arange(3).mean(),
+        lambda: -torch.tensor([True]),
+        lambda: torch.tensor([True]) - torch.tensor([True]),
+        lambda: torch.arange(5, 1),
+        lambda: torch.device("nonsense"),
+        lambda: torch.linalg.inv(torch.zeros(2, 2)),
+        lambda: torch.linalg.cholesky(-torch.eye(2)),
+        lambda: setattr(torch.ones(2, requires_grad=True), "grad", torch.ones(3)),
+    ],
+)
+def test_what_pytorch_refuses_is_a_runtime_error(wrong: Callable[[], Any]) -> None:
+    with pytest.raises(RuntimeError):
+        wrong()
+
+
+def test_a_text_among_numbers_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="str is no number"):
+        torch.tensor([1, "a"])
+
+
+def test_factors_say_where_they_failed() -> None:
+    both = torch.stack([torch.eye(2), -torch.eye(2)])
+    assert torch.linalg.cholesky_ex(both).info.tolist() == [0, 1]
+    assert torch.linalg.inv_ex(torch.zeros(2, 2)).info.item() == 1
+
+
+def test_integers_take_the_dtype_of_floats_beside_them() -> None:
+    half, number = torch.ones(2, dtype=torch.float16), torch.tensor(2.0, dtype=torch.float64)
+    counts = torch.arange(2)
+    assert (counts / half).dtype is torch.float16 and (counts * number).dtype is torch.float64
+
+
+def test_bits_are_read_as_another_dtype() -> None:
+    assert torch.tensor([1.0]).view(torch.int32).tolist() == [0x3F800000]
+
+
+def test_old_classes_of_tensors_are_asked_for_a_dtype() -> None:
+    assert isinstance(torch.arange(2), torch.LongTensor)
+    assert not isinstance(torch.ones(2), torch.LongTensor)
+    assert torch.ones(2).type(torch.IntTensor).dtype is torch.int32
+
+
+def test_einsum_takes_labels_as_lists() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.einsum(x, [0, 1], x, [2, 1], [0, 2]).tolist() == [[5.0, 14.0], [14.0, 50.0]]
+
+
+def test_a_shrunk_image_weighs_all_it_covers() -> None:
+    ramp = torch.arange(8.0).reshape(1, 1, 1, 8)
+    found = F.interpolate(ramp, size=(1, 4), mode="bilinear", antialias=True)
+    # A triangle of four elements' width: weights 1, 3, 3, 1 of 8, cut and scaled at the ends.
+    assert found.flatten().tolist() == pytest.approx([5 / 7, 2.5, 4.5, 44 / 7], abs=1e-5)

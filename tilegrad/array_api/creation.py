@@ -12,9 +12,9 @@ from tilegrad.array_api.operators import is_number
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.core import as_dtype
-from tilegrad.tensor.host import flatten
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.core import as_dtype
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.storage.host import flatten
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",

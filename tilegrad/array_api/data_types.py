@@ -16,8 +16,8 @@ from tilegrad.array_api.operators import is_number
 from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.core import as_dtype, broadcast_shape
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.core import as_dtype, broadcast_shape
+from tilegrad.tensor.handle.sizes import here
 
 __all__ = [
     "as_operands", "astype", "broadcast_arrays", "broadcast_to", "can_cast", "finfo", "iinfo",

@@ -16,8 +16,8 @@ from tilegrad.array_api.reductions import sum as _sum
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.core import broadcast_shape
-from tilegrad.tensor.sizes import as_axes, here
+from tilegrad.tensor.handle.core import broadcast_shape
+from tilegrad.tensor.handle.sizes import as_axes, here
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",

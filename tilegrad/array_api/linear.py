@@ -8,7 +8,7 @@ from typing import Any
 from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.data_types import as_operands
 from tilegrad.base.errors import IndexBoundsError, ShapeError
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 

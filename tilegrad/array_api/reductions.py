@@ -14,8 +14,8 @@ from tilegrad.array_api.manipulation import concat
 from tilegrad.base.dtype import DType, sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.core import as_dtype
-from tilegrad.tensor.sizes import as_axes, as_axis, here
+from tilegrad.tensor.handle.core import as_dtype
+from tilegrad.tensor.handle.sizes import as_axes, as_axis, here
 
 __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod",

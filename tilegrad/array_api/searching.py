@@ -10,8 +10,8 @@ from tilegrad.array_api.operators import is_number
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.core import broadcast_shape
-from tilegrad.tensor.sizes import as_axis, here
+from tilegrad.tensor.handle.core import broadcast_shape
+from tilegrad.tensor.handle.sizes import as_axis, here
 
 __all__ = [
     "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted", "sort", "take",

@@ -33,7 +33,7 @@ __all__ = ["Usage", "clear", "digest", "folder", "get", "put", "usage"]
 
 _VERSION = "2"
 _CHECK_BYTES = 16
-_USAGE, _PART = ".usage", ".part-"
+_USAGE, _UNFINISHED = ".usage", ".part-"
 _BLOCK = 4096
 # Writing an entry takes milliseconds: what is older was left by a writer that is gone.
 _LEFT_OVER_SECONDS = 600
@@ -57,11 +57,11 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilegrad"
 
 
-def digest(*parts: str | bytes) -> str:
-    """A key made of `parts`: any change of any part gives another."""
+def digest(*texts: str | bytes) -> str:
+    """A key made of `texts`: any change of any part gives another."""
     state = hashlib.blake2b(digest_size=20)
-    for part in parts:
-        raw = part.encode() if isinstance(part, str) else part
+    for text in texts:
+        raw = text.encode() if isinstance(text, str) else text
         state.update(len(raw).to_bytes(8, "little"))
         state.update(raw)
     return state.hexdigest()
@@ -127,15 +127,16 @@ def put(table: str, key: str, payload: bytes) -> None:
 
 def _write(path: Path, raw: bytes) -> None:
     """A file of mode 0600, which appears whole or not at all."""
-    part = _base() / f"{_PART}{os.getpid()}-{os.urandom(8).hex()}"
+    unfinished = _base() / f"{_UNFINISHED}{os.getpid()}-{os.urandom(8).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        with os.fdopen(os.open(part, flags | getattr(os, "O_NOFOLLOW", 0), 0o600), "wb") as file:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
             file.write(raw)
-        os.replace(part, path)
+        os.replace(unfinished, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(part)
+            os.unlink(unfinished)
         raise
 
 
@@ -191,7 +192,7 @@ def _remove_left_over(base: Path) -> None:
     now = time.time()
     with os.scandir(base) as entries:
         for entry in entries:
-            if not entry.name.startswith(_PART):
+            if not entry.name.startswith(_UNFINISHED):
                 continue
             with contextlib.suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
@@ -215,7 +216,7 @@ def usage() -> Usage:
     entries: dict[str, int] = {}
     total = 0
     for _, blocks, path in _entries(base):
-        table = Path(path).relative_to(base).parts[0]
+        table = str(Path(path).relative_to(base)).partition(os.sep)[0]
         entries[table] = entries.get(table, 0) + 1
         total += blocks
     return Usage(entries, total * _BLOCK, config.CACHE_MEGABYTES << 20)

@@ -102,6 +102,12 @@ class Config:
         "compares",
         high=2,
     )
+    SEGMENTS: int = _switch(
+        1,
+        "1: calls of methods wait, and what equal calls led to once is run again without making "
+        "nodes; 2: the nodes run as well, and the values are compared",
+        high=2,
+    )
     SIZES: int = _switch(
         1,
         "0: a plan for each size; 1: sizes that change become variables of a plan; 2: such a plan "
@@ -138,6 +144,7 @@ _PREFIXED = frozenset(
         "KEEP_SECONDS",
         "PROGRESS",
         "TEMPLATES",
+        "SEGMENTS",
         "SIZES",
         "PARALLEL",
         "THREADS",

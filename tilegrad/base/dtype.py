@@ -79,6 +79,21 @@ class DType:
         self._vectors: dict[Any, DType] = {}
 
     @property
+    def is_floating_point(self) -> bool:
+        """Whether values are floats (PyTorch's name)."""
+        return self.is_float
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether a value can be below 0."""
+        return self.kind in ("int", "float")
+
+    @property
+    def is_complex(self) -> bool:
+        """False: complex numbers are pairs of floats."""
+        return False
+
+    @property
     def bits(self) -> int:
         return 1 if self.kind == "bool" else self.itemsize * 8
 

@@ -17,7 +17,8 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
-    "IndexBoundsError", "InternalError", "NotANumberError", "OptError", "OutOfMemoryError",
+    "IndexBoundsError", "InternalError", "MissingError", "NotANumberError", "OptError",
+    "OutOfMemoryError",
     "ShapeError", "TilegradError", "TransformError", "located",
 ]  # fmt: skip
 
@@ -64,6 +65,10 @@ class IndexBoundsError(TilegradError, IndexError):
 
 class ConfigError(TilegradError, ValueError):
     """A switch is unknown or has a value outside its range."""
+
+
+class MissingError(ConfigError, AttributeError):
+    """An object has nothing of this name."""
 
 
 class OptError(TilegradError, ValueError):
@@ -116,14 +121,14 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:
     """`details` with the user's line, and with `name` before it if `headline` has another."""
-    places: dict[str, object] = {}
+    call: dict[str, object] = {}
     if name and "call" not in details and not _speaks_of(headline, name):
-        places["call"] = name
+        call["call"] = name
     if "line" not in details:
-        return details | places | ({"line": line} if line else {})
+        return details | call | ({"line": line} if line else {})
     placed: dict[str, object] = {}
     for key, value in details.items():
-        placed |= {**places, key: value} if key == "line" else {key: value}
+        placed |= {**call, key: value} if key == "line" else {key: value}
     return placed
 
 

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "Entry", "call_site", "called_from", "composed", "composing", "mark", "method_names",
-    "user_expression", "user_line", "user_lines",
+    "user_expression", "user_line", "user_lines", "users",
 ]  # fmt: skip
 
 # The user's code object, the offset of the call in it, and the code object of what was called.
@@ -33,7 +33,7 @@ _METHODS = _PACKAGE + "tensor" + os.sep
 _STANDARD = os.path.dirname(os.__file__) + os.sep + "threading"
 # Names of files met so far. A frame is looked up by its file's name, whose hash is kept.
 _inside: set[str] = set()
-_users: set[str] = set()
+users: set[str] = set()
 
 
 class _Call(threading.local):
@@ -49,10 +49,10 @@ composing = _call
 
 def _classify(filename: str) -> None:
     is_inside = os.path.abspath(filename).startswith(_PACKAGE)
-    if len(_users) >= _MOST_FILES:
+    if len(users) >= _MOST_FILES:
         # Each cell of a notebook is a file; they are told apart anew.
-        _users.clear()
-    (_inside if is_inside else _users).add(filename)
+        users.clear()
+    (_inside if is_inside else users).add(filename)
 
 
 def call_site(frame: FrameType | None = None, called: CodeType | None = None) -> Entry:
@@ -63,7 +63,7 @@ def call_site(frame: FrameType | None = None, called: CodeType | None = None) ->
         filename = code.co_filename
         if filename in _inside:
             called = code
-        elif filename in _users:
+        elif filename in users:
             break
         else:
             _classify(filename)
@@ -133,7 +133,7 @@ def _position(entry: Entry) -> tuple[int, int, int, int]:
     code, offset, _ = entry
     for number, place in enumerate(code.co_positions()):
         if number == offset // 2:
-            first, last, start, end = (part or 0 for part in place)
+            first, last, start, end = (number or 0 for number in place)
             return first or code.co_firstlineno, last, start, end
     return code.co_firstlineno, 0, 0, 0
 

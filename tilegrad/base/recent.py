@@ -4,7 +4,6 @@ without end.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -34,13 +33,15 @@ class Recent(Generic[K, V]):
         """The entry, which is then the one used last, or None."""
         found = self._entries.get(key)
         if found is not None:
-            # Another thread's entry may just have pushed it out.
-            with contextlib.suppress(KeyError):
+            try:
                 self._entries.move_to_end(key)
+            except KeyError:
+                # Another thread's entry has just pushed it out.
+                return found
         return found
 
     def put(self, key: K, value: V) -> V:
-        """Keep `value` under `key`, in the place of what was there."""
+        """Keep `value` under `key`, instead of what was there."""
         with self._lock:
             self._entries[key] = value
             self._entries.move_to_end(key)

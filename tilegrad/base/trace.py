@@ -68,7 +68,7 @@ GlobalCounters = _Work()
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One step: `rule` turned `before` into `after`."""
+    """One step: `rule` replaced `before` by `after`."""
 
     rule: str
     before: Any

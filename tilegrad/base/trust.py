@@ -46,7 +46,7 @@ def _is_private(path: Path, root: Path) -> bool:
     """Whether `root`, and each folder on the way down to `path`, is the user's own; warns once of
     one that is not. The root may be a link, as a user may keep the cache elsewhere.
 
-    Raises NotADirectoryError for a file in the place of a folder.
+    Raises NotADirectoryError for a file where a folder is expected.
     """
     for each in _chain(path, root):
         found = os.stat(each) if each == root else os.lstat(each)

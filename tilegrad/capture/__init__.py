@@ -6,7 +6,7 @@ as everything that shaped it is as it was.
     jit                           the function that is captured, and when it is again
     record, watch, frames,        the watched run: what it was given, read, launched and changed
     reads, calls, pure,
-    places, objects
+    access_paths, objects
     build, slots, step, results   from the run to a capture, over numbered memory
     guards, checker               what the capture rests on, compiled to one flat check
     entry, inputs, graph, packs   a call: checks, inputs, native batches, packed weights

@@ -8,22 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from tilegrad.base.errors import CaptureError
+from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.checker import compile_checks
 from tilegrad.capture.entry import Effect, Entry
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Check, is_value, snapshot
 from tilegrad.capture.inputs import Input, layout, settle
 from tilegrad.capture.packs import pack_steps
-from tilegrad.capture.places import Place
 from tilegrad.capture.record import Before, Run, tensors_in
-from tilegrad.capture.results import Build, Form, Output, builder
+from tilegrad.capture.results import Build, Output, TensorSignature, builder
 from tilegrad.capture.slots import Draws, Slots
-from tilegrad.engine.memory import buffer_of, is_overwritten
+from tilegrad.engine.run.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import memory
-from tilegrad.tensor.aliases import Away, is_alone, look, same_storage, shared
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.handle.aliases import Away, is_alone, look, same_storage, shared
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Again", "Builder"]
@@ -45,13 +45,13 @@ class Builder:
         self.guards = run.guards
         self.arguments = (args, kwargs)
         self.vanishing: list[str] = []
-        self.targets: dict[Hashable, Place] = {}
+        self.targets: dict[Hashable, AccessPath] = {}
         self.touched = {id(buffer): buffer for launch in run.record for buffer in launch.buffers}
         self.symbols: Variables = NO_VARIABLES
         # The entry is made last; what builds results looks it up here.
         self.entry: list[Entry] = []
-        self.outputs: dict[int, tuple[Buffer, list[Form]]] = {}
-        self.made: list[tuple[Form, int, int]] = []
+        self.outputs: dict[int, tuple[Buffer, list[TensorSignature]]] = {}
+        self.made: list[tuple[TensorSignature, int, int]] = []
         self.viewed: set[int] = set()
         self.cleared: list[int] = []
         self._made_of: dict[int, int] = {}
@@ -92,12 +92,12 @@ class Builder:
             known = run.known(tensor)
             if number >= run.given and known is not None and not known.is_stored:
                 if not known.uop.is_constant:
-                    raise Again(f"{self.guards.places[number][0].label} was still to be computed")
+                    raise Again(f"{self.guards.paths[number][0].label} was still to be computed")
         for number in run.copied:
             if any(tensor is self.guards.tensors[number] for tensor in run.changed):
                 # The next run takes it as it is.
                 run.hints.in_place.add(number)
-                raise Again(f"{self.guards.places[number][0].label} is a view that is written to")
+                raise Again(f"{self.guards.paths[number][0].label} is a view that is written to")
         for tensor in run.replaced:
             if not is_alone(tensor):
                 raise Again("a tensor that it writes to had views in memory of their own")
@@ -106,7 +106,7 @@ class Builder:
                 raise Again("a tensor that it uses got its memory in the call")
 
     def _check_values(self) -> None:
-        """Compare every place with what stood there before.
+        """Compare the value of every path with the one before.
 
         A plain value that the function changes is a side effect: it does not happen in replays, and
         the guard expects what the capture left. A tensor in place of another is set by each replay.
@@ -114,43 +114,43 @@ class Builder:
         for check in list(self.guards.checks):
             if check.test in ("call", "symbol"):
                 continue
-            if check.place.is_argument:
+            if check.path.is_argument:
                 if check.holds(*self.arguments):
                     continue
-                if check.place.is_attribute:
+                if check.path.is_attribute:
                     self._changed(check)
                 else:
                     raise CaptureError(
-                        f"jit: {self.run.name} changes its argument {check.place.label}",
+                        f"jit: {self.run.name} changes its argument {check.path.label}",
                         remedy="return the new value instead, or assign to tensors in place",
                     )
             elif not check.holds():
                 self._changed(check)
-        for place in self.run.reads.written.values():
-            if not self.guards.knows(place):
-                if any(self.run.known(part) is None for part in tensors_in(place.peek())):
-                    self.targets[place.identity] = place
+        for path in self.run.reads.written.values():
+            if not self.guards.knows(path):
+                if any(self.run.known(tensor) is None for tensor in tensors_in(path.peek())):
+                    self.targets[path.identity] = path
 
     def _changed(self, check: Check) -> None:
-        place = check.place
-        value = place.peek(*self.arguments)
+        path = check.path
+        value = path.peek(*self.arguments)
         if check.test == "tensor" and isinstance(value, Tensor):
-            if place.is_argument:
-                # The object is held since it was assigned to, and that place is among the written.
+            if path.is_argument:
+                # The object is held since it was assigned to, and that path is among the written.
                 return
-            while isinstance(place.holder, Place) and isinstance(place.holder.peek(), tuple):
-                place = place.holder
-            self.targets[place.identity] = place
+            while isinstance(path.holder, AccessPath) and isinstance(path.holder.peek(), tuple):
+                path = path.holder
+            self.targets[path.identity] = path
         elif check.test == "same" and is_value(value):
             check.expected = snapshot(value)
-            self.vanishing.append(place.label)
+            self.vanishing.append(path.label)
         elif check.test == "is":
             raise CaptureError(
-                f"jit: {self.run.name} replaces {place.label}, which a replay would not",
+                f"jit: {self.run.name} replaces {path.label}, which a replay would not",
                 remedy="replace it outside",
             )
         else:
-            raise Again(f"{place.label} is another kind of value after the call")
+            raise Again(f"{path.label} is another kind of value after the call")
 
     # inputs
 
@@ -159,20 +159,20 @@ class Builder:
         So a replay may write the next one to its memory, rather than beside it.
         """
         run = self.run
-        places = [place.peek() for place in run.reads.written.values()]
-        kept = {id(tensor) for tensor in tensors_in([run.result, places])}
+        paths = [path.peek() for path in run.reads.written.values()]
+        returned = {id(tensor) for tensor in tensors_in([run.result, paths])}
         for tensor in run.regraded:
             grad = run.before[id(tensor)].grad
             old = None if grad is None else grad()
             number = None if old is None else self.guards.number_of(old)
-            if old is None or number is None or number < run.given or id(old) in kept:
+            if old is None or number is None or number < run.given or id(old) in returned:
                 continue
             known = run.known(old)
             if known is not None and known.is_stored and id(known.memory) not in self.touched:
                 self.guards.weaken(old)
 
     def _hold_state(self) -> None:
-        """Find the tensors behind older memory that no place is known of."""
+        """Find the tensors behind older memory that no path is known to."""
         run = self.run
         located = {
             id(known.memory)
@@ -195,14 +195,14 @@ class Builder:
         self._check_lazy(located)
 
     def _lost_gradient(self, number: int, known: Before) -> Tensor | None:
-        """A tensor in place of one that was a gradient before the run, and was dropped by it."""
+        """A tensor instead of one that was a gradient before the run, and was dropped by it."""
         for owner in list(self.run.before.values()):
             tensor = owner.reference()
             if owner.grad_id == number and tensor is not None:
                 lost = tensor._of(known.uop, tensor.device, tensor._variables, False)
                 self.run.before[id(lost)] = replace(known, reference=weakref.ref(lost))
-                place = self.guards.places[self._hold(tensor)][0].attribute("grad")
-                self.guards.expand(place, lost)
+                path = self.guards.paths[self._hold(tensor)][0].attribute("grad")
+                self.guards.expand(path, lost)
                 return lost
         return None
 
@@ -228,8 +228,8 @@ class Builder:
         for known in self.run.before.values():
             owner = known.reference()
             if owner is not None and known.grad is not None and known.grad() is tensor:
-                place = self.guards.places[self._hold(owner)][0].attribute("grad")
-                self.guards.expand(place, tensor)
+                path = self.guards.paths[self._hold(owner)][0].attribute("grad")
+                self.guards.expand(path, tensor)
                 break
         return self.guards.hold(tensor, "a tensor")
 
@@ -237,12 +237,12 @@ class Builder:
         """Whether there was a gradient before shapes the run."""
         for tensor in self.run.regraded:
             known = self.run.before[id(tensor)]
-            place = self.guards.places[self._hold(tensor)][0].attribute("grad")
-            if not self.guards.knows(place):
+            path = self.guards.paths[self._hold(tensor)][0].attribute("grad")
+            if not self.guards.knows(path):
                 if known.grad is None:
-                    self.guards.expand(place, None)
+                    self.guards.expand(path, None)
                 else:
-                    self.guards.checks.append(Check(place, "some", None))
+                    self.guards.checks.append(Check(path, "some", None))
 
     def _inputs(self) -> tuple[list[Input], dict[int, int]]:
         """The inputs, and the slots of their memory."""
@@ -253,9 +253,9 @@ class Builder:
         for number, tensor in enumerate(self.guards.tensors):
             known = run.known(tensor)
             assert known is not None
-            label = self.guards.places[number][0].label
-            form, _ = Form.of(tensor, self.symbols, known.uop)
-            each = Input(label, form, known.uop.shape, is_argument=number < run.given)
+            label = self.guards.paths[number][0].label
+            signature, _ = TensorSignature.of(tensor, self.symbols, known.uop)
+            each = Input(label, signature, known.uop.shape, is_argument=number < run.given)
             each.is_viewed = number in self.viewed
             each.is_written = id(tensor) in written
             if known.memory is None:
@@ -283,8 +283,8 @@ class Builder:
     # what a replay gives and sets
 
     def _builder(self, value: Any, where: str) -> Build:
-        def is_known(part: Any) -> bool:
-            return isinstance(part, type) or callable(part) or self.run.reads.is_reached(part)
+        def is_known(value: Any) -> bool:
+            return isinstance(value, type) or callable(value) or self.run.reads.is_reached(value)
 
         return builder(value, self._give, is_known, where)
 
@@ -298,28 +298,28 @@ class Builder:
         """How a replay makes a tensor that is as `tensor` is after the run."""
         if not memory.is_stored(tensor.uop):
             return self._constant(tensor)
-        form, node = Form.of(tensor, self.symbols)
+        signature, node = TensorSignature.of(tensor, self.symbols)
         buffer = buffer_of(node)
         for number, each in enumerate(self.guards.tensors):
             known = self.run.known(each)
             if known is not None and known.memory is buffer:
-                return self._view(tensor, form, number)
+                return self._view(tensor, signature, number)
         if id(buffer) in self.run.older or id(buffer) not in self.touched:
             return self._constant(tensor)
         found = self._made_of.get(id(tensor))
         if found is None:
-            forms = self.outputs.setdefault(id(buffer), (buffer, []))[1]
-            forms.append(form)
+            signatures = self.outputs.setdefault(id(buffer), (buffer, []))[1]
+            signatures.append(signature)
             found = self._made_of[id(tensor)] = len(self.made)
             if tensor._alias is not None:
                 _, shape, moves = look(tensor)
                 group = self.aliases.setdefault(id(tensor._alias[0]), [])
                 group.append((found, Away(shape, moves)))
-            self.made.append((form, list(self.outputs).index(id(buffer)), len(forms) - 1))
+            self.made.append((signature, list(self.outputs).index(id(buffer)), len(signatures) - 1))
         index = found
         return lambda made, given: made[index]
 
-    def _view(self, tensor: Tensor, form: Form, number: int) -> Build:
+    def _view(self, tensor: Tensor, signature: TensorSignature, number: int) -> Build:
         """A tensor over the memory of an input."""
         self.viewed.add(number)
         entry = self.entry
@@ -328,7 +328,7 @@ class Builder:
 
         def build(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
             node = entry[0].inputs[number].staging.node or given[number].uop
-            view = form.tensor(form.over(memory.base_of(node)), entry[0].values)
+            view = signature.tensor(signature.over(memory.base_of(node)), entry[0].values)
             if is_alias:
                 storage, _ = shared(given[number])
                 view._alias = storage, Away(shape, moves)
@@ -349,11 +349,11 @@ class Builder:
         return build
 
     def _effects(self) -> list[Effect]:
-        """What a replay sets: places, gradients, and tensors that take other memory."""
+        """What a replay sets: paths, gradients, and tensors that take other memory."""
         run = self.run
         found = [
-            _set_place(place, self._builder(place.peek(), place.label))
-            for place in self.targets.values()
+            _set_path(path, self._builder(path.peek(), path.label))
+            for path in self.targets.values()
         ]
         for tensor in run.regraded:
             number = self._hold(tensor)
@@ -386,8 +386,8 @@ class Builder:
             inputs=inputs,
             program=program,
             outputs=[
-                Output(table.number[key], buffer, forms, is_reused=is_reused)
-                for key, (buffer, forms) in self.outputs.items()
+                Output(table.number[key], buffer, signatures, is_reused=is_reused)
+                for key, (buffer, signatures) in self.outputs.items()
             ],
             made=self.made,
             aliases=[group for group in self.aliases.values() if len(group) > 1],
@@ -396,11 +396,11 @@ class Builder:
             draws=draws,
             symbols=[node.unbound()[0] for node in self.guards.symbols],
             asked={key: value for key, value in self.symbols.items() if key in run.reads.asked},
-            windows=list(dict.fromkeys(run.record.windows)),
+            slices=list(dict.fromkeys(run.record.slices)),
             leftovers=table.temporary,
             cleared=self.cleared,
             vanishing=self.vanishing,
-            held_bytes=table.held_bytes,
+            block_bytes=table.block_bytes,
         )
         self.entry.append(entry)
         self.guards.release()
@@ -414,9 +414,9 @@ def _waits_on(known: Before, buffer: Buffer) -> bool:
     return any(not is_overwritten(node) and buffer_of(node) is buffer for node in leaves)
 
 
-def _set_place(place: Place, build: Build) -> Effect:
+def _set_path(path: AccessPath, build: Build) -> Effect:
     def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-        place.set(build(made, given))
+        path.set(build(made, given))
 
     return effect
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.guards import is_array, is_plain
 from tilegrad.capture.objects import (
     CORE,
@@ -23,7 +24,6 @@ from tilegrad.capture.objects import (
     kind_of_file,
     look_up_class,
 )
-from tilegrad.capture.places import Place
 from tilegrad.capture.pure import (
     MUTATORS,
     is_pure_class,
@@ -45,11 +45,17 @@ _ELEMENTS: tuple[Any, ...] = (
     all,
 )  # fmt: skip
 # Parts of tilegrad that look at nothing but what they are given, and at what every capture is
-# guarded by: the switches, and the default device.
+# guarded by: the switches, the defaults, and the modes of capture.modes.
 _TRUSTED = (
     "tilegrad.tensor", "tilegrad.ir", "tilegrad.grad", "tilegrad.func", "tilegrad.nn",
     "tilegrad.capture", "tilegrad.compat", "tilegrad.base.dtype", "tilegrad.base.config",
-    "tilegrad.device.registry",
+    "tilegrad.device.registry", "tilegrad.torch",
+)  # fmt: skip
+# Parts of these that read or write something else: generators, files, what is printed.
+_UNTRUSTED = (
+    "tilegrad.torch.configuration", "tilegrad.torch.cuda", "tilegrad.torch.printing",
+    "tilegrad.torch.random", "tilegrad.torch.saving", "tilegrad.torch.storage",
+    "tilegrad.torch.utils",
 )  # fmt: skip
 _cache = type(functools.lru_cache(lambda: None))
 Then = Callable[[Any], None]
@@ -87,9 +93,9 @@ class Calls:
             id(super): self._nothing,
         }
 
-    def wait(self, frame: FrameType, place: Place) -> None:
-        """The value that comes next on the stack of `frame` stands at `place`."""
-        self.waiting.append((frame, lambda value: self.reads.load(place, value)))
+    def wait(self, frame: FrameType, path: AccessPath) -> None:
+        """The value that comes next on the stack of `frame` stands at `path`."""
+        self.waiting.append((frame, lambda value: self.reads.load(path, value)))
 
     def call(self, frame: FrameType, callee: Any, args: Sequence[Any]) -> None:
         """Guard what a call reads."""
@@ -131,10 +137,12 @@ class Calls:
             for value in args:
                 self.reads.elements(value)
         elif kind == CORE and kind_of_file(frame.f_code.co_filename) != TILEGRAD:
-            module = function.__module__ or ""
-            if not str(module).startswith(_TRUSTED):
-                self._refuse(f"{module}.{function.__name__}")
+            if not _is_trusted(function.__module__):
+                self._refuse(f"{function.__module__}.{function.__name__}")
             for value in args:
+                if str(type(value).__module__).startswith(_UNTRUSTED):
+                    # A generator of tilegrad.torch: a draw moves it on.
+                    self._refuse(f"{function.__name__} with a {type(value).__name__}")
                 self.reads.whole(value)
         elif kind == CORE:
             for value in args:
@@ -150,7 +158,7 @@ class Calls:
             name = getattr(file, "__file__", None) or "<string>"
             if kind_of_file(name) == CORE and kind.__module__ != "tilegrad.base.errors":
                 if kind_of_file(frame.f_code.co_filename) != TILEGRAD:
-                    if not kind.__module__.startswith(_TRUSTED):
+                    if not _is_trusted(kind.__module__):
                         self._refuse(kind.__name__)
                 for value in args:
                     self.reads.whole(value)
@@ -168,8 +176,7 @@ class Calls:
         owner = getattr(callee, "__self__", None)
         name = callee.__name__
         if owner is None or isinstance(owner, types.ModuleType):
-            owner_is_argument = not isinstance(callee, types.BuiltinFunctionType)
-            if not owner_is_argument:
+            if isinstance(callee, types.BuiltinFunctionType):
                 self._listed(frame, callee, args)
                 return
             if not args:
@@ -291,10 +298,6 @@ class Calls:
                 value = value.__func__
             if isinstance(value, functools.partial):
                 self._functions([value.func])
-            elif isinstance(value, type):
-                if not is_python_class(value) and not is_pure_class(value):
-                    # A class that is only asked about: isinstance(x, array).
-                    continue
             elif isinstance(value, _IN_C):
                 owner = getattr(value, "__self__", None)
                 if owner is None and not isinstance(value, types.BuiltinFunctionType):
@@ -308,8 +311,6 @@ class Calls:
                     self._refuse(value.__name__)
             elif isinstance(value, (operator.attrgetter, operator.methodcaller, _cache)):
                 self._refuse(f"{type(value).__name__} through a function in C")
-            elif callable(value) and is_array(value):
-                continue
 
     def _format(self, text: str, name: str, args: Sequence[Any]) -> None:
         """A format may name attributes and items of what it is given."""
@@ -339,7 +340,7 @@ class Calls:
         if args:
             self.reads.attribute(args[0], "__dict__")
             if isinstance(args[0], type):
-                self.wait(frame, Place(args[0], False, "__dict__", "__dict__"))
+                self.wait(frame, AccessPath(args[0], False, "__dict__", "__dict__"))
 
     def _globals(self, frame: FrameType, args: Sequence[Any]) -> None:
         self.reads.reach(frame.f_globals)
@@ -379,3 +380,10 @@ class Calls:
         while at < len(code) and dis.opname[code[at]] == "CACHE":
             at += 2
         return dis.opname[code[at]] if at < len(code) else ""
+
+
+def _is_trusted(module: str | None) -> bool:
+    """Whether what a module of tilegrad defines looks at nothing that captures are not guarded
+    by.
+    """
+    return str(module).startswith(_TRUSTED) and not str(module).startswith(_UNTRUSTED)

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from tilegrad.capture.access_paths import KEYWORDS, POSITIONAL, AccessPath
 from tilegrad.capture.guards import Check, Guards, same, without
-from tilegrad.capture.places import KEYWORDS, POSITIONAL, Place
 from tilegrad.ir.uop import UOp
 
 __all__ = ["Checker", "Found", "compile_checks"]
@@ -29,46 +29,56 @@ Found = tuple[tuple[Any, ...], list[int], tuple[UOp, ...]]
 Checker = Callable[[tuple[Any, ...], dict[str, Any], list[Any]], "int | Found"]
 
 
+# When a check fails, of the value and of what is expected.
+_FAILS = {
+    "same": "{0} is not {1} and not same({0}, {1})",
+    "is": "{0} is not {1}",
+    "some": "{0} is None",
+    "members": "{0} != {1}",
+    "keys": "list({0}) != {1}",
+}
+
+
 class _Writer:
     def __init__(self, guards: Guards):
         self.guards = guards
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"same": same, "UOp": UOp, "without": without}
-        self.held: dict[int, str] = {}
+        self.constants: dict[int, str] = {}
         self.values: dict[Hashable, str] = {}
         self.inputs: dict[int, str] = {}
         self.symbols: list[str] = []
 
     def const(self, value: Any) -> str:
         """A name for an object that the function holds."""
-        name = self.held.get(id(value))
+        name = self.constants.get(id(value))
         if name is None:
-            name = self.held[id(value)] = f"C{len(self.held)}"
+            name = self.constants[id(value)] = f"C{len(self.constants)}"
             self.names[name] = value
         return name
 
-    def value(self, place: Place) -> str:
-        """The variable with what stands at `place`."""
-        identity = place.identity
+    def value(self, path: AccessPath) -> str:
+        """The variable with what stands at `path`."""
+        identity = path.identity
         found = self.values.get(identity)
         if found is not None:
             return found
-        if isinstance(place.holder, Place):
-            holder = self.value(place.holder)
-        elif place.holder is POSITIONAL:
+        if isinstance(path.holder, AccessPath):
+            holder = self.value(path.holder)
+        elif path.holder is POSITIONAL:
             holder = "a"
-        elif place.holder is KEYWORDS:
+        elif path.holder is KEYWORDS:
             holder = "k"
         else:
-            holder = self.const(place.holder)
+            holder = self.const(path.holder)
         name = f"v{len(self.values)}"
-        if not place.is_item:
-            is_name = isinstance(place.key, str) and place.key.isidentifier()
-            source = f"{holder}.{place.key}" if is_name else f"getattr({holder}, {place.key!r})"
-        elif type(place.key) in (int, str):
-            source = f"{holder}[{place.key!r}]"
+        if not path.is_item:
+            is_name = isinstance(path.key, str) and path.key.isidentifier()
+            source = f"{holder}.{path.key}" if is_name else f"getattr({holder}, {path.key!r})"
+        elif type(path.key) in (int, str):
+            source = f"{holder}[{path.key!r}]"
         else:
-            source = f"{holder}[{self.const(place.key)}]"
+            source = f"{holder}[{self.const(path.key)}]"
         self.lines.append(f"{name} = {source}")
         self.values[identity] = name
         return name
@@ -84,27 +94,23 @@ class _Writer:
             self.fail(" or ".join([wrong, *[f"{name!r} not in k" for name in names]]), number)
             return
         if check.test == "absent":
-            place = check.place
-            if place.is_item and type(place.holder) is dict:
-                self.fail(f"{self.const(place.key)} in {self.const(place.holder)}", number)
+            path = check.path
+            if path.is_item and type(path.holder) is dict:
+                self.fail(f"{self.const(path.key)} in {self.const(path.holder)}", number)
             else:
                 self.fail(f"{self.const(check)}.holds(a, k) is False", number)
             return
-        value = self.value(check.place)
-        if check.test == "same":
-            held = self.const(expected)
-            self.fail(f"{value} is not {held} and not same({value}, {held})", number)
-        elif check.test == "is":
-            self.fail(f"{value} is not {self.const(expected)}", number)
-        elif check.test == "some":
-            self.fail(f"{value} is None", number)
+        value = self.value(check.path)
+        if check.test in _FAILS:
+            name = "" if check.test == "some" else self.const(expected)
+            self.fail(_FAILS[check.test].format(value, name), number)
         elif check.test == "class":
             kind, size = expected
             wrong = f"{value}.__class__ is not {self.const(kind)}"
             self.fail(wrong if size is None else f"{wrong} or len({value}) != {size}", number)
         elif check.test == "without":
             names = self.const(expected)
-            standing: Any = None if check.place.is_argument else check.place.peek()
+            standing: Any = None if check.path.is_argument else check.path.peek()
             reads: Any = type(standing).__getattribute__
             is_generic = reads is object.__getattribute__
             if is_generic and standing is not None:
@@ -114,10 +120,6 @@ class _Writer:
         elif check.test == "calls":
             args, result = self.const(expected[0]), self.const(expected[1])
             self.fail(f"not same({value}(*{args}), {result})", number)
-        elif check.test == "members":
-            self.fail(f"{value} != {self.const(expected)}", number)
-        elif check.test == "keys":
-            self.fail(f"list({value}) != {self.const(expected)}", number)
         elif check.test == "symbol":
             self.fail(f"{value}.__class__ is not UOp", number)
             self.symbols.append(value)
@@ -125,17 +127,17 @@ class _Writer:
             self.tensor(number, value, expected)
 
     def tensor(self, number: int, value: str, expected: Any) -> None:
-        place = self.guards.number_of(expected)
-        assert place is not None
-        first = self.inputs.get(place)
+        seen = self.guards.number_of(expected)
+        assert seen is not None
+        first = self.inputs.get(seen)
         if first is not None:
             self.fail(f"{value} is not {first}", number)
             return
-        self.inputs[place] = value
+        self.inputs[seen] = value
         self.fail(f"{value}.__class__ is not {self.const(type(expected))}", number)
         self.lines.append(
-            f"if seen[{place}]() is not {value}.uop or "
-            f"{value}._requires_grad is not {expected._requires_grad}: changed.append({place})"
+            f"if seen[{seen}]() is not {value}.uop or "
+            f"{value}._requires_grad is not {expected._requires_grad}: changed.append({seen})"
         )
 
 

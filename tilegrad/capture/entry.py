@@ -12,21 +12,21 @@ from tilegrad.capture.checker import Checker
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Guards, describe
 from tilegrad.capture.inputs import Input, layout, living, settle
-from tilegrad.capture.results import Build, Cell, Form, Output
+from tilegrad.capture.results import Build, Cell, Output, TensorSignature
 from tilegrad.capture.slots import Draws
 from tilegrad.device.registry import Device
-from tilegrad.engine.memory import buffer_of, buffers, overwrite
-from tilegrad.engine.realize import exclusive, readers_of
+from tilegrad.engine.realize.realize import exclusive, readers_of
+from tilegrad.engine.run.memory import buffer_of, buffers, overwrite
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import memory, running
-from tilegrad.tensor.aliases import Away, Storage, hold, is_alone, look, show
-from tilegrad.tensor.movement import is_inside
-from tilegrad.tensor.random import generator
-from tilegrad.tensor.realized import owners
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.handle.aliases import Away, Storage, hold, is_alone, look, show
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.indexing.random import generator
+from tilegrad.tensor.results.realized import owners
+from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.views.movement import is_inside
 
 __all__ = ["Entry", "Mismatch", "set_aside"]
 
@@ -54,7 +54,7 @@ class Entry:
         aliases: those of them, by number, that share a storage, and their paths in it.
         symbols: symbolic arguments without their values.
         asked: variables whose value Python code has seen, with that value.
-        windows: windows, as start, end and size of an axis, that may lie outside at other values.
+        slices: start, end and size of the axis of slices that may lie outside at other values.
         leftovers: slots of memory that something outside might still look at.
         cleared: inputs whose gradient is made anew.
         vanishing: plain values that the function changed, and that replays leave as they are.
@@ -65,18 +65,18 @@ class Entry:
     inputs: list[Input]
     program: Program
     outputs: list[Output]
-    made: list[tuple[Form, int, int]]
+    made: list[tuple[TensorSignature, int, int]]
     aliases: list[list[tuple[int, Away]]]
     build: Build
     effects: list[Effect]
     draws: Draws
     symbols: list[UOp]
     asked: dict[UOp, int]
-    windows: list[tuple[sint, sint, sint]]
+    slices: list[tuple[sint, sint, sint]]
     leftovers: list[tuple[int, Buffer]]
     cleared: list[int]
     vanishing: list[str]
-    held_bytes: int
+    block_bytes: int
     values: Variables = field(default_factory=dict)
     seen: list[Any] = field(default_factory=list)
     _bound: dict[int, Buffer] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Entry:
             if slots.count(each.slot) > 1:
                 self._sharing.setdefault(each.slot, []).append(number)
         self._has_draws = self.draws.words > 0
-        self._symbolic = [n for n, each in enumerate(self.inputs) if each.form.variables]
+        self._symbolic = [n for n, each in enumerate(self.inputs) if each.signature.variables]
 
     # does it serve this call?
 
@@ -150,7 +150,7 @@ class Entry:
                 if buffer is None:
                     return f"{self.inputs[number].label}: it looks at its memory in another way"
                 found[number] = buffer
-        text = self._place(found)
+        text = self._set_slots(found)
         for number in changed:
             self.seen[number] = weakref.ref(tensors[number].uop)
         return text
@@ -165,7 +165,7 @@ class Entry:
             return known.staging.fill(tensor, is_fresh=known.is_viewed)
         return buffer_of(memory.base_of(tensor.uop))
 
-    def _place(self, found: dict[int, Buffer]) -> str | None:
+    def _set_slots(self, found: dict[int, Buffer]) -> str | None:
         """Bind slots: inputs that shared memory must still do so, and others must not."""
         moved: dict[int, Buffer] = {}
         for number, buffer in found.items():
@@ -204,7 +204,7 @@ class Entry:
         for variable, value in self.asked.items():
             if values.get(variable) != value:
                 return f"variable {variable.arg[0]}, whose value the function looks at, was {value}"
-        if any(not is_inside(window, values) for window in self.windows):
+        if any(not is_inside(each, values) for each in self.slices):
             # The function itself says which.
             return "a window does not fit the bound values"
         self.values = values
@@ -219,7 +219,7 @@ class Entry:
         if missed.check < 0:
             return "a value that it read is gone"
         check = self.guards.checks[missed.check]
-        value = check.place.peek(args, kwargs)
+        value = check.path.peek(args, kwargs)
         if check.test == "call":
             return "the number of arguments changed"
         return f"{check.show()} no more, but {describe(value)}"
@@ -230,7 +230,7 @@ class Entry:
         operands that are packed beforehand.
         """
         own = sum(cell.buffer.nbytes for output in self.outputs for cell in output.pool)
-        return own + self.held_bytes + self.program.packed_bytes
+        return own + self.block_bytes + self.program.packed_bytes
 
     # the replay
 
@@ -250,7 +250,8 @@ class Entry:
             cells = self._run(switches)
         values = self.values
         made = [
-            form.tensor(cells[output].nodes[number], values) for form, output, number in self.made
+            signature.tensor(cells[output].nodes[number], values)
+            for signature, output, number in self.made
         ]
         for group in self.aliases:
             storage = Storage()
@@ -267,7 +268,7 @@ class Entry:
                 self._set_aside(tensors)
                 break
         for number in self._written:
-            self._bound[self.inputs[number].slot].part()
+            self._bound[self.inputs[number].slot].before_write()
 
     def _run(self, switches: Config) -> list[Cell]:
         """Run the steps; the memory of the outputs."""
@@ -275,7 +276,7 @@ class Entry:
         for output in self.outputs:
             cell = output.take(self._slots)
             cells.append(cell)
-            cell.buffer.part()
+            cell.buffer.before_write()
             if cell is not output.current:
                 self.program.set_buffer(output.slot, cell.buffer)
                 output.current = cell
@@ -286,8 +287,8 @@ class Entry:
         seed, offset = generator.take(self.draws.words)
         self.program.set_value(("seed", "low"), seed & 0xFFFFFFFF)
         self.program.set_value(("seed", "high"), seed >> 32)
-        for place in self.draws.offsets:
-            self.program.set_value(("offset", place), offset + place)
+        for number in self.draws.offsets:
+            self.program.set_value(("offset", number), offset + number)
 
     def _give_up_leftovers(self) -> None:
         """Memory of the captured call that somebody still looks at is left to them."""
@@ -304,13 +305,13 @@ class Entry:
         """
         written = [tensors[number] for number in self._written]
         leaves = {memory.base_of(tensor.uop) for tensor in written}
-        moving = [*written, *aliases_of(written)]
-        set_aside(leaves, {id(tensor) for tensor in moving})
+        moved = [*written, *aliases_of(written)]
+        set_aside(leaves, {id(tensor) for tensor in moved})
         fresh = {node: overwrite(node) for node in leaves}
         for node, new in fresh.items():
             if node in owners:
                 owners[new] = owners[node]
-        for tensor in moving:
+        for tensor in moved:
             tensor.uop = tensor.uop.substitute(fresh)
             tensor._previous = ()
         for number, tensor in enumerate(tensors):
@@ -349,7 +350,7 @@ def set_aside(leaves: set[UOp], but: set[int]) -> None:
             waiting.append(tensor)
         else:
             copy = UOp(Ops.CONTIGUOUS, tensor.dtype, (tensor.uop,))
-            (kept,) = running.run([copy], tensor._variables)
-            hold(tensor, kept, is_computed=True)
+            (copied,) = running.run([copy], tensor._variables)
+            hold(tensor, copied, is_computed=True)
     if waiting:
         settle(waiting)

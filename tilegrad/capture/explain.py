@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tilegrad.capture.entry import Entry
-from tilegrad.tensor.sizes import show_shape
+from tilegrad.tensor.handle.sizes import show_shape
 
 __all__ = ["explain"]
 
@@ -17,11 +17,11 @@ def explain(name: str, entries: Sequence[Entry]) -> str:
     """The captures of the function `name`, the last used first."""
     if not entries:
         return f"jit of {name}: nothing captured yet (the second call captures)"
-    parts = [f"jit of {name}: {len(entries)} captured"]
+    texts = [f"jit of {name}: {len(entries)} captured"]
     for number, entry in enumerate(entries):
-        parts.append(f"capture {number}:")
-        parts.extend(f"  {line}" for line in _lines(entry))
-    return "\n".join(parts)
+        texts.append(f"capture {number}:")
+        texts.extend(f"  {line}" for line in _lines(entry))
+    return "\n".join(texts)
 
 
 def _lines(entry: Entry) -> list[str]:
@@ -43,8 +43,8 @@ def _lines(entry: Entry) -> list[str]:
             if each.kind == "graph"
             else ", value not used"
         )
-        form = f"{show_shape(each.shape)} {each.form.dtype.name} on {each.form.device}"
-        texts.append(f"{each.label}: {form}, {kind}{written}{unused}")
+        what = f"{show_shape(each.shape)} {each.signature.dtype.name} on {each.signature.device}"
+        texts.append(f"{each.label}: {what}, {kind}{written}{unused}")
     lines += _listed(texts)
     guards = [
         check for check in entry.guards.checks if check.test not in ("tensor", "call", "symbol")

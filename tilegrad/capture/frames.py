@@ -43,19 +43,16 @@ def stack_of(frame: FrameType, count: int, below: int) -> list[Any]:
     used = ctypes.c_int.from_address(inner + _TOP).value
     if used - count < below:
         return []
-    found: list[Any] = []
-    for slot in range(used - count, used):
-        address = inner + _SLOTS + slot * _WORD
-        if ctypes.c_void_p.from_address(address).value is None:
-            found.append(None)
-        else:
-            found.append(ctypes.py_object.from_address(address).value)
-    return found
+    return [_object_at(inner + _SLOTS + slot * _WORD) for slot in range(used - count, used)]
 
 
 def cell_at(frame: FrameType, slot: int) -> Any:
     """What a slot holds: for a variable of a closure, its cell."""
-    address = _inner(frame) + _SLOTS + slot * _WORD
+    return _object_at(_inner(frame) + _SLOTS + slot * _WORD)
+
+
+def _object_at(address: int) -> Any:
+    """The object whose address is in memory there, or None."""
     if ctypes.c_void_p.from_address(address).value is None:
         return None
     return ctypes.py_object.from_address(address).value

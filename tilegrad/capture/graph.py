@@ -22,9 +22,9 @@ from tilegrad.capture.packs import Pack
 from tilegrad.capture.step import Step, Value, is_native
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
-from tilegrad.engine import report
-from tilegrad.engine.realize import exclusive
-from tilegrad.engine.run import Launch, load_program, run_step
+from tilegrad.engine.realize.realize import exclusive
+from tilegrad.engine.run import report
+from tilegrad.engine.run.run import Launch, load_program, run_step
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["Program"]
@@ -36,42 +36,29 @@ _SOME = 16
 
 
 class _Batch:
-    """Consecutive kernels of one CPU device."""
+    """Consecutive kernels of one device, and words for their arguments: those of a slot, or of a
+    named value, may change.
+    """
 
     def __init__(
         self, steps: Sequence[Step], addresses: Mapping[int, int], values: Mapping[Value, int]
     ):
         self.steps = steps
         self.device = steps[0].device
-        runtime = Device[self.device].runtime
-        assert isinstance(runtime, CpuRuntime)
-        self._pool = runtime.pool
-        self.words: MutableSequence[int] = array(
-            "q", bytes(8 * sum(len(step.slots) + len(step.values) for step in steps))
-        )
+        self.words: MutableSequence[int] = []
         self.slot_words: dict[int, list[int]] = {}
         self.value_words: dict[Value, list[int]] = {}
-        table = array("q")
-        assert isinstance(self.words, array)
-        start, at = self.words.buffer_info()[0], 0
-        # The code in memory must outlive the table.
-        self._programs = []
+        # Where the words of each step begin.
+        self._starts: list[int] = []
         for step in steps:
-            assert step.kernel is not None
-            program = load_program(self.device, step.kernel)
-            self._programs.append(program)
-            table.extend((program.address, start + 8 * at, step.kernel.global_size[0]))
+            self._starts.append(len(self.words))
             for slot in step.slots:
-                self.slot_words.setdefault(slot, []).append(at)
-                self.words[at] = addresses[slot]
-                at += 1
+                self.slot_words.setdefault(slot, []).append(len(self.words))
+                self.words.append(addresses[slot])
             for value in step.values:
-                self.value_words.setdefault(value, []).append(at)
-                self.words[at] = value if isinstance(value, int) else values[value]
-                at += 1
+                self.value_words.setdefault(value, []).append(len(self.words))
+                self.words.append(value if isinstance(value, int) else values[value])
         self._count = len(steps)
-        self._table = table
-        self._address = table.buffer_info()[0]
         kernels = [step.kernel for step in steps if step.kernel is not None]
         self._ops, self._mem = sum(k.ops for k in kernels), sum(k.mem for k in kernels)
         self._announce()
@@ -79,9 +66,8 @@ class _Batch:
     def _announce(self) -> None:
         if config.DEBUG < 1:
             return
-        count = len(self.steps)
-        if count > 1:
-            print(f"JIT GRAPHing batch with {count} kernels on device {self.device}")
+        if self._count > 1:
+            print(f"JIT GRAPHing batch with {self._count} kernels on device {self.device}")
         else:
             print(
                 f"JIT GRAPHing failed batch with 1 kernels on device {self.device}: "
@@ -97,38 +83,52 @@ class _Batch:
             self._show(inputs, seconds)
 
     def _call(self, waits: bool) -> None:
+        raise NotImplementedError
+
+    def _show(self, inputs: int, seconds: float) -> None:
+        first = self.steps[0]
+        assert first.kernel is not None
+        name, calls = f"<batched {self._count}>", tuple[str, ...]()
+        if self._count == 1:
+            name, inputs = first.kernel.display, len(first.slots) + len(first.values)
+            calls = tuple(method_names(first.origin))
+        report.row(
+            self.device, name, inputs, self._ops, self._mem, seconds, calls,
+            key=name, kernels=self._count, replay=True,
+        )  # fmt: skip
+
+
+class _Table(_Batch):
+    """Kernels of a CPU device as a table of (kernel, arguments, chunks) for its native threads."""
+
+    def __init__(
+        self, steps: Sequence[Step], addresses: Mapping[int, int], values: Mapping[Value, int]
+    ):
+        super().__init__(steps, addresses, values)
+        runtime = Device[self.device].runtime
+        assert isinstance(runtime, CpuRuntime)
+        self._pool = runtime.pool
+        words = self.words = array("q", self.words)
+        self._table = array("q")
+        # The code in memory must outlive the table.
+        self._programs = []
+        for step, start in zip(steps, self._starts, strict=True):
+            assert step.kernel is not None
+            program = load_program(self.device, step.kernel)
+            self._programs.append(program)
+            address = words.buffer_info()[0] + 8 * start
+            self._table.extend((program.address, address, step.kernel.global_size[0]))
+        self._address = self._table.buffer_info()[0]
+
+    def _call(self, waits: bool) -> None:
         if self._count == 1:
             self._pool.run_node(self._address)
         else:
             self._pool.run_graph(self._address, self._count)
 
-    def _show(self, inputs: int, seconds: float) -> None:
-        first = self.steps[0]
-        assert first.kernel is not None
-        if len(self.steps) == 1:
-            name, arguments, calls = (
-                first.kernel.display,
-                len(first.slots) + len(first.values),
-                tuple(method_names(first.origin)),
-            )
-        else:
-            name, arguments, calls = f"<batched {len(self.steps)}>", inputs, ()
-        report.row(
-            self.device,
-            name,
-            arguments,
-            self._ops,
-            self._mem,
-            seconds,
-            calls,
-            key=name,
-            kernels=len(self.steps),
-            replay=True,
-        )
-
 
 class _Calls(_Batch):
-    """Consecutive kernels of another device, whose runtime makes their launches in `call`."""
+    """Kernels of another device, whose runtime makes their launches in `call`."""
 
     def __init__(
         self,
@@ -137,22 +137,8 @@ class _Calls(_Batch):
         values: Mapping[Value, int],
         call: Callable[[Sequence[int]], None],
     ):
-        self.steps = steps
-        self.device = steps[0].device
+        super().__init__(steps, addresses, values)
         self._sequence = call
-        self.words = []
-        self.slot_words, self.value_words = {}, {}
-        for step in steps:
-            for slot in step.slots:
-                self.slot_words.setdefault(slot, []).append(len(self.words))
-                self.words.append(addresses[slot])
-            for value in step.values:
-                self.value_words.setdefault(value, []).append(len(self.words))
-                self.words.append(value if isinstance(value, int) else values[value])
-        self._count = len(steps)
-        kernels = [step.kernel for step in steps if step.kernel is not None]
-        self._ops, self._mem = sum(k.ops for k in kernels), sum(k.mem for k in kernels)
-        self._announce()
 
     def _call(self, waits: bool) -> None:
         self._sequence(self.words)
@@ -162,7 +148,10 @@ class _Calls(_Batch):
 
 def _sequence_of(steps: Sequence[Step]) -> Callable[[Sequence[int]], None] | None:
     """The launches of kernels of one device as one call, if it has that."""
-    if any(step.kernel is None or step.kernel.costs is not None for step in steps):
+    if any(
+        step.kernel is None or step.kernel.costs is not None or step.kernel.blocks is not None
+        for step in steps
+    ):
         return None
     launches = [
         (
@@ -204,7 +193,7 @@ class Program:
         self._runs = self._repacked = 0
         self._buffers: dict[int, Buffer] = {}
         self._values: dict[Value, int] = {}
-        self._parts: list[_Batch | Step] | None = None
+        self._sequence: list[_Batch | Step] | None = None
         self._batches: list[_Batch] = []
         self._moves = Buffer.moves
 
@@ -218,8 +207,8 @@ class Program:
         if slot in self._sources:
             self._is_rebound = True
         for batch in self._batches:
-            for place in batch.slot_words.get(slot, ()):
-                batch.words[place] = address
+            for position in batch.slot_words.get(slot, ()):
+                batch.words[position] = address
 
     def _address(self, slot: int, buffer: Buffer) -> Any:
         """The buffer's handle; the first use takes its memory, and may fail."""
@@ -240,8 +229,8 @@ class Program:
             return
         self._values[name] = value
         for batch in self._batches:
-            for place in batch.value_words.get(name, ()):
-                batch.words[place] = value
+            for position in batch.value_words.get(name, ()):
+                batch.words[position] = value
 
     def run(self, switches: Config) -> None:
         """Run all steps."""
@@ -253,20 +242,20 @@ class Program:
             for step in self.steps:
                 self._launch(step)
             return
-        parts = self._parts
-        if parts is None:
-            parts = self._graph()
+        sequence = self._sequence
+        if sequence is None:
+            sequence = self._graph()
         if self._moves != Buffer.moves:
             # Some buffer went on in other memory, so the addresses written down may be old.
             self._moves = Buffer.moves
             for slot, buffer in self._buffers.items():
                 self.set_buffer(slot, buffer)
         is_shown = switches.DEBUG >= 2
-        for part in parts:
-            if isinstance(part, Step):
-                self._launch(part)
+        for each in sequence:
+            if isinstance(each, Step):
+                self._launch(each)
             else:
-                part.run(self.inputs, is_shown)
+                each.run(self.inputs, is_shown)
 
     @property
     def packed_bytes(self) -> int:
@@ -300,21 +289,21 @@ class Program:
         for pack in self.packs:
             self._buffers.pop(pack.slot, None)
         self.steps, self.packs, self._sources = self._plain, [], frozenset()
-        self._parts, self._batches = None, []
+        self._sequence, self._batches = None, []
 
     def _graph(self) -> list[_Batch | Step]:
-        parts: list[_Batch | Step] = []
+        sequence: list[_Batch | Step] = []
         group: list[Step] = []
         for step in [*self.steps, None]:
             is_next = step is not None and step.kernel is not None
             if group and not (is_next and step is not None and step.device == group[0].device):
-                parts += self._batched(group)
+                sequence += self._batched(group)
                 group = []
             if step is not None:
-                (group if is_next else parts).append(step)
-        self._parts = parts
-        self._batches = [part for part in parts if isinstance(part, _Batch)]
-        return parts
+                (group if is_next else sequence).append(step)
+        self._sequence = sequence
+        self._batches = [batch for batch in sequence if isinstance(batch, _Batch)]
+        return sequence
 
     def _batched(self, group: Sequence[Step]) -> list[_Batch | Step]:
         """Consecutive kernels of one device as a batch, or as they are where it makes none."""
@@ -326,7 +315,7 @@ class Program:
             slot: self._address(slot, self._buffers[slot]) for step in group for slot in step.slots
         }
         if call is None:
-            return [_Batch(group, addresses, self._values)]
+            return [_Table(group, addresses, self._values)]
         return [_Calls(group, addresses, self._values, call)]
 
     def _launch(self, step: Step) -> None:

@@ -1,10 +1,10 @@
 """Guards: the Python values that a capture rests on, as checks compiled to one flat function.
 
-A value stands at a place (places.py): in the arguments, or in a container that the captured
-function reads. Numbers, strings and the like must be equal, other objects the same; containers have
-a class, a size and places inside. Tensors are no guards but inputs: the compiled function gives
-them back, with those that changed since the last call. A `Variable` with a value, among the
-arguments, is given back too.
+A value is reached by a path (access_paths.py): in the arguments, or in a container that the
+captured function reads. Numbers, strings and the like must be equal, other objects the same;
+containers have a class, a size and paths inside. Tensors are no guards but inputs: the compiled
+function gives them back, with those that changed since the last call. A `Variable` with a value,
+among the arguments, is given back too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import operator
 import types
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -20,8 +21,8 @@ from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CaptureError
+from tilegrad.capture.access_paths import ABSENT, KEYWORDS, POSITIONAL, AccessPath
 from tilegrad.capture.objects import instance_dict, own_values
-from tilegrad.capture.places import ABSENT, KEYWORDS, POSITIONAL, Place
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.tensor import Tensor
@@ -38,60 +39,28 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(eq=False)
 class Check:
-    """What must hold at a place. `test` is "same", "is", "some" (not None), "class" (and size),
+    """What must hold at a path. `test` is "same", "is", "some" (not None), "class" (and size),
     "keys", "members" (of a set), "absent" (nothing stands there), "without" (an object that has
     none of some attributes itself), "calls" (a function with a cache gives the same again),
     "tensor" or "symbol".
     """
 
-    place: Place
+    path: AccessPath
     test: str
     expected: Any
 
     def holds(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> bool:
         """Whether it holds now."""
-        value = self.place.peek(args, kwargs)
+        value = self.path.peek(args, kwargs)
         if self.test == "absent" or value is ABSENT:
             return self.test == "absent" and value is ABSENT
-        if self.test == "without":
-            return without(value, self.expected)
-        if self.test == "calls":
-            args, result = self.expected
-            return same(value(*args), result)
-        if self.test == "members":
-            return bool(value == self.expected)
-        if self.test == "same":
-            return same(value, self.expected)
-        if self.test == "class":
-            kind, size = self.expected
-            return type(value) is kind and (size is None or len(value) == size)
-        if self.test == "keys":
-            return isinstance(value, dict) and list(value) == self.expected
-        if self.test == "some":
-            return value is not None
-        return value is self.expected
+        test = _HOLDS.get(self.test)
+        return value is self.expected if test is None else bool(test(value, self.expected))
 
     def show(self) -> str:
         """The condition as text."""
-        label, expected = self.place.label, self.expected
-        if self.test == "class":
-            kind, size = expected
-            return f"{label} is a {kind.__name__}" + ("" if size is None else f" of {size}")
-        if self.test == "some":
-            return f"{label} is not None"
-        if self.test == "tensor":
-            return f"{label} is a tensor"
-        if self.test == "absent":
-            return f"there is no {label}"
-        if self.test == "without":
-            return f"{label} itself has no {', '.join(sorted(expected))}"
-        if self.test == "calls":
-            return f"{label} gives {describe(expected[1])}"
-        if self.test == "members":
-            return f"{label} has the same members"
-        if self.test == "keys":
-            return f"{label} has the keys {describe(expected)}"
-        return f"{label} is {describe(expected)}"
+        shown = _SHOWN.get(self.test, lambda expected: f"{{}} is {describe(expected)}")
+        return shown(self.expected).format(self.path.label)
 
 
 def describe(value: Any) -> str:
@@ -102,10 +71,6 @@ def describe(value: Any) -> str:
         return f"the same {type(value).__name__}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _nothing(*args: Any) -> bool:
-    return False
 
 
 def without(value: Any, names: set[str]) -> bool:
@@ -136,6 +101,38 @@ def same(value: Any, expected: Any) -> bool:
     return bool(value == expected)
 
 
+def _is_of_class(value: Any, expected: Any) -> bool:
+    kind, size = expected
+    return type(value) is kind and (size is None or len(value) == size)
+
+
+# By test, whether it holds of a value; the others ask who it is.
+_HOLDS: dict[str, Callable[[Any, Any], Any]] = {
+    "same": same,
+    "without": without,
+    "class": _is_of_class,
+    "members": operator.eq,
+    "some": operator.is_not,
+    "keys": lambda value, keys: isinstance(value, dict) and list(value) == keys,
+    "calls": lambda function, expected: same(function(*expected[0]), expected[1]),
+}
+# By test, its text: a format of the path's label.
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "class": lambda it: f"{{}} is a {it[0].__name__}" + ("" if it[1] is None else f" of {it[1]}"),
+    "some": lambda _: "{} is not None",
+    "tensor": lambda _: "{} is a tensor",
+    "absent": lambda _: "there is no {}",
+    "without": lambda names: f"{{}} itself has no {', '.join(sorted(names))}",
+    "calls": lambda expected: f"{{}} gives {describe(expected[1])}",
+    "members": lambda _: "{} has the same members",
+    "keys": lambda keys: f"{{}} has the keys {describe(keys)}",
+}
+
+
+def _nothing(*args: Any) -> bool:
+    return False
+
+
 def is_plain(value: Any) -> bool:
     """Whether `value` is known by its value, not by who it is."""
     return isinstance(value, (*_PLAIN, enum.Enum)) or _is_array_scalar(value)
@@ -158,9 +155,9 @@ def snapshot(value: Any, depth: int = 0) -> Any:
     if depth > 20:
         raise LookupError
     if type(value) in (list, tuple, deque):
-        return type(value)([snapshot(part, depth + 1) for part in value])
+        return type(value)([snapshot(item, depth + 1) for item in value])
     if type(value) is dict and all(map(is_plain, value)):
-        return {key: snapshot(part, depth + 1) for key, part in value.items()}
+        return {key: snapshot(item, depth + 1) for key, item in value.items()}
     if type(value) in (set, frozenset) and all(map(is_plain, value)):
         return type(value)(value)
     raise LookupError
@@ -179,37 +176,37 @@ class Guards:
     """The checks of one capture, in the order in which they were found.
 
     Attributes:
-        tensors: the tensors at places, each once; their numbers are those of the inputs.
-        places: for each, where it stands.
+        tensors: the tensors at paths, each once; their numbers are those of the inputs.
+        paths: for each, how it is reached.
         refusal: why this cannot be captured, if it cannot.
     """
 
     def __init__(
         self,
         is_input: Callable[[Tensor], bool],
-        on_object: Callable[[Place, Any], object] = _nothing,
-        on_container: Callable[[Place, Any, bool], object] = _nothing,
+        on_object: Callable[[AccessPath, Any], object] = _nothing,
+        on_container: Callable[[AccessPath, Any, bool], object] = _nothing,
     ):
         self.checks: list[Check] = []
         self.tensors: list[Tensor] = []
-        self.places: list[list[Place]] = []
+        self.paths: list[list[AccessPath]] = []
         self.symbols: list[UOp] = []
         self.refusal: CaptureError | None = None
         self.is_input = is_input
-        self._on_object: Callable[[Place, Any], object] = on_object
-        self._on_container: Callable[[Place, Any, bool], object] = on_container
+        self._on_object: Callable[[AccessPath, Any], object] = on_object
+        self._on_container: Callable[[AccessPath, Any, bool], object] = on_container
         self._lacks: dict[Hashable, set[str]] = {}
         self._numbers: dict[int, int] = {}
         self._known: dict[Hashable, None] = {}
-        self._held: dict[Hashable, None] = {}
+        self._identified: dict[Hashable, None] = {}
 
     def release(self) -> None:
         """Let go of what was only needed to find the checks: the tensors of the captured call."""
         for check in self.checks:
             if check.test == "tensor":
                 check.expected = None
-        self.tensors, self.places, self.symbols = [], [], []
-        self._numbers, self._known, self._held = {}, {}, {}
+        self.tensors, self.paths, self.symbols = [], [], []
+        self._numbers, self._known, self._identified = {}, {}, {}
         self._on_object = self._on_container = self.is_input = _nothing
 
     def number_of(self, tensor: Tensor) -> int | None:
@@ -217,16 +214,16 @@ class Guards:
         return self._numbers.get(id(tensor))
 
     def hold(self, tensor: Tensor, label: str) -> int:
-        """The number of a tensor that no place is known of: it is held itself."""
+        """The number of a tensor that no path is known to: it is held itself."""
         if id(tensor) not in self._numbers:
-            self._add(Place([tensor], True, 0, label), tensor)
+            self._add(AccessPath.fixed(tensor, label), tensor)
         return self._numbers[id(tensor)]
 
     def weaken(self, tensor: Tensor) -> None:
         """Ask only that there is a tensor where this one stood: it is no input any more."""
         number = self._numbers.pop(id(tensor))
-        del self.tensors[number], self.places[number]
-        self._numbers = {id(each): place for place, each in enumerate(self.tensors)}
+        del self.tensors[number], self.paths[number]
+        self._numbers = {id(each): path for path, each in enumerate(self.tensors)}
         for check in self.checks:
             if check.test == "tensor" and check.expected is tensor:
                 check.test, check.expected = "some", None
@@ -235,158 +232,156 @@ class Guards:
         """Guard what a call was given; `names` are those of the parameters."""
         self.checks.append(
             Check(
-                Place(None, False, "", "the number of arguments"),
+                AccessPath(None, False, "", "the number of arguments"),
                 "call",
                 (len(args), tuple(kwargs)),
             )
         )
         for number, value in enumerate(args):
             label = names[number] if number < len(names) else f"argument {number}"
-            self.expand(Place(POSITIONAL, True, number, label), value)
+            self.expand(AccessPath(POSITIONAL, True, number, label), value)
         for name, value in kwargs.items():
-            self.expand(Place(KEYWORDS, True, name, name), value)
+            self.expand(AccessPath(KEYWORDS, True, name, name), value)
 
-    def knows(self, place: Place) -> bool:
-        """Whether the place is guarded already."""
-        return place.identity in self._known
+    def knows(self, path: AccessPath) -> bool:
+        """Whether the path is guarded already."""
+        return path.identity in self._known
 
-    def expand(self, place: Place, value: Any) -> None:
-        """Guard `value`, which stands at `place`, and what it holds."""
+    def expand(self, path: AccessPath, value: Any) -> None:
+        """Guard `value`, which stands at `path`, and what it holds."""
         # None where all that a container holds was expanded.
-        stack: list[tuple[Place, Any] | None] = [(place, value)]
+        stack: list[tuple[AccessPath, Any] | None] = [(path, value)]
         around: list[Any] = []
         while stack:
             found = stack.pop()
             if found is None:
                 around.pop()
                 continue
-            place, value = found
-            identity = place.identity
+            path, value = found
+            identity = path.identity
             if identity in self._known:
                 continue
             self._known[identity] = None
             if any(each is value for each in around):
                 self._refuse(
-                    f"{place.label} is a {type(value).__name__} that contains itself",
+                    f"{path.label} is a {type(value).__name__} that contains itself",
                     "pass what it holds, not the container",
                 )
                 continue
-            parts = self._one(place, value)
-            if parts:
+            pending = self._one(path, value)
+            if pending:
                 around.append(value)
                 stack.append(None)
-                stack.extend(reversed(parts))
+                stack.extend(reversed(pending))
 
-    def hold_object(self, place: Place, value: Any) -> None:
-        """Guard who stands at `place`, whatever it holds."""
-        identity = place.identity
-        if identity not in self._held:
-            self._held[identity] = None
+    def hold_object(self, path: AccessPath, value: Any) -> None:
+        """Guard who stands at `path`, whatever it holds."""
+        identity = path.identity
+        if identity not in self._identified:
+            self._identified[identity] = None
             # A bound method is made anew each time it is looked up.
             test = "same" if isinstance(value, types.MethodType) else "is"
-            self.checks.append(Check(place, test, value))
+            self.checks.append(Check(path, test, value))
 
     def add(self, check: Check) -> None:
         """Add a check, unless there is one like it."""
         fact = check.expected if check.test == "class" else None
-        identity = (check.place.identity, check.test, fact)
-        if identity not in self._held:
-            self._held[identity] = None
+        identity = (check.path.identity, check.test, fact)
+        if identity not in self._identified:
+            self._identified[identity] = None
             self.checks.append(check)
 
     def without(self, holder: Any, name: str, label: str) -> None:
         """Guard that an object has no attribute `name` itself."""
-        place = holder if isinstance(holder, Place) else Place([holder], True, 0, label)
-        identity = place.identity if isinstance(holder, Place) else id(holder)
-        names = self._lacks.get(identity)
-        if names is None:
-            names = self._lacks[identity] = set()
-            self.checks.append(Check(place, "without", names))
+        is_path = isinstance(holder, AccessPath)
+        path = holder if is_path else AccessPath.fixed(holder, label)
+        names = self._lacks.setdefault(path.identity if is_path else id(holder), set())
+        if not names:
+            self.checks.append(Check(path, "without", names))
         names.add(name)
 
-    def _one(self, place: Place, value: Any) -> list[tuple[Place, Any]]:
+    def _one(self, path: AccessPath, value: Any) -> list[tuple[AccessPath, Any]]:
         if isinstance(value, Tensor):
-            self._add(place, value)
+            self._add(path, value)
             return []
         if isinstance(value, UOp):
-            is_symbol = place.is_argument and any(node.op is Ops.BIND for node in value.toposort())
+            is_symbol = path.is_argument and any(node.op is Ops.BIND for node in value.toposort())
             if is_symbol:
                 self.symbols.append(value)
-            self.checks.append(Check(place, "symbol" if is_symbol else "is", value))
+            self.checks.append(Check(path, "symbol" if is_symbol else "is", value))
             return []
         try:
-            self.checks.append(Check(place, "same", snapshot(value)))
+            self.checks.append(Check(path, "same", snapshot(value)))
             if not is_plain(value):
-                self._on_container(place, value, True)
+                self._on_container(path, value, True)
             return []
         except LookupError:
             pass
         if is_array(value) or isinstance(value, (bytearray, memoryview)):
-            self._array(place, value)
+            self._array(path, value)
             return []
         if hasattr(type(value), "__next__"):
             self._refuse(
-                f"{place.label} is an iterator, which a replay would not advance",
+                f"{path.label} is an iterator, which a replay would not advance",
                 "take the next element outside, and pass it as an argument",
             )
             return []
-        return self._inside(place, value)
+        return self._inside(path, value)
 
-    def _inside(self, place: Place, value: Any) -> list[tuple[Place, Any]]:
+    def _inside(self, path: AccessPath, value: Any) -> list[tuple[AccessPath, Any]]:
         """Guard an object or a container; what is inside is left to do."""
-        if isinstance(value, dict):
-            self._on_container(place, value, False)
-            self.checks.append(Check(place, "class", (type(value), len(value))))
-            self.checks.append(Check(place, "keys", list(value)))
-            return [(place.item(key), part) for key, part in list(value.items())]
-        if isinstance(value, (list, tuple, deque)):
-            self._on_container(place, value, False)
-            self.checks.append(Check(place, "class", (type(value), len(value))))
-            return [(place.item(number), part) for number, part in enumerate(value)]
-        if place.is_argument and isinstance(value, functools.partial):
-            self.checks.append(Check(place, "class", (type(value), None)))
+        if isinstance(value, (dict, list, tuple, deque)):
+            self._on_container(path, value, False)
+            self.checks.append(Check(path, "class", (type(value), len(value))))
+            pairs = list(enumerate(value))
+            if isinstance(value, dict):
+                self.checks.append(Check(path, "keys", list(value)))
+                pairs = list(value.items())
+            return [(path.item(key), item) for key, item in pairs]
+        if path.is_argument and isinstance(value, functools.partial):
+            self.checks.append(Check(path, "class", (type(value), None)))
             return [
-                (place.attribute(name), getattr(value, name))
+                (path.attribute(name), getattr(value, name))
                 for name in ("func", "args", "keywords")
             ]
-        self._on_object(place, value)
-        if place.is_argument and not callable(value):
+        self._on_object(path, value)
+        if path.is_argument and not callable(value):
             # A record of tensors (a batch): they are given like arguments.
             return [
-                (place.attribute(name), part)
-                for name, part in own_values(value)
-                if isinstance(part, Tensor)
+                (path.attribute(name), item)
+                for name, item in own_values(value)
+                if isinstance(item, Tensor)
             ]
         return []
 
-    def _add(self, place: Place, tensor: Tensor) -> None:
+    def _add(self, path: AccessPath, tensor: Tensor) -> None:
         if not self.is_input(tensor):
             return
         number = self._numbers.get(id(tensor))
         if number is None:
             number = self._numbers[id(tensor)] = len(self.tensors)
             self.tensors.append(tensor)
-            self.places.append([])
-        self._known[place.identity] = None
-        self.places[number].append(place)
-        self.checks.append(Check(place, "tensor", tensor))
+            self.paths.append([])
+        self._known[path.identity] = None
+        self.paths[number].append(path)
+        self.checks.append(Check(path, "tensor", tensor))
 
-    def _array(self, place: Place, value: Any) -> None:
+    def _array(self, path: AccessPath, value: Any) -> None:
         """An array may change under our eyes: small ones are compared, large ones refused."""
         nbytes = value.nbytes if hasattr(type(value), "nbytes") else len(value)
         is_number = is_array(value) and value.shape == ()
-        if is_number or (not place.is_argument and is_array(value) and nbytes <= _LARGEST_ARRAY):
-            self.checks.append(Check(place, "same", value.copy()))
-        elif place.is_argument:
+        if is_number or (not path.is_argument and is_array(value) and nbytes <= _LARGEST_ARRAY):
+            self.checks.append(Check(path, "same", value.copy()))
+        elif path.is_argument:
             self._refuse(
-                f"{place.label} is a {type(value).__name__}, whose values a replay would not see",
-                f"pass Tensor({place.label})",
+                f"{path.label} is a {type(value).__name__}, whose values a replay would not see",
+                f"pass Tensor({path.label})",
             )
         else:
             self._refuse(
-                f"{place.label} is a {type(value).__name__} of {nbytes} bytes, too large to be "
+                f"{path.label} is a {type(value).__name__} of {nbytes} bytes, too large to be "
                 "compared at each call",
-                f"make it a tensor once, outside: Tensor({place.label})",
+                f"make it a tensor once, outside: Tensor({path.label})",
             )
 
     def _refuse(self, fact: str, remedy: str) -> None:

@@ -1,7 +1,7 @@
 """The tensors a replay begins with: arguments, and state that the function reads.
 
 A replay takes an input's memory as it is, if it is all of a buffer in its order (or, for state,
-looks at it as it did at the capture). An argument that is a window of another tensor is copied, and
+looks at it as it did at the capture). An argument that is a slice of another tensor is copied, and
 so is one that waits on the host, or is a number: straight to memory of the capture's own, with no
 schedule.
 """
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilegrad.base.config import config
-from tilegrad.capture.results import Form
+from tilegrad.capture.results import TensorSignature
 from tilegrad.device.registry import Device
-from tilegrad.engine.memory import buffer_of, leaf
-from tilegrad.engine.run import show_copy
+from tilegrad.engine.run.memory import buffer_of, leaf
+from tilegrad.engine.run.run import show_copy
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import host, memory
-from tilegrad.tensor.core import live
-from tilegrad.tensor.sizes import multiply, show_shape
+from tilegrad.tensor.handle.core import live
+from tilegrad.tensor.handle.sizes import multiply, show_shape
+from tilegrad.tensor.storage import host, memory
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Input", "Staging", "is_readable", "is_waiting", "layout", "living", "settle"]
@@ -146,7 +146,7 @@ class Input:
     """What a capture knows of one of its inputs.
 
     Attributes:
-        kind: "memory", whose place a replay takes; "shape", of which the function used no value;
+        kind: "memory", which a replay binds anew; "shape", of which the function used no value;
             "graph", which is a constant of the capture.
         slot: its memory's number in the program.
         node: the constant, of a "graph".
@@ -155,7 +155,7 @@ class Input:
     """
 
     label: str
-    form: Form
+    signature: TensorSignature
     shape: tuple[Any, ...]
     layout: Layout = ROWS
     kind: str = "shape"
@@ -168,19 +168,19 @@ class Input:
 
     def differs(self, tensor: Tensor) -> str | None:
         """What is not as it was captured, but for the memory: a line for a message."""
-        form = self.form
+        signature = self.signature
         if (
             tensor.uop.shape == self.shape
-            and tensor.uop.dtype is form.dtype
-            and tensor.device == form.device
-            and tensor._requires_grad is form.requires_grad
+            and tensor.uop.dtype is signature.dtype
+            and tensor.device == signature.device
+            and tensor._requires_grad is signature.requires_grad
         ):
             return None
         for name, expected, got in (
             ("shape", show_shape(self.shape), show_shape(tensor.shape)),
-            ("dtype", form.dtype.name, tensor.dtype.name),
-            ("device", form.device, tensor.device),
-            ("requires_grad", form.requires_grad, tensor._requires_grad),
+            ("dtype", signature.dtype.name, tensor.dtype.name),
+            ("device", signature.device, tensor.device),
+            ("requires_grad", signature.requires_grad, tensor._requires_grad),
         ):
             if expected != got:
                 return f"{name} was {expected}, is {got}"
@@ -190,4 +190,4 @@ class Input:
     def nbytes(self) -> int:
         """Bytes of the largest value."""
         sizes = [size if isinstance(size, int) else size.vmax for size in self.shape]
-        return int(multiply([*sizes, self.form.dtype.itemsize]))
+        return int(multiply([*sizes, self.signature.dtype.itemsize]))

@@ -21,15 +21,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from tilegrad.base.config import Config, config, gradients
+from tilegrad.base.config import config
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.build import Again, Builder
 from tilegrad.capture.entry import Entry, Mismatch
 from tilegrad.capture.explain import explain
+from tilegrad.capture.modes import Modes
 from tilegrad.capture.record import Hints, Run, tensors_in
-from tilegrad.device.registry import Device
-from tilegrad.tensor.random import is_training
-from tilegrad.tensor.tracing import is_transforming
+from tilegrad.tensor.handle.tracing import is_transforming
 
 __all__ = ["Jit", "TinyJit", "jit"]
 
@@ -52,19 +51,22 @@ class Jit(Generic[P, R]):
     ([2, 4], [6, 8])
     """
 
-    def __init__(self, function: Callable[P, R], *, reuse_outputs: bool = False):
+    def __init__(
+        self, function: Callable[P, R], *, reuse_outputs: bool = False, is_strict: bool = True
+    ):
+        """`is_strict`: what cannot be captured raises CaptureError; else it runs as it is."""
         if not callable(function):
             raise CaptureError(
                 f"jit: a {type(function).__name__} cannot be called", remedy="pass a function"
             )
         self._function = function
         self._reuse_outputs = reuse_outputs
+        self._is_strict = is_strict
         self._names = _parameters(function)
         self._lock = threading.RLock()
         self._instances: weakref.WeakKeyDictionary[Any, Jit[Any, Any]] = weakref.WeakKeyDictionary()
         self._own_key = f"__jit_{id(self):x}"
-        self._config: Config | None = None
-        self._mode: tuple[object, ...] = ()
+        self._modes = Modes()
         self._entries: list[tuple[tuple[object, ...], Entry]] = []
         self._hints = Hints()
         self._calls = 0
@@ -86,7 +88,7 @@ class Jit(Generic[P, R]):
         if _inside.get() or not switches.JIT or switches.CHECK or is_transforming():
             return self._function(*args, **kwargs)
         with self._lock:
-            mode = self._mode_now(switches)
+            mode = self._modes.now(switches)
             missed: tuple[Entry, Mismatch] | None = None
             for number, (known, entry) in enumerate(self._entries):
                 if known != mode:
@@ -102,13 +104,6 @@ class Jit(Generic[P, R]):
                 return self._run(mode, args, kwargs, missed)
         return self._function(*args, **kwargs)
 
-    def _mode_now(self, switches: Config) -> tuple[object, ...]:
-        """What shapes every capture: switches, training, gradients, the default device."""
-        if switches is not self._config:
-            self._config = switches
-            self._mode = (config.code_key(), switches.DEVICE)
-        return (self._mode, is_training(), gradients.get(), Device._default)
-
     def _run(
         self,
         mode: tuple[object, ...],
@@ -117,16 +112,23 @@ class Jit(Generic[P, R]):
         missed: tuple[Entry, Mismatch] | None,
     ) -> R:
         """Run the function itself, and capture it unless this is the first call."""
-        is_kept = self._calls > 0
+        is_captured = self._calls > 0
         if missed is not None and config.DEBUG >= 1:
             print(f"JIT recaptures {self._title}: {missed[0].why(missed[1], args, kwargs)}")
-        hints = self._hints if is_kept else Hints()
-        run = Run(self._title, self._function, is_kept, hints)
+        hints = self._hints if is_captured else Hints()
+        run = Run(self._title, self._function, is_captured, hints, is_strict=self._is_strict)
         token = _inside.set(True)
         try:
             run.run(args, kwargs, self._names)
-            if is_kept:
-                self._keep(run, mode, args, kwargs)
+            if self._modes.now(config.current()) != mode:
+                run.reads.reads.uncovered("leaves another mode behind, which a replay would not")
+            if is_captured:
+                try:
+                    self._capture(run, mode, args, kwargs)
+                except CaptureError as error:
+                    if self._is_strict:
+                        raise
+                    self._leave(str(error).partition("\n")[0], "")
             hints.fingerprint = run.fingerprint()
         finally:
             _inside.reset(token)
@@ -135,7 +137,7 @@ class Jit(Generic[P, R]):
         self._calls += 1
         return cast(R, run.result)
 
-    def _keep(
+    def _capture(
         self, run: Run, mode: tuple[object, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Make a capture of the run, if it can be one."""
@@ -203,7 +205,7 @@ class Jit(Generic[P, R]):
             found = self._instances.get(instance)
         if found is None or getattr(found._function, "__self__", None) is not instance:
             bound = cast(Any, self._function).__get__(instance, owner)
-            found = Jit(bound, reuse_outputs=self._reuse_outputs)
+            found = Jit(bound, reuse_outputs=self._reuse_outputs, is_strict=self._is_strict)
             if own is not None:
                 own[self._own_key] = found
             else:

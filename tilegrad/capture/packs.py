@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from tilegrad.capture.step import Step, is_native
 from tilegrad.device.cpu_native import machine_bytes
 from tilegrad.device.registry import Device
-from tilegrad.engine.prepack import Operand, prepack
-from tilegrad.engine.run import Launch, run_step
+from tilegrad.engine.build.prepack import Operand, prepack
+from tilegrad.engine.run.run import Launch, run_step
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["Pack", "pack_steps"]
@@ -78,7 +78,7 @@ class Pack:
 def pack_steps(
     steps: Sequence[Step], steady: Mapping[int, int], first: int
 ) -> tuple[list[Step], list[Pack]]:
-    """The steps with those of the slots `steady`, of so many bytes, packed beforehand for which
+    """The steps with those of the slots `steady`, of that many bytes, packed beforehand for which
     that pays, as long as there is room; the copies have slots from `first` on.
     """
     packs: dict[tuple[str, int, str], Pack] = {}
@@ -87,7 +87,7 @@ def pack_steps(
     used = {slot for step in steps for slot in step.slots if slot in steady}
     weight = sum(steady[slot] for slot in used)
     for step in steps:
-        given = frozenset(place for place, slot in enumerate(step.slots) if slot in steady)
+        given = frozenset(number for number, slot in enumerate(step.slots) if slot in steady)
         found = None
         if given and is_native(step) and step.kernel is not None:
             is_far = weight > Device[step.device].target.cache_bytes[-1]

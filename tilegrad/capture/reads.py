@@ -1,12 +1,12 @@
 """Which values older than the run its Python code has read, and the guards for them.
 
 Whatever an instruction takes from an older object is guarded here, or makes the function uncovered:
-there is no third way. An object is older if it stands at a place that was read (a global, a
-closure's variable, an argument, an attribute or an item of an older object); all else was made by
-the run, of guarded values. Who an object is counts where its place is held; an argument may be
+there is no third way. An object is older if a path that was read leads to it (a global, a closure's
+variable, an argument, an attribute or an item of an older object); all else was made by the run, of
+guarded values. The identity of an object counts where its path is guarded; an argument may be
 another object of the same class, as long as what is read of it is the same.
 
-Containers are followed by place, not by who they are: `settings["scale"]` guards one item,
+Containers are followed by path, not by identity: `settings["scale"]` guards one item,
 whichever dict stands there.
 """
 
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.capture.access_paths import AccessPath, name_of
 from tilegrad.capture.guards import Check, Guards, is_array, is_plain, is_value
 from tilegrad.capture.objects import (
     NUMPY,
@@ -32,7 +33,6 @@ from tilegrad.capture.objects import (
     look_up_class,
     title,
 )
-from tilegrad.capture.places import Place
 from tilegrad.capture.pure import is_immutable
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.tensor import Tensor
@@ -57,16 +57,16 @@ class Reads:
     """What is known of older values.
 
     Attributes:
-        written: places that are assigned to.
+        written: paths that are assigned to.
         reason: what was read that no guard covers: the first such fact.
     """
 
     def __init__(self, guards: Callable[[Reads], Guards]):
-        self.written: dict[Any, Place] = {}
+        self.written: dict[Any, AccessPath] = {}
         self.reason = ""
         self._assigned: set[Key] = set()
         # By the id of an older value: itself, and where it stands, or itself if it is held.
-        self._held: dict[int, Any] = {}
+        self._alive: dict[int, Any] = {}
         self._anchors: dict[int, list[Any]] = {}
         self._labels: dict[int, str] = {}
         # Containers that changed in ways that no guard says; those all of whose items are guarded.
@@ -77,7 +77,7 @@ class Reads:
 
     def release(self) -> None:
         """Let go of every object that was seen."""
-        self.written, self._held, self._anchors = {}, {}, {}
+        self.written, self._alive, self._anchors = {}, {}, {}
 
     def uncovered(self, fact: str) -> None:
         """Note that something was read that no guard covers."""
@@ -91,33 +91,33 @@ class Reads:
 
     def reach(self, value: Any) -> None:
         """Take `value`, which is held, as older than the run."""
-        self._keep(value, value, title(value))
+        self._anchor(value, value, title(value))
         if isinstance(value, types.MethodType):
             self.reach(value.__self__)
             self.reach(value.__func__)
         elif isinstance(value, functools.partial):
             self.reach(value.func)
             for name in ("args", "keywords"):
-                part = getattr(value, name)
-                self._keep(part, Place(value, False, name, name), name)
+                content = getattr(value, name)
+                self._anchor(content, AccessPath(value, False, name, name), name)
         elif isinstance(value, _BOUND_IN_C) and not isinstance(value.__self__, types.ModuleType):
             self.reach(value.__self__)
 
     def anchors(self, value: Any) -> list[Any]:
-        """Where `value` stands: places, or itself."""
+        """How `value` is reached: paths, or itself."""
         return self._anchors.get(id(value)) or ([value] if isinstance(value, _OLD) else [])
 
     def label(self, value: Any) -> str:
         return self._labels.get(id(value)) or title(value)
 
-    def _keep(self, value: Any, anchor: Any, label: str) -> bool:
+    def _anchor(self, value: Any, anchor: Any, label: str) -> bool:
         """Note where an older value stands; whether that is news."""
         found = self._anchors.setdefault(id(value), [])
-        self._held[id(value)] = value
+        self._alive[id(value)] = value
         self._labels.setdefault(id(value), label)
         if any(each is value for each in found):
             return False
-        if isinstance(anchor, Place):
+        if isinstance(anchor, AccessPath):
             known = [each.identity for each in found]
             if anchor.identity in known:
                 return False
@@ -126,59 +126,59 @@ class Reads:
         found.append(anchor)
         return True
 
-    def load(self, place: Place, value: Any) -> None:
-        """A value was read at a place: guard it, or who it is; what a container holds is guarded
+    def load(self, path: AccessPath, value: Any) -> None:
+        """A value was read at a path: guard it, or its identity; what a container holds is guarded
         when it is read.
         """
         if isinstance(value, _INERT) or is_plain(value):
-            self.guards.expand(place, value)
+            self.guards.expand(path, value)
             if isinstance(value, enum.Enum):
-                self._keep(value, value, place.label)
+                self._anchor(value, value, path.label)
         elif isinstance(value, _CONTAINERS) or is_array(value):
-            self._keep(value, place, place.label)
+            self._anchor(value, path, path.label)
         else:
-            self.object(place, value)
+            self.object(path, value)
 
-    def object(self, place: Place, value: Any) -> None:
-        """Guard who stands at a place; of an argument, and what it holds, only the class."""
+    def object(self, path: AccessPath, value: Any) -> None:
+        """Guard the object at a path; of an argument, and what it holds, only the class."""
         kind = type(value)
         is_record = kind is types.SimpleNamespace or is_python_class(kind)
-        if place.is_argument and is_record and not isinstance(value, (type, BaseException)):
-            if self._keep(value, place, place.label):
-                self.guards.add(Check(place, "class", (kind, None)))
+        if path.is_argument and is_record and not isinstance(value, (type, BaseException)):
+            if self._anchor(value, path, path.label):
+                self.guards.add(Check(path, "class", (kind, None)))
             return
         if not is_own_code(value):
-            self.guards.hold_object(place, value)
-        if isinstance(value, functools.partial) and place.is_argument:
-            self.guards.expand(place, value)
+            self.guards.hold_object(path, value)
+        if isinstance(value, functools.partial) and path.is_argument:
+            self.guards.expand(path, value)
         self.reach(value)
-        self._labels[id(value)] = place.label
+        self._labels[id(value)] = path.label
 
-    def container(self, place: Place, value: Any, is_deep: bool) -> None:
+    def container(self, path: AccessPath, value: Any, is_deep: bool) -> None:
         """The guards have seen all of a container."""
-        self._keep(value, place, place.label)
+        self._anchor(value, path, path.label)
         self._complete.add(id(value))
         if is_deep:
             self._deep.add(id(value))
 
     def identify(self, value: Any) -> None:
-        """Guard who `value` is, where only its place counted so far."""
+        """Guard the identity of `value`, where only its path counted so far."""
         for anchor in list(self.anchors(value)):
-            if isinstance(anchor, Place):
+            if isinstance(anchor, AccessPath):
                 self.guards.hold_object(anchor, value)
         if id(value) in self._anchors and not isinstance(value, _CONTAINERS):
-            self._keep(value, value, self.label(value))
+            self._anchor(value, value, self.label(value))
 
     def kind_of(self, value: Any) -> None:
         """Guard the class of an older object."""
         if isinstance(value, (*_INERT, *_OLD)) or is_plain(value):
             return
         for anchor in self.anchors(value):
-            if isinstance(anchor, Place):
+            if isinstance(anchor, AccessPath):
                 self.guards.add(Check(anchor, "class", (type(value), None)))
             elif is_python_class(type(value)):
-                place = Place(value, False, "__class__", f"type({self.label(value)})")
-                self.guards.hold_object(place, type(value))
+                path = AccessPath(value, False, "__class__", f"type({self.label(value)})")
+                self.guards.hold_object(path, type(value))
 
     # attributes
 
@@ -215,18 +215,19 @@ class Reads:
             and not is_given
             and (id(tensor), False, "grad") not in self._assigned
         ):
-            place = self.guards.places[number][0].attribute("grad")
-            self.guards.expand(place, tensor.grad)
+            path = self.guards.paths[number][0].attribute("grad")
+            self.guards.expand(path, tensor.grad)
 
     def _of_module(self, module: types.ModuleType, name: str) -> None:
         value = module.__dict__.get(name, _LAZY)
-        place = Place(module, False, name, f"{module.__name__}.{name}")
+        path = AccessPath(module, False, name, f"{module.__name__}.{name}")
         if (id(module), False, name) in self._assigned:
             return
         if value is not _LAZY:
-            self.load(place, value)
+            self.load(path, value)
         elif module.__name__.partition(".")[0] != "tilegrad":
-            self.guards.add(Check(Place(module.__dict__, True, name, place.label), "absent", None))
+            absent = AccessPath(module.__dict__, True, name, path.label)
+            self.guards.add(Check(absent, "absent", None))
 
     def _of_class(self, kind: type, name: str) -> None:
         if not is_python_class(kind):
@@ -246,7 +247,7 @@ class Reads:
             return
         label = f"{title(kind)}.{name}"
         if isinstance(raw, types.FunctionType):
-            self.load(Place(kind, False, name, label), raw)
+            self.load(AccessPath(kind, False, name, label), raw)
         elif isinstance(raw, (staticmethod, classmethod)):
             self._raw(owner, name, label, raw)
             self.reach(raw.__func__)
@@ -256,13 +257,12 @@ class Reads:
             self._raw(owner, name, label, raw)
             self.reach(raw)
         elif not is_own_code(kind) or name != "__annotations__":
-            self.load(Place(kind, False, name, label), raw)
+            self.load(AccessPath(kind, False, name, label), raw)
 
     def _raw(self, owner: type, name: str, label: str, raw: Any) -> None:
         if not is_own_code(owner):
-            self.guards.hold_object(
-                Place(Place(owner, False, "__dict__", title(owner)), True, name, label), raw
-            )
+            space = AccessPath(owner, False, "__dict__", title(owner))
+            self.guards.hold_object(AccessPath(space, True, name, label), raw)
 
     def _absent_in_class(self, kind: type, name: str) -> None:
         for each in kind.__mro__:
@@ -270,8 +270,8 @@ class Reads:
 
     def _absent_in(self, kind: type, name: str) -> None:
         if is_python_class(kind) and not is_own_code(kind):
-            place = Place(kind, False, "__dict__", title(kind))
-            self.guards.add(Check(place.item(name), "absent", None))
+            path = AccessPath(kind, False, "__dict__", title(kind))
+            self.guards.add(Check(path.item(name), "absent", None))
 
     def _of_instance(self, value: Any, name: str) -> None:
         kind = type(value)
@@ -289,47 +289,47 @@ class Reads:
         anchors = self.anchors(value)
         if owner is not None and not is_own_code(kind):
             self.kind_of(value)
-        places = [Place(each, False, name, f"{self.label(value)}.{name}") for each in anchors]
+        paths = [AccessPath(each, False, name, f"{self.label(value)}.{name}") for each in anchors]
         own = instance_dict(value)
         if owner is not None and _is_data(raw):
-            for place in places:
-                self._described(place, value, name, raw)
+            for path in paths:
+                self._described(path, value, name, raw)
         elif own is not None and name in own:
             if id(own) in self._altered:
                 self.uncovered(f"reads {self.label(value)}.{name} after its __dict__ was changed")
-            for place in places:
-                self.load(place, own[name])
+            for path in paths:
+                self.load(path, own[name])
         elif own is not None and not isinstance(value, _FUNCTIONS):
             for anchor in anchors:
                 self.guards.without(anchor, name, self.label(value))
             if owner is None and is_python_class(kind):
                 self._absent_in_class(kind, name)
 
-    def _described(self, place: Place, value: Any, name: str, raw: Any) -> None:
+    def _described(self, path: AccessPath, value: Any, name: str, raw: Any) -> None:
         """A slot, or something that the class computes: a property's code is watched itself."""
         if isinstance(raw, types.MemberDescriptorType):
             try:
                 found = raw.__get__(value)
             except AttributeError:
-                self.guards.add(Check(place, "absent", None))
+                self.guards.add(Check(path, "absent", None))
                 return
-            self.load(place, found)
+            self.load(path, found)
         elif name == "__dict__":
-            self.load(place, instance_dict(value))
+            self.load(path, instance_dict(value))
         elif name == "__class__":
             self.kind_of(value)
         elif is_array(value):
             if name in _FACTS:
-                self.guards.expand(place, getattr(value, name))
+                self.guards.expand(path, getattr(value, name))
             else:
                 self.whole(value)
         elif isinstance(raw, types.GetSetDescriptorType) and not isinstance(
             value, (*_CONTAINERS, *_FUNCTIONS)
         ):
             if not is_immutable(value) and not is_plain(value):
-                self.uncovered(f"reads {place.label}, which C code computes")
+                self.uncovered(f"reads {path.label}, which C code computes")
         elif isinstance(value, types.FunctionType):
-            self.load(place, getattr(value, name))
+            self.load(path, getattr(value, name))
         elif isinstance(value, tuple):
             self.elements(value)
 
@@ -338,8 +338,8 @@ class Reads:
         own = instance_dict(value)
         if own is not None and self.is_old(value):
             for anchor in self.anchors(value):
-                place = Place(anchor, False, "__dict__", f"{self.label(value)}.__dict__")
-                self.load(place, own)
+                path = AccessPath(anchor, False, "__dict__", f"{self.label(value)}.__dict__")
+                self.load(path, own)
             self.elements(own)
         for kind in type(value).__mro__:
             slots = kind.__dict__.get("__slots__", ())
@@ -371,25 +371,25 @@ class Reads:
         kind = type(value)
         if kind not in (list, tuple, dict, types.MappingProxyType) or isinstance(key, slice):
             return self.whole(value) if not isinstance(value, _CONTAINERS) else self.elements(value)
-        if id(value) in self._complete or (id(value), True, _name(key)) in self._assigned:
+        if id(value) in self._complete or (id(value), True, name_of(key)) in self._assigned:
             return
         if id(value) in self._altered:
             self.uncovered(f"reads {self.label(value)}, which it changed before")
             return
         for anchor in self.anchors(value):
-            if isinstance(anchor, Place):
+            if isinstance(anchor, AccessPath):
                 self.guards.add(Check(anchor, "class", (kind, None)))
-            place = Place(anchor, True, key, f"{self.label(value)}[{key!r}]")
+            path = AccessPath(anchor, True, key, f"{self.label(value)}[{key!r}]")
             try:
                 found = value[key]
             except IndexError:
                 self.length(value)
             except KeyError:
-                self.guards.add(Check(place, "absent", None))
+                self.guards.add(Check(path, "absent", None))
             except TypeError:
                 return
             else:
-                self.load(place, found)
+                self.load(path, found)
 
     def length(self, value: Any) -> None:
         """Guard how many elements an older container has."""
@@ -398,14 +398,17 @@ class Reads:
                 return
             if id(value) in self._altered:
                 self.uncovered(f"reads {self.label(value)}, which it changed before")
-            for anchor in self.anchors(value):
-                place = anchor if isinstance(anchor, Place) else self._fixed(value)
-                self.guards.add(Check(place, "class", (type(value), len(value))))
+            for path in self._paths(value):
+                self.guards.add(Check(path, "class", (type(value), len(value))))
         else:
             self.whole(value)
 
-    def _fixed(self, value: Any) -> Place:
-        return Place([value], True, 0, self.label(value))
+    def _paths(self, value: Any) -> list[AccessPath]:
+        """The paths to `value`; one to itself where it is held."""
+        return [
+            each if isinstance(each, AccessPath) else AccessPath.fixed(value, self.label(value))
+            for each in self.anchors(value)
+        ]
 
     def elements(self, value: Any) -> None:
         """Guard which elements an older container has; what containers in it hold is not read."""
@@ -420,33 +423,32 @@ class Reads:
             self.uncovered(f"reads {self.label(value)}, which it changed before")
             return
         self._complete.add(id(value))
-        known = list(self.anchors(value))
-        for anchor in known:
-            place = anchor if isinstance(anchor, Place) else self._fixed(value)
-            self._parts(place, value)
+        known = self._paths(value)
+        for path in known:
+            self._contents(path, value)
         # It stands in itself.
         for anchor in self.anchors(value)[len(known) :]:
-            if isinstance(anchor, Place):
+            if isinstance(anchor, AccessPath):
                 self.guards.hold_object(anchor, value)
 
-    def _parts(self, place: Place, value: Any) -> None:
+    def _contents(self, path: AccessPath, value: Any) -> None:
         if is_value(value):
             self._deep.add(id(value))
-            self.guards.expand(place, value)
+            self.guards.expand(path, value)
             return
-        self.guards.add(Check(place, "class", (type(value), len(value))))
+        self.guards.add(Check(path, "class", (type(value), len(value))))
         if isinstance(value, _SETS):
-            self.guards.hold_object(place, value)
-            self.guards.add(Check(place, "members", frozenset(value)))
+            self.guards.hold_object(path, value)
+            self.guards.add(Check(path, "members", frozenset(value)))
             return
         if isinstance(value, _MAPPINGS):
-            self.guards.add(Check(place, "keys", list(value)))
-            parts: Iterable[Any] = list(value.items())
+            self.guards.add(Check(path, "keys", list(value)))
+            contents: Iterable[Any] = list(value.items())
         else:
-            parts = list(enumerate(value))
-        for key, part in parts:
-            if (id(value), True, _name(key)) not in self._assigned:
-                self.load(place.item(key), part)
+            contents = list(enumerate(value))
+        for key, content in contents:
+            if (id(value), True, name_of(key)) not in self._assigned:
+                self.load(path.item(key), content)
 
     def whole(self, value: Any) -> None:
         """Guard all that an operator or a function in C may take from `value`."""
@@ -470,9 +472,8 @@ class Reads:
         if is_array(value) or hasattr(type(value), "__next__") or type(value) in (
             bytearray, memoryview
         ):  # fmt: skip
-            for anchor in self.anchors(value):
-                place = anchor if isinstance(anchor, Place) else self._fixed(value)
-                self.guards.expand(place, value)
+            for path in self._paths(value):
+                self.guards.expand(path, value)
         elif isinstance(value, types.SimpleNamespace):
             self.all_of(value)
         elif kind_of_class(type(value)) in (OPAQUE, NUMPY):
@@ -493,8 +494,8 @@ class Reads:
 
     def cached(self, function: Any, args: tuple[Any, ...], value: Any) -> None:
         """A function with a cache has given `value`: it must give the same again."""
-        place = Place([function], True, 0, f"{title(function)}({', '.join(map(repr, args))})")
-        self.guards.checks.append(Check(place, "calls", (args, value)))
+        path = AccessPath.fixed(function, f"{title(function)}({', '.join(map(repr, args))})")
+        self.guards.checks.append(Check(path, "calls", (args, value)))
         if not is_plain(value) and not isinstance(value, Tensor):
             self.reach(value)
 
@@ -516,9 +517,9 @@ class Reads:
         if owner is not None and _is_data(raw) and not isinstance(raw, types.MemberDescriptorType):
             return
         self.identify(value)
-        place = Place(value, False, name, f"{self.label(value)}.{name}")
+        path = AccessPath(value, False, name, f"{self.label(value)}.{name}")
         self._assigned.add((id(value), False, name))
-        self.written.setdefault(place.identity, place)
+        self.written.setdefault(path.identity, path)
 
     def assign_item(self, value: Any, key: Any) -> None:
         """Note that an item is assigned to."""
@@ -530,21 +531,21 @@ class Reads:
         if isinstance(key, slice) or (not is_known and id(value) not in self._complete):
             self._altered.add(id(value))
         for anchor in self.anchors(value):
-            place = Place(anchor, True, key, f"{self.label(value)}[{key!r}]")
-            if place.is_argument:
-                self.guards.expand(place, value[key] if is_known else None)
+            path = AccessPath(anchor, True, key, f"{self.label(value)}[{key!r}]")
+            if path.is_argument:
+                self.guards.expand(path, value[key] if is_known else None)
                 continue
-            self.written.setdefault(place.identity, place)
-        self._assigned.add((id(value), True, _name(key)))
+            self.written.setdefault(path.identity, path)
+        self._assigned.add((id(value), True, name_of(key)))
 
-    def assign_place(self, holder: Any, place: Place) -> None:
+    def assign_path(self, holder: Any, path: AccessPath) -> None:
         """Note that a variable is assigned to."""
-        self._assigned.add((id(holder), place.is_item, _name(place.key)))
-        self.written.setdefault(place.identity, place)
+        self._assigned.add((id(holder), path.is_item, name_of(path.key)))
+        self.written.setdefault(path.identity, path)
 
     def is_assigned(self, holder: Any, is_item: bool, key: Any) -> bool:
         """Whether the run itself put there what stands there."""
-        return (id(holder), is_item, _name(key)) in self._assigned
+        return (id(holder), is_item, name_of(key)) in self._assigned
 
     def alter(self, value: Any) -> None:
         """Note that an older container changes in ways that no guard says."""
@@ -554,11 +555,3 @@ class Reads:
 
 def _is_data(raw: Any) -> bool:
     return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
-
-
-def _name(key: Any) -> Any:
-    try:
-        hash(key)
-    except TypeError:
-        return id(key)
-    return (type(key), key)

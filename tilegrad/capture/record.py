@@ -18,20 +18,20 @@ from typing import Any
 
 from tilegrad.base.errors import CaptureError
 from tilegrad.base.origin import call_site, method_names
+from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.entry import aliases_of, set_aside
 from tilegrad.capture.inputs import Staging, is_waiting, living, settle
-from tilegrad.capture.places import Place
 from tilegrad.capture.watch import Watch
-from tilegrad.engine.memory import buffer_of, buffers, is_overwritten
-from tilegrad.engine.realize import realized
-from tilegrad.engine.run import Recording, recording
+from tilegrad.engine.realize.realize import realized
+from tilegrad.engine.run.memory import buffer_of, buffers, is_overwritten
+from tilegrad.engine.run.run import Recording, recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import memory, running
-from tilegrad.tensor.aliases import Alias, hold
-from tilegrad.tensor.random import generator
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.aliases import Alias, hold
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.indexing.random import generator
+from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Before", "Hints", "Run", "tensors_in"]
@@ -67,7 +67,7 @@ class Hints:
     """What one run of a function tells the next.
 
     Attributes:
-        places: where tensors were that it read.
+        paths: those of the tensors that it read.
         changed: older tensors that have another value since.
         in_place: arguments, by number, that are views and are written to.
         state: older tensors that it read, or that stood on memory that it used.
@@ -76,7 +76,7 @@ class Hints:
         reason: why it was not kept, `tries` times in a row.
     """
 
-    places: list[Place] = field(default_factory=list)
+    paths: list[AccessPath] = field(default_factory=list)
     changed: list[weakref.ref[Tensor]] = field(default_factory=list)
     in_place: set[int] = field(default_factory=set)
     state: list[weakref.ref[Tensor]] = field(default_factory=list)
@@ -116,27 +116,37 @@ def _digest(buffer: Buffer) -> bytes:
 
 
 class Run:
-    """One watched run. `is_kept` if it is to become a capture.
+    """One watched run. `is_captured` if it is to become a capture. What cannot be replayed raises
+    CaptureError where it `is_strict`; else it is noted, and the run goes on to its end.
 
     Attributes:
         before: every tensor that was alive before, by its id.
         older: memory that was there before, by its id.
         record: what was launched.
         given: how many of the inputs are arguments.
-        copied: arguments that are windows of other tensors, and stood for copies meanwhile.
+        copied: arguments that are slices of other tensors, and stood for copies meanwhile.
         result: what the function gave.
         changed: tensors older than the run that have another node now.
         overwritten: those of them whose memory was written to in place.
         replaced: those that took other memory; not those whose memory was written, and that were
             given a copy of what it held.
         regraded: tensors older than the run whose gradient is another one now.
-        drawn: seed and place in the stream of random words, before and after.
+        drawn: seed and position in the stream of random words, before and after.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], is_kept: bool, hints: Hints):
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        is_captured: bool,
+        hints: Hints,
+        *,
+        is_strict: bool = True,
+    ):
         self.name = name
+        self.is_strict = is_strict
         self.function = function
-        self.is_kept = is_kept
+        self.is_captured = is_captured
         self.hints = hints
         self.before: dict[int, Before] = {}
         self.older: dict[int, Buffer] = {}
@@ -172,7 +182,7 @@ class Run:
         try:
             self._prepare()
             with recording(
-                self._refuse_read if self.is_kept else None, is_closed=self.is_kept
+                self._refuse_read if self.is_captured else None, is_closed=self.is_captured
             ) as record:
                 self.record = record
                 record.is_of_capture = True
@@ -197,7 +207,7 @@ class Run:
 
     def _prepare(self) -> None:
         """Bring arguments and state to memory, and note how everything stands."""
-        if self.is_kept:
+        if self.is_captured:
             self._prepare_state()
         self._prepare_arguments()
         for tensor in living():
@@ -217,8 +227,8 @@ class Run:
 
     def _prepare_state(self) -> None:
         waiting: list[Tensor] = []
-        for place in self.hints.places:
-            value = place.peek()
+        for path in self.hints.paths:
+            value = path.peek()
             if isinstance(value, Tensor) and is_waiting(value):
                 waiting.append(value)
         changed = [found for each in self.hints.changed if (found := each()) is not None]
@@ -250,14 +260,14 @@ class Run:
                     waiting[number] = tensor
         settle(list(waiting.values()))
         for number, tensor in waiting.items():
-            # What was computed is its base: it may be a window of that.
+            # What was computed is its base: it may be a slice of that.
             self._stage(number, tensor)
 
     def _stage(self, number: int, tensor: Tensor) -> bool:
         """Let an argument stand for a copy in memory of its own, if a replay would make one."""
         staging = Staging()
         is_view = memory.is_stored(tensor.uop)
-        if is_view and (not self.is_kept or number in self.hints.in_place):
+        if is_view and (not self.is_captured or number in self.hints.in_place):
             return False
         buffer = staging.fill(tensor, is_fresh=True)
         if buffer is None or staging.node is None:
@@ -288,8 +298,17 @@ class Run:
             if collects:
                 gc.enable()
         self.drawn = (start, (generator.seed, generator.drawn))
-        if self.is_kept:
-            self._check_surroundings(is_ours, noise)
+        if self.is_captured:
+            try:
+                self._check_surroundings(is_ours, noise)
+            except CaptureError as error:
+                self.refuse(error)
+
+    def refuse(self, error: CaptureError) -> None:
+        """Raise `error`, or note it as the reason why this run becomes no capture."""
+        if self.is_strict:
+            raise error
+        self.reads.reads.uncovered(str(error).partition("\n")[0])
 
     def _check_surroundings(self, is_ours: bool, noise: object) -> None:
         """Raise CaptureError for what happened beside the graph: a replay would lack it."""
@@ -315,12 +334,15 @@ class Run:
 
     def _refuse_read(self, node: UOp) -> None:
         names = method_names([call_site()])
-        raise CaptureError(
-            f"jit: {names[0] if names else 'a read'} needs a value while {self.name} is captured",
-            line=here(),
-            rule="a replay runs kernels only, and would not come by here",
-            remedy="return the tensor and read it outside, or compute with the tensor itself "
-            "(where, maximum, ...)",
+        self.refuse(
+            CaptureError(
+                f"jit: {names[0] if names else 'a read'} needs a value while {self.name} is "
+                "captured",
+                line=here(),
+                rule="a replay runs kernels only, and would not come by here",
+                remedy="return the tensor and read it outside, or compute with the tensor itself "
+                "(where, maximum, ...)",
+            )
         )
 
     # after
@@ -332,11 +354,12 @@ class Run:
             known = self.known(tensor)
             if known is None or tensor.uop is not known.uop:
                 found.append(tensor)
-        for place in self.reads.written.values():
-            found.extend(part for part in tensors_in(place.peek()) if self.known(part) is None)
+        for path in self.reads.written.values():
+            tensors = tensors_in(path.peek())
+            found.extend(tensor for tensor in tensors if self.known(tensor) is None)
         for check in self.guards.checks:
-            if check.test == "tensor" and not check.place.is_argument and not check.holds():
-                found.extend(tensors_in(check.place.peek()))
+            if check.test == "tensor" and not check.path.is_argument and not check.holds():
+                found.extend(tensors_in(check.path.peek()))
         self._compare()
         found.extend(self.changed)
         found.extend(tensor.grad for tensor in self.regraded if tensor.grad is not None)
@@ -352,8 +375,8 @@ class Run:
                 self.hints.versions[buffer] = buffer.watch()
         self.hints.changed = [weakref.ref(tensor) for tensor in self.changed]
         self.hints.state = [self.before[key].reference for key in self._own()]
-        self.hints.places = [
-            place for places in self.guards.places for place in places if not place.is_argument
+        self.hints.paths = [
+            path for paths in self.guards.paths for path in paths if not path.is_argument
         ]
 
     def is_steady(self, buffer: Buffer) -> bool:
@@ -371,13 +394,15 @@ class Run:
         steps = []
         for launch in self.record:
             key = launch.kernel.key if launch.kernel is not None else launch.device
-            places = tuple([numbers.setdefault(id(each), len(numbers)) for each in launch.buffers])
+            operands = tuple(
+                [numbers.setdefault(id(each), len(numbers)) for each in launch.buffers]
+            )
             brought = [
                 _digest(each)
                 for each in launch.buffers[1:]
                 if launch.kernel is None and each.device == "HOST" and id(each) not in older
             ]
-            steps.append((key, places, brought))
+            steps.append((key, operands, brought))
         return steps
 
     def _own(self) -> set[int]:

@@ -17,21 +17,21 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.guards import is_plain
 from tilegrad.device.registry import Device
-from tilegrad.engine.memory import is_overwritten, leaf
+from tilegrad.engine.run.memory import is_overwritten, leaf
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Build", "Cell", "Form", "Output", "builder"]
+__all__ = ["Build", "Cell", "Output", "TensorSignature", "builder"]
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 """Makes a value of the tensors that a replay made, and of its inputs."""
 
 
 @dataclass(frozen=True)
-class Form:
+class TensorSignature:
     """A tensor but for its memory: how it looks at a leaf (`steps`, from the leaf upward), and what
     the handle knows.
     """
@@ -46,8 +46,10 @@ class Form:
     constants: tuple[tuple[UOp, int], ...]
 
     @staticmethod
-    def of(tensor: Tensor, symbols: Mapping[UOp, int], node: UOp | None = None) -> tuple[Form, UOp]:
-        """The form of a tensor (with `node` in it), and its leaf, if it is stored. Of its
+    def of(
+        tensor: Tensor, symbols: Mapping[UOp, int], node: UOp | None = None
+    ) -> tuple[TensorSignature, UOp]:
+        """The signature of a tensor (with `node` in it), and its leaf, if it is stored. Of its
         variables, those in `symbols` take a value at each replay.
         """
         steps: list[tuple[Ops, Any]] = []
@@ -60,11 +62,11 @@ class Form:
         fixed = tuple(
             (key, value) for key, value in tensor._variables.items() if key not in symbols
         )
-        form = Form(
+        signature = TensorSignature(
             type(tensor), tuple(reversed(steps)), tensor.dtype, tensor.device,
             tensor._requires_grad, tensor._is_leaf, free, fixed,
         )  # fmt: skip
-        return form, node
+        return signature, node
 
     def over(self, node: UOp) -> UOp:
         """The same look at another leaf."""
@@ -73,7 +75,7 @@ class Form:
         return node
 
     def tensor(self, node: UOp, values: Mapping[UOp, int]) -> Tensor:
-        """A tensor of this form around `node`."""
+        """A tensor of this signature around `node`."""
         made = object.__new__(self.kind)
         variables: Variables = NO_VARIABLES
         if self.variables or self.constants:
@@ -83,14 +85,14 @@ class Form:
 
 
 class Cell:
-    """A piece of memory for one output, with the nodes that tensors over it take."""
+    """Memory of one output, with the nodes that tensors over it take."""
 
     __slots__ = ("_count", "_counts", "buffer", "leaf", "nodes")
 
-    def __init__(self, buffer: Buffer, forms: Sequence[Form]):
+    def __init__(self, buffer: Buffer, signatures: Sequence[TensorSignature]):
         self.buffer = buffer
         self.leaf = leaf(buffer)
-        self.nodes = [form.over(self.leaf) for form in forms]
+        self.nodes = [signature.over(self.leaf) for signature in signatures]
         self._count = sys.getrefcount(self.leaf)
         self._counts = [sys.getrefcount(node) for node in self.nodes]
 
@@ -110,14 +112,16 @@ class Output:
 
     Attributes:
         slot: its number in the program.
-        pool: the pieces made so far; `current` is the one that the program writes.
+        pool: the memories made so far; `current` is the one that the program writes.
     """
 
     MOST = 3
 
-    def __init__(self, slot: int, buffer: Buffer, forms: list[Form], *, is_reused: bool):
+    def __init__(
+        self, slot: int, buffer: Buffer, signatures: list[TensorSignature], *, is_reused: bool
+    ):
         self.slot = slot
-        self.forms = forms
+        self.signatures = signatures
         self.pool: list[Cell] = []
         self.current: Cell | None = None
         self._like = (buffer.device, buffer.size, buffer.dtype)
@@ -131,7 +135,7 @@ class Output:
             if cell.is_free() or (self._is_reused and id(cell.buffer) not in inputs):
                 return cell
         device, size, dtype = self._like
-        cell = Cell(Device[device].buffer(size, dtype), self.forms)
+        cell = Cell(Device[device].buffer(size, dtype), self.signatures)
         self.pool.append(cell)
         if len(self.pool) > self.MOST:
             # The oldest is left to whoever holds it.
@@ -141,19 +145,19 @@ class Output:
 
 def builder(
     value: Any,
-    place: Callable[[Tensor], Build],
+    path: Callable[[Tensor], Build],
     is_known: Callable[[Any], bool],
     where: str,
     around: tuple[int, ...] = (),
 ) -> Build:
-    """How to make a structure like `value` again; `place` says it for each tensor. `around` are the
+    """How to make a structure like `value` again; `path` says it for each tensor. `around` are the
     identities of the containers that `value` lies in.
 
     Raises CaptureError for what is neither a tensor, a plain value, a container of these, nor an
     object that existed before; and for a container that contains itself.
     """
     if isinstance(value, Tensor):
-        return place(value)
+        return path(value)
     kind = type(value)
     if id(value) in around:
         raise CaptureError(
@@ -164,15 +168,17 @@ def builder(
     if isinstance(value, (dict, list, tuple)):
         around = (*around, id(value))
     if isinstance(value, dict):
-        parts = {key: builder(part, place, is_known, where, around) for key, part in value.items()}
+        builders = {
+            key: builder(item, path, is_known, where, around) for key, item in value.items()
+        }
         if kind is dict:
-            return lambda made, given: {key: part(made, given) for key, part in parts.items()}
-        return lambda made, given: kind((key, part(made, given)) for key, part in parts.items())
+            return lambda made, given: {key: make(made, given) for key, make in builders.items()}
+        return lambda made, given: kind((key, make(made, given)) for key, make in builders.items())
     if isinstance(value, (list, tuple)):
-        items = [builder(part, place, is_known, where, around) for part in value]
+        items = [builder(build, path, is_known, where, around) for build in value]
         if hasattr(kind, "_fields"):
-            return lambda made, given: kind(*[part(made, given) for part in items])
-        return lambda made, given: kind([part(made, given) for part in items])
+            return lambda made, given: kind(*[build(made, given) for build in items])
+        return lambda made, given: kind([build(made, given) for build in items])
     if is_plain(value) or isinstance(value, UOp) or is_known(value):
         return lambda made, given: value
     raise CaptureError(

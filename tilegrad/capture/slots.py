@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tilegrad.capture.step import Step, Value
-from tilegrad.engine.run import Launch
+from tilegrad.engine.run.run import Launch
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["Draws", "Slots"]
@@ -39,10 +39,10 @@ class Draws:
         given = dict(zip(launch.variables, launch.values, strict=True))
         found: dict[str, Value] = {}
         for name, value in given.items():
-            parts = _DRAW.fullmatch(name)
-            if parts is None:
+            match = _DRAW.fullmatch(name)
+            if match is None:
                 continue
-            kind, number, half = parts.groups()
+            kind, number, half = match.groups()
             low, high = given.get(f"seed{number}_low", 0), given.get(f"seed{number}_high", 0)
             offset = given.get(f"offset{number}", -1)
             if (high << 32 | low) != self.seed or not self.start <= offset < self.end:
@@ -91,8 +91,8 @@ class Slots:
             else:
                 self.temporary.append((slot, buffer))
 
-        self.held_bytes = sum(block.nbytes for block in blocks.values())
-        self.held_bytes += sum(buffer.nbytes for _, buffer in self.temporary)
+        self.block_bytes = sum(block.nbytes for block in blocks.values())
+        self.block_bytes += sum(buffer.nbytes for _, buffer in self.temporary)
 
     @staticmethod
     def _blocks(touched: Mapping[int, Buffer], older: Collection[int]) -> dict[str, Buffer]:

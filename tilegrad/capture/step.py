@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilegrad.base.origin import Entry
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
-from tilegrad.engine.pipeline import CompiledKernel
+from tilegrad.engine.build.pipeline import CompiledKernel
 
 __all__ = ["Step", "Value", "is_native"]
 

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.calls import Calls
 from tilegrad.capture.frames import can_watch, cell_at, function_of, slots_of, stack_of
 from tilegrad.capture.guards import Check, Guards
 from tilegrad.capture.objects import LIBRARY, TILEGRAD, USER, kind_of_file, look_up_class
-from tilegrad.capture.places import Place
 from tilegrad.capture.reads import Reads
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.memory import bound
-from tilegrad.tensor.random import Generator
+from tilegrad.tensor.indexing.random import Generator
+from tilegrad.tensor.storage.memory import bound
 
 __all__ = ["Watch"]
 
@@ -103,7 +103,7 @@ class Watch:
             self.reads.uncovered("what it reads cannot be seen in this build of Python")
 
     @property
-    def written(self) -> dict[Any, Place]:
+    def written(self) -> dict[Any, AccessPath]:
         return self.reads.written
 
     @property
@@ -166,8 +166,7 @@ class Watch:
             entry = found[1].get(frame.f_lasti)
             if entry is not None:
                 entry[0](self, frame, entry[1])
-                if self.reads.reason and not self.line:
-                    self.line = _line(frame)
+                self._note(frame)
         return self._step
 
     def _note(self, frame: FrameType) -> None:
@@ -191,12 +190,12 @@ class Watch:
         code = frame.f_code
         function = function_of(frame)
         is_old = code not in self._inner or id(function) in self.reads._anchors
-        self._inner.update(part for part in code.co_consts if isinstance(part, CodeType))
+        self._inner.update(each for each in code.co_consts if isinstance(each, CodeType))
         if not isinstance(function, types.FunctionType):
             return
         if is_old and kind == USER:
-            place = Place(function, False, "__code__", f"{function.__name__}.__code__")
-            self.guards.hold_object(place, code)
+            path = AccessPath(function, False, "__code__", f"{function.__name__}.__code__")
+            self.guards.hold_object(path, code)
             self._defaults(frame, function)
         if code.co_argcount:
             self._method(frame, code)
@@ -208,12 +207,12 @@ class Watch:
         names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
         for number, (name, default) in enumerate(zip(names, defaults, strict=True)):
             if given.get(name, self) is default:
-                place = Place(function, False, "__defaults__", function.__name__)
-                self.reads.load(Place(place, True, number, name), default)
+                path = AccessPath(function, False, "__defaults__", function.__name__)
+                self.reads.load(AccessPath(path, True, number, name), default)
         for name, default in (function.__kwdefaults__ or {}).items():
             if given.get(name, self) is default:
-                place = Place(function, False, "__kwdefaults__", function.__name__)
-                self.reads.load(Place(place, True, name, name), default)
+                path = AccessPath(function, False, "__kwdefaults__", function.__name__)
+                self.reads.load(AccessPath(path, True, name, name), default)
 
     def _method(self, frame: FrameType, code: CodeType) -> None:
         """Guard that the class still has this method: nothing names one that an operator calls."""
@@ -244,37 +243,34 @@ class Watch:
                 return
         names = frame.f_globals
         kind = kind_of_file(frame.f_code.co_filename)
-        place = Place(names, True, name, name)
+        path = AccessPath(names, True, name, name)
         if self.reads.is_assigned(names, True, name):
             return
         if name in names:
             value = names[name]
-            is_fixed = kind == LIBRARY and isinstance(value, (type, types.ModuleType))
-            is_fixed = is_fixed or (kind == LIBRARY and callable(value))
-            if not is_fixed:
-                self.reads.load(place, value)
+            is_fixed = isinstance(value, types.ModuleType) or callable(value)
+            if kind != LIBRARY or not is_fixed:
+                self.reads.load(path, value)
         elif kind == USER:
-            self.guards.add(Check(place, "absent", None))
+            self.guards.add(Check(path, "absent", None))
             if not hasattr(builtins, name):
-                self.guards.add(Check(Place(builtins, False, name, name), "absent", None))
+                self.guards.add(Check(AccessPath(builtins, False, name, name), "absent", None))
 
     def store_name(self, frame: FrameType, step: dis.Instruction) -> None:
         if step.opname == "STORE_NAME" and frame.f_locals is not frame.f_globals:
             return
         names = frame.f_globals
-        self.reads.assign_place(names, Place(names, True, step.argval, step.argval))
+        self.reads.assign_path(names, AccessPath(names, True, step.argval, step.argval))
 
     def _cell(self, frame: FrameType, step: dis.Instruction) -> Any:
         """The cell of a closure's variable; None if the run has made it."""
-        name, code = step.argval, frame.f_code
-        names = slots_of(code)
-        slot = len(names) - len(code.co_freevars) + code.co_freevars.index(name) if (
-            name in code.co_freevars
-        ) else names.index(name)  # fmt: skip
+        name, free, names = step.argval, frame.f_code.co_freevars, slots_of(frame.f_code)
+        is_free = name in free
+        slot = len(names) - len(free) + free.index(name) if is_free else names.index(name)
         cell = cell_at(frame, slot)
         if not isinstance(cell, types.CellType):
             return None
-        if name not in code.co_freevars:
+        if not is_free:
             self._cells[id(cell)] = cell
         return None if id(cell) in self._cells else cell
 
@@ -282,13 +278,13 @@ class Watch:
         cell = self._cell(frame, step)
         if cell is None or self.reads.is_assigned(cell, False, "cell_contents"):
             return
-        place = Place(cell, False, "cell_contents", step.argval)
+        path = AccessPath(cell, False, "cell_contents", step.argval)
         try:
             value = cell.cell_contents
         except ValueError:
-            self.guards.add(Check(place, "absent", None))
+            self.guards.add(Check(path, "absent", None))
         else:
-            self.reads.load(place, value)
+            self.reads.load(path, value)
 
     def load_closure(self, frame: FrameType, step: dis.Instruction) -> None:
         self._cell(frame, step)
@@ -296,8 +292,8 @@ class Watch:
     def store_cell(self, frame: FrameType, step: dis.Instruction) -> None:
         cell = self._cell(frame, step)
         if cell is not None:
-            place = Place(cell, False, "cell_contents", step.argval)
-            self.reads.assign_place(cell, place)
+            path = AccessPath(cell, False, "cell_contents", step.argval)
+            self.reads.assign_path(cell, path)
 
     def imports(self, frame: FrameType, step: dis.Instruction) -> None:
         name = step.argval
@@ -305,7 +301,7 @@ class Watch:
         if module is None:
             self.reads.uncovered(f"imports {name}")
         elif kind_of_file(frame.f_code.co_filename) == USER:
-            self.reads.load(Place(sys.modules, True, name, name), module)
+            self.reads.load(AccessPath(sys.modules, True, name, name), module)
 
     # attributes and items
 
@@ -313,7 +309,8 @@ class Watch:
         (value,) = self.stack(frame, 1)
         self.reads.attribute(value, step.argval)
         if step.argval == "__dict__" and isinstance(value, type):
-            self.calls.wait(frame, Place(value, False, "__dict__", f"{value.__name__}.__dict__"))
+            space = AccessPath(value, False, "__dict__", f"{value.__name__}.__dict__")
+            self.calls.wait(frame, space)
 
     def load_above(self, frame: FrameType, step: dis.Instruction) -> None:
         _, below, value = self.stack(frame, 3)
@@ -378,14 +375,9 @@ class Watch:
         else:
             self.reads.whole(value)
 
-    def truth(self, frame: FrameType, step: dis.Instruction) -> None:
-        self.reads.truth(self.stack(frame, 1)[0])
-
-    def elements(self, frame: FrameType, step: dis.Instruction) -> None:
-        self.reads.elements(self.stack(frame, 1)[0])
-
-    def length(self, frame: FrameType, step: dis.Instruction) -> None:
-        self.reads.length(self.stack(frame, 1)[0])
+    def top(self, frame: FrameType, step: dis.Instruction) -> None:
+        """An instruction that takes something of the value on top of the stack."""
+        _OF_TOP[step.opname](self.reads, self.stack(frame, 1)[0])
 
     def match_class(self, frame: FrameType, step: dis.Instruction) -> None:
         value, kind, names = self.stack(frame, 3)
@@ -399,9 +391,6 @@ class Watch:
         for key in keys:
             self.reads.item(value, key)
 
-    def kind(self, frame: FrameType, step: dis.Instruction) -> None:
-        self.reads.kind_of(self.stack(frame, 1)[0])
-
     def enter_block(self, frame: FrameType, step: dis.Instruction) -> None:
         (value,) = self.stack(frame, 1)
         for name in ("__enter__", "__exit__"):
@@ -409,35 +398,30 @@ class Watch:
 
     # calls
 
-    def keep_names(self, frame: FrameType, step: dis.Instruction) -> None:
+    def note_names(self, frame: FrameType, step: dis.Instruction) -> None:
         self.calls.names = step.argval
 
     def call(self, frame: FrameType, step: dis.Instruction) -> None:
         count = step.arg or 0
-        values = self.stack(frame, count + 2)
+        first, second, *args = self.stack(frame, count + 2)
         if sys.version_info >= (3, 13):
-            values[0], values[1] = values[1], values[0]
-            method, first = (values[0], values[1]) if values[0] is not None else (None, values[1])
-            if method is not None:
-                method, first = first, method
+            # The callee, then its first argument or nothing.
+            callee, bound_to = first, [] if second is None else [second]
         else:
-            method, first = values[0], values[1]
-        args = values[2:]
-        if method is None:
-            self.calls.call(frame, first, args)
-        else:
-            self.calls.call(frame, method, [first, *args])
+            # Nothing and the callee, or the callee and its first argument.
+            callee, bound_to = (second, []) if first is None else (first, [second])
+        self.calls.call(frame, callee, [*bound_to, *args])
         self.calls.names = ()
 
     def call_spread(self, frame: FrameType, step: dis.Instruction) -> None:
         has_names = bool((step.arg or 0) & 1)
         values = self.stack(frame, 3 if has_names else 2)
-        function, args = values[0], values[1]
+        function, args, *names = values
         self.reads.elements(args)
         spread = list(args) if isinstance(args, (list, tuple)) else [args]
         if has_names:
-            self.reads.elements(values[2])
-            spread.extend(values[2].values() if isinstance(values[2], dict) else ())
+            self.reads.elements(names[0])
+            spread.extend(names[0].values() if isinstance(names[0], dict) else ())
             self.calls.names = ("**",)
         self.calls.call(frame, function, spread)
         self.calls.names = ()
@@ -446,6 +430,10 @@ class Watch:
         self.reads.uncovered(f"runs {step.opname}, which is not watched")
 
 
+_OF_TOP: dict[str, Callable[[Reads, Any], None]] = {
+    **dict.fromkeys(_TRUTH, Reads.truth), **dict.fromkeys(_ELEMENTS, Reads.elements),
+    **dict.fromkeys(_KIND, Reads.kind_of), "GET_LEN": Reads.length,
+}  # fmt: skip
 _HANDLERS: dict[str, Handler] = {
     "LOAD_GLOBAL": Watch.load_name, "LOAD_NAME": Watch.load_name,
     "LOAD_FROM_DICT_OR_GLOBALS": Watch.load_name,
@@ -459,12 +447,11 @@ _HANDLERS: dict[str, Handler] = {
     "DELETE_SUBSCR": Watch.delete, "DELETE_GLOBAL": Watch.delete, "DELETE_DEREF": Watch.delete,
     "BINARY_SUBSCR": Watch.load_item, "STORE_SUBSCR": Watch.store_item,
     "COMPARE_OP": Watch.compare, "IS_OP": Watch.identity, "CONTAINS_OP": Watch.contains,
-    "GET_LEN": Watch.length, "MATCH_CLASS": Watch.match_class, "MATCH_KEYS": Watch.match_keys,
-    "KW_NAMES": Watch.keep_names, "LOAD_SUPER_ATTR": Watch.load_above,
+    "MATCH_CLASS": Watch.match_class, "MATCH_KEYS": Watch.match_keys,
+    "KW_NAMES": Watch.note_names, "LOAD_SUPER_ATTR": Watch.load_above,
     "BEFORE_WITH": Watch.enter_block, "CALL": Watch.call, "CALL_KW": Watch.call,
     "CALL_FUNCTION_EX": Watch.call_spread,
-    **dict.fromkeys(_TRUTH, Watch.truth), **dict.fromkeys(_WHOLE, Watch.whole),
-    **dict.fromkeys(_ELEMENTS, Watch.elements), **dict.fromkeys(_KIND, Watch.kind),
+    **dict.fromkeys(_WHOLE, Watch.whole), **dict.fromkeys(_OF_TOP, Watch.top),
 }  # fmt: skip
 
 

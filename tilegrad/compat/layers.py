@@ -13,7 +13,7 @@ from tilegrad import nn
 from tilegrad.base.errors import ConfigError, DataError
 from tilegrad.nn import optim, state
 from tilegrad.nn.layers import Sizes
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

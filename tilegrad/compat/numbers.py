@@ -14,7 +14,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, TilegradError
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.core import live
+from tilegrad.tensor.handle.core import live
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -46,7 +46,7 @@ def _roots() -> Iterator[Path]:
 @functools.cache
 def _library() -> Any:
     names = ("libnvrtc.so.[0-9]*", "libnvrtc.so", "nvrtc64_*_0.dll")
-    folders = [root / part for root in _roots() for part in ("lib", "lib64", "bin", "bin/x86_64")]
+    folders = [root / name for root in _roots() for name in ("lib", "lib64", "bin", "bin/x86_64")]
     found = [str(file) for folder in folders for name in names for file in folder.glob(name)]
     found += [name] if (name := ctypes.util.find_library("nvrtc")) else []
     for path in found:

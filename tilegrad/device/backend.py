@@ -40,6 +40,7 @@ class Backend:
             None where that cannot be told.
         hardware: what the device is called by its maker; empty where there is nothing to add.
         assembly: source text -> the instructions, to read; None where only the binary is known.
+        compiles_unlocked: whether `compile` may run in any thread, and does not hold Python's lock.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Backend:
     spills: Callable[[str], int] | None = None
     hardware: str = ""
     assembly: Callable[[str], str] | None = None
+    compiles_unlocked: bool = False
     _allocators: list[LRUAllocator] = field(default_factory=list, repr=False)
 
     @property

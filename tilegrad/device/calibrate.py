@@ -8,7 +8,7 @@ machine does when nothing else is asked of it:
 * bytes: a copy, by the size of what is copied, since each cache has a speed of its own. Past the
   last cache its stores go around the caches, which is the fastest way to memory.
 
-Both are kernels as the CPU device runs them, written out by hand, on all threads of the pool. The
+Both are kernels as the CPU device runs them, unrolled by hand, on all threads of the pool. The
 best of several runs counts. It is kept on disk if the threads had their cores to themselves. No
 plan and no Opt depends on it, so that plans are the same on a busy machine.
 """
@@ -85,11 +85,11 @@ def ceilings(device: str = "", *, renew: bool = False) -> Ceilings:
             f"calibrate: {backend.name} has no measured ceilings", rule="only CPU devices have them"
         )
     key = cache.digest(_VERSION, repr(backend.target), backend.compiler, str(runtime.pool.workers))
-    kept = None if renew else cache.get("ceilings", key)
-    if kept is not None:
+    known = None if renew else cache.get("ceilings", key)
+    if known is not None:
         # What does not read is measured again.
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            fields = json.loads(kept)
+            fields = json.loads(known)
             copies = tuple((int(size), float(rate)) for size, rate in fields["copies"])
             return Ceilings(float(fields["flops"]), copies)
     meter = _Meter(runtime, backend)
@@ -188,19 +188,19 @@ def _source(lanes: int, chains: int) -> str:
 
 def _copy(name: str, lanes: int, hint: str) -> str:
     vector, size = f"<{lanes} x float>", 4 * lanes
-    parts = range(_UNROLL)
-    places = [f"  %at{n} = add i64 %i, {n * size}" for n in parts]
+    copies = range(_UNROLL)
+    offsets = [f"  %at{n} = add i64 %i, {n * size}" for n in copies]
     loads = [
         f"  %p{n} = getelementptr i8, ptr %from, i64 %at{n}\n"
         f"  %v{n} = load {vector}, ptr %p{n}, align {size}"
-        for n in parts
+        for n in copies
     ]
     stores = [
         f"  %q{n} = getelementptr i8, ptr %to, i64 %at{n}\n"
         f"  store {vector} %v{n}, ptr %q{n}, align {size}{hint}"
-        for n in parts
+        for n in copies
     ]
-    return _COPY.format(name=name, moved="\n".join(places + loads + stores), step=_UNROLL * size)
+    return _COPY.format(name=name, moved="\n".join(offsets + loads + stores), step=_UNROLL * size)
 
 
 class _Meter:
@@ -245,9 +245,9 @@ class _Meter:
         together.
         """
         step = _UNROLL * 4 * self._lanes
-        part = max(nbytes // 2 // self._threads // step, 1) * step
-        times, seconds = self._best(name, memory, part)
-        return 2 * part * self._threads * times / seconds
+        half = max(nbytes // 2 // self._threads // step, 1) * step
+        times, seconds = self._best(name, memory, half)
+        return 2 * half * self._threads * times / seconds
 
     def _best(self, name: str, memory: Sequence[int], *values: int) -> tuple[int, float]:
         """How often to repeat for a time that can be measured, and the least time of several runs.
@@ -276,7 +276,7 @@ class _Meter:
 
     @contextmanager
     def _memory(self, nbytes: int) -> Iterator[tuple[int, int]]:
-        """Two pieces of memory for a block."""
+        """Two buffers for a block."""
         with ExitStack() as stack:
             handles = []
             for _ in range(2):

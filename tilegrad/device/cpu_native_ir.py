@@ -503,13 +503,13 @@ def source(system: System) -> str:
     sleep = _SLEEP_BY_FUTEX if system.futex else _SLEEP_BY_CONDITION
     plain = Template(_GRAPH).substitute(values, name="run_graph", start="", previous="", stamp="")
     timed = Template(_GRAPH).substitute(values, name="run_graph_timed", **_TIMED)
-    parts = [
-        Template(part).substitute(values)
-        for part in (_STATE, sleep, _WORKER, _LAUNCH, _NODE, _MANAGE)
+    texts = [
+        Template(text).substitute(values)
+        for text in (_STATE, sleep, _WORKER, _LAUNCH, _NODE, _MANAGE)
     ]
     if name:
-        parts.append(f"declare void @{name}({'i32' if arguments != ')' else ''})\n")
-    return "".join([*parts, plain, timed])
+        texts.append(f"declare void @{name}({'i32' if arguments != ')' else ''})\n")
+    return "".join([*texts, plain, timed])
 
 
 def symbols() -> tuple[str, ...]:

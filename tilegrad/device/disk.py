@@ -94,8 +94,6 @@ def _opened(path: str, is_made: bool) -> tuple[int, int]:
 class FileBuffer(Buffer):
     """The first elements of a file, which is mapped when it is first read or written."""
 
-    __slots__ = ("path",)
-
     def __init__(self, allocator: LRUAllocator, size: int, dtype: DType, path: str):
         super().__init__(allocator, size, dtype)
         self.path = path

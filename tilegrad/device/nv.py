@@ -28,6 +28,8 @@ __all__ = ["backend", "nv_target", "opened"]
 
 _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
+# The first architecture with cp.async.
+_FIRST_ASYNC = 80
 # What PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
@@ -48,7 +50,14 @@ def nv_target(arch: str) -> Target:
         raise DeviceError(error.headline.replace("cuda:", "nv:"), **error.details) from None
     if _number(arch) < _LEAST:
         raise DeviceError(f"nv: {arch} is too old", rule=f"sm_{_LEAST} (Turing) and newer")
-    return replace(found, name="NV", missing=found.missing | _APPROXIMATE)
+    return replace(
+        found,
+        name="NV",
+        has_wide_access=True,
+        has_fragments=True,
+        has_async_copies=_number(arch) >= _FIRST_ASYNC,
+        missing=found.missing | _APPROXIMATE,
+    )
 
 
 def _number(arch: str) -> int:
@@ -98,7 +107,7 @@ def _find(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
     device = driver.call("cuDeviceGet", number)
     title = bytes(driver.call("cuDeviceGetName", 128, device)).split(b"\0")[0].decode().strip()
     major, minor = (
-        driver.attribute(f"COMPUTE_CAPABILITY_{part}", device) for part in ("MAJOR", "MINOR")
+        driver.attribute(f"COMPUTE_CAPABILITY_{half}", device) for half in ("MAJOR", "MINOR")
     )
     arch = f"sm_{major}{minor}"
     _require_release(driver.version, arch, title)

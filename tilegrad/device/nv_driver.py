@@ -1,7 +1,7 @@
 """The CUDA driver API by `cuda-bindings`, its errors in our words.
 
 Every function of the driver gives a result first; `Driver.call` checks it and gives the rest. The
-module is an argument, so that tests can put a recorded driver in its place.
+module is an argument, so that tests can pass a recorded driver instead.
 """
 
 from __future__ import annotations

@@ -135,11 +135,11 @@ class NVRuntime(Runtime):
         source = (data if data.contiguous else memoryview(bytes(data))).cast("B")
         with self._lock:
             for start in range(0, source.nbytes, _HALF):
-                part = source[start : start + _HALF]
+                chunk = source[start : start + _HALF]
                 address, event = self._half()
-                _window(address, part.nbytes)[:] = part
+                _view(address, chunk.nbytes)[:] = chunk
                 driver.call(
-                    "cuMemcpyHtoDAsync", int(handle) + start, address, part.nbytes, self.stream
+                    "cuMemcpyHtoDAsync", int(handle) + start, address, chunk.nbytes, self.stream
                 )
                 driver.call("cuEventRecord", event, self.stream)
 
@@ -161,7 +161,7 @@ class NVRuntime(Runtime):
 
     def _arrive(self, target: memoryview, start: int, count: int, address: int, event: Any) -> None:
         self.driver.call("cuEventSynchronize", event)
-        target[start : start + count] = _window(address, count)
+        target[start : start + count] = _view(address, count)
 
     def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
         if not isinstance(source_runtime, NVRuntime):
@@ -210,12 +210,12 @@ class NVRuntime(Runtime):
         except DeviceError as error:
             said = log.rstrip(b"\0").decode(errors="replace").strip().splitlines()
             source = code.decode(errors="replace") if code.startswith(b".version") else ""
-            kept = {"source": keep_failed("failed.ptx", source)} if source else {}
+            details = {"source": keep_failed("failed.ptx", source)} if source else {}
             raise CompileError(
                 f"nv: {said[0].strip() if said else error.headline}",
                 kernel=name,
                 device=self.name,
-                **kept,
+                **details,
             ) from None
 
     def _unload(self, module: Any) -> None:
@@ -285,7 +285,7 @@ class NVRuntime(Runtime):
         return _Sequence(self, launches).run
 
 
-def _window(address: int, nbytes: int) -> memoryview:
+def _view(address: int, nbytes: int) -> memoryview:
     """Pinned memory as bytes."""
     return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
 
@@ -307,34 +307,34 @@ class _Sequence:
         driver = runtime._enter()
         with self._lock:
             self._calls += 1
-            parts = self._parts(numbers)
+            by_launch = self._arguments_of(numbers)
             if len(self.launches) < _LAUNCHES or self._calls < _CALLS:
-                for (program, _, blocks), part in zip(self.launches, parts):
-                    runtime._start(program, part, blocks, program.block)
+                for (program, _, blocks), own in zip(self.launches, by_launch):
+                    runtime._start(program, own, blocks, program.block)
                 return
             if self._exec is None:
-                self._build(driver, parts)
+                self._build(driver, by_launch)
             else:
-                self._renew(driver, parts)
+                self._renew(driver, by_launch)
             driver.call("cuGraphLaunch", self._exec, runtime.stream)
 
-    def _parts(self, numbers: Sequence[int]) -> list[list[int]]:
+    def _arguments_of(self, numbers: Sequence[int]) -> list[list[int]]:
         found, start = [], 0
         for program, count, _ in self.launches:
             found.append(program.picked(numbers[start : start + count]))
             start += count
         return found
 
-    def _build(self, driver: Driver, parts: Sequence[list[int]]) -> None:
+    def _build(self, driver: Driver, by_launch: Sequence[list[int]]) -> None:
         graph = driver.call("cuGraphCreate", 0)
         try:
             before: list[Any] = []
-            for (program, _, blocks), part in zip(self.launches, parts):
-                arguments = Arguments(len(part))
-                arguments.set(part)
+            for (program, _, blocks), own in zip(self.launches, by_launch):
+                arguments = Arguments(len(own))
+                arguments.set(own)
                 parameters = self._parameters(driver, program, blocks, arguments)
                 node = driver.call("cuGraphAddKernelNode", graph, before, len(before), parameters)
-                self._nodes.append((node, parameters, arguments, part))
+                self._nodes.append((node, parameters, arguments, own))
                 before = [node]
             self._exec = driver.call("cuGraphInstantiate", graph, 0)
             weakref.finalize(self, self.runtime._drop_graph, self._exec)
@@ -351,11 +351,11 @@ class _Sequence:
         found.kernelParams = arguments.address
         return found
 
-    def _renew(self, driver: Driver, parts: Sequence[list[int]]) -> None:
+    def _renew(self, driver: Driver, by_launch: Sequence[list[int]]) -> None:
         """Give each node whose arguments have changed the new ones."""
-        for place, part in enumerate(parts):
-            node, parameters, arguments, old = self._nodes[place]
-            if part != old:
-                arguments.set(part)
+        for position, own in enumerate(by_launch):
+            node, parameters, arguments, old = self._nodes[position]
+            if own != old:
+                arguments.set(own)
                 driver.call("cuGraphExecKernelNodeSetParams", self._exec, node, parameters)
-                self._nodes[place] = (node, parameters, arguments, part)
+                self._nodes[position] = (node, parameters, arguments, own)

@@ -300,7 +300,7 @@ def _target(cl: Any, device: Any) -> Target:
 
 
 def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
-    """The text, below a line that says what a launch passes: the memory of which slots, as a kernel
+    """The text, below a line that says what a launch passes: which slots have memory, as a kernel
     may have no use for some, and the integers.
     """
     from tilegrad.render.opencl import OpenCLRenderer

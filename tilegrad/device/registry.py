@@ -69,6 +69,8 @@ class Devices:
     def __init__(self) -> None:
         self._factories: dict[str, Factory] = {}
         self._open: dict[str, Backend] = {}
+        # The device of a canonical name, if it is open.
+        self.at_hand = self._open.get
         self._lock = held_at_fork(threading.RLock(), 60)
         self._default: tuple[str, str] | None = None
         self._asked_by: list[tuple[str, Any]] | None = None
@@ -87,16 +89,16 @@ class Devices:
         before, _, path = name.partition(":")
         if before.upper() == "DISK" and path:
             return f"DISK:{os.path.abspath(path)}"
-        kind, *rest = [_ALIASES.get(part, part) for part in name.upper().split(":")]
-        parts = [str(int(part)) if part.isdecimal() else part for part in rest]
-        if not kind.isidentifier() or not all(parts):
+        kind, *rest = [_ALIASES.get(word, word) for word in name.upper().split(":")]
+        words = [str(int(word)) if word.isdecimal() else word for word in rest]
+        if not kind.isidentifier() or not all(words):
             raise DeviceError(
                 f"device: {name!r} is no device name",
                 rule="KIND or KIND:number, as in CPU or CUDA:1",
             )
-        if parts and parts[-1] == "0":
-            parts.pop()
-        return ":".join([kind, *parts])
+        if words and words[-1] == "0":
+            words.pop()
+        return ":".join([kind, *words])
 
     def register(self, name: str, factory: Factory) -> None:
         """Make the kind `name` known; `factory(device name)` opens one of it.

@@ -3,8 +3,8 @@
 Nothing of the user's is touched. The memory of each parameter lies between guards, so that a kernel
 that writes beside it is found out, and what it may only read is compared with what was put there.
 
-Time is taken on several copies of all buffers in turn, so many that none is in a core's own caches
-when its turn comes again: a kernel in a program finds its inputs in the last cache or in memory,
+Time is taken on several copies of all buffers in rotation, enough that none is in a core's own
+caches when it comes again: a kernel in a program finds its inputs in the last cache or in memory,
 seldom nearer. Where the buffers are larger than that, one copy does.
 """
 
@@ -111,8 +111,8 @@ def _bound(pointer: UOp, nodes: Mapping[UOp, None]) -> int:
 class Trial:
     """Memory for the kernels of one graph, and what they must compute.
 
-    `depth` is how many values a fold adds up, which decides how far two orders of a sum may lie
-    apart. Raises OutOfMemoryError where the device has too little memory.
+    `depth` is how many values a reduction adds up, which decides how far two orders of a sum may
+    lie apart. Raises OutOfMemoryError where the device has too little memory.
     """
 
     def __init__(self, backend: Backend, parameters: Sequence[Parameter], depth: int, seed: int):
@@ -134,7 +134,7 @@ class Trial:
             self._sets.append([backend.buffer(each.size, each.dtype) for each in parameters])
         for buffers in self._sets:
             self._fill(buffers)
-        self._turn = 0
+        self._launches = 0
         self._wanted: dict[tuple[tuple[str, int], ...], dict[int, _Wanted]] = {}
 
     def _guarded(self, each: Parameter) -> Buffer:
@@ -175,16 +175,18 @@ class Trial:
         self._wanted[tuple(sorted(values.items()))] = wanted
 
     def difference(
-        self, loaded: Loaded, values: Mapping[str, int], *, in_part: bool = False
+        self, loaded: Loaded, values: Mapping[str, int], *, may_write_more: bool = False
     ) -> str | None:
-        """What this kernel does wrong, or None. With `in_part` it may write more than is wanted."""
+        """What this kernel does wrong, or None. With `may_write_more` it may write more than is
+        wanted.
+        """
         found = self._run(loaded, values, _FILLS[0])
         for each in self.parameters:
             if not each.is_written:
                 continue
             wanted = self._wanted[tuple(sorted(values.items()))][each.slot]
             got = found[each.slot]
-            if not in_part and not each.is_read:
+            if not may_write_more and not each.is_read:
                 if (_bits(got) != _bits(wanted.values))[~wanted.written].any():
                     return f"data{each.slot} is written where it must not be"
             place = _apart(got, wanted.values, wanted.written, each.dtype, self.depth)
@@ -211,8 +213,8 @@ class Trial:
 
     def seconds(self, loaded: Loaded, values: Mapping[str, int]) -> float:
         """How long one launch takes, on the next copy of the buffers."""
-        buffers = self._sets[self._turn % len(self._sets)]
-        self._turn += 1
+        buffers = self._sets[self._launches % len(self._sets)]
+        self._launches += 1
         taken = self._launch(loaded, buffers, values)
         self._fill(buffers, only_written=True)
         return taken
@@ -304,7 +306,7 @@ _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "floa
 
 
 def _apart(got: Any, wanted: Any, where: Any, dtype: DType, depth: int) -> int | None:
-    """The first place of `where` at which two results differ by more than another order of sums
+    """The first position of `where` at which two results differ by more than another order of sums
     explains.
 
     Such an error is relative to the terms, not to their sum, so results near zero are allowed that
@@ -323,5 +325,5 @@ def _apart(got: Any, wanted: Any, where: Any, dtype: DType, depth: int) -> int |
             allowed = 4 * epsilon * np.abs(b) + 16 * epsilon * math.sqrt(depth) * scale
             close = (np.abs(a - b) <= allowed) | (a == b) | (np.isnan(a) & np.isnan(b))
             wrong = ~close & where
-    places = np.flatnonzero(wrong)
-    return int(places[0]) if len(places) else None
+    positions = np.flatnonzero(wrong)
+    return int(positions[0]) if len(positions) else None

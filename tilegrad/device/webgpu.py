@@ -115,13 +115,13 @@ class Memory:
     offset: int
     nbytes: int
     serial: int
-    is_part: bool = False
+    is_view: bool = False
 
 
 @dataclass(frozen=True)
 class WebGPUProgram:
     """A kernel in the device. It takes the memory of `slots`, and, if `variables` is not -1, a zero
-    and so many integers.
+    and that many integers.
     """
 
     name: str
@@ -231,12 +231,12 @@ class WebGPURuntime(Runtime):
         data.cast("B")[:] = memoryview(found).cast("B")[: data.nbytes]
 
     def view(self, handle: Memory, offset: int, nbytes: int) -> Memory:
-        return Memory(handle.buffer, handle.offset + offset, nbytes, handle.serial, is_part=True)
+        return Memory(handle.buffer, handle.offset + offset, nbytes, handle.serial, is_view=True)
 
     def transfer(
         self, target: Memory, source: Memory, source_runtime: Runtime, nbytes: int
     ) -> bool:
-        is_odd = nbytes % _WORD and target.is_part
+        is_odd = nbytes % _WORD and target.is_view
         if source_runtime is not self or source.serial == target.serial or is_odd:
             return False
         with self._lock:

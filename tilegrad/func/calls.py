@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.errors import DTypeError, ShapeError, TransformError
-from tilegrad.engine.realize import realized
+from tilegrad.engine.realize.realize import realized
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import leaf, moved
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.core import Core, describe, live
-from tilegrad.tensor.sizes import Variables, here, merge, same_shape, show_shape
+from tilegrad.tensor.handle.core import Core, describe, live
+from tilegrad.tensor.handle.sizes import Variables, here, merge, same_shape, show_shape
+from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.tracing import transforming
 
 __all__ = [
     "Call",
@@ -86,7 +86,7 @@ def outputs_of(name: str, value: Any) -> list[Tensor]:
 
 def counted(size: Any) -> UOp:
     """The vector 0, 1, ... up to `size`, of int32."""
-    return Tensor(0)._places(size).uop
+    return Tensor(0)._iota(size).uop
 
 
 class Held:

@@ -16,8 +16,8 @@ from tilegrad.grad.regions import moved
 from tilegrad.grad.rules import reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.tensor.graphs import graphs
-from tilegrad.tensor.sizes import here, merge, show_shape
+from tilegrad.tensor.handle.sizes import here, merge, show_shape
+from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -31,12 +31,22 @@ Argnums = int | Sequence[int]
 def jvp(
     func: Function, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False
 ) -> Any:
-    """(output, its directional derivative) of `func(*primals)`, where the primals move by
-    `tangents`: forward mode, at about the cost of two calls, whatever the number of outputs.
+    """Directional derivative of a function, in forward mode, at about the cost of two calls,
+    whatever the number of outputs.
 
     `primals` and `tangents` are tuples of tensors, or of tuples, lists and dicts of tensors, of
     equal shapes and float dtypes; the derivative has the structure, shapes and dtypes of the
     output. With `has_aux`, `func` gives (output, aux), and so a third value is given: aux.
+
+    Args:
+        func: a function of tensors.
+        primals: its arguments, a tuple of float tensors, or of tuples, lists and dicts of them, of
+            any shapes.
+        tangents: the direction, of the same structure, shapes and dtypes.
+        has_aux: `func` gives (output, aux).
+
+    Returns (output, derivative), the derivative in the structure, shapes and dtypes of the output;
+    with `has_aux` also aux.
 
     Raises DTypeError for what is no float tensor, ShapeError if a tangent has another shape or
     structure than its primal, TransformError if `func` assigns to its argument.
@@ -78,12 +88,20 @@ def jvp(
 
 
 def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
-    """(output, pull) of `func(*primals)`: `pull(cotangents)` gives the gradients of the primals, a
-    tuple, where the gradient of some loss with respect to the output is `cotangents`.
+    """Value of a function, and a function that computes its gradients (reverse mode).
 
     Primals are float tensors, or tuples, lists and dicts of them; cotangents have the structure,
     shapes and dtypes of the output. `pull` may be called often: nothing of `func` runs again. With
     `has_aux`, `func` gives (output, aux), and (output, pull, aux) is given.
+
+    Args:
+        func: a function of tensors.
+        primals: its arguments, float tensors, or tuples, lists and dicts of them, of any shapes.
+        has_aux: `func` gives (output, aux).
+
+    Returns (output, pull), with `has_aux` also aux. `pull(cotangents)` takes the gradient of some
+    loss with respect to the output, in its structure, shapes and dtypes, and gives a tuple of the
+    gradients of the primals.
 
     Raises DTypeError for what is no float tensor, TransformError if `func` assigns to its
     argument; `pull` raises ShapeError for cotangents of another shape or structure.
@@ -130,9 +148,20 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 
 def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """A function that gives (gradient, value) of `func`, which gives one number.
+    """Function that computes gradient and value of `func`, which gives one number.
 
     As `grad`; with `has_aux` the value is (value, aux).
+
+    Args:
+        func: a function of tensors that gives a float number.
+        argnums: position of the argument, or a tuple of positions.
+        has_aux: `func` gives (loss, aux).
+
+    Returns a function that gives (gradient, value), the gradient of the shape and dtype of the
+    argument; with `has_aux` the value is (value, aux).
+
+    Raises DTypeError for what is no function; the function raises DTypeError for an argument that
+    is no float tensor, ShapeError if `func` gives more than one number.
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import grad_and_value
@@ -170,8 +199,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
 
 
 def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """A function that gives the gradient of `func`, which gives one number, with respect to the
-    argument `argnums`, or to several: then it is a tuple.
+    """Function that computes the gradient of `func`, which gives one number.
 
     The argument is a float tensor, or tuples, lists and dicts of them; the gradient has its
     structure. Other arguments, and those by keyword, are not looked at. With `has_aux`, `func`
@@ -179,6 +207,15 @@ def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functio
 
     The function raises DTypeError for an argument that is no float tensor, ShapeError if `func`
     gives more than one number, TransformError if `func` assigns to its argument.
+
+    Args:
+        func: a function of tensors that gives a float number.
+        argnums: position of the argument, a float tensor or tuples, lists and dicts of them, or a
+            tuple of positions.
+        has_aux: `func` gives (loss, aux).
+
+    Returns a function that gives the gradient in the structure, shapes and dtypes of the argument,
+    a tuple for several; with `has_aux` (gradient, aux).
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import grad
@@ -196,8 +233,8 @@ def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functio
 
 
 def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
-    """A function that gives the Jacobian of `func` in reverse mode: all derivatives of each number
-    of its output by each number of the argument `argnums`.
+    """Function that computes the Jacobian of `func` in reverse mode: all derivatives of each number
+    of its output by each number of the argument.
 
     The Jacobian of an output of shape (m, n) by an argument of shape (k,) has shape (m, n, k). For
     an output of several tensors it has their structure, and in each place that of the argument, or
@@ -206,6 +243,16 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
     fewer numbers, `jacfwd` is cheaper.
 
     The function raises as that of `grad` does, and ShapeError for a symbolic size.
+
+    Args:
+        func: a function of tensors.
+        argnums: position of the argument, or a tuple of positions.
+        has_aux: `func` gives (output, aux).
+
+    Returns a function that gives the Jacobian, of shape (*output, *argument).
+
+    Raises DTypeError for what is no function; the function raises as that of `grad` does, and
+    ShapeError for a symbolic size.
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import jacrev
@@ -241,10 +288,19 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
 
 
 def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
-    """A function that gives the Jacobian of `func` in forward mode; as `jacrev` otherwise.
+    """Function that computes the Jacobian of `func` in forward mode; see `jacrev`.
 
     The work is that of as many directional derivatives as there are numbers in the argument. Where
     the output has fewer numbers, `jacrev` is cheaper.
+
+    Args:
+        func: a function of tensors.
+        argnums: position of the argument, or a tuple of positions.
+        has_aux: `func` gives (output, aux).
+
+    Returns a function that gives the Jacobian, of shape (*output, *argument).
+
+    Raises DTypeError for what is no function; the function raises as that of `jacrev` does.
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import jacfwd
@@ -286,7 +342,17 @@ def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
 
 
 def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
-    """`jacrev`: right for every function; `jacfwd` is cheaper for few inputs and many outputs.
+    """Function that computes the Jacobian of `func`: `jacrev`, which is right for every function;
+    `jacfwd` is cheaper for few inputs and many outputs.
+
+    Args:
+        func: a function of tensors.
+        argnums: position of the argument, or a tuple of positions.
+        has_aux: `func` gives (output, aux).
+
+    Returns a function that gives the Jacobian, of shape (*output, *argument).
+
+    Raises DTypeError for what is no function; the function raises as that of `jacrev` does.
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import jacobian
@@ -297,10 +363,19 @@ def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> 
 
 
 def hessian(func: Function, argnums: Argnums = 0) -> Function:
-    """A function that gives the second derivatives of `func`: forward mode over reverse mode.
+    """Function that computes the second derivatives of `func`: forward mode over reverse mode.
 
     For one number of an argument of shape (n,) it has shape (n, n); for other outputs and several
     arguments it is structured as the Jacobian of a Jacobian. Raises as `jacrev` does.
+
+    Args:
+        func: a function of tensors.
+        argnums: position of the argument, or a tuple of positions.
+
+    Returns a function that gives the Hessian: of shape (n, n) for one number of an argument of
+    shape (n,), else structured as the Jacobian of a Jacobian.
+
+    Raises DTypeError for what is no function; the function raises as that of `jacrev` does.
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import hessian

@@ -10,10 +10,10 @@ from tilegrad.func.calls import outputs_of
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import Region, leaf, output
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.core import cast_node
-from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.core import cast_node
+from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.tracing import transforming
 
 __all__ = ["Function", "FunctionContext"]
 
@@ -36,13 +36,15 @@ class FunctionContext:
 
 
 class Function:
-    """A computation with a gradient of its own, as `torch.autograd.Function`: `apply(...)` gives
-    what the static method `forward(ctx, ...)` gives, and gradients go back by `backward(ctx, ...)`,
-    which is given one gradient for each output, and gives one for each argument of `forward`, None
-    for what has none. Or `forward(...)` without `ctx`, and `setup_context(ctx, inputs, output)`.
+    """Computation with a gradient of its own, as `torch.autograd.Function`: `apply(...)` gives what
+    the static method `forward(ctx, ...)` gives, and gradients go back by `backward(ctx, ...)`,
+    which takes one gradient for each output, and gives one for each argument of `forward`, None for
+    what has none. Or define `forward(...)` without `ctx`, and `setup_context(ctx, inputs, output)`.
 
     `backward` runs when `apply` does, on tensors that stand for the gradients: it makes a graph,
     and must not look at values. That graph can be differentiated, too.
+
+    Shape: a gradient has the shape of its argument; outputs have any shape.
 
     Raises ConfigError for a class without `forward` or `backward`; DTypeError or ShapeError unless
     `backward` gives a tensor of the argument's shape, or None, for each argument.
@@ -72,11 +74,15 @@ class Function:
         """The gradients of the arguments of `forward`, by those of its outputs."""
         raise ConfigError("Function: there is no backward", fix="define backward(ctx, gradient)")
 
+    @staticmethod
+    def _wants_gradient(argument: object) -> bool:
+        return isinstance(argument, Tensor) and argument.dtype.is_float
+
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """What `forward` gives, with the gradient that `backward` gives."""
         ctx = FunctionContext()
-        ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and arg.dtype.is_float for arg in args)
+        ctx.needs_input_grad = tuple(map(cls._wants_gradient, args))
         if hasattr(cls, "setup_context"):
             value = cls.forward(*args)
             cls.setup_context(ctx, args, value)

@@ -15,12 +15,12 @@ from tilegrad.grad.rules import reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import buffer_below
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor import memory
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.random import draw, draws_of
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, same, show_shape
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, same, show_shape
+from tilegrad.tensor.handle.tracing import transforming, waits
+from tilegrad.tensor.indexing.random import draw, draws_of
+from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.tracing import transforming, waits
 
 __all__ = ["vmap"]
 
@@ -36,10 +36,15 @@ def vmap(
     in_axes: Any = None,
     out_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that maps `func` over an axis of its arguments, in one graph and without a loop.
+    """Function that maps `func` over an axis of its arguments, in one graph and without a loop.
 
     `func` runs once, on tensors that stand for one example: without the mapped axis, and without a
     value. What it gives has an axis of examples again.
+
+    The function raises ShapeError if mapped sizes differ, nothing is mapped, or an op cannot be
+    batched; IndexBoundsError for an axis that is not there; DTypeError if `func` gives what is no
+    tensor; TransformError if `func` asks for values, or assigns what differs between examples to a
+    tensor from outside.
 
     Args:
         in_dims: the mapped axis of each argument, one for all or a tuple of one for each, which may
@@ -49,11 +54,10 @@ def vmap(
             that are the same for all. `out_axes` is another name for it.
         randomness: what `func` draws is "different" for each example or the "same" for all; an
             "error" if there is any.
+        func: a function of tensors without the mapped axis.
+        in_axes, out_axes: other names of `in_dims` and `out_dims`.
 
-    The function raises ShapeError if mapped sizes differ, nothing is mapped, or an op cannot be
-    batched; IndexBoundsError for an axis that is not there; DTypeError if `func` gives what is no
-    tensor; TransformError if `func` asks for values, or assigns what differs between examples to a
-    tensor from outside.
+    Returns a function that gives the outputs of `func`, each with the axis of examples.
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import vmap

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.nn.state import get_state_dict
-from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["functional_call", "stack_module_state"]
@@ -19,11 +19,20 @@ def functional_call(
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """`model(*args, **kwargs)` with `weights` in place of its tensors of these names, which are
-    those of `nn.state.get_state_dict`; tensors that are not named stay.
+    """Call a model with other weights: `model(*args, **kwargs)` with `weights` in place of its
+    tensors of these names, which are those of `nn.state.get_state_dict`; tensors that are not named
+    stay.
 
     `args` is a tuple, or one argument. Afterwards the model is as it was: what it assigned to a
     tensor that `weights` names, as running statistics, is gone.
+
+    Args:
+        model: a module, or what can be called and holds tensors.
+        weights: tensors by name, of the shapes and dtypes of the model's.
+        args: a tuple of arguments, or one argument.
+        kwargs: arguments by name.
+
+    Returns what the model returns.
 
     Raises DataError for a name that the model has not, ShapeError or DTypeError if a tensor does
     not fit the model's.
@@ -74,8 +83,13 @@ def functional_call(
 
 
 def stack_module_state(models: Sequence[object] | Iterable[object]) -> dict[str, Tensor]:
-    """The tensors of equal models by name, each stacked along a new first axis: what
+    """Tensors of equal models by name, each stacked along a new first axis: what
     `vmap(functional_call)` runs as one model of many.
+
+    Args:
+        models: models of equal structure.
+
+    Returns a dict of tensors of shapes (models, ...).
 
     Raises DataError for no models, or if their names differ; ShapeError if shapes do.
 

@@ -10,16 +10,16 @@ from tilegrad.func.calls import Held, check_function, outputs_of
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import Region, leaf, moved, register
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.tracing import transforming
 
 __all__ = ["checkpoint"]
 
 
 def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`func(*args, **kwargs)`, whose gradient computes the function again from its arguments: what
-    it makes on the way needs no memory between the forward and the backward pass.
+    """Call a function whose gradient computes it again from its arguments: its intermediate results
+    need no memory between the forward and the backward pass (Chen et al. 2016, arXiv:1604.06174).
 
     Values and gradients are those of the plain call, also of tensors that the function knows by
     another way, as the weights of a layer. The memory of a chain of n such calls is that of their n
@@ -30,6 +30,13 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     The tensors among the arguments may stand in tuples, lists and dicts, and so may those that
     `func` gives. Random numbers are the same ones the second time. The gradient of a tensor that
     was made inside is not to be had from outside.
+
+    Args:
+        func: a function of tensors.
+        args: its arguments; tensors may stand in tuples, lists and dicts.
+        kwargs: arguments by name.
+
+    Returns what `func` returns, in its shapes and dtypes.
 
     Raises DTypeError if `func` gives what is no tensor, TransformError if it assigns to its
     argument.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import DataError
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 
 __all__ = ["flatten", "map_pairs", "same_tree"]
 

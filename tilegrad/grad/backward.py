@@ -14,7 +14,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence, 
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
-from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting_copy
+from tilegrad.grad.regions import Region, has_regions, moved, regions_among, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
 from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.grad.templates import from_template
@@ -31,6 +31,7 @@ Outputs = Mapping[UOp, tuple[Region, int]]
 
 
 _NOTHING: Set[UOp] = frozenset()
+_WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _EDGES = frozenset({Ops.BUFFER, Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN})
 # So far it is looked for a target below another one.
 _MOST_BELOW = 256
@@ -63,9 +64,7 @@ def _has_own_gradients(order: Collection[UOp]) -> bool:
     """Whether something beside the rules makes or sees gradients in the graph of `order`. What
     other graphs of the process have is no matter.
     """
-    return (has_regions() and any(region_of(node) is not None for node in order)) or (
-        has_watchers() and any(map(is_watched, order))
-    )
+    return bool(regions_among(order)) or (has_watchers() and any(map(is_watched, order)))
 
 
 def _reads_computed(order: Iterable[UOp], computed: Computed) -> bool:
@@ -165,11 +164,14 @@ def from_memory(
     found: Sequence[UOp | None], order: dict[UOp, None], computed: Computed
 ) -> list[UOp | None]:
     """Derivatives that read from memory what is there: a rule may use the value of its node, as
-    exp2's does.
+    exp2's does. What an assignment has left in memory is not assigned again.
     """
-    stored = {
+    if not computed:
+        return list(found)
+    stored = {node: node for node in order if node.op in _WRITTEN and node.stored is not None}
+    stored |= {
         graph: UOp(Ops.RESHAPE, node.dtype, (node,), graph.shape)
-        for node in (order if computed else ())
+        for node in order
         if node in computed
         for graph in [computed[node]]
     }
@@ -263,8 +265,7 @@ def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed
     """
     if not has_regions():
         return {}
-    order = below(roots, computed, {})
-    found = {node: known for node in order if (known := region_of(node)) is not None}
+    found = regions_among(below(roots, computed, {}))
     asked = frozenset(targets)
     plain: set[Region] = set()
     for node, (region, _) in found.items():
@@ -284,9 +285,7 @@ def below(
     """
     several = [roots] if isinstance(roots, UOp) else list(roots)
     order = toposort(several)
-    if regions is None and has_regions():
-        regions = {node: known for node in order if (known := region_of(node)) is not None}
-    inside: Outputs = regions or {}
+    inside: Outputs = regions_among(order) if regions is None else regions
     is_computed = bool(computed) and _reads_computed(order, computed)
     if not is_computed and inside.keys().isdisjoint(order):
         return order

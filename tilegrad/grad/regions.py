@@ -15,8 +15,9 @@ to be differentiated is run on.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from tilegrad.grad.parts import with_part
 from tilegrad.ir.args import KernelArg, KernelInfo
@@ -33,6 +34,7 @@ __all__ = [
     "moved",
     "output",
     "region_of",
+    "regions_among",
     "register",
     "waiting_copy",
 ]
@@ -133,6 +135,23 @@ def region_of(node: UOp) -> tuple[Region, int] | None:
     if found is None and node.op is Ops.DETACH and isinstance(node.arg, Mark):
         # The node may be one that was made again of the same parts.
         return node.arg.output_of
+    return found
+
+
+def regions_among(nodes: Collection[UOp]) -> dict[UOp, tuple[Region, int]]:
+    """What `region_of` gives for those of `nodes` that are outputs of regions, in their order. It
+    calls no function of Python for a node: other graphs of the process may have regions.
+    """
+    if not has_regions():
+        return {}
+    found: dict[UOp, tuple[Region, int]] = {}
+    known, ref = cast(Any, _regions).data.get, weakref.ref
+    for node in nodes:
+        output_of = known(ref(node))
+        if output_of is None and node.op is Ops.DETACH and isinstance(node.arg, Mark):
+            output_of = node.arg.output_of
+        if output_of is not None:
+            found[node] = output_of
     return found
 
 

@@ -27,8 +27,8 @@ a matrix product: the first sum is made once and then summed, which is less work
 by itself more often than not.
 
 *Plain indices.* Windows are rows that were cut a little longer than the axis, so that each begins
-one step later than the one before (tensor/windows.py). Undone op by op, that leaves a sum of rows
-that each began one step earlier, and no simplification makes `(i + r*n) % (n + 1)` simple. The
+one step later than the one before (tensor/views/patches.py). Undone op by op, that leaves a sum of
+rows that each began one step earlier, and no simplification makes `(i + r*n) % (n + 1)` simple. The
 same sum over the rows in reverse order begins one step later again:
 
     before   dx[i] = sum of a[q, p] where (q*(n + d) + p) % n is i

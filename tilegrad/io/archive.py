@@ -193,7 +193,7 @@ class Archive:
     def _wide(
         self, extra: bytes, packed: int, size: int, header: int, name: str
     ) -> tuple[int, int, int]:
-        """Sizes and place, from the extra field where 32 bits are too few for them."""
+        """Sizes and offset, from the extra field where 32 bits are too few for them."""
         if _FULL not in (packed, size, header):
             return packed, size, header
         at = 0
@@ -230,8 +230,14 @@ class Archive:
 
 
 def zip_extract(source: Source, device: str | None = None) -> dict[str, Tensor]:
-    """The members of a zip archive by name, as uint8 tensors on `device`; those that are stored as
-    they are stay in the mapped file until they are used.
+    """Members of a zip archive by name. Those that are stored uncompressed stay in the mapped file
+    until they are used.
+
+    Args:
+        source: a path, a file, bytes, or a uint8 tensor.
+        device: name of the device, by default `Device.DEFAULT`.
+
+    Returns a dict of uint8 tensors of shape (bytes,).
 
     Raises DataError if the archive is absent or damaged, or inflates to more than 100 times itself
     and 64 MiB.
@@ -250,8 +256,13 @@ def zip_extract(source: Source, device: str | None = None) -> dict[str, Tensor]:
 
 
 def tar_extract(source: Source, device: str | None = None) -> dict[str, Tensor]:
-    """The files of a tar archive by name, as uint8 tensors on `device`, which stay in the mapped
-    file until they are used. The archive must not be compressed.
+    """Files of a tar archive by name, which stay in the mapped file until they are used.
+
+    Args:
+        source: a path, a file, bytes, or a uint8 tensor; not compressed.
+        device: name of the device, by default `Device.DEFAULT`.
+
+    Returns a dict of uint8 tensors of shape (bytes,).
 
     Raises DataError if the archive is absent or damaged.
 
@@ -274,7 +285,7 @@ def tar_members(reader: str, file: str, data: memoryview) -> dict[str, memoryvie
     """
     found: dict[str, memoryview] = {}
     try:
-        with tarfile.open(fileobj=_Window(data), mode="r:") as tar:
+        with tarfile.open(fileobj=_MappedFile(data), mode="r:") as tar:
             while (member := tar.next()) is not None:
                 end = member.offset_data + member.size
                 if member.size < 0 or end > data.nbytes:
@@ -289,7 +300,7 @@ def tar_members(reader: str, file: str, data: memoryview) -> dict[str, memoryvie
     return found
 
 
-class _Window(BytesIO):
+class _MappedFile(BytesIO):
     """Memory as a file; the tar reader asks for headers only."""
 
     def __init__(self, data: memoryview):

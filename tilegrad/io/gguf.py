@@ -43,12 +43,18 @@ _BYTE_ORDER_MARKS = {version << 24 for version in _VERSIONS}
 
 
 def gguf_load(path: Source, device: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The metadata and the tensors of a GGUF file, by name, on `device`.
+    """Metadata and tensors of a GGUF file, by name.
 
     Metadata are numbers, bools, texts and lists of them. Shapes are as in NumPy: the axis whose
     elements are neighbours is the last. Floats and integers keep their dtype; quantised weights
     (Q1_0 to Q8_0, Q2_K to Q6_K, IQ1 to IQ4, TQ1_0, TQ2_0, MXFP4, NVFP4) are float32, unpacked by
     the kernels that use them. The file is mapped, and read as its values are needed.
+
+    Args:
+        path: a path, a file, bytes, or a uint8 tensor.
+        device: name of the device, by default `Device.DEFAULT`.
+
+    Returns (metadata, tensors), two dicts; shapes as in NumPy.
 
     Raises DataError if the file is absent or damaged, or holds tensors of an unknown type.
 

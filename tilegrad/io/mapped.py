@@ -15,9 +15,9 @@ import os
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, DTypeError
 from tilegrad.base.files import open_file
-from tilegrad.tensor import memory
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.device import canonical
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -43,7 +43,13 @@ _NAMES = {dtype: code for code, dtype in _CODES.items()}
 
 
 def npy_load(path: Source, device: str | None = None) -> Tensor:
-    """The array of a `.npy` file, on `device`; it is read from the file when it is used.
+    """Array of a `.npy` file, read when it is used.
+
+    Args:
+        path: a path, a file, bytes, or a uint8 tensor.
+        device: name of the device, by default `Device.DEFAULT`.
+
+    Returns a tensor of the shape and dtype of the array.
 
     Raises DataError if the file is absent or damaged, or the array is not of a tensor's dtype.
 
@@ -56,7 +62,13 @@ def npy_load(path: Source, device: str | None = None) -> Tensor:
 
 
 def npy_save(tensor: Tensor, path: str | os.PathLike[str]) -> None:
-    """Write `tensor` to a `.npy` file, which appears whole or not at all.
+    """Write a tensor to a `.npy` file, which appears whole or not at all.
+
+    Args:
+        tensor: a tensor of any shape.
+        path: the file.
+
+    Returns None.
 
     Raises DTypeError for a dtype that NumPy lacks, DataError if the file cannot be written.
 
@@ -75,10 +87,14 @@ def npy_save(tensor: Tensor, path: str | os.PathLike[str]) -> None:
 def npz_load(
     path: Source, device: str | None = None, limit: int | None = None
 ) -> dict[str, Tensor]:
-    """The arrays of a `.npz` file by name, on `device`, read from the file when they are used.
+    """Arrays of a `.npz` file by name, read when they are used. Compressed arrays are inflated now.
 
-    Compressed arrays are inflated now: to at most `limit` bytes in all, by default 100 times the
-    file and 64 MiB.
+    Args:
+        path: a path, a file, bytes, or a uint8 tensor.
+        device: name of the device, by default `Device.DEFAULT`.
+        limit: most bytes of all inflated arrays, by default 100 times the file and 64 MiB.
+
+    Returns a dict of tensors of the shapes and dtypes of the arrays.
 
     Raises DataError if the file is absent or damaged, or an array is not of a tensor's dtype.
 
@@ -98,8 +114,15 @@ def npz_load(
 def npz_save(
     tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compressed: bool = False
 ) -> None:
-    """Write `tensors` to a `.npz` file, which appears whole or not at all. Unless it is
-    `compressed`, the arrays are aligned, so that they can be used where they stand.
+    """Write tensors to a `.npz` file, which appears whole or not at all.
+
+    Args:
+        tensors: tensors by name, of any shapes.
+        path: the file.
+        compressed: whether arrays are deflated; else they are aligned, so that they can be used in
+            the mapped file.
+
+    Returns None.
 
     Raises DTypeError for a dtype that NumPy lacks (save bfloat16 with `safe_save`), DataError if
     the file cannot be written.
@@ -107,13 +130,13 @@ def npz_save(
     >>> npz_save({"weight": Tensor([1, 2])}, "weights.npz", compressed=True)
     """
     file = os.fspath(path)
-    parts = {name: _written("npz_save", file, name, tensor) for name, tensor in tensors.items()}
+    contents = {name: _written("npz_save", file, name, tensor) for name, tensor in tensors.items()}
     try:
         with atomic_write(Path(file)) as opened, zipfile.ZipFile(opened, "w") as archive:
-            for name, (head, raw) in parts.items():
+            for name, (head, raw) in contents.items():
                 _add(archive, opened, f"{name}.npy", head, raw, compressed)
     except OSError as error:
-        size = sum(len(head) + raw.nbytes for head, raw in parts.values())
+        size = sum(len(head) + raw.nbytes for head, raw in contents.values())
         raise not_written("npz_save", file, error, size) from error
 
 
@@ -183,7 +206,7 @@ def _array(
         raise wrong("the file is truncated", f"{needed} bytes for {shape}", f"{raw.nbytes} bytes")
     raw = raw[:needed]
     if descr[0] == ">" and dtype.itemsize > 1 and needed:
-        raw = _turned(raw, dtype)
+        raw = _swapped(raw, dtype)
     if not is_fortran:
         return tensor_over(raw, dtype, shape, device)
     return tensor_over(raw, dtype, shape[::-1], device).permute(*reversed(range(len(shape))))
@@ -199,18 +222,18 @@ def _header(raw: bytes, wrong: Any) -> tuple[str, bool, tuple[int, ...]]:
             # An array of records has a list for its dtype.
             raise wrong(f"no plain {key} in the header", "one", f"{text:.80}")
         found[key] = matches[0]
-    sizes = [part.strip().removesuffix("L") for part in found["shape"].split(",")]
-    if any(not part.isdecimal() for part in sizes[:-1]) or len(text) > _MAX_HEADER:
+    sizes = [size.strip().removesuffix("L") for size in found["shape"].split(",")]
+    if any(not size.isdecimal() for size in sizes[:-1]) or len(text) > _MAX_HEADER:
         raise wrong("the shape is not a tuple of sizes", "sizes", found["shape"][:80])
-    if any(len(part) > 20 for part in sizes) or (sizes[-1] and not sizes[-1].isdecimal()):
+    if any(len(size) > 20 for size in sizes) or (sizes[-1] and not sizes[-1].isdecimal()):
         raise wrong("the shape is not a tuple of sizes", "sizes", found["shape"][:80])
-    shape = tuple(int(part) for part in sizes if part)
+    shape = tuple(int(size) for size in sizes if size)
     if not is_sizes(shape) or not found["descr"]:
         raise wrong("the shape is not a tuple of sizes", "sizes that fit memory", str(shape)[:80])
     return found["descr"], found["fortran_order"] == "True", shape
 
 
-def _turned(raw: memoryview, dtype: DType) -> memoryview:
+def _swapped(raw: memoryview, dtype: DType) -> memoryview:
     """The items with their bytes in this machine's order."""
     import numpy
 

@@ -97,7 +97,7 @@ class Unknown(Pickled):
 
 
 class _Mark:
-    """The place on the stack where the items of a list begin."""
+    """The position on the stack where the items of a list begin."""
 
 
 _MARK = _Mark()
@@ -180,11 +180,11 @@ class _Machine:
 
     def line(self) -> bytes:
         for width in (_LINE, _MAX_LINE):
-            window = bytes(self.data[self.at : min(self.end, self.at + width)])
-            length = window.find(b"\n")
+            ahead = bytes(self.data[self.at : min(self.end, self.at + width)])
+            length = ahead.find(b"\n")
             if length >= 0:
                 self.at += length + 1
-                return window[:length]
+                return ahead[:length]
         raise PickleError(f"no end of line after byte {self.at}")
 
     # stack
@@ -288,7 +288,7 @@ class _Machine:
         arguments, maker = self.pop(), self.pop()
         if not isinstance(maker, Global) or type(arguments) is not tuple:
             raise PickleError(f"a call of a {_kind(maker)} with a {_kind(arguments)}")
-        self.left -= _CALL_BYTES + sum(len(part) for part in arguments if isinstance(part, _SIZED))
+        self.left -= _CALL_BYTES + sum(len(each) for each in arguments if isinstance(each, _SIZED))
         if self.left < 0:
             raise PickleError("its calls make more than the file holds")
         try:

@@ -1,14 +1,14 @@
 """The quantised formats of GGUF, as tensor operations.
 
 A format stores blocks of 32 to 256 weights: small integers, or numbers of rows in a table, with
-scales shared by parts of a block. Each function here takes the bytes of the blocks, uint8 of shape
+scales shared by sub-blocks. Each function here takes the bytes of the blocks, uint8 of shape
 (blocks, bytes of a block), and gives their weights, float32 of shape (blocks, weights). They are
 lazy like all tensor operations: what uses the weights unpacks them in its own kernel, from the
 bytes in the file. The arithmetic is that of the format's reference, step by step, so that the
 weights are the same to the last bit.
 
-The names of parts are those of the format: `d` is the scale of a block, `m` its minimum, `scales`
-those of parts of a block, `qs` the low bits of the weights, `qh` the high ones.
+The names of fields are those of the format: `d` is the scale of a block, `m` its minimum, `scales`
+those of sub-blocks, `qs` the low bits of the weights, `qh` the high ones.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Quantized:
 
 
 def _split(raw: Tensor, *sizes: int) -> list[Tensor]:
-    """The bytes of each block cut into parts of these sizes."""
-    parts, at = [], 0
+    """The bytes of each block cut into fields of these sizes."""
+    fields, at = [], 0
     for size in sizes:
-        parts.append(raw[:, at : at + size])
+        fields.append(raw[:, at : at + size])
         at += size
-    return parts
+    return fields
 
 
 def _half(raw: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ def _tq2_0(raw: Tensor) -> Tensor:
 
 def _mxfp4(raw: Tensor) -> Tensor:
     e, qs = _split(raw, 1, 16)
-    # 2 ** (e - 128), of which the two smallest are subnormal.
+    # 2 ** (e - 128); the two smallest are subnormal.
     wide = e.cast(dtypes.uint32)
     bits = (wide < 2).where(wide * 0x200000 + 0x200000, (wide - 1) << 23)
     return bits.bitcast(dtypes.float32) * _picked(_E2M1, _fields(qs, 16, 2, 4))

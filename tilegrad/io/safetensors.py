@@ -86,7 +86,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Extent:
     """What a header says of a tensor, checked: its bytes are `begin` to `end` of the file."""
 
     format: _Format
@@ -110,17 +110,18 @@ def read_safetensors(path: Source) -> dict[str, Entry]:
     """
     import numpy as np
 
-    mapped, _, places = _open(path)
+    mapped, _, extents = _open(path)
     entries = {}
-    for name, place in places.items():
+    for name, extent in extents.items():
         data: npt.NDArray[Any]
-        if place.begin == place.end:
-            data = np.zeros(place.shape, place.format.storage)
+        if extent.begin == extent.end:
+            data = np.zeros(extent.shape, extent.format.storage)
             data.flags.writeable = False
         else:
-            flat = np.frombuffer(mapped, place.format.storage, math.prod(place.shape), place.begin)
-            data = flat.reshape(place.shape)
-        entries[name] = Entry(place.format.name, place.shape, data)
+            count = math.prod(extent.shape)
+            flat = np.frombuffer(mapped, extent.format.storage, count, extent.begin)
+            data = flat.reshape(extent.shape)
+        entries[name] = Entry(extent.format.name, extent.shape, data)
     return entries
 
 
@@ -209,7 +210,7 @@ def _as_entry(file: str, name: str, tensor: Entry | npt.NDArray[Any]) -> Entry:
     return Entry(format.name, given.shape, data)
 
 
-def _open(source: Source) -> tuple[memoryview, dict[str, str], dict[str, _Place]]:
+def _open(source: Source) -> tuple[memoryview, dict[str, str], dict[str, _Extent]]:
     """The bytes of the file, its metadata and its tensors, all checked."""
     file, mapped = _mapped(source)
     size = mapped.nbytes
@@ -230,10 +231,10 @@ def _open(source: Source) -> tuple[memoryview, dict[str, str], dict[str, _Place]
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or any(type(text) is not str for text in metadata.values()):
         raise _damaged(file, f"{_METADATA} is not a table of texts", "a str for each str", metadata)
-    places = {name: _checked(file, name, header[name], 8 + length, size) for name in header}
-    places = dict(sorted(places.items(), key=lambda item: (item[1].begin, item[1].end)))
-    _check_filled(file, places, 8 + length, size)
-    return mapped, metadata, places
+    extents = {name: _checked(file, name, header[name], 8 + length, size) for name in header}
+    extents = dict(sorted(extents.items(), key=lambda item: (item[1].begin, item[1].end)))
+    _check_filled(file, extents, 8 + length, size)
+    return mapped, metadata, extents
 
 
 def _mapped(source: Source) -> tuple[str, memoryview]:
@@ -273,7 +274,7 @@ def _parse_header(file: str, raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _checked(file: str, name: str, entry: Any, data_start: int, size: int) -> _Place:
+def _checked(file: str, name: str, entry: Any, data_start: int, size: int) -> _Extent:
     """Where the tensor `name` lies, by its `entry` in the header; data begin at `data_start`."""
     if not isinstance(entry, dict) or set(entry) != set(_FIELDS):
         got = ", ".join(entry) if isinstance(entry, dict) else type(entry).__name__
@@ -296,18 +297,18 @@ def _checked(file: str, name: str, entry: Any, data_start: int, size: int) -> _P
     if offsets[1] > size - data_start:
         expected = f"{data_start + offsets[1]} bytes or more"
         raise _damaged(file, "the file is truncated in its data", expected, f"{size} bytes", name)
-    return _Place(format, tuple(shape), data_start + offsets[0], data_start + offsets[1])
+    return _Extent(format, tuple(shape), data_start + offsets[0], data_start + offsets[1])
 
 
-def _check_filled(file: str, places: dict[str, _Place], data_start: int, size: int) -> None:
-    """Each tensor of `places`, sorted by where they begin, begins where the one before it ends."""
+def _check_filled(file: str, extents: dict[str, _Extent], data_start: int, size: int) -> None:
+    """Each tensor of `extents`, sorted by where they begin, begins where the one before it ends."""
     end = data_start
-    for name, place in places.items():
-        if place.begin != end:
-            what = "tensors overlap" if place.begin < end else "a gap before a tensor"
-            got = f"byte {place.begin - data_start}"
+    for name, extent in extents.items():
+        if extent.begin != end:
+            what = "tensors overlap" if extent.begin < end else "a gap before a tensor"
+            got = f"byte {extent.begin - data_start}"
             raise _damaged(file, what, f"begin at byte {end - data_start}", got, name)
-        end = place.end
+        end = extent.end
     if end != size:
         what = "bytes after the last tensor"
         raise _damaged(file, what, f"{end} bytes in the file", f"{size} bytes")

@@ -35,13 +35,14 @@ def read_shards(path: str | os.PathLike[str]) -> dict[str, Entry]:
     Raises DataError if the index or a file is absent or damaged, names a file elsewhere, or a file
     lacks a tensor.
     """
-    places = _places(path)
+    files_by_name = _file_of(path)
     folder = Path(path).parent
-    files = {file: read_safetensors(folder / file) for file in dict.fromkeys(places.values())}
-    for name, file in places.items():
+    every = dict.fromkeys(files_by_name.values())
+    files = {file: read_safetensors(folder / file) for file in every}
+    for name, file in files_by_name.items():
         if name not in files[file]:
             raise damaged(_READER, path, "a tensor is missing", f"{name!r} in {file}", "nothing")
-    return {name: files[file][name] for name, file in places.items()}
+    return {name: files[file][name] for name, file in files_by_name.items()}
 
 
 def write_shards(
@@ -68,7 +69,7 @@ def write_shards(
         files = [file.replace(f"{stem}-", f"{stem}-{tag}-", 1) for file in files]
     old: set[str] = set()
     with suppress(DataError):
-        old = set(_places(path).values())
+        old = set(_file_of(path).values())
     total = sum(entry.data.nbytes for entry in tensors.values())
     table = {name: file for file, group in zip(files, groups) for name in group}
     text = json.dumps({"metadata": {"total_size": total}, "weight_map": table}, indent=2)
@@ -102,7 +103,7 @@ def _groups(tensors: Mapping[str, Entry], shard_bytes: int) -> list[list[str]]:
     return groups
 
 
-def _places(path: str | os.PathLike[str]) -> dict[str, str]:
+def _file_of(path: str | os.PathLike[str]) -> dict[str, str]:
     """The file of each tensor, by name."""
     data = map_file(_READER, path)
     if data.nbytes > _MAX_INDEX:

@@ -6,17 +6,21 @@ import io
 from typing import Any
 
 from tilegrad.base.errors import DTypeError
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["TensorIO"]
 
 
 class TensorIO(io.RawIOBase):
-    """A binary file to read, whose content is a uint8 tensor with one axis. `io.BufferedReader`
-    around it makes many small reads cheap.
+    """Binary file to read, whose content is a tensor of bytes. `io.BufferedReader` around it makes
+    many small reads cheap.
 
-    Raises DTypeError for another tensor.
+    Args:
+        tensor: uint8, of shape (bytes,).
+
+    Raises DTypeError for another dtype or number of axes, ValueError for a position before the
+    start or once it is closed.
 
     >>> TensorIO(Tensor(b"hello")).read(4)
     b'hell'
@@ -41,10 +45,10 @@ class TensorIO(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         target = memoryview(buffer).cast("B")
-        part = self._data[self._at : self._at + target.nbytes]
-        target[: part.nbytes] = part
-        self._at += part.nbytes
-        return part.nbytes
+        read = self._data[self._at : self._at + target.nbytes]
+        target[: read.nbytes] = read
+        self._at += read.nbytes
+        return read.nbytes
 
     def tell(self) -> int:
         return self._at

@@ -6,7 +6,7 @@ the first versions has storages, tensors and a pickle as members. All three spea
 storage, an offset, sizes and strides, and name constructors that PyTorch would call; here
 `io.pickled` makes plain values of them, and only of those that `io.torch_values` lists.
 
-A storage is a window of the mapped file, and a tensor a view of it: two tensors that share a
+A storage is a slice of the mapped file, and a tensor a view of it: two tensors that share a
 storage share its bytes, and nothing is read before it is used.
 """
 
@@ -26,7 +26,7 @@ from tilegrad.io.torch_values import (
     Values,
     items_of,
     storage_id,
-    window_of,
+    view_of,
 )
 
 __all__ = ["Unknown", "torch_load"]
@@ -36,17 +36,31 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 
 
-def torch_load(path: Source, device: str | None = None, keep_unknown: bool = False) -> Any:
-    """What `torch.save` wrote to `path`, its tensors as tensors on `device`.
+def torch_load(
+    path: Source,
+    device: str | None = None,
+    keep_unknown: bool = False,
+    marks: dict[int, bool] | None = None,
+) -> Any:
+    """Read what `torch.save` wrote: its tensors as tensors on `device`.
 
     All of PyTorch's formats are read: zip, legacy and tar; dicts, lists, tuples, sets, numbers,
     texts, NumPy arrays and numbers, parameters (as their tensors) and shared storages. The file is
     mapped and read as its values are needed.
 
     Nothing in it is run: a file that wants a class or a function beyond plain data is refused, and
-    the message names it. With `keep_unknown`, an `Unknown` stands in its place, which holds the
+    the message names it. With `keep_unknown`, an `Unknown` stands there instead, which holds the
     name and all that was given to it, tensors too: so the weights of a whole model that was saved,
     or of a file with the settings of some program, can be had without that program.
+
+    Args:
+        path: a path, a file, bytes, or a uint8 tensor.
+        device: name of the device, by default `Device.DEFAULT`.
+        keep_unknown: put an `Unknown` where something is refused.
+        marks: a dict that takes, by `id`, the tensors that were saved as requiring a gradient,
+            and whether as parameters: tensors that are read require none.
+
+    Returns the object that was saved; tensors have their shapes and dtypes.
 
     Raises DataError if the file is absent, damaged, written by a big-endian machine, wants a name
     that is no data, or holds a dtype that tensors do not have.
@@ -57,10 +71,10 @@ def torch_load(path: Source, device: str | None = None, keep_unknown: bool = Fal
     file, data = source_of(_READER, path)
     try:
         if is_archive(data):
-            return _Zip(file, data, Values(device, keep_unknown)).value()
+            return _Zip(file, data, Values(device, keep_unknown, marks=marks)).value()
         if _is_tar(data):
-            return _tar(file, data, Values(device, keep_unknown))
-        return _legacy(file, data, device, keep_unknown)
+            return _tar(file, data, Values(device, keep_unknown, marks=marks))
+        return _legacy(file, data, device, keep_unknown, marks)
     except PickleError as error:
         what = "the file is not plain data, or damaged"
         raise damaged(_READER, file, what, "a pickle of data", error) from error
@@ -114,7 +128,13 @@ class _Zip:
         return found
 
 
-def _legacy(file: str, data: memoryview, device: str | None, keep_unknown: bool) -> Any:
+def _legacy(
+    file: str,
+    data: memoryview,
+    device: str | None,
+    keep_unknown: bool,
+    marks: dict[int, bool] | None = None,
+) -> Any:
     """The legacy format: magic number, version, system, the value, the names of the storages, and
     for each its number of elements and its bytes.
     """
@@ -148,7 +168,7 @@ def _legacy(file: str, data: memoryview, device: str | None, keep_unknown: bool)
         known = found.setdefault(key, Storage(kind, count, None))
         if known.kind != kind or known.count != count:
             raise PickleError(f"storage {key!r:.40} with two dtypes or sizes")
-        return window_of(known, view)
+        return view_of(known, view)
 
     _, at = Values(device, keep_unknown, is_blind=True).read(data, seen, start)
     keys, at = read_pickle(data, {}, refuse, at)
@@ -159,7 +179,7 @@ def _legacy(file: str, data: memoryview, device: str | None, keep_unknown: bool)
         raise damaged(_READER, file, "storages are missing", f"{len(found)} names", f"{len(keys)}")
     for key in keys:
         at = _fill(file, data, found[key], at)
-    return Values(device, keep_unknown).read(data, seen, start)[0]
+    return Values(device, keep_unknown, marks=marks).read(data, seen, start)[0]
 
 
 def _fill(file: str, data: memoryview, storage: Storage, at: int) -> int:
@@ -190,22 +210,22 @@ def _tar(file: str, data: memoryview, values: Values) -> Any:
             raise PickleError("a tensor or storage that the file does not hold")
         return objects[str(given)]
 
-    part = members["tensors"]
+    content = members["tensors"]
     names = PLAIN | {f"torch.{name.removesuffix('Storage')}Tensor": name for name in STORAGES}
-    count, at = read_pickle(part, names)
-    for _ in range(_count(file, count, part)):
-        entry, at = read_pickle(part, names, None, at)
+    count, at = read_pickle(content, names)
+    for _ in range(_count(file, count, content)):
+        entry, at = read_pickle(content, names, None, at)
         if type(entry) is not tuple or len(entry) != 3:
             raise PickleError("a tensor that is not three values")
         key, owner, _ = entry
         storage = storages.get(_name(owner))
-        head = bytes(part[at : at + 8])
+        head = bytes(content[at : at + 8])
         if storage is None or len(head) < 8:
             raise PickleError("a tensor without its storage")
         (axes,) = struct.unpack("<i", head[:4])
-        if not 0 <= axes <= 32 or at + 16 + 16 * axes > part.nbytes:
+        if not 0 <= axes <= 32 or at + 16 + 16 * axes > content.nbytes:
             raise PickleError(f"a tensor with {axes} axes, or truncated")
-        numbers = struct.unpack(f"<{2 * axes + 1}q", part[at + 8 : at + 16 + 16 * axes])
+        numbers = struct.unpack(f"<{2 * axes + 1}q", content[at + 8 : at + 16 + 16 * axes])
         at += 16 + 16 * axes
         objects[_name(key)] = values.tensor(
             storage, numbers[-1], numbers[:axes], numbers[axes : 2 * axes]
@@ -224,32 +244,32 @@ def _tar_members(file: str, data: memoryview) -> dict[str, memoryview]:
     return found
 
 
-def _tar_storages(file: str, part: memoryview) -> dict[str, Storage]:
+def _tar_storages(file: str, content: memoryview) -> dict[str, Storage]:
     """The storages of the tar format by name, with the views of them."""
     storages: dict[str, Storage] = {}
-    count, at = read_pickle(part, PLAIN)
-    for _ in range(_count(file, count, part)):
-        entry, at = read_pickle(part, PLAIN, None, at)
+    count, at = read_pickle(content, PLAIN)
+    for _ in range(_count(file, count, content)):
+        entry, at = read_pickle(content, PLAIN, None, at)
         if type(entry) is not tuple or len(entry) != 3 or not isinstance(entry[2], Kind):
             raise PickleError("a storage that is not a name, a place and a type")
-        if at + 8 > part.nbytes:
-            raise damaged(_READER, file, "the file is truncated", at + 8, f"{part.nbytes} bytes")
-        (number,) = struct.unpack("<q", part[at : at + 8])
+        if at + 8 > content.nbytes:
+            raise damaged(_READER, file, "the file is truncated", at + 8, f"{content.nbytes} bytes")
+        (number,) = struct.unpack("<q", content[at : at + 8])
         if number < 0:
             raise PickleError(f"a storage of {number} elements")
         storage = storages[_name(entry[0])] = Storage(entry[2], number, None)
-        at = _fill(file, part, storage, at)
-    views, _ = read_pickle(part, PLAIN, None, at)
+        at = _fill(file, content, storage, at)
+    views, _ = read_pickle(content, PLAIN, None, at)
     for view in items_of(views):
         if type(view) is not tuple or len(view) != 4 or _name(view[1]) not in storages:
             raise PickleError("a view of a storage that is not there")
         target, owner, offset, number = view
-        storages[_name(target)] = window_of(storages[_name(owner)], (None, offset, number))
+        storages[_name(target)] = view_of(storages[_name(owner)], (None, offset, number))
     return storages
 
 
-def _count(file: str, count: Any, part: memoryview) -> int:
-    if type(count) is not int or not 0 <= count <= part.nbytes:
+def _count(file: str, count: Any, content: memoryview) -> int:
+    if type(count) is not int or not 0 <= count <= content.nbytes:
         raise damaged(_READER, file, "a number of items that cannot be", "a count", _short(count))
     return count
 

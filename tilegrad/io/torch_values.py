@@ -15,10 +15,10 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.io.mapped import dtype_called, is_sizes, tensor_over
 from tilegrad.io.pickled import Global, Pickled, PickleError, Unknown, plain_key, read_pickle
-from tilegrad.tensor.interchange import strided
+from tilegrad.tensor.exchange.interchange import strided
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["PLAIN", "STORAGES", "Kind", "Storage", "Values", "items_of", "storage_id", "window_of"]
+__all__ = ["PLAIN", "STORAGES", "Kind", "Storage", "Values", "items_of", "storage_id", "view_of"]
 
 _MAX_DEPTH = 100
 
@@ -70,19 +70,19 @@ def storage_id(given: Any) -> tuple[Kind, str, int, Any]:
     return kind, key, count, given[5] if len(given) == 6 else None
 
 
-def window_of(storage: Storage, view: Any) -> Storage:
-    """The window of a storage that the last item of its id asks for."""
+def view_of(storage: Storage, view: Any) -> Storage:
+    """The slice of a storage that the last item of its id asks for."""
     if view is None:
         return storage
-    if type(view) is not tuple or len(view) != 3 or any(type(part) is not int for part in view[1:]):
+    if type(view) is not tuple or len(view) != 3 or any(type(each) is not int for each in view[1:]):
         raise PickleError("a view of a storage that is no name, offset and size")
     _, offset, count = view
     if offset < 0 or count < 0 or offset + count > storage.count:
         raise PickleError(f"a view of {count} elements at {offset} of a storage of {storage.count}")
     size = storage.kind.itemsize
     data = storage.data
-    part = None if data is None else data[offset * size : (offset + count) * size]
-    return Storage(storage.kind, count, part)
+    found = None if data is None else data[offset * size : (offset + count) * size]
+    return Storage(storage.kind, count, found)
 
 
 class _Array(Pickled):
@@ -218,7 +218,7 @@ for _module in ("builtins", "__builtin__"):
         f"{_module}.frozenset": lambda items=(): frozenset(_plain_items(items)),
         f"{_module}.bytearray": _byte_array,
         f"{_module}.complex": lambda real, imag=0.0: complex(float(real), float(imag)),
-        f"{_module}.slice": lambda *parts: slice(*parts),
+        f"{_module}.slice": lambda *finals: slice(*finals),
         **{f"{_module}.{name}": _refuse_type for name in ("dict", "list", "int", "float", "str")},
     }
 for _core in ("core", "_core"):
@@ -241,7 +241,7 @@ PLAIN |= {
 
 
 def _check_bits(more: tuple[Any, ...]) -> None:
-    """Refuse a tensor that PyTorch turns or negates when it reads it: the bytes are others."""
+    """Refuse a tensor that PyTorch conjugates or negates when it reads it: the bytes are others."""
     for each in more:
         if type(each) is dict and any(type(on) is bool and on for on in each.values()):
             raise PickleError(f"a tensor with {', '.join(map(str, each)):.60} to be applied")
@@ -252,8 +252,16 @@ class Values:
     find its storages, `is_blind` leaves the tensors out.
     """
 
-    def __init__(self, device: str | None, keep_unknown: bool = False, is_blind: bool = False):
+    def __init__(
+        self,
+        device: str | None,
+        keep_unknown: bool = False,
+        is_blind: bool = False,
+        marks: dict[int, bool] | None = None,
+    ):
         self.device, self.keep_unknown, self.is_blind = device, keep_unknown, is_blind
+        # Of tensors that were saved as trained: whether as a parameter, by the tensor's number.
+        self.marks = marks
         self.table: Mapping[str, Any] = PLAIN | {
             "torch._utils._rebuild_tensor": self.tensor,
             "torch._utils._rebuild_tensor_v2": self.tensor,
@@ -272,7 +280,7 @@ class Values:
         return self.finished(value), end
 
     def finished(self, root: Any) -> Any:
-        """The value, with arrays and storages in the place of what made them."""
+        """The value, with arrays and storages instead of what made them."""
         root = self._final(root)
         stack, seen = [root], set()
         while stack:
@@ -282,7 +290,7 @@ class Values:
             if type(item) in (list, tuple) or isinstance(item, (dict, Unknown)):
                 seen.add(id(item))
             if type(item) is list:
-                item[:] = [self._final(part) for part in item]
+                item[:] = [self._final(each) for each in item]
                 stack.extend(item)
             elif isinstance(item, dict):
                 for key in item:
@@ -295,18 +303,18 @@ class Values:
                 stack.extend(item)
         return root
 
-    def _final(self, part: Any) -> Any:
-        if isinstance(part, _Array):
-            return part.value
-        if isinstance(part, Storage):
-            return self.tensor(part, 0, (part.count,), (1,))
-        if isinstance(part, Kind):
-            return dtype_called(part.name) or part.name
-        if isinstance(part, Global):
-            return Unknown(part.name) if part.name not in self.table else part.name
-        if type(part) is tuple:
-            return self._final_tuple(part, 0)
-        return part
+    def _final(self, value: Any) -> Any:
+        if isinstance(value, _Array):
+            return value.value
+        if isinstance(value, Storage):
+            return self.tensor(value, 0, (value.count,), (1,))
+        if isinstance(value, Kind):
+            return dtype_called(value.name) or value.name
+        if isinstance(value, Global):
+            return Unknown(value.name) if value.name not in self.table else value.name
+        if type(value) is tuple:
+            return self._final_tuple(value, 0)
+        return value
 
     def _final_tuple(self, items: tuple[Any, ...], depth: int) -> tuple[Any, ...]:
         """A tuple is made anew if something inside is; each once, however often it is held."""
@@ -314,13 +322,13 @@ class Values:
         if found is None:
             if depth > _MAX_DEPTH:
                 raise PickleError(f"tuples {_MAX_DEPTH} deep in each other")
-            parts = [
+            finals = [
                 self._final_tuple(item, depth + 1) if type(item) is tuple else self._final(item)
                 for item in items
             ]
-            is_same = all(new is old for new, old in zip(parts, items, strict=True))
+            is_same = all(new is old for new, old in zip(finals, items, strict=True))
             # Both are kept, so that no other tuple takes the number of this one.
-            found = self._tuples[id(items)] = (items, items if is_same else tuple(parts))
+            found = self._tuples[id(items)] = (items, items if is_same else tuple(finals))
             self._tuples.setdefault(id(found[1]), (found[1], found[1]))
         return found[1]
 
@@ -330,7 +338,10 @@ class Values:
         _check_bits(more[2:])
         if not isinstance(storage, Storage):
             raise PickleError(f"a tensor without a storage: {type(storage).__name__}")
-        return self._view(storage, storage.kind, offset, size, stride)
+        found = self._view(storage, storage.kind, offset, size, stride)
+        if self.marks is not None and more[:1] == (True,):
+            self.marks[id(found)] = False
+        return found
 
     def tensor_of_kind(
         self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, kind: Any,
@@ -344,6 +355,8 @@ class Values:
     def parameter(self, data: Any, *unused: Any) -> Any:
         if not isinstance(data, Tensor):
             raise PickleError(f"a parameter of a {type(data).__name__}")
+        if self.marks is not None:
+            self.marks[id(data)] = True
         return data
 
     def subclass(self, maker: Any, kind: Any, arguments: Any, state: Any) -> Any:
@@ -371,10 +384,10 @@ class Values:
         size, stride = tuple(size), tuple(stride)
         span = 1 + sum((n - 1) * step for n, step in zip(size, stride)) if 0 not in size else 0
         needed = (offset + span) * kind.itemsize
-        held = storage.count * storage.kind.itemsize
-        if span and needed > held:
+        available = storage.count * storage.kind.itemsize
+        if span and needed > available:
             raise PickleError(
-                f"a tensor of sizes {size} that needs {needed} bytes of a storage of {held}"
+                f"a tensor of sizes {size} that needs {needed} bytes of a storage of {available}"
             )
         if not span or self.is_blind:
             return Tensor.full(size, 0, device=self.device, dtype=dtype)

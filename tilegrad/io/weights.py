@@ -20,7 +20,7 @@ from tilegrad.io.safetensors import (
     write_safetensors,
 )
 from tilegrad.io.shards import INDEX, read_shards, write_shards
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["safe_load", "safe_load_metadata", "safe_save"]
@@ -32,10 +32,18 @@ def safe_save(
     metadata: Mapping[str, str] | None = None,
     shard_bytes: int | None = None,
 ) -> None:
-    """Write `tensors` to a safetensors file, which appears whole or not at all.
+    """Write tensors to a safetensors file, which appears whole or not at all.
 
     With `shard_bytes`, `path` is an index, `model.safetensors.index.json`, and files of at most so
     many bytes beside it hold the tensors; the index is written last.
+
+    Args:
+        tensors: tensors by name, of any shapes.
+        path: the file, or with `shard_bytes` the index.
+        metadata: texts to add.
+        shard_bytes: most bytes of one file.
+
+    Returns None.
 
     Raises DataError if it cannot be written (an older file is then as it was), DTypeError for what
     is no tensor or of a dtype that the format lacks.
@@ -75,11 +83,17 @@ def _entry(tensor: Tensor) -> Entry:
 
 
 def safe_load(path: Source, device: str | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name, on `device`; `path` may be the index of a
-    checkpoint in several files (`*.index.json`). The files are mapped, and read as values are
-    needed.
+    """Tensors of a safetensors file by name. The files are mapped, and read as values are needed.
 
-    Raises DataError if a file is damaged, DTypeError for a dtype that tensors do not have.
+    Args:
+        path: a path, a file, bytes, a uint8 tensor, or the index of a checkpoint in several files
+            (`*.index.json`).
+        device: name of the device, by default `Device.DEFAULT`.
+
+    Returns a dict of tensors, in their shapes and dtypes.
+
+    Raises DataError if a file is absent or damaged, DTypeError for a dtype that tensors do not
+    have.
 
     >>> safe_save({"weight": Tensor.ones(2, 3)}, "model.safetensors")
     >>> safe_load("model.safetensors")["weight"].shape
@@ -115,7 +129,12 @@ def _tensor(entry: Entry, device: str | None) -> Tensor:
 
 
 def safe_load_metadata(path: Source) -> dict[str, str]:
-    """The texts that the writer of a safetensors file added to it.
+    """Texts that the writer of a safetensors file added to it.
+
+    Args:
+        path: a path, a file, bytes, or a uint8 tensor.
+
+    Returns a dict of texts; the tensors are not read.
 
     Raises DataError if the file is damaged.
 

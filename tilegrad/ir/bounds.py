@@ -120,9 +120,11 @@ def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:
 
 def divisor_of(node: Any) -> int:
     """A constant that divides every value of the integer `node` (0 divides only 0); its sources
-    have theirs.
+    have theirs. Of a float, which a comparison below an index may have, it is 1.
     """
     op, src = node.op, node.src
+    if node.dtype.is_float:
+        return 1
     if op is Ops.CONST:
         return abs(int(node.arg))
     if op is Ops.ADD:

@@ -31,6 +31,11 @@ def _types(nodes: Iterable[UOp]) -> str:
     return " and ".join(dtype_text(node.dtype) for node in nodes)
 
 
+def _mismatch(node: UOp) -> str:
+    """The message where the dtypes of a node and its sources do not go together."""
+    return f"{dtype_text(node.dtype)} of {_types(node.src) or 'nothing'}"
+
+
 def dtype_text(dtype: DType) -> str:
     """`float.vec(4)`: the dtype as a message spells it."""
     return repr(dtype).replace("dtypes.", "")
@@ -41,7 +46,7 @@ def _same(node: UOp) -> str | None:
     dtype = node.dtype
     for source in node.src:
         if source.dtype is not dtype:
-            return f"{dtype_text(dtype)} of {_types(node.src)}"
+            return _mismatch(node)
     return None
 
 
@@ -52,7 +57,7 @@ def _arithmetic(kinds: Sequence[str]) -> Check:
         dtype = node.dtype
         for source in node.src:
             if source.dtype is not dtype:
-                return f"{dtype_text(dtype)} of {_types(node.src)}"
+                return _mismatch(node)
         return None if dtype.kind in kinds else f"it is not defined for {dtype_text(dtype)}"
 
     return check
@@ -100,9 +105,8 @@ def _bitcast(node: UOp) -> str | None:
 
 
 def _const(node: UOp) -> str | None:
-    return (
-        None if node.dtype.kind in _NUMBERS else f"it is not defined for {dtype_text(node.dtype)}"
-    )
+    is_number = node.dtype.kind in _NUMBERS
+    return None if is_number else f"it is not defined for {dtype_text(node.dtype)}"
 
 
 def _define_var(node: UOp) -> str | None:
@@ -218,11 +222,9 @@ def _store(node: UOp) -> str | None:
     src = node.src
     if len(src) not in (3, 4):
         return f"{len(src)} sources, not 3 or 4"
-    if node.dtype is not dtypes.void:
-        return f"{dtype_text(node.dtype)}, not void"
     if node.arg is not None and not _reduces(node.arg):
         return f"it combines with {node.arg!r}"
-    return _access(node, src[2].dtype, src[3] if len(src) == 4 else None)
+    return _effect(node) or _access(node, src[2].dtype, src[3] if len(src) == 4 else None)
 
 
 def _custom(node: UOp) -> str | None:
@@ -260,28 +262,30 @@ def _reduces(op: Any) -> bool:
     return isinstance(op, Ops) and op.definition.identity is not None
 
 
-def _values_and_ranges(node: UOp) -> tuple[list[UOp], list[UOp]]:
+def _is_reduction(arg: Any) -> bool:
+    """Whether an argument is a pair whose first item is an op that reduces."""
+    return isinstance(arg, tuple) and len(arg) == 2 and _reduces(arg[0])
+
+
+def _reduced_values(node: UOp) -> tuple[int, str | None]:
+    """The number of values that a REDUCE or PREFIX combines, and what is wrong with them."""
     values = [source for source in node.src if source.op is not Ops.RANGE]
-    return values, [source for source in node.src if source.op is Ops.RANGE]
+    if values and all(value.dtype is node.dtype for value in values):
+        return len(values), None
+    return len(values), f"{dtype_text(node.dtype)} of {_types(values) or 'nothing'}"
 
 
 def _reduce(node: UOp) -> str | None:
-    values, _ = _values_and_ranges(node)
-    if not values or any(value.dtype is not node.dtype for value in values):
-        return f"{dtype_text(node.dtype)} of {_types(values) or 'nothing'}"
-    return None if _reduces(node.arg) else f"it reduces with {node.arg!r}"
+    _, wrong = _reduced_values(node)
+    return wrong or (None if _reduces(node.arg) else f"it reduces with {node.arg!r}")
 
 
 def _prefix(node: UOp) -> str | None:
-    values, ranges = _values_and_ranges(node)
-    if not values or any(value.dtype is not node.dtype for value in values):
-        return f"{dtype_text(node.dtype)} of {_types(values) or 'nothing'}"
-    if not ranges:
-        return "it runs over nothing"
-    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _reduces(node.arg[0])
-    if not is_pair or not 0 <= node.arg[1] <= len(values):
-        return f"{node.arg!r} of {len(values)} values"
-    return None
+    count, wrong = _reduced_values(node)
+    if wrong or count == len(node.src):
+        return wrong or "it runs over nothing"
+    fits = _is_reduction(node.arg) and 0 <= node.arg[1] <= count
+    return None if fits else f"{node.arg!r} of {count} values"
 
 
 def _vectorize(node: UOp) -> str | None:
@@ -313,17 +317,8 @@ def _effect(node: UOp) -> str | None:
 
 
 def _end(node: UOp) -> str | None:
-    if node.dtype is not dtypes.void:
-        return f"{dtype_text(node.dtype)}, not void"
     is_closing = any(source.op is Ops.RANGE for source in node.src)
-    return None if is_closing else "it closes no range"
-
-
-def _group(node: UOp) -> str | None:
-    """While a kernel becomes a program, an END may stand for several effects and no loop, such as
-    the scalar stores of a vector.
-    """
-    return None if node.dtype is dtypes.void else f"{dtype_text(node.dtype)}, not void"
+    return _effect(node) or (None if is_closing else "it closes no range")
 
 
 def _running(node: UOp) -> str | None:
@@ -334,22 +329,36 @@ def _running(node: UOp) -> str | None:
 def _wmma(node: UOp) -> str | None:
     a, b, c = node.src
     if c.dtype is not node.dtype or a.dtype.scalar is not b.dtype.scalar:
-        return f"{dtype_text(node.dtype)} of {_types(node.src)}"
+        return _mismatch(node)
     return None
 
 
-def _assign(node: UOp) -> str | None:
-    target, value = node.src
-    if target.dtype is not node.dtype or value.dtype is not node.dtype:
-        return f"{dtype_text(node.dtype)} of {_types(node.src)}"
+def _copy_async(node: UOp) -> str | None:
+    if len(node.src) not in (3, 4) or node.src[2].op is not Ops.LOAD:
+        return f"of {_types(node.src)}"
+    return _effect(node)
+
+
+def _fragment(node: UOp) -> str | None:
+    (rows,) = node.src
+    if not isinstance(node.arg, tuple) or len(node.arg) != 2 or node.arg[0] not in (1, 2, 4):
+        return f"{node.arg!r} matrices"
+    wanted = rows.dtype.scalar.vec(2 * node.arg[0])
+    if rows.dtype.lanes != 8 or rows.dtype.scalar.itemsize != 2 or node.dtype is not wanted:
+        return _mismatch(node)
     return None
+
+
+def _shuffle(node: UOp) -> str | None:
+    is_mask = isinstance(node.arg, int) and node.arg >= 1
+    return _same(node) or (None if is_mask else f"lanes that differ in the bits of {node.arg!r}")
 
 
 def _assign_accumulator(node: UOp) -> str | None:
     target = memory_of(node.src[0])
     if target.op is not Ops.DEFINE_ACC:
         return f"its target is a {target.op.name.lower()}, no accumulator"
-    return _assign(node)
+    return _same(node)
 
 
 # the tensor graph
@@ -391,7 +400,7 @@ def _movement(problem: Callable[[UOp, Sequence[Any]], str | None]) -> Check:
 
     def check(node: UOp) -> str | None:
         if node.src[0].dtype is not node.dtype:
-            return f"{dtype_text(node.dtype)} of {_types(node.src)}"
+            return _mismatch(node)
         if not isinstance(node.arg, tuple):
             return f"its argument is {node.arg!r}"
         return problem(node, node.src[0].shape)
@@ -417,11 +426,9 @@ def _expand(node: UOp, shape: Sequence[Any]) -> str | None:
 
 
 def _pad(node: UOp, shape: Sequence[Any]) -> str | None:
-    fits = len(node.arg) == len(shape)
-    wrong = not fits or any(
-        isinstance(count, int) and count < 0 for pair in node.arg for count in pair
-    )
-    return f"{shape} by {node.arg}" if wrong else None
+    counts = [count for pair in node.arg for count in pair if isinstance(count, int)]
+    fits = len(node.arg) == len(shape) and all(count >= 0 for count in counts)
+    return None if fits else f"{shape} by {node.arg}"
 
 
 def _shrink(node: UOp, shape: Sequence[Any]) -> str | None:
@@ -436,35 +443,28 @@ def _flip(node: UOp, shape: Sequence[Any]) -> str | None:
     return None if len(node.arg) == len(shape) else f"{shape} by {node.arg}"
 
 
-def _reduce_axis(node: UOp) -> str | None:
+def _of_axes(node: UOp) -> str | None:
+    """The check of a REDUCE_AXIS, whose argument has several axes, or a PREFIX_AXIS."""
     if node.src[0].dtype is not node.dtype:
-        return f"{dtype_text(node.dtype)} of {_types(node.src)}"
-    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _reduces(node.arg[0])
-    shape = node.src[0].shape
-    if not is_pair or any(not 0 <= axis < len(shape) for axis in node.arg[1]):
-        return f"{node.arg!r} of {shape}"
-    return None
-
-
-def _prefix_axis(node: UOp) -> str | None:
-    if node.src[0].dtype is not node.dtype:
-        return f"{dtype_text(node.dtype)} of {_types(node.src)}"
-    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _reduces(node.arg[0])
-    shape = node.src[0].shape
-    return None if is_pair and 0 <= node.arg[1] < len(shape) else f"{node.arg!r} of {shape}"
+        return _mismatch(node)
+    shape, arg = node.src[0].shape, node.arg
+    fits = _is_reduction(arg) and all(
+        0 <= axis < len(shape) for axis in (arg[1] if node.op is Ops.REDUCE_AXIS else arg[1:])
+    )
+    return None if fits else f"{arg!r} of {shape}"
 
 
 def _gather(node: UOp) -> str | None:
     table, rows = node.src[:2]
     if rows.dtype.kind not in _INTEGERS or table.dtype is not node.dtype or not table.shape:
-        return f"{dtype_text(node.dtype)} of {_types(node.src)}"
+        return _mismatch(node)
     return None
 
 
 def _scatter_add(node: UOp) -> str | None:
     table, rows, values = node.src
     if values.dtype is not node.dtype:
-        return f"{dtype_text(node.dtype)} of {_types(node.src)}"
+        return _mismatch(node)
     if _shapes_differ(values.shape, (*rows.shape, *table.shape[1:])):
         return f"rows {rows.shape} of {table.shape} from {values.shape}"
     return _gather(node)
@@ -490,7 +490,7 @@ def _tensor_assign(node: UOp) -> str | None:
     target, value = node.src[0].shape, node.src[1].shape
     if value != () and _shapes_differ(target, value):
         return f"of shapes {target} and {value}"
-    return _assign(node)
+    return _same(node)
 
 
 def _tensor_after(node: UOp) -> str | None:
@@ -536,8 +536,7 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.PAD: _movement(_pad),
     Ops.SHRINK: _movement(_shrink),
     Ops.FLIP: _movement(_flip),
-    Ops.REDUCE_AXIS: _reduce_axis,
-    Ops.PREFIX_AXIS: _prefix_axis,
+    **dict.fromkeys((Ops.REDUCE_AXIS, Ops.PREFIX_AXIS), _of_axes),
     Ops.GATHER: _gather,
     Ops.SCATTER_ADD: _scatter_add,
     **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
@@ -565,7 +564,11 @@ _CODE_CHECKS: dict[Ops, Check] = {
     Ops.END: _end,
     Ops.ASSIGN: _assign_accumulator,
     Ops.BARRIER: _effect,
+    Ops.SHUFFLE: _shuffle,
     Ops.WMMA: _wmma,
+    Ops.FRAGMENT: _fragment,
+    Ops.COPY_ASYNC: _copy_async,
+    Ops.WAIT: _effect,
     Ops.SINK: _effect,
 }
 
@@ -574,7 +577,9 @@ def _table(stage: Stage) -> dict[Ops, tuple[int | None, Check]]:
     """For each op that is allowed at `stage`: its number of sources, and its check."""
     checks = {**CHECKS, **(_TENSOR_CHECKS if stage is Stage.TENSOR else _CODE_CHECKS)}
     if stage is Stage.CODE:
-        checks |= {Ops.END: _group, Ops.PREFIX: _running}
+        # While a kernel becomes a program, an END may stand for several effects and no loop, such
+        # as the scalar stores of a vector.
+        checks |= {Ops.END: _effect, Ops.PREFIX: _running}
     return {
         op: (op.definition.arity, checks[op])
         for op in Ops

@@ -55,19 +55,10 @@ def shape_of(node: Any) -> Shape:
     raise InternalError(f"infer: a {op} node has no shape", node=repr(node)[:200])
 
 
-_AS_SOURCE = frozenset(
-    {
-        Ops.CAST,
-        Ops.BITCAST,
-        Ops.CONTIGUOUS,
-        Ops.DETACH,
-        Ops.COPY,
-        Ops.ASSIGN,
-        Ops.AFTER,
-        Ops.FLIP,
-        Ops.SCATTER_ADD,
-    }
-)
+_AS_SOURCE = frozenset({
+    Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.FLIP,
+    Ops.SCATTER_ADD,
+})  # fmt: skip
 
 
 def _between(start: Any, end: Any) -> Any:

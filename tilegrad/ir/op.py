@@ -56,7 +56,8 @@ class Definition:
 
     `price` is the cost of one element without its sources, in units of one multiply: a
     transcendental function costs its polynomial, a division a slow instruction. All cost models
-    read it.
+    read it. `instructions` is about how many there are of it in a program for a target that lacks
+    the op: of float32, where multiply-adds are fused. It bounds how long a kernel takes to compile.
     """
 
     arity: int | None
@@ -68,28 +69,17 @@ class Definition:
     boolean: bool = False
     identity: Callable[[Any], Any] | None = None
     price: int = 1
+    instructions: int = 1
 
 
 _SERIAL = iter(range(10**6))
 
 
 def op(
-    arity: int | None,
-    doc: str,
-    stages: Stage = Stage.ALL,
-    evaluate: Callable[..., Any] | None = None,
-    symbol: str = "",
-    *,
-    commutes: bool = False,
-    boolean: bool = False,
-    identity: Callable[[Any], Any] | None = None,
-    price: int = 1,
+    arity: int | None, doc: str, stages: Stage = Stage.ALL, **fields: Any
 ) -> tuple[int, Definition]:
     """One definition, numbered so that no two enum members are aliases."""
-    text = " ".join(doc.split())
-    return next(_SERIAL), Definition(
-        arity, text, stages, evaluate, symbol, commutes, boolean, identity, price
-    )
+    return next(_SERIAL), Definition(arity, " ".join(doc.split()), stages, **fields)
 
 
 def _exp2(x: float) -> float:
@@ -287,11 +277,18 @@ class Ops(Members):
     )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
-    EXP = op(1, "e to the power x.", evaluate=_exp, symbol="exp", price=13)
-    EXP2 = op(1, "2 to the power x.", evaluate=_exp2, symbol="exp2", price=12)
-    LOG2 = op(1, "Logarithm to base 2; NaN below zero.", evaluate=_log2, symbol="log2", price=14)
-    SIN = op(1, "Sine of x in radians.", evaluate=_sin, symbol="sin", price=20)
-    COS = op(1, "Cosine of x in radians.", evaluate=_cos, symbol="cos", price=20)
+    EXP = op(1, "e to the power x.", evaluate=_exp, symbol="exp", price=13, instructions=25)
+    EXP2 = op(1, "2 to the power x.", evaluate=_exp2, symbol="exp2", price=12, instructions=25)
+    LOG2 = op(
+        1,
+        "Logarithm to base 2; NaN below zero.",
+        evaluate=_log2,
+        symbol="log2",
+        price=14,
+        instructions=35,
+    )
+    SIN = op(1, "Sine of x in radians.", evaluate=_sin, symbol="sin", price=20, instructions=110)
+    COS = op(1, "Cosine of x in radians.", evaluate=_cos, symbol="cos", price=20, instructions=110)
     SQRT = op(
         1,
         "Square root.",
@@ -315,6 +312,7 @@ class Ops(Members):
         evaluate=_floor_divide,
         symbol="//",
         price=8,
+        instructions=12,
     )
     FLOORMOD = op(
         2,
@@ -322,6 +320,7 @@ class Ops(Members):
         evaluate=_floor_modulo,
         symbol="%",
         price=8,
+        instructions=12,
     )
     IDIV = op(
         2,
@@ -344,6 +343,7 @@ class Ops(Members):
         evaluate=_fmod,
         symbol="fmod",
         price=16,
+        instructions=50,
     )
     MAX = op(
         2,
@@ -462,10 +462,30 @@ class Ops(Members):
         Stage.CODE,
     )
     BARRIER = op(None, "Every lane of the block waits here until all have come.", Stage.CODE)
+    SHUFFLE = op(
+        1,
+        "The source's value in another lane of the warp: the lane whose number differs in the bits "
+        "of `arg`. All lanes of the warp come here together.",
+        Stage.CODE,
+    )
     WMMA = op(
         3,
         "a @ b + c on a matrix unit, each operand spread over the lanes of a group as `arg`, a "
         "MatrixUnit, says.",
+        Stage.CODE,
+    )
+    COPY_ASYNC = op(
+        None,
+        "A STORE to shared memory of what a LOAD reads, which goes on while the lane does: nobody "
+        "may touch the elements before the lane has waited.",
+        Stage.CODE,
+    )
+    WAIT = op(None, "The lane waits here until its own copies have landed.", Stage.CODE)
+    FRAGMENT = op(
+        1,
+        "What a lane of a group of 32 holds of matrices of 8x8 elements for a matrix unit, where "
+        "lane l gives row l % 8 of matrix l // 8: of each, two neighbours in row l // 4, or in "
+        "that column, if it is transposed. `arg` is (number of matrices, is transposed).",
         Stage.CODE,
     )
     SINK = op(

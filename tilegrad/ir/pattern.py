@@ -21,6 +21,16 @@ def _as_tuple(value: Any) -> tuple[Any, ...] | None:
     return tuple(value) if isinstance(value, (tuple, list, set, frozenset)) else (value,)
 
 
+def _operator(op: Ops, *, is_swapped: bool = False) -> Callable[[UPat, Any], UPat]:
+    """The method for the pattern of `op` with another operand, the first where `is_swapped`."""
+
+    def apply(self: UPat, other: Any) -> UPat:
+        other = other if isinstance(other, UPat) else UPat.const(other)
+        return UPat(op, src=(other, self) if is_swapped else (self, other))
+
+    return apply
+
+
 class UPat:
     """A pattern for a node: op (one, several, or None for any), dtype, sources, argument, and the
     name of the capture.
@@ -69,60 +79,22 @@ class UPat:
     def is_constant(self) -> bool:
         return self.op == (Ops.CONST,)
 
-    def _binary(self, op: Ops, other: Any, swap: bool = False) -> UPat:
-        other = other if isinstance(other, UPat) else UPat.const(other)
-        return UPat(op, src=(other, self) if swap else (self, other))
-
-    def __add__(self, other: Any) -> UPat:
-        return self._binary(Ops.ADD, other)
-
-    def __mul__(self, other: Any) -> UPat:
-        return self._binary(Ops.MUL, other)
-
-    def __sub__(self, other: Any) -> UPat:
-        return self._binary(Ops.SUB, other)
-
     def __neg__(self) -> UPat:
         return UPat(Ops.NEG, src=(self,))
 
-    def __floordiv__(self, other: Any) -> UPat:
-        return self._binary(Ops.FLOORDIV, other)
-
-    def __mod__(self, other: Any) -> UPat:
-        return self._binary(Ops.FLOORMOD, other)
-
-    def __truediv__(self, other: Any) -> UPat:
-        return self._binary(Ops.FDIV, other)
-
-    def __lt__(self, other: Any) -> UPat:
-        return self._binary(Ops.CMPLT, other)
-
-    def __gt__(self, other: Any) -> UPat:
-        return self._binary(Ops.CMPLT, other, swap=True)
-
-    def ne(self, other: Any) -> UPat:
-        return self._binary(Ops.CMPNE, other)
-
-    def eq(self, other: Any) -> UPat:
-        return self._binary(Ops.CMPEQ, other)
-
-    def __and__(self, other: Any) -> UPat:
-        return self._binary(Ops.AND, other)
-
-    def __or__(self, other: Any) -> UPat:
-        return self._binary(Ops.OR, other)
-
-    def __xor__(self, other: Any) -> UPat:
-        return self._binary(Ops.XOR, other)
-
-    def __lshift__(self, other: Any) -> UPat:
-        return self._binary(Ops.SHL, other)
-
-    def __rshift__(self, other: Any) -> UPat:
-        return self._binary(Ops.SHR, other)
-
-    def maximum(self, other: Any) -> UPat:
-        return self._binary(Ops.MAX, other)
+    __add__ = _operator(Ops.ADD)
+    __sub__ = _operator(Ops.SUB)
+    __mul__ = _operator(Ops.MUL)
+    __truediv__ = _operator(Ops.FDIV)
+    __floordiv__ = _operator(Ops.FLOORDIV)
+    __mod__ = _operator(Ops.FLOORMOD)
+    __and__ = _operator(Ops.AND)
+    __or__ = _operator(Ops.OR)
+    __xor__ = _operator(Ops.XOR)
+    __lshift__ = _operator(Ops.SHL)
+    __rshift__ = _operator(Ops.SHR)
+    __lt__, __gt__ = _operator(Ops.CMPLT), _operator(Ops.CMPLT, is_swapped=True)
+    eq, ne, maximum = _operator(Ops.CMPEQ), _operator(Ops.CMPNE), _operator(Ops.MAX)
 
     def where(self, yes: Any, no: Any) -> UPat:
         yes, no = (side if isinstance(side, UPat) else UPat.const(side) for side in (yes, no))

@@ -179,6 +179,8 @@ def bounds_under(node: UOp, condition: UOp | None = None) -> Interval:
     k` anywhere, also within a longer sum. So do extents that are no constants: a loop that begins
     at `start` runs over `i < n - start`.
     """
+    if condition is None and all(loop.extent.op is Ops.CONST for loop in node.ranges):
+        return node.bounds
     facts = [] if condition is None else _facts(condition)
     if facts is None:
         return (1, 0)

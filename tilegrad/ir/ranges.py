@@ -67,7 +67,7 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
             continue
         src = tuple(done[source] for source in node.src)
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if node.op is Ops.LOAD and loop in node.src[1].ranges:
+        if node.op is Ops.LOAD and loop in node.index.ranges:
             made = _gated(made, inside)
         elif node.op is Ops.STORE and loop in node.ranges and not _is_private(node, loop):
             gate = simplify(made.gate & inside) if made.is_gated else inside
@@ -107,7 +107,7 @@ def gate_loads(value: UOp, gate: UOp) -> UOp:
     for node in value.toposort():
         src = tuple(done[source] for source in node.src)
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if node.op is Ops.LOAD and not gate.ranges.isdisjoint(node.src[1].ranges):
+        if node.op is Ops.LOAD and not gate.ranges.isdisjoint(node.index.ranges):
             made = _gated(made, gate)
         done[node] = made
     return done[value]

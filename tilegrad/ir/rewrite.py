@@ -14,27 +14,35 @@ from typing import Any
 from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import PassRecord, counters, trace
 from tilegrad.ir.matcher import PatternMatcher, Step
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 
 __all__ = ["graph_rewrite", "replace_and_rewrite", "settle"]
 
 _LIMIT = 1000
+Remake = Callable[[UOp, tuple[UOp, ...]], UOp]
 
 
 def graph_rewrite(
-    root: UOp, matcher: PatternMatcher, ctx: Any = None, *, name: str | None = None
+    root: UOp,
+    matcher: PatternMatcher,
+    ctx: Any = None,
+    *,
+    name: str | None = None,
+    remake: Remake | None = None,
 ) -> UOp:
     """`root` with the rules of `matcher` applied, leaves first, until none applies.
 
-    `name` labels the pass in the trace. Raises InternalError if one node is rewritten more than
+    `name` labels the pass in the trace. `remake(node, src)` makes what the rules see of a node of
+    `root`, whose sources became `src`: a pass over all nodes and rules for its result are one walk.
+    Raises InternalError if one node is rewritten more than
     1,000 times in a row.
     """
     counters.rewrites += 1
     record = trace.get()
     if record is None:
-        if matcher.is_cached:
-            return _cached(root, matcher)
-        return _rewrite(root, matcher.steps(), ctx, matcher.name)
+        if matcher.is_cached and remake is None:
+            return settle(root, matcher)
+        return _rewrite(root, matcher.steps(), ctx, matcher.name, remake)
     entry = PassRecord(name or matcher.name, root)
     record.append(entry)
 
@@ -42,7 +50,7 @@ def graph_rewrite(
         return matcher.rewrite_traced(node, ctx, entry.steps)
 
     # The trace has every rewrite, so the cache is not used.
-    entry.after = _rewrite(root, [step] * len(matcher.steps()), ctx, matcher.name)
+    entry.after = _rewrite(root, [step] * len(matcher.steps()), ctx, matcher.name, remake)
     return entry.after  # type: ignore[no-any-return]
 
 
@@ -53,11 +61,12 @@ def replace_and_rewrite(
     if trace.get() is not None:
         return graph_rewrite(root.substitute(mapping), matcher, name=name)
     counters.rewrites += 1
-    done = {node: _cached(value, matcher) for node, value in mapping.items()}
+    done = {node: settle(value, matcher) for node, value in mapping.items()}
+    now = done.__getitem__
     for node in root.toposort():
         if node in done:
             continue
-        src = tuple([done[source] for source in node.src])
+        src = tuple(map(now, node.src))
         fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         done[node] = fresh if fresh.simple is True else settle(fresh, matcher)
     counters.visits += len(done)
@@ -65,60 +74,89 @@ def replace_and_rewrite(
 
 
 def settle(node: UOp, matcher: PatternMatcher) -> UOp:
-    """The result of cached rules for `node`, whose sources are final."""
-    found = _final(node)
-    if found is not None:
-        return found
-    step = matcher.steps()[node.op.serial]
-    made = None if step is None else step(node, None)
-    if made is None:
-        node.simple = True
-        return node
-    done: dict[UOp, UOp] = {}
-    if made.simple is None:
-
-        def known(each: UOp) -> UOp | None:
-            return _final(each) or done.get(each)
-
-        _descend(made, done, known, matcher.steps(), None, matcher.name)
-        for each, final in done.items():
-            each.simple = True if final is each else final
-        counters.visits += len(done)
-    node.simple = found = _final(made) or made
-    return found
-
-
-def _final(node: UOp) -> UOp | None:
-    """The cached result for `node`, if there is one."""
+    """The result of cached rules for `node`; the results for all nodes below it are cached too."""
     simple = node.simple
-    return node if simple is True else simple
+    if simple is None:
+        _settle(node, matcher)
+        simple = node.simple
+    return node if simple is True else simple  # type: ignore[return-value]
 
 
-def _cached(root: UOp, matcher: PatternMatcher) -> UOp:
-    """The result of cached rules for `root`; the results for all nodes below it are cached too."""
-    if root.simple is None:
-        for node in toposort([root], stop=_final):
-            if node.simple is None:
-                src = tuple([_final(source) or source for source in node.src])
-                if src == node.src:
-                    settle(node, matcher)
-                else:
-                    node.simple = settle(UOp(node.op, node.dtype, src, node.arg), matcher)
-    return _final(root) or root
+def _settle(root: UOp, matcher: PatternMatcher) -> None:
+    """Give `root` and the nodes below it their result of cached rules."""
+    steps = matcher.steps()
+    # The next form of a node, by new sources or by a rule. The node waits on the stack below that
+    # form.
+    became: dict[UOp, UOp] = {}
+    # The number of consecutive rules that led to a node.
+    chain: dict[UOp, int] = {}
+    visits = 0
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node.simple is not None:
+            stack.pop()
+            continue
+        made = became.get(node)
+        if made is not None:
+            if made.simple is None:
+                raise _endless(matcher.name, node)
+            node.simple = made if made.simple is True else made.simple
+            stack.pop()
+            continue
+        waits = is_new = False
+        for source in node.src:
+            simple = source.simple
+            if simple is None:
+                stack.append(source)
+                waits = True
+            elif simple is not True:
+                is_new = True
+        if waits:
+            continue
+        visits += 1
+        length = chain.get(node, 0)
+        if is_new:
+            src = [each if each.simple is True else each.simple for each in node.src]
+            made = UOp(node.op, node.dtype, tuple(src), node.arg)  # type: ignore[arg-type]
+        else:
+            step = steps[node.op.serial]
+            made = None if step is None else step(node, None)
+            if made is None:
+                node.simple = True
+                stack.pop()
+                continue
+            length += 1
+            if length > _LIMIT:
+                raise _endless(matcher.name, node)
+        became[node], chain[made] = made, length
+        if made.simple is None:
+            stack.append(made)
+    counters.visits += visits
 
 
-def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str) -> UOp:
+def _endless(name: str, node: UOp) -> InternalError:
+    return InternalError(f"{name} does not come to an end", node=repr(node)[:400])
+
+
+def _rewrite(
+    root: UOp, steps: Sequence[Step | None], ctx: Any, name: str, remake: Remake | None
+) -> UOp:
     """The result of rules without a cache for `root`."""
     done: dict[UOp, UOp] = {}
+    now = done.__getitem__
     # Sources come first, so only the result of a rule has to be descended into.
     for node in root.toposort():
-        src = tuple([done[source] for source in node.src])
-        fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        src = tuple(map(now, node.src))
+        if remake is not None:
+            fresh = remake(node, src)
+        else:
+            fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         if fresh not in done:
             step = steps[fresh.op.serial]
             made = None if step is None else step(fresh, ctx)
             if made is not None:
-                _descend(made, done, done.get, steps, ctx, name)
+                _descend(made, done, steps, ctx, name)
             done[fresh] = fresh if made is None else done[made]
         if fresh is not node:
             done[node] = done[fresh]
@@ -129,14 +167,11 @@ def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str) -> UO
 def _descend(
     root: UOp,
     done: dict[UOp, UOp],
-    known: Callable[[UOp], UOp | None],
     steps: Sequence[Step | None],
     ctx: Any,
     name: str,
 ) -> None:
-    """Rewrite `root` and all nodes below it that are not `known`; the results are added to
-    `done`.
-    """
+    """Rewrite `root` and all nodes below it that are not in `done`; the results are added to it."""
     # The next form of a node, by new sources or by a rule. The node waits on the stack below that
     # form.
     became: dict[UOp, UOp] = {}
@@ -149,17 +184,17 @@ def _descend(
             stack.pop()
             continue
         made = became.get(node)
-        final = None if made is None else known(made)
+        final = None if made is None else done.get(made)
         if final is not None:
             done[node] = final
             continue
-        missing = [source for source in node.src if known(source) is None]
+        missing = [source for source in node.src if source not in done]
         if missing:
             missing.reverse()
             stack += missing
             continue
         length = chain.get(node, 0)
-        src = tuple([known(source) or source for source in node.src])
+        src = tuple([done[source] for source in node.src])
         if src != node.src:
             made = UOp(node.op, node.dtype, src, node.arg)
         else:
@@ -169,8 +204,8 @@ def _descend(
         if made is None:
             done[node] = node
         elif length > _LIMIT or node in became:
-            raise InternalError(f"{name} does not come to an end", node=repr(node)[:400])
+            raise _endless(name, node)
         else:
             became[node], chain[made] = made, length
-            if known(made) is None:
+            if made not in done:
                 stack.append(made)

@@ -211,7 +211,7 @@ def _check_lanes(nodes: Iterable[UOp], beside: Mapping[Place, tuple[Axis, ...]])
             axes.append(node)
             if _axis_of(node) in _LANES:
                 lanes |= bits
-        elif op is Ops.STORE:
+        elif op is Ops.STORE or op is Ops.COPY_ASYNC:
             for source in node.src[2:]:
                 bits |= varies[source]
             _check_store(node, bits, axes, beside)

@@ -34,16 +34,45 @@ _NOBODY, _CALLER = -2, -1
 
 
 class Template:
-    """A graph above inputs; `results` are the slots of its results. The inputs come first, then
-    `constants`, then the result of each step.
+    """A graph above `count` inputs; `results` are the slots of its results. The inputs come first,
+    then `constants`, then the result of each step. It `is_view` if its last result moves an input
+    only.
     """
 
-    __slots__ = ("constants", "results", "steps")
+    __slots__ = ("constants", "count", "is_view", "results", "size", "steps")
 
-    def __init__(self, constants: list[UOp], steps: list[_Step], results: tuple[int, ...]):
+    def __init__(
+        self,
+        constants: list[UOp],
+        steps: list[_Step],
+        results: tuple[int, ...],
+        count: int,
+        *,
+        is_view: bool,
+    ):
         self.constants = constants
         self.steps = steps
+        self.size = len(steps)
         self.results = results
+        self.count = count
+        self.is_view = is_view
+
+    def moves(self, slot: int, most: int) -> tuple[list[tuple[Ops, Any]], int]:
+        """The movement ops that end in `slot`, at most so many of those above the inputs, the last
+        one first; and the slot below.
+        """
+        found: list[tuple[Ops, Any]] = []
+        first = self.count + len(self.constants)
+        while slot >= first and len(found) < most:
+            op, _, arg, pick, *_ = self.steps[slot - first]
+            found.append((op, arg))
+            slot = pick(range(slot))
+        return found, slot
+
+    def shape_of(self, slot: int) -> tuple[Any, ...] | None:
+        """The shape of a result; None for an input."""
+        step = slot - self.count - len(self.constants)
+        return self.steps[step][6] if step >= 0 else None
 
     def make(self, inputs: Sequence[UOp], origin: tuple[Any, ...]) -> list[UOp]:
         """The graph over `inputs`: all of its nodes, by slot. Nodes of a user's call have the
@@ -101,7 +130,20 @@ def record(results: Sequence[UOp], inputs: Sequence[UOp]) -> Template | None:
         )
         for node in made
     ]
-    return Template(used_constants, steps, tuple([slots[node] for node in results]))
+    moved = results[-1] if results else None
+    while moved is not None and moved not in inputs and _moves(moved):
+        moved = moved.src[0]
+    return Template(
+        used_constants,
+        steps,
+        tuple([slots[node] for node in results]),
+        len(inputs),
+        is_view=moved in inputs,
+    )
+
+
+def _moves(node: UOp) -> bool:
+    return node.op.is_movement or node.op is Ops.DETACH
 
 
 def _names_node(arg: Any) -> bool:

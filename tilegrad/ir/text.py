@@ -19,7 +19,7 @@ from tilegrad.base.errors import DataError
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
-from tilegrad.ir.uop import UOp, toposort_over
+from tilegrad.ir.uop import UOp, toposort, toposort_over
 
 __all__ = ["dump", "parse", "parse_program", "register", "render", "show"]
 
@@ -27,19 +27,10 @@ __all__ = ["dump", "parse", "parse_program", "register", "render", "show"]
 # render: infix text
 
 _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.AND, Ops.OR, Ops.XOR})
-_INFIX = frozenset(
-    {
-        Ops.SUB,
-        Ops.FDIV,
-        Ops.FLOORDIV,
-        Ops.FLOORMOD,
-        Ops.CMPLT,
-        Ops.CMPNE,
-        Ops.CMPEQ,
-        Ops.SHL,
-        Ops.SHR,
-    }
-)
+_INFIX = frozenset({
+    Ops.SUB, Ops.FDIV, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.SHL,
+    Ops.SHR,
+})  # fmt: skip
 # The symbol for C's division, which Python lacks.
 _CALLED = {Ops.IDIV: "idiv", Ops.MOD: "imod"}
 _LEAVES: dict[Ops, Callable[[UOp], str]] = {
@@ -80,27 +71,14 @@ def render(root: UOp, names: Mapping[UOp, str] | None = None) -> str:
     return "".join(out)
 
 
-def _is_leaf(node: UOp) -> bool:
-    return node.op in _LEAVES
-
-
 def _shared_expressions(root: UOp, known: Mapping[UOp, str]) -> set[UOp]:
     """The nodes that `render` names: used more than once, and long."""
+
     sizes: dict[UOp, int] = {}
     uses: dict[UOp, int] = {}
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in sizes:
-            stack.pop()
-            continue
-        src = () if node in known or _is_leaf(node) else node.src
-        missing = [source for source in src if source not in sizes]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        sizes[node] = min(1 + sum(sizes[source] for source in src), 1 << 30)
+    for node in toposort([root], stop=lambda node: node in known or node.op in _LEAVES):
+        src = () if node in known or node.op in _LEAVES else node.src
+        sizes[node] = min(1 + sum([sizes[source] for source in src]), 1 << 30)
         for source in src:
             uses[source] = uses.get(source, 0) + 1
     return {node for node, count in uses.items() if count > 1 and sizes[node] > _REPEATED}

@@ -42,6 +42,25 @@ _blank = object.__new__
 _FLOAT_BITS = struct.Struct("<d")
 
 
+def _is_tensor(value: Any) -> bool:
+    """Whether an operand is a tensor: its own operators then make a tensor."""
+    return not isinstance(value, UOp) and hasattr(value, "uop")
+
+
+def _operator(op: Ops, *, is_swapped: bool = False) -> Callable[[UOp, Any], UOp]:
+    """The method for `op` of a node and another operand, which comes first where `is_swapped`."""
+
+    def apply(self: UOp, other: Any) -> UOp:
+        if not isinstance(other, UOp):
+            if not isinstance(other, (int, float)) and _is_tensor(other):
+                return NotImplemented  # type: ignore[no-any-return]
+            other = UOp(Ops.CONST, self.dtype, (), other)
+        operands: tuple[UOp, UOp] = (other, self) if is_swapped else (self, other)
+        return operands[0].alu(op, operands[1])
+
+    return apply
+
+
 class UOp:
     """One node: `UOp(op, dtype, src, arg)`. The same four give the same object.
 
@@ -61,12 +80,12 @@ class UOp:
     # The result of the rules of `ir.rules.simplify` for this node: True for itself, None if
     # unknown.
     simple: UOp | Literal[True] | None
-    # [Movement of] the BUFFER that holds the value, once it was computed (`engine.known`).
+    # [Movement of] the BUFFER that holds the value, once it was computed (`engine.realize.known`).
     stored: UOp | None
     # Weak references to the tensors that hold this node (`tensor.living`).
     holders: Any
     # Weak references to the users of this node, or of the memory that it names, once the index of
-    # users has this node (`engine.users`).
+    # users has this node (`engine.run.users`).
     users: list[weakref.ref[UOp]] | None
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
@@ -82,7 +101,9 @@ class UOp:
         cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None
     ) -> UOp:
         if op is Ops.CONST:
-            if dtype is not dtypes.index or arg.__class__ is not int:
+            if (dtype is not dtypes.index or arg.__class__ is not int) and (
+                dtype is not dtypes.bool or arg.__class__ is not bool
+            ):
                 arg = as_const(arg, dtype.scalar)
             key: Key = (0, dtype, _FLOAT_BITS.pack(arg) if dtype.is_float else arg)
         else:
@@ -171,7 +192,13 @@ class UOp:
     def bounds(self) -> tuple[Any, Any]:
         """(smallest, largest) value."""
         found = self._bounds
-        return self._lazy("_bounds", bounds_of) if found is None else found
+        if found is None:
+            # Passes go from the sources to the root: usually all sources have theirs.
+            for source in self.src:
+                if source._bounds is None:
+                    return self._lazy("_bounds", bounds_of)  # type: ignore[no-any-return]
+            found = self._bounds = bounds_of(self)
+        return found
 
     @property
     def vmin(self) -> Any:
@@ -199,7 +226,12 @@ class UOp:
     def ranges(self) -> frozenset[UOp]:
         """The ranges around this node: those it needs and that no END has closed."""
         found = self._ranges
-        return self._lazy("_ranges", _ranges_of) if found is None else found
+        if found is None:
+            for source in self.src:
+                if source._ranges is None:
+                    return self._lazy("_ranges", _ranges_of)  # type: ignore[no-any-return]
+            found = self._ranges = _ranges_of(self)
+        return found
 
     @property
     def key(self) -> bytes:
@@ -418,75 +450,36 @@ class UOp:
     def _other(self, value: Any) -> UOp:
         return value if isinstance(value, UOp) else UOp(Ops.CONST, self.dtype, (), value)
 
-    # scalar algebra; `==` stays identity, use eq(). A tensor on the right makes a tensor.
+    # scalar algebra; `==` stays identity, use eq()
 
-    def __add__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return UOp(Ops.ADD, self.dtype, (self, self._other(other)))
-
-    def __radd__(self, other: Any) -> UOp:
-        return self.__add__(other)
-
-    def __mul__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return UOp(Ops.MUL, self.dtype, (self, self._other(other)))
-
-    def __rmul__(self, other: Any) -> UOp:
-        return self.__mul__(other)
+    __add__ = __radd__ = _operator(Ops.ADD)
+    __mul__ = __rmul__ = _operator(Ops.MUL)
+    __floordiv__, __rfloordiv__ = _operator(Ops.FLOORDIV), _operator(Ops.FLOORDIV, is_swapped=True)
+    __mod__, __rmod__ = _operator(Ops.FLOORMOD), _operator(Ops.FLOORMOD, is_swapped=True)
+    __truediv__ = _operator(Ops.FDIV)
+    __lt__, __gt__ = _operator(Ops.CMPLT), _operator(Ops.CMPLT, is_swapped=True)
+    __and__ = __rand__ = _operator(Ops.AND)
+    __or__ = _operator(Ops.OR)
+    __xor__ = _operator(Ops.XOR)
+    __lshift__ = _operator(Ops.SHL)
+    __rshift__ = _operator(Ops.SHR)
 
     def __neg__(self) -> UOp:
         return self * -1
 
     def __sub__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+        if _is_tensor(other):
             return NotImplemented
         return self.__add__(-other if isinstance(other, (int, float)) else -self._other(other))
 
     def __rsub__(self, other: Any) -> UOp:
         return (-self).__add__(other)
 
-    def __floordiv__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.FLOORDIV, self._other(other))
-
-    def __rfloordiv__(self, other: Any) -> UOp:
-        return self._other(other).alu(Ops.FLOORDIV, self)
-
-    def __mod__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.FLOORMOD, self._other(other))
-
-    def __rmod__(self, other: Any) -> UOp:
-        return self._other(other).alu(Ops.FLOORMOD, self)
-
-    def __truediv__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.FDIV, self._other(other))
-
-    def __lt__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.CMPLT, self._other(other))
-
-    def __gt__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self._other(other).alu(Ops.CMPLT, self)
-
     def __ge__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.__lt__(other).logical_not()
+        return NotImplemented if _is_tensor(other) else self.__lt__(other).logical_not()
 
     def __le__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.__gt__(other).logical_not()
+        return NotImplemented if _is_tensor(other) else self.__gt__(other).logical_not()
 
     def ne(self, other: Any) -> UOp:
         return self.alu(Ops.CMPNE, self._other(other))
@@ -496,34 +489,6 @@ class UOp:
 
     def logical_not(self) -> UOp:
         return self.alu(Ops.XOR, UOp(Ops.CONST, self.dtype, (), True))
-
-    def __and__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.AND, self._other(other))
-
-    def __rand__(self, other: Any) -> UOp:
-        return self.__and__(other)
-
-    def __or__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.OR, self._other(other))
-
-    def __xor__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.XOR, self._other(other))
-
-    def __lshift__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.SHL, self._other(other))
-
-    def __rshift__(self, other: Any) -> UOp:
-        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
-            return NotImplemented
-        return self.alu(Ops.SHR, self._other(other))
 
     def where(self, yes: Any, no: Any) -> UOp:
         """`yes` where this bool is true, else `no`; at least one of them is a node."""
@@ -538,7 +503,6 @@ class UOp:
         return -((-self).maximum(-self._other(other)))
 
 
-_NUMBERS = (UOp, int, float)
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MET = (Axis.LOCAL, Axis.GROUP, Axis.UPCAST)
 
@@ -565,7 +529,8 @@ def _ranges_of(node: UOp) -> frozenset[UOp]:
         return node.src[0].ranges | {node} if node.src else frozenset({node})
     found: frozenset[UOp] = _NO_RANGES
     for source in node.src:
-        inner = source.ranges
+        inner = source._ranges
+        assert inner is not None
         if inner is not found and not inner <= found:
             found = found | inner if found else inner
     if op is Ops.END or op is Ops.REDUCE:
@@ -629,11 +594,22 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], Any] | None = None) -> 
         if node is None:
             seen[stack.pop()] = None  # type: ignore[index]
         elif node not in seen:
-            if not node.src or (stop is not None and stop(node)):
+            if stop is not None and stop(node):
+                seen[node] = None
+                continue
+            known = 0
+            for source in node.src:
+                if source not in seen:
+                    if source.src:
+                        break
+                    seen[source] = None
+                known += 1
+            else:
+                # Most nodes find all their sources here, and never wait.
                 seen[node] = None
                 continue
             stack += (node, None)
-            for source in node.src[::-1]:
+            for source in node.src[: known - 1 if known else None : -1]:
                 if source not in seen:
                     stack.append(source)
     counters.visits += len(seen)

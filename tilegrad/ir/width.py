@@ -19,7 +19,7 @@ __all__ = ["find_narrow"]
 
 Bounds = tuple[Any, Any]
 _LEAVES = frozenset({Ops.CONST, Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_VAR})
-_ACCESSES = frozenset({Ops.LOAD, Ops.STORE})
+_ACCESSES = frozenset({Ops.LOAD, Ops.STORE, Ops.COPY_ASYNC})
 
 # Beyond every dtype.
 _BEYOND = 1 << 256

@@ -47,79 +47,78 @@ def order_sums(ast: UOp) -> UOp:
         return ranks[term]
 
     done: dict[UOp, UOp] = {}
+    # Of sums without the constant at their end, as many accesses share them: the sum of the ordered
+    # terms, and the constant; None for a sum that stays as it is.
+    sums: dict[UOp, tuple[UOp, int] | None] = {}
+
+    def sum_of(index: UOp) -> tuple[UOp, int] | None:
+        found = terms_of(index)
+        if found is None:
+            return None
+        total = UOp.const(dtypes.index, 0)
+        terms = sorted(found[0].items(), key=lambda item: rank(item[0]))
+        for number, (factor, scale) in enumerate(terms):
+            term = done[factor] if scale == 1 else done[factor] * scale
+            total = UOp(Ops.ADD, dtypes.index, (total, term)) if number else term
+        return total, found[1]
+
+    def ordered(index: UOp) -> UOp:
+        if index.op is not Ops.ADD:
+            return done[index]
+        left, right = index.src
+        if index.dtype.lanes > 1:
+            # Lanes that are apart have a beginning in common.
+            if left.op is not Ops.VECTORIZE or len(set(left.src)) > 1:
+                return done[index]
+            return ordered(left.src[0]).broadcast(index.dtype.lanes) + done[right]
+        base, constant = (left, right.arg) if right.op is Ops.CONST else (index, 0)
+        if base not in sums:
+            sums[base] = sum_of(base)
+        found = sums[base]
+        if found is None:
+            return done[index]
+        total, constant = found[0], found[1] + constant
+        return total + constant if constant else total
+
     for node in ast.toposort():
         src = tuple([done[source] for source in node.src])
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if (
-            node.op in (Ops.LOAD, Ops.STORE)
-            and node.src[1].op is Ops.ADD
-            and node.src[1].dtype.lanes == 1
-        ):
-            found = terms_of(node.src[1])
-            if found is not None:
-                terms = sorted(found[0].items(), key=lambda item: rank(item[0]))
-                index = UOp.const(dtypes.index, 0)
-                for number, (factor, scale) in enumerate(terms):
-                    term = done[factor] if scale == 1 else done[factor] * scale
-                    index = term if number == 0 else index + term
-                index = index + found[1] if found[1] else index
-                made = UOp(made.op, made.dtype, (made.src[0], index, *made.src[2:]), made.arg)
-        done[node] = made
+        if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD:
+            src = (src[0], ordered(node.src[1]), *src[2:])
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[ast]
 
 
 def choose_integers(ast: UOp) -> UOp:
     """`ast` without the dtype `index` and without Python's division."""
-    return graph_rewrite(_concrete(ast), DIVIDE + FOLDING + IDENTITIES, name="lower.integers")
+    return graph_rewrite(ast, TO_MACHINE, name="lower.integers", remake=_concrete)
 
 
 def _fits(node: UOp) -> bool:
     return bool(node.vmin >= dtypes.int32.min and node.vmax <= dtypes.int32.max)
 
 
-def _concrete(ast: UOp) -> UOp:
-    done: dict[UOp, UOp] = {}
-    for node in ast.toposort():
-        src = tuple([done[source] for source in node.src])
-        is_index = node.dtype.scalar is dtypes.index
-        if not is_index:
-            if (
-                node.op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
-                and node.src[0].dtype.scalar is dtypes.index
-            ):
-                src = _together(src, _wider(src))
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-            continue
-        lanes = node.dtype.lanes
-        if (
-            node.op is Ops.CONST
-            or not src
-            or node.op in (Ops.RANGE, Ops.SPECIAL, Ops.CAST, Ops.DEFINE_VAR)
-        ):
-            own = (
-                dtypes.int32
-                if _fits(node) and not (node.op is Ops.RANGE and not _fits(node.src[0]))
-                else dtypes.int64
-            )
-            if node.op is Ops.CAST:
-                done[node] = src[0].cast(own) if src[0].dtype.scalar is not own else src[0]
-                continue
-            if node.op is Ops.RANGE:
-                src = _together(src, own)
-            done[node] = UOp(node.op, own.vec(lanes), src, node.arg)
-            continue
-        values = src[1:] if node.op is Ops.WHERE else src
-        own = _wider(values) if _fits(node) else dtypes.int64
-        cast = _together(values, own) if node.op is not Ops.GEP else values
-        if node.op is Ops.WHERE:
-            cast = (src[0], *cast)
-        done[node] = UOp(
-            node.op,
-            (values[0].dtype.scalar if node.op is Ops.GEP else own).vec(lanes),
-            cast,
-            node.arg,
-        )
-    return done[ast]
+def _concrete(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`node` over `src`, which have machine integers in place of `index`."""
+    op, dtype = node.op, node.dtype
+    if dtype.scalar is not dtypes.index:
+        is_comparison = op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
+        if is_comparison and node.src[0].dtype.scalar is dtypes.index:
+            src = _together(src, _wider(src))
+        return node if src == node.src else UOp(op, dtype, src, node.arg)
+    if not src or op is Ops.RANGE or op is Ops.CAST:
+        is_narrow = _fits(node) and not (op is Ops.RANGE and not _fits(node.src[0]))
+        own = dtypes.int32 if is_narrow else dtypes.int64
+        if op is Ops.CAST:
+            return src[0].cast(own) if src[0].dtype.scalar is not own else src[0]
+        if op is Ops.RANGE:
+            src = _together(src, own)
+        return UOp(op, own.vec(dtype.lanes), src, node.arg)
+    if op is Ops.GEP:
+        return UOp(op, src[0].dtype.scalar.vec(dtype.lanes), src, node.arg)
+    values = src[1:] if op is Ops.WHERE else src
+    own = _wider(values) if _fits(node) else dtypes.int64
+    values = _together(values, own)
+    return UOp(op, own.vec(dtype.lanes), (src[0], *values) if op is Ops.WHERE else values, node.arg)
 
 
 def _wider(values: tuple[UOp, ...]) -> DType:
@@ -238,3 +237,6 @@ def _unguarded(x: UOp, y: UOp, result: UOp, by_minus_one: UOp) -> UOp:
     if y.dtype.scalar.kind == "int":
         result = y.eq(-1).where(by_minus_one, result)
     return y.eq(0).where(0, result)
+
+
+TO_MACHINE = DIVIDE + FOLDING + IDENTITIES

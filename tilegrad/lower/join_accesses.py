@@ -1,8 +1,8 @@
 """Vector loads and stores on targets whose arithmetic is scalar.
 
-There every unrolled element is a value of its own, and only memory accesses are vectors, of 2 or 4
-elements. Accesses are joined where it is proven that they are consecutive, that the first one is
-aligned, and that one gate holds for all.
+There every unrolled element is a value of its own, and only memory accesses are vectors, of 2, 4
+or 8 elements. Accesses are joined where it is proven that they are consecutive, that the first one
+is aligned, and that one gate holds for all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tilegrad.target import Target
 
 __all__ = ["join_accesses"]
 
-_MOST_BYTES = 16
 # (pointer, the terms of the index, gate)
 Key = tuple[UOp, frozenset[tuple[UOp, int]], tuple[UOp, ...]]
 
@@ -53,9 +52,9 @@ def _runs(
     """(first, count) of consecutive `offsets` that one access can move, longest first."""
     aligned = math.gcd(*(scale * factor.divisor for factor, scale in key[1])) if key[1] else 0
     left = set(offsets)
-    width = target.memory_lanes
+    width = target.access_lanes(dtype)
     while width > 1:
-        if width * dtype.itemsize <= _MOST_BYTES and aligned % width == 0:
+        if aligned % width == 0:
             for first in sorted(left):
                 run = range(first, first + width)
                 if first % width == 0 and left.issuperset(run):

@@ -16,11 +16,11 @@ from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, reductions_of, stride_of
 from tilegrad.ir.ranges import replace_ranges
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.lower.dot_operands import join_operand, operand_values, widen_operand, widen_unit
+from tilegrad.lower.scatter import is_transposed, scattered
 from tilegrad.lower.shuffled_loads import MOST_LOADS, load_and_shuffle
-from tilegrad.lower.transpose_stores import LEAST_ROWS
 from tilegrad.target import Target
 
 __all__ = ["use_lanes"]
@@ -31,8 +31,6 @@ _NEARBY = 1 << 16
 # The least number of reduction results that are worth a vector; and the leaves of an epilogue.
 _LEAST_RESULTS = 4
 _LEAVES = (Ops.CONST, Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR)
-# The largest group of consecutive lanes that a transpose moves as one.
-_MOST_GROUPED = 8
 
 
 def use_lanes(ast: UOp, target: Target) -> UOp:
@@ -72,7 +70,7 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
                 if stride_of(node.src[1], axis) == 1:
                     gain = 3 if node.op is Ops.STORE else 2
                 elif node.op is Ops.STORE:
-                    gain = 0 if _is_transposed(node.src[1], axis) else -4
+                    gain = 0 if is_transposed(node.src[1], axis) else -4
                 else:
                     gain = _shuffle_gain(node.src[1], axis)
                 score[axis] = score.get(axis, 0) + gain * _weight(node)
@@ -154,42 +152,13 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
     )
 
 
-def _is_transposed(index: UOp, axis: UOp) -> bool:
-    """Whether a transpose (transpose_stores.py) makes vector stores of lanes that are apart in
-    memory: another unrolled axis is contiguous, or groups of lanes are.
-    """
-    for other in index.ranges:
-        if other is axis or other.axis not in _UNROLLED or other.extent.op is not Ops.CONST:
-            continue
-        rows, step = other.extent.arg, stride_of(index, other)
-        if step == 1 and (rows >= LEAST_ROWS or 1 < rows == stride_of(index, axis)):
-            return True
-        if (
-            step is not None
-            and 1 < step <= _MOST_GROUPED
-            and rows > 1
-            and _has_runs(index, axis, step)
-        ):
-            return True
-    return False
-
-
-def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
-    """Whether `length` consecutive iterations of `axis` access consecutive elements."""
-    if axis.extent.arg % length:
-        return False
-    first = _at(index, axis, 0)
-    apart = [simplify(_at(index, axis, number) + first * -1) for number in range(1, length)]
-    return all(each.op is Ops.CONST and each.arg == 1 + at for at, each in enumerate(apart))
-
-
 def _shuffle_gain(index: UOp, axis: UOp) -> int:
     """The gain of lanes for a load that is not contiguous: positive for a shuffled load, negative
     for a gather.
     """
     last = axis.extent.arg - 1
-    span = simplify(_at(index, axis, last) - _at(index, axis, 0))
-    return 1 if span.op is Ops.CONST and 0 < abs(span.arg) <= MOST_LOADS * last else -4
+    span = distance_between(_at(index, axis, 0), _at(index, axis, last))
+    return 1 if span is not None and 0 < abs(span) <= MOST_LOADS * last else -4
 
 
 def _weight(access: UOp) -> int:
@@ -272,7 +241,7 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
     if op is Ops.LOAD:
         return _wide_load(node, src, lane, width, target)
     if op is Ops.STORE:
-        return _wide_store(node, src, lane, width)
+        return _wide_store(node, src, lane, width, target)
     if op is Ops.DEFINE_LOCAL:
         owners = tuple(value for value in node.src if value is not lane)
         pointer = node.dtype
@@ -372,6 +341,8 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
         found = load_and_shuffle(node, (src[0], *extra), positions, target)
         if found is not None:
             return found
+    if not private and not _is_pure(index, lane) and src[1].dtype.lanes == width:
+        return _gather(node, src[0], src[1], extra, width)
     loads: list[UOp] = []
     for number in range(width):
         position, *rest = (
@@ -382,6 +353,19 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
             position = position * width + number
         loads.append(UOp(Ops.LOAD, node.dtype, (src[0], position, *rest), node.arg))
     return UOp.stack(loads)
+
+
+def _gather(load: UOp, pointer: UOp, index: UOp, extra: tuple[UOp, ...], width: int) -> UOp:
+    """Loads at the lanes of a vector of indices, which is computed and tested as a vector.
+
+    before   LOAD(pointer, index, default, gate)    index: vectors that depend on loaded lanes
+    after    WHERE(gate, STACK(LOAD(pointer, WHERE(gate, index, 0) lane by lane)), default)
+    """
+    default, gate = extra or (None, None)
+    position = index if gate is None else gate.where(index, UOp.const(index.dtype, 0))
+    lanes = (simplify(position.gep(number)) for number in range(width))
+    found = UOp.stack(UOp(Ops.LOAD, load.dtype, (pointer, at), load.arg) for at in lanes)
+    return found if gate is None or default is None else gate.where(found, default)
 
 
 def _goes_far(load: UOp) -> bool:
@@ -409,7 +393,7 @@ def _is_pure(index: UOp, lane: UOp) -> bool:
     return all(node.op is not Ops.LOAD or lane not in node.ranges for node in index.toposort())
 
 
-def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
+def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target) -> UOp:
     pointer, index = node.src[:2]
     value = src[2].broadcast(width)
     gates = tuple(value.broadcast(width) if value.dtype.lanes == 1 else value for value in src[3:])
@@ -418,6 +402,8 @@ def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
         return UOp(Ops.STORE, dtypes.void, (src[0], index * width, value, *gates), node.arg)
     if not private and stride_of(index, lane) == 1 and _is_pure(index, lane):
         return UOp(Ops.STORE, dtypes.void, (src[0], _at(index, lane, 0), value, *gates), node.arg)
+    if not private and (found := scattered(node, (src[0], value), lane, width, target)) is not None:
+        return found
     stores = []
     for number in range(width):
         position = _lane_of(index, src[1], lane, number)

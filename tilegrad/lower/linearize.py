@@ -20,8 +20,8 @@ __all__ = ["linearize"]
 # ready.
 _EARLY = {
     Ops.DEFINE_GLOBAL: -50, Ops.DEFINE_VAR: -40, Ops.DEFINE_LOCAL: -30, Ops.SPECIAL: -25,
-    Ops.DEFINE_ACC: -20, Ops.CONST: -10, Ops.LOAD: -1, Ops.RANGE: 5, Ops.STORE: 10,
-    Ops.BARRIER: 11, Ops.SINK: 20,
+    Ops.DEFINE_ACC: -20, Ops.CONST: -10, Ops.COPY_ASYNC: -2, Ops.LOAD: -1, Ops.RANGE: 5,
+    Ops.STORE: 10, Ops.BARRIER: 11, Ops.SINK: 20,
 }  # fmt: skip
 
 

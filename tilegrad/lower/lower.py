@@ -19,14 +19,18 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.accumulators import use_accumulators
+from tilegrad.lower.async_copies import use_async_copies
 from tilegrad.lower.choose import choose_loads
+from tilegrad.lower.copies import share_copies
 from tilegrad.lower.decompose import decompose
 from tilegrad.lower.dot_operands import join_operands
 from tilegrad.lower.expand import unroll
+from tilegrad.lower.fragments import use_fragments
 from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
 from tilegrad.lower.join_accesses import join_accesses
 from tilegrad.lower.lanes import use_lanes
+from tilegrad.lower.lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
@@ -35,6 +39,7 @@ from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
 from tilegrad.lower.transpose_loads import transpose_loads
 from tilegrad.lower.transpose_stores import transpose_stores
+from tilegrad.lower.warps import use_warps
 from tilegrad.target import Target
 
 __all__ = ["PASSES", "lower"]
@@ -62,8 +67,15 @@ PASSES: tuple[Step, ...] = (
     # After lanes, which make the operands vectors. Units of a width that no instruction has become
     # products.
     ("lower.dot_operands", join_operands),
+    # Before expand, which unrolls what a lane copies; after everything that makes lanes.
+    ("lower.copies", share_copies),
     # Before any pass that needs the extents of launch axes: from here on they are constants.
     ("lower.launch", lambda ast, target: fix_launch(ast)),
+    # After launch, whose gates say what a launch needs.
+    ("lower.lengths", fit_lengths),
+    # Before expand: lanes that meet are one REDUCE here, and a copy of it for each unrolled value
+    # after it.
+    ("lower.warps", use_warps),
     ("lower.expand", lambda ast, target: unroll(ast)),
     # Before accumulators: a reduction has its unrolled values side by side.
     ("lower.skip_products", skip_products),
@@ -73,6 +85,9 @@ PASSES: tuple[Step, ...] = (
     # After expand, which copies memory per unrolled element; before join_accesses, which needs
     # alignment.
     ("lower.shared", lambda ast, target: spread_shared(ast)),
+    # After expand, which gives every operand of a unit its own loads; before join_accesses, which
+    # would join them in pairs.
+    ("lower.fragments", use_fragments),
     # Before grid: divisions of launch positions would hide the alignment.
     ("lower.join_accesses", join_accesses),
     # After expand: each unrolled element of a tile has an accumulator of its own.
@@ -82,9 +97,11 @@ PASSES: tuple[Step, ...] = (
     # Before integers: in machine integers the terms of a sum are hard to see.
     ("lower.order", lambda ast, target: order_sums(ast)),
     ("lower.integers", lambda ast, target: choose_integers(ast)),
-    # The last pass on a graph: no other pass needs to understand its shifts, polynomials and split
+    # After all passes on values: no other needs to understand its shifts, polynomials and split
     # vectors.
     ("lower.decompose", decompose),
+    # The last pass on a graph: until here, a copy is a load and a store as any others.
+    ("lower.async_copies", use_async_copies),
     ("lower.linearize", lambda ast, target: linearize(ast)),
     # After linearize: a graph cannot express a loop's last iteration.
     ("lower.peel", peel),

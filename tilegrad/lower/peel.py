@@ -43,11 +43,12 @@ def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
     while position < len(program):
         loop = program[position]
         end = _end_of_innermost(program, position)
-        for count in range(1, _MOST_PEELED + 1):
-            shorter = _shorter(loop, count, number + 1) if end is not None else None
+        tests = {} if end is None else _gates(program[position + 1 : end])
+        for count in range(1, _MOST_PEELED + 1) if tests else ():
+            shorter = _shorter(loop, count, number + 1)
             if end is None or shorter is None:
                 break
-            opened = _opened(program[position + 1 : end], loop, shorter)
+            opened = _opened(tests, loop, shorter)
             if opened:
                 made = _apart(program, position, end, shorter, opened)
                 program, number = (program, number) if made is None else (made, number + 2)
@@ -76,18 +77,27 @@ def _shorter(loop: UOp, count: int, number: int) -> UOp | None:
     return loop.replace(src=(left,), arg=(number, loop.axis))
 
 
-def _opened(body: list[UOp], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
-    """The gates per lane in `body` that are open in the shorter loop, with their value there."""
+def _gates(body: list[UOp]) -> dict[UOp, bool]:
+    """The nodes of `body` that its gates per lane need, each with whether it is one of them."""
     gates = {
         node.gate
         for node in body
         if node.op in (Ops.LOAD, Ops.STORE) and node.is_gated and node.gate.dtype.lanes > 1
     }
+    needed = set(gates)
+    for node in reversed(body) if gates else ():
+        if node in needed:
+            needed.update(node.src)
+    return {node: node in gates for node in body if node in needed}
+
+
+def _opened(tests: Mapping[UOp, bool], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
+    """The gates of `tests` that are open in the shorter loop, with their value there."""
     mapping = {loop: shorter}
     found: dict[UOp, UOp] = {}
-    for node in body:
+    for node, is_gate in tests.items():
         made = _copied(node, mapping)
-        if node in gates and made.vmin:
+        if is_gate and made.vmin:
             found[node] = UOp.const(node.dtype, True)
     return found
 
@@ -181,7 +191,7 @@ def _visible(program: list[UOp]) -> dict[UOp, bool]:
 
 def _copied(node: UOp, mapping: dict[UOp, UOp]) -> UOp:
     """`node` with its sources replaced by `mapping`, to which the copy is added."""
-    src = tuple(mapping.get(source, source) for source in node.src)
+    src = tuple([mapping.get(source, source) for source in node.src])
     made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     if made is not node:
         mapping[node] = made

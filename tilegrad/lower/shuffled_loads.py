@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
@@ -99,11 +99,14 @@ def _load_open(
 
 def _offsets(positions: Sequence[UOp]) -> list[int] | None:
     """The distance of each position from the lowest one, if constant."""
-    apart = [simplify(position - positions[0]) for position in positions]
-    if any(each.op is not Ops.CONST for each in apart):
-        return None
-    lowest = min(each.arg for each in apart)
-    return [each.arg - lowest for each in apart]
+    apart: list[int] = []
+    for position in positions:
+        distance = distance_between(positions[0], position)
+        if distance is None:
+            return None
+        apart.append(distance)
+    lowest = min(apart)
+    return [each - lowest for each in apart]
 
 
 def _load(node: UOp, src: tuple[UOp, ...], start: UOp, wanted: Sequence[int], lanes: int) -> UOp:

@@ -10,7 +10,7 @@ all rows.
 
 A zero is found by the gate of a load, also where scratch holds a copy of the load: the copy is zero
 wherever its own loads are closed. The other factor of the product does not matter, as in
-`schedule.phases`; nor does a term that is added to minus infinity, as exp(-inf) is zero. Unrolled
+`schedule.strided`; nor does a term that is added to minus infinity, as exp(-inf) is zero. Unrolled
 copies share an iteration, which stays if one of them counts.
 """
 
@@ -25,6 +25,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.skip_slices import skip_slices
 from tilegrad.target import Target
 
 __all__ = ["skip_iterations"]
@@ -56,7 +57,7 @@ def skip_iterations(ast: UOp, target: Target) -> UOp:
     with f = max(1 - y, 0)
     """
     if target.has_locals:
-        return ast
+        return skip_slices(ast)
     nodes = ast.toposort()
     named = _named(nodes)
     mapping: dict[UOp, tuple[UOp, tuple[UOp]]] = {}

@@ -31,7 +31,7 @@ def transpose_loads(ast: UOp, target: Target) -> UOp:
         return ast
     groups: dict[Key, dict[int, UOp]] = {}
     for node in ast.toposort():
-        if (found := _row(node)) is not None:
+        if node.op is Ops.VECTORIZE and (found := _row(node)) is not None:
             groups.setdefault(found[0], {})[found[1]] = node
     new: dict[UOp, UOp] = {}
     for rows in groups.values():
@@ -42,10 +42,10 @@ def transpose_loads(ast: UOp, target: Target) -> UOp:
 
 
 def _row(node: UOp) -> tuple[Key, int] | None:
-    """The key that the rows of a tile share, and the constant offset of this row; None for a node
+    """The key that the rows of a tile share, and the constant offset of this row; None for a vector
     that is no gathered row.
     """
-    if node.op is not Ops.VECTORIZE or node.dtype.lanes.bit_count() != 1:
+    if node.dtype.lanes.bit_count() != 1:
         return None
     first = node.src[0]
     if first.op is not Ops.LOAD or first.dtype is dtypes.bool or first.src[0].op is Ops.AFTER:

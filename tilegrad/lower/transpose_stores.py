@@ -35,7 +35,7 @@ def transpose_stores(ast: UOp, target: Target) -> UOp:
         return ast
     groups: dict[Key, dict[UOp, dict[int, tuple[int, UOp]]]] = {}
     for node in ast.toposort():
-        if (found := _element(node)) is not None:
+        if node.op is Ops.STORE and (found := _element(node)) is not None:
             key, offset = found
             vector, lane = node.src[2].src[0], node.src[2].arg[0]
             groups.setdefault(key, {}).setdefault(vector, {})[lane] = offset, node
@@ -48,16 +48,16 @@ def transpose_stores(ast: UOp, target: Target) -> UOp:
             for chunk in _cut(run, dtype.lanes, size, target):
                 new |= _transposed(pointer, chunk, size, rows)
     # A tile may be computed from memory that another tile's stores fill.
-    while any(node in new for node in ast.toposort()):
+    while not new.keys().isdisjoint(ast.toposort()):
         ast = _with_stores(ast, new)
     return ast
 
 
 def _element(node: UOp) -> tuple[Key, int] | None:
     """The key that the stores of a tile share, and the constant term of this store's index; None
-    for a node that does not store one lane of a vector.
+    for a store of anything but one lane of a vector.
     """
-    if node.op is not Ops.STORE or len(node.src) != 3 or node.arg is not None:
+    if len(node.src) != 3 or node.arg is not None:
         return None
     pointer, index, value = node.src
     memory = pointer.dtype
@@ -150,13 +150,17 @@ def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
     """The elements of a power of two of vectors interleaved: the first of each, then the second;
     groups of `size` stay together.
     """
-    count = len(vectors)
+    count, lanes = len(vectors), vectors[0].dtype.lanes
+    half = count // 2
+    # Of two vectors, their first halves are interleaved, then their second.
+    is_first = UOp.stack([UOp.const(dtypes.bool, lane // size % 2 == 0) for lane in range(lanes)])
+    picks = [lane // (2 * size) * size + lane % size for lane in range(lanes)]
+    sides = (tuple(picks), tuple([lanes // 2 + pick for pick in picks]))
     for _ in range(count.bit_length() - 1):
-        half = count // 2
         vectors = [
-            _zipped(vectors[number], vectors[number + half], side, size)
+            is_first.where(vectors[number].gep(*side), vectors[number + half].gep(*side))
             for number in range(half)
-            for side in range(2)
+            for side in sides
         ]
     return list(vectors)
 
@@ -181,24 +185,13 @@ def _transposed(
     return found
 
 
-def _zipped(a: UOp, b: UOp, side: int, size: int) -> UOp:
-    """The interleaved lanes of `a` and `b`, from their first halves or their second; groups of
-    `size` stay together.
-    """
-    lanes = a.dtype.lanes
-    picks = [side * (lanes // 2) + lane // (2 * size) * size + lane % size for lane in range(lanes)]
-    is_first = UOp.stack(UOp.const(dtypes.bool, lane // size % 2 == 0) for lane in range(lanes))
-    return is_first.where(a.gep(*picks), b.gep(*picks))
-
-
 def _with_stores(ast: UOp, new: dict[UOp, UOp]) -> UOp:
     done: dict[UOp, UOp] = {}
+    now = done.__getitem__
     for node in ast.toposort():
-        src = (
-            tuple(dict.fromkeys(done[source] for source in node.src))
-            if node.op in (Ops.END, Ops.SINK, Ops.AFTER)
-            else tuple(done[source] for source in node.src)
-        )
+        src = tuple(map(now, node.src))
+        if node.op in (Ops.END, Ops.SINK, Ops.AFTER):
+            src = tuple(dict.fromkeys(src))
         done[node] = new.get(node) or (
             node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.sizes import as_axis, here, show_shape
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.sizes import as_axis, here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -29,7 +29,12 @@ class _Activation(Module):
 
 
 class ReLU(_Activation):
-    """max(x, 0).
+    """Rectified linear unit: max(x, 0).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape and dtype.
 
     >>> nn.ReLU()(Tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -40,7 +45,12 @@ class ReLU(_Activation):
 
 
 class ReLU6(_Activation):
-    """min(max(x, 0), 6).
+    """Rectified linear unit with a limit: min(max(x, 0), 6) (Krizhevsky 2010).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.ReLU6()(Tensor([-1.0, 8.0])).tolist()
     [0.0, 6.0]
@@ -51,8 +61,13 @@ class ReLU6(_Activation):
 
 
 class SELU(_Activation):
-    """scale * (max(x, 0) + min(0, alpha * (exp(x) - 1))), with the two numbers of Klambauer et
-    al., "Self-Normalizing Neural Networks" (2017).
+    """Scaled exponential linear unit: scale * (max(x, 0) + min(0, alpha * (exp(x) - 1))), with the
+    two constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.SELU()(Tensor([0.0])).tolist()
     [0.0]
@@ -63,7 +78,12 @@ class SELU(_Activation):
 
 
 class SiLU(_Activation):
-    """x * sigmoid(x).
+    """Sigmoid linear unit, or swish: x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.SiLU()(Tensor([0.0])).tolist()
     [0.0]
@@ -74,7 +94,12 @@ class SiLU(_Activation):
 
 
 class Mish(_Activation):
-    """x * tanh(softplus(x)) (Misra, 2019).
+    """Mish: x * tanh(softplus(x)) (Misra 2019, arXiv:1908.08681).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Mish()(Tensor([0.0])).tolist()
     [0.0]
@@ -85,7 +110,12 @@ class Mish(_Activation):
 
 
 class Sigmoid(_Activation):
-    """1 / (1 + exp(-x)).
+    """Logistic function: 1 / (1 + exp(-x)).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Sigmoid()(Tensor([0.0])).tolist()
     [0.5]
@@ -96,7 +126,12 @@ class Sigmoid(_Activation):
 
 
 class LogSigmoid(_Activation):
-    """log(sigmoid(x)), without overflow.
+    """Logarithm of the sigmoid, without overflow.
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.LogSigmoid()(Tensor([-1000.0])).tolist()
     [-1000.0]
@@ -107,7 +142,12 @@ class LogSigmoid(_Activation):
 
 
 class Hardsigmoid(_Activation):
-    """0 up to -3, 1 from 3 on, between them x / 6 + 1 / 2.
+    """Piecewise linear sigmoid: 0 up to -3, 1 from 3 on, between them x / 6 + 1 / 2.
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Hardsigmoid()(Tensor([0.0, 4.0])).tolist()
     [0.5, 1.0]
@@ -118,7 +158,12 @@ class Hardsigmoid(_Activation):
 
 
 class Tanh(_Activation):
-    """tanh(x).
+    """Hyperbolic tangent.
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Tanh()(Tensor([0.0])).tolist()
     [0.0]
@@ -129,7 +174,12 @@ class Tanh(_Activation):
 
 
 class Hardswish(_Activation):
-    """x * hardsigmoid(x) (Howard et al., 2019).
+    """Piecewise approximation of SiLU: x * hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Hardswish()(Tensor([3.0, 0.0])).tolist()
     [3.0, 0.0]
@@ -140,7 +190,12 @@ class Hardswish(_Activation):
 
 
 class Softsign(_Activation):
-    """x / (1 + |x|).
+    """Softsign: x / (1 + |x|), between -1 and 1.
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Softsign()(Tensor([1.0, -3.0])).tolist()
     [0.5, -0.75]
@@ -151,7 +206,12 @@ class Softsign(_Activation):
 
 
 class QuickGELU(_Activation):
-    """x * sigmoid(1.702 * x), as CLIP and GPT-like models use it.
+    """Approximation of GELU: x * sigmoid(1.702 * x), as CLIP uses it (Hendrycks and Gimpel 2016).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.QuickGELU()(Tensor([0.0])).tolist()
     [0.0]
@@ -162,7 +222,12 @@ class QuickGELU(_Activation):
 
 
 class Tanhshrink(_Activation):
-    """x - tanh(x).
+    """Tanh shrinkage: x - tanh(x).
+
+    Args:
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Tanhshrink()(Tensor([0.0])).tolist()
     [0.0]
@@ -173,7 +238,13 @@ class Tanhshrink(_Activation):
 
 
 class LeakyReLU(Module):
-    """x, or negative_slope * x below 0.
+    """Leaky rectifier: x, or negative_slope * x below 0 (Maas et al. 2013).
+
+    Args:
+        negative_slope: factor below 0.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.LeakyReLU(0.5)(Tensor([-1.0, 2.0])).tolist()
     [-0.5, 2.0]
@@ -187,8 +258,15 @@ class LeakyReLU(Module):
 
 
 class PReLU(Module):
-    """x, or weight * x below 0, where `weight` is learned: one number, or one for each channel
-    (axis 1). It begins as `init`. He et al., "Delving Deep into Rectifiers" (2015).
+    """Rectifier with a trained slope: x, or weight * x below 0 (He et al., "Delving Deep into
+    Rectifiers", 2015).
+
+    Args:
+        num_parameters: 1 for one slope, or the number of channels (axis 1).
+        init: first value of the slopes.
+
+    Shape: input (N, C, ...), or any shape with one slope; output of the same shape. `weight` is
+    (num_parameters,).
 
     Raises ShapeError for an input of other channels.
 
@@ -210,8 +288,16 @@ class PReLU(Module):
 
 
 class RReLU(Module):
-    """x, or a * x below 0: in training a is uniform in [lower, upper] for each element, else the
-    middle. Xu et al., "Empirical Evaluation of Rectified Activations" (2015).
+    """Rectifier with a random slope: x, or a * x below 0; in training a is uniform in [lower,
+    upper] for each element, else the middle (Xu et al., "Empirical Evaluation of Rectified
+    Activations", 2015).
+
+    Args:
+        lower: least slope.
+        upper: largest slope.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.RReLU(0.25, 0.25)(Tensor([-4.0, 2.0])).tolist()
     [-1.0, 2.0]
@@ -228,7 +314,14 @@ class RReLU(Module):
 
 
 class ELU(Module):
-    """x, or alpha * (exp(x) - 1) below 0 (Clevert, Unterthiner and Hochreiter, 2016).
+    """Exponential linear unit: x, or alpha * (exp(x) - 1) below 0 (Clevert, Unterthiner and
+    Hochreiter 2016).
+
+    Args:
+        alpha: minus the limit at minus infinity.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.ELU(0.5)(Tensor([-100.0, 2.0])).tolist()
     [-0.5, 2.0]
@@ -242,7 +335,14 @@ class ELU(Module):
 
 
 class CELU(Module):
-    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron, 2017).
+    """Continuously differentiable ELU: max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron
+    2017).
+
+    Args:
+        alpha: minus the limit at minus infinity.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.CELU(0.5)(Tensor([-100.0, 2.0])).tolist()
     [-0.5, 2.0]
@@ -256,8 +356,13 @@ class CELU(Module):
 
 
 class GELU(Module):
-    """x * Phi(x), Phi the normal distribution; with approximate="tanh" by a formula with tanh
-    (Hendrycks and Gimpel, 2016).
+    """Gaussian error linear unit: x * Phi(x), Phi the normal distribution function (Hendrycks and
+    Gimpel 2016).
+
+    Args:
+        approximate: "none", or "tanh" for a formula with tanh.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     Raises ConfigError for another `approximate`.
 
@@ -277,9 +382,14 @@ class GELU(Module):
 
 
 class GLU(Module):
-    """a * sigmoid(b) of the halves a and b of axis `dim` (Dauphin et al., 2017): half as long.
+    """Gated linear unit: a * sigmoid(b) of the halves a and b of an axis (Dauphin et al. 2017).
 
-    Raises ShapeError for an axis of odd size.
+    Args:
+        dim: the axis; a negative one counts from the last.
+
+    Shape: input (..., 2 n, ...), output (..., n, ...) along `dim`.
+
+    Raises ShapeError for an axis of odd size, IndexBoundsError for one that is out of range.
 
     >>> nn.GLU()(Tensor([[4.0, 0.0]])).tolist()
     [[2.0]]
@@ -304,6 +414,15 @@ class GLU(Module):
 class Hardtanh(Module):
     """x held between min_val and max_val.
 
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
+    Args:
+        min_val: lower limit.
+        max_val: upper limit.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Raises ConfigError unless min_val < max_val.
+
     >>> nn.Hardtanh()(Tensor([-4.0, 0.5, 4.0])).tolist()
     [-1.0, 0.5, 1.0]
     """
@@ -322,6 +441,11 @@ class Hardtanh(Module):
 class Hardshrink(Module):
     """x, or 0 where |x| <= lambd.
 
+    Args:
+        lambd: the threshold.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
     >>> nn.Hardshrink()(Tensor([0.5, -2.0])).tolist()
     [0.0, -2.0]
     """
@@ -335,6 +459,13 @@ class Hardshrink(Module):
 
 class Softshrink(Module):
     """x - lambd above lambd, x + lambd below -lambd, else 0.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
+    Args:
+        lambd: the threshold, at least 0.
+
+    Raises ConfigError for a negative `lambd`.
 
     >>> nn.Softshrink()(Tensor([0.25, -2.0])).tolist()
     [0.0, -1.5]
@@ -350,7 +481,14 @@ class Softshrink(Module):
 
 
 class Threshold(Module):
-    """x above `threshold`, else `value`.
+    """Threshold: x where it is above `threshold`, else `value`.
+
+    Args:
+        threshold: the limit.
+        value: replaces what is not above.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Threshold(1.0, 0.0)(Tensor([0.5, 2.0])).tolist()
     [0.0, 2.0]
@@ -365,7 +503,13 @@ class Threshold(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta. There is no overflow, and no need of a `threshold`.
+    """Smooth rectifier: log(1 + exp(beta * x)) / beta, without overflow.
+
+    Args:
+        beta: the larger, the sharper the bend at 0.
+        threshold: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
 
     >>> nn.Softplus()(Tensor([1000.0])).tolist()
     [1000.0]
@@ -379,7 +523,14 @@ class Softplus(Module):
 
 
 class Softmax(Module):
-    """exp(x) over its sum along axis `dim`.
+    """Softmax: exp(x) divided by its sum along an axis.
+
+    Args:
+        dim: the axis; a negative one counts from the last.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.Softmax(dim=-1)(Tensor([1.0, 1.0])).tolist()
     [0.5, 0.5]
@@ -395,6 +546,13 @@ class Softmax(Module):
 class Softmin(Module):
     """Softmax of -x.
 
+    Args:
+        dim: the axis; a negative one counts from the last.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
+    Raises IndexBoundsError for an axis that is out of range.
+
     >>> nn.Softmin(1)(Tensor([[0.0, 0.0]])).tolist()
     [[0.5, 0.5]]
     """
@@ -407,7 +565,14 @@ class Softmin(Module):
 
 
 class LogSoftmax(Module):
-    """The logarithm of Softmax, without overflow.
+    """Logarithm of the softmax, without overflow.
+
+    Args:
+        dim: the axis; a negative one counts from the last.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.LogSoftmax()(Tensor([[0.0, 1000.0]])).tolist()
     [[-1000.0, 0.0]]
@@ -421,7 +586,11 @@ class LogSoftmax(Module):
 
 
 class Softmax2d(Module):
-    """Softmax over the channels of images (N, C, H, W) or (C, H, W).
+    """Softmax over the channels of images.
+
+    Shape: input (N, C, H, W) or (C, H, W), output of the same shape.
+
+    Raises ShapeError for another number of axes.
 
     >>> nn.Softmax2d()(Tensor.zeros(1, 2, 1, 1)).tolist()
     [[[[0.5]], [[0.5]]]]

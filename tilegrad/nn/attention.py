@@ -18,8 +18,8 @@ from tilegrad.nn.dropout import Dropout
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.nn.norms import LayerNorm
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -29,15 +29,26 @@ __all__ = [
 
 
 class MultiheadAttention(Module):
-    """softmax(q k' / sqrt(size of a head) + mask) v in `num_heads` parts of the last axis, of
-    queries (L, N, embed_dim), keys (S, N, kdim), values (S, N, vdim), or (N, L, embed_dim) ... with
-    `batch_first`, to (L, N, embed_dim) and the weights (N, L, S), averaged over the heads, or None
-    without `need_weights`. The axis N may be absent.
+    """Multi-head attention: softmax(q k' / sqrt(size of a head) + mask) v for each of `num_heads`
+    slices of the last axis (Vaswani et al. 2017, arXiv:1706.03762).
 
     `in_proj_weight` (3 * embed_dim, embed_dim) makes queries, keys and values; where kdim or vdim
-    differ, `q_proj_weight`, `k_proj_weight`, `v_proj_weight` do. With `add_bias_kv` there is one
-    key and value more, `bias_k` and `bias_v`, and with `add_zero_attn` one of zeros; no mask hides
-    them.
+    differ, `q_proj_weight`, `k_proj_weight`, `v_proj_weight` do.
+
+    Args:
+        embed_dim: size of queries and outputs.
+        num_heads: number of heads, a divisor of `embed_dim`.
+        dropout: share of the weights that is set to zero in training.
+        bias: whether projections have a bias.
+        add_bias_kv: one trained key and value more, `bias_k` and `bias_v`, that no mask hides.
+        add_zero_attn: one key and value of zeros more, that no mask hides.
+        kdim: size of keys, by default `embed_dim`.
+        vdim: size of values, by default `embed_dim`.
+        batch_first: axes are (N, L, size), not (L, N, size).
+
+    Shape: queries (L, N, embed_dim), keys (S, N, kdim), values (S, N, vdim), or N first with
+    `batch_first`, or without N; gives (L, N, embed_dim) and the weights (N, L, S), averaged over
+    the heads, or None without `need_weights`.
 
     Raises ShapeError unless num_heads divides embed_dim, or sizes fit.
 
@@ -209,9 +220,24 @@ def _activation(name: str, given: str | Callable[[Tensor], Tensor]) -> Callable[
 
 
 class TransformerEncoderLayer(Module):
-    """x + attention(x), then x + linear2(act(linear1(x))), each normalised behind the sum, or with
-    `norm_first` before attention and product: (L, N, d_model), or (N, L, d_model) with
-    `batch_first`, to the same shape.
+    """Layer of a Transformer's encoder: x + attention(x), then x + linear2(act(linear1(x))), each
+    normalised behind the sum, or before attention and product with `norm_first` (Vaswani et al.
+    2017, arXiv:1706.03762).
+
+    Args:
+        d_model: size of the last axis.
+        nhead: number of heads.
+        dim_feedforward: size between linear1 and linear2.
+        dropout: share of the elements that is set to zero in training.
+        activation: "relu", "gelu" or a function.
+        layer_norm_eps: `eps` of LayerNorm.
+        batch_first: axes are (N, L, d_model), not (L, N, d_model).
+        norm_first: normalise before, not behind.
+        bias: whether layers have a bias.
+
+    Shape: input (L, N, d_model), or (N, L, d_model) with `batch_first`, output of the same shape.
+
+    Raises ConfigError for another activation, ShapeError unless `nhead` divides `d_model`.
 
     >>> nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(Tensor.ones(2, 5, 8)).shape
     (2, 5, 8)
@@ -277,7 +303,24 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerDecoderLayer(TransformerEncoderLayer):
-    """As TransformerEncoderLayer, with attention to `memory`, an encoder's result, in between.
+    """Layer of a Transformer's decoder: as TransformerEncoderLayer, with attention to `memory`, an
+    encoder's result, in between.
+
+    Args:
+        d_model: size of the last axis.
+        nhead: number of heads.
+        dim_feedforward: size between linear1 and linear2.
+        dropout: share of the elements that is set to zero in training.
+        activation: "relu", "gelu" or a function.
+        layer_norm_eps: `eps` of LayerNorm.
+        batch_first: axes are (N, T, d_model), not (T, N, d_model).
+        norm_first: normalise before, not behind.
+        bias: whether layers have a bias.
+
+    Shape: input (T, N, d_model) and memory (S, N, d_model), or N first, output of the shape of the
+    input.
+
+    Raises ConfigError for another activation, ShapeError unless `nhead` divides `d_model`.
 
     >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
     >>> layer(Tensor.ones(2, 3, 8), Tensor.ones(2, 5, 8)).shape
@@ -315,8 +358,17 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of `encoder_layer` in a row, then `norm` if given. As in PyTorch the
-    copies begin with equal weights.
+    """`num_layers` copies of `encoder_layer` in a row, then `norm`. As in PyTorch the copies begin
+    with equal weights.
+
+    Args:
+        encoder_layer: the layer that is copied.
+        num_layers: number of copies.
+        norm: a module behind the last, or None.
+        enable_nested_tensor: accepted and ignored.
+        mask_check: accepted and ignored.
+
+    Shape: as `encoder_layer`.
 
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     >>> nn.TransformerEncoder(layer, 2)(Tensor.ones(1, 3, 8)).shape
@@ -349,7 +401,14 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of `decoder_layer` in a row, then `norm` if given.
+    """`num_layers` copies of `decoder_layer` in a row, then `norm`.
+
+    Args:
+        decoder_layer: the layer that is copied.
+        num_layers: number of copies.
+        norm: a module behind the last, or None.
+
+    Shape: as `decoder_layer`.
 
     >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
     >>> nn.TransformerDecoder(layer, 2)(Tensor.ones(1, 2, 8), Tensor.ones(1, 3, 8)).shape
@@ -368,8 +427,25 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder: (S, N, d_model) and (T, N, d_model) to (T, N, d_model), with
-    `batch_first` N first.
+    """Encoder and decoder (Vaswani et al. 2017, arXiv:1706.03762).
+
+    Args:
+        d_model: size of the last axis.
+        nhead: number of heads.
+        num_encoder_layers: layers of the encoder.
+        num_decoder_layers: layers of the decoder.
+        dim_feedforward: size between the two linear layers.
+        dropout: share of the elements that is set to zero in training.
+        activation: "relu", "gelu" or a function.
+        layer_norm_eps: `eps` of LayerNorm.
+        batch_first: N is the first axis.
+        norm_first: normalise before, not behind.
+        bias: whether layers have a bias.
+
+    Shape: source (S, N, d_model) and target (T, N, d_model) to (T, N, d_model), with `batch_first`
+    N first.
+
+    Raises ConfigError for another activation, ShapeError unless `nhead` divides `d_model`.
 
     >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
     >>> model(Tensor.ones(1, 3, 8), Tensor.ones(1, 2, 8)).shape

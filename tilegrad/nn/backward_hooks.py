@@ -14,9 +14,9 @@ from tilegrad.base.errors import TilegradError
 from tilegrad.grad.regions import leaf
 from tilegrad.grad.watched import watch
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.watching import Place
+from tilegrad.tensor.writing.watching import Place
 
 __all__ = ["call_watched"]
 

@@ -22,8 +22,8 @@ from tilegrad.nn.state import (
     safe_load_metadata,
     safe_save,
 )
-from tilegrad.tensor.random import generator
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.indexing.random import generator
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]

@@ -6,8 +6,8 @@ from typing import Any, TypedDict
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import here, same, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, same, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Place", "check_size", "positive", "tuple_of"]

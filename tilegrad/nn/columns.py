@@ -11,8 +11,17 @@ __all__ = ["Fold", "Unfold"]
 
 
 class Unfold(Module):
-    """The windows of images (N, C, H, W) as columns (N, C * the elements of a window, windows), as
-    `functional.unfold`.
+    """Slices of images as columns, as `functional.unfold` (im2col).
+
+    Args:
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        padding: elements added on both sides, an int or one for each spatial axis.
+        stride: step between windows, an int or one for each spatial axis.
+
+    Shape: (N, C, H, W) to (N, C * elements of a slice, slices).
+
+    Raises ShapeError for another number of axes, or a slice that is longer than its axis.
 
     >>> nn.Unfold(2)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 12, 9)
@@ -33,7 +42,18 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns added up where `Unfold` took them from: (N, C, *output_size), as `functional.fold`.
+    """Columns added up where `Unfold` took them from, as `functional.fold` (col2im).
+
+    Args:
+        output_size: (H, W) of the result.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        padding: elements added on both sides, an int or one for each spatial axis.
+        stride: step between windows, an int or one for each spatial axis.
+
+    Shape: (N, C * elements of a slice, slices) to (N, C, *output_size).
+
+    Raises ShapeError unless the number of slices fits.
 
     >>> nn.Fold((4, 4), 2)(Tensor.ones(1, 12, 9)).shape
     (1, 3, 4, 4)

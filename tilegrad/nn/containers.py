@@ -8,14 +8,20 @@ from typing import Any, Self
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.module import Module
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Identity", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
 class Identity(Module):
-    """Gives its input, whatever it was made with.
+    """Return the input.
+
+    Args:
+        args: ignored.
+        options: ignored.
+
+    Shape: input of any shape, output is the input.
 
     >>> nn.Identity(54)(Tensor([1])).tolist()
     [1]
@@ -29,10 +35,15 @@ class Identity(Module):
 
 
 class Sequential(Module):
-    """Layers applied one after another: modules, or any functions of a tensor.
+    """Apply layers one after another: modules, or any functions of a tensor.
 
-    They are given in order, or as one dict that names them. The names, "0", "1", ... or those of
-    the dict, are attributes, and the names of the tensors begin with them.
+    The names, "0", "1", ... or those of a dict, are attributes, and the names of the tensors begin
+    with them.
+
+    Args:
+        layers: in order, or one dict that names them.
+
+    Shape: input of the first layer, output of the last.
 
     Raises ConfigError for what cannot be called, or a name that modules use.
 
@@ -122,9 +133,14 @@ class Sequential(Module):
 
 
 class ModuleList(Module, list[Any]):
-    """A list, of modules, that is one: `train`, `parameters` and the like reach what it holds.
+    """List of modules that is a module: `train`, `parameters` and the like reach what it holds.
 
     A plain list serves as well; this one is for programs that call those methods on it.
+
+    Args:
+        modules: the modules.
+
+    Shape: it has no forward; its weights keep their shapes.
 
     >>> layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
     >>> len(layers), len(list(layers.parameters())), list(layers.state_dict())[0]
@@ -148,7 +164,12 @@ class ModuleList(Module, list[Any]):
 
 
 class ModuleDict(Module, dict[str, Any]):
-    """A dict, of modules, that is one: `train`, `parameters` and the like reach what it holds.
+    """Dict of modules that is a module: `train`, `parameters` and the like reach what it holds.
+
+    Args:
+        modules: the modules by name.
+
+    Shape: it has no forward; its weights keep their shapes.
 
     >>> parts = nn.ModuleDict({"body": nn.Linear(2, 2), "act": nn.ReLU()})
     >>> list(parts.state_dict()), parts["act"], parts.act
@@ -180,7 +201,12 @@ class ModuleDict(Module, dict[str, Any]):
 
 
 class ParameterList(ModuleList):
-    """A list of tensors that are trained, which `parameters` and the like reach.
+    """List of trained tensors, which `parameters` and the like reach.
+
+    Args:
+        values: tensors, or what makes one, of any shapes.
+
+    Shape: it has no forward; its tensors keep their shapes.
 
     >>> scales = nn.ParameterList([Tensor.ones(2), Tensor.zeros(3)])
     >>> [p.requires_grad for p in scales], list(scales.state_dict())
@@ -203,7 +229,12 @@ class ParameterList(ModuleList):
 
 
 class ParameterDict(ModuleDict):
-    """A dict of tensors that are trained, which `parameters` and the like reach.
+    """Dict of trained tensors, which `parameters` and the like reach.
+
+    Args:
+        values: tensors by name, or what makes one, of any shapes.
+
+    Shape: it has no forward; its tensors keep their shapes.
 
     >>> scales = nn.ParameterDict({"left": Tensor.ones(2)})
     >>> scales["left"].requires_grad, list(scales.state_dict())

@@ -45,7 +45,19 @@ _TIMEOUT_S = 20
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled images. `x_*` is uint8 (images, rows, columns), 0 to `peak`; `y_*` is int32.
+    """Labelled images for training and test.
+
+    Args:
+        name: name of the data set.
+        source: where it comes from.
+        x_train: uint8 (images, rows, columns), 0 to `peak`.
+        y_train: int32 (images,), the class of each.
+        x_test: as `x_train`.
+        y_test: as `y_train`.
+        classes: names of the classes.
+        peak: the largest value of a pixel.
+
+    Shape: arrays of NumPy, of the shapes named above.
 
     >>> data = nn.datasets.digits()
     >>> len(data.x_train), len(data.x_test), data.peak
@@ -63,11 +75,12 @@ class Dataset:
 
 
 def digits() -> Dataset:
-    """The 1,797 handwritten digits of 8x8 pixels, 0 to 16, that scikit-learn carries.
+    """1,797 handwritten digits of 8x8 pixels, 0 to 16, that scikit-learn carries (UCI Optical
+    Recognition of Handwritten Digits, 1998).
 
-    The split is fixed. In the order of `numpy.random.RandomState(0).permutation(1797)`, a stream
-    that NumPy promises never to change, the first 1,437 images are for training and the last 360
-    for the test. scikit-learn's code is not loaded, only its file is read.
+    Returns a `Dataset`: x uint8 (1437, 8, 8) and (360, 8, 8), y int32.
+
+    Raises DataError where scikit-learn is not installed.
 
     >>> nn.datasets.digits().x_train.shape
     (1437, 8, 8)
@@ -158,11 +171,21 @@ _FASHION_MNIST = _Source(
 def mnist(
     *, download: bool = True, url: str | None = None, checksums: Mapping[str, str] | None = None
 ) -> Dataset:
-    """MNIST: 60,000 handwritten digits of 28x28 pixels for training, 10,000 for the test.
+    """MNIST: 60,000 handwritten digits of 28x28 pixels for training, 10,000 for the test (LeCun et
+    al. 1998).
 
-    From `<cache folder>/datasets/mnist`; where that is not complete the files are downloaded into
-    it (11 MB, from `url` or else `MNIST_URL`), unless `download` is false. `checksums` gives the
-    SHA-256 of the unpacked files by the packed ones' names; by default those of the originals.
+    They are read from `<cache folder>/datasets/mnist`; where that is not complete, 11 MB are
+    downloaded into it.
+
+    Args:
+        download: whether to download.
+        url: where from, by default `MNIST_URL`.
+        checksums: SHA-256 of the unpacked files by the packed ones' names; by default those of the
+            originals.
+
+    Returns a `Dataset`: x uint8 (n, 28, 28), y int32 (n,).
+
+    Raises DataError for files that are absent, damaged or have another checksum.
     """
     return _images(_MNIST, download, url, checksums)
 
@@ -170,11 +193,21 @@ def mnist(
 def fashion_mnist(
     *, download: bool = True, url: str | None = None, checksums: Mapping[str, str] | None = None
 ) -> Dataset:
-    """Fashion-MNIST: 60,000 pictures of clothes of 28x28 pixels for training, 10,000 for the test.
+    """Fashion-MNIST: 60,000 pictures of clothes of 28x28 pixels for training, 10,000 for the test
+    (Xiao et al. 2017, arXiv:1708.07747).
 
-    From `<cache folder>/datasets/fashion-mnist`, else from where Debian's `dataset-fashion-mnist`
-    puts it; where neither is complete the files are downloaded into the former (30 MB, from `url`
-    or else `FASHION_MNIST_URL`), unless `download` is false. `checksums` as for `mnist`.
+    They are read from `<cache folder>/datasets/fashion-mnist`, else from where Debian's
+    `dataset-fashion-mnist` puts them; where neither is complete, 30 MB are downloaded into the
+    former.
+
+    Args:
+        download: whether to download.
+        url: where from, by default `FASHION_MNIST_URL`.
+        checksums: as for `mnist`.
+
+    Returns a `Dataset`: x uint8 (n, 28, 28), y int32 (n,).
+
+    Raises DataError for files that are absent, damaged or have another checksum.
     """
     return _images(_FASHION_MNIST, download, url, checksums)
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import check_tensors
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.core import check_tensors
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -18,7 +18,16 @@ __all__ = [
 
 
 class Dropout(Module):
-    """In training, a share `p` of the elements is 0, the rest over 1 - p; otherwise the input.
+    """Dropout: in training each element is zero with probability `p`, else divided by 1 - p;
+    otherwise the input (Srivastava et al. 2014).
+
+    Args:
+        p: the probability of zero, in 0..1.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.Dropout(0.5).eval()(Tensor([1.0, 2.0])).tolist()
     [1.0, 2.0]
@@ -39,7 +48,16 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """As Dropout, of whole channels of (N, C, ...): one draw for each item and channel.
+    """Dropout of whole channels: one draw for each item and channel (Tompson et al. 2014,
+    arXiv:1411.4280).
+
+    Args:
+        p: the probability of zero, in 0..1.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input (N, C, ...), output of the same shape.
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.Dropout1d(0.5).eval()(Tensor.ones(1, 2, 2)).tolist()
     [[[1.0, 1.0], [1.0, 1.0]]]
@@ -53,8 +71,16 @@ Dropout1d = Dropout3d = Dropout2d
 
 
 class AlphaDropout(Dropout):
-    """Dropout for SELU: what is left out takes its least value, and all is scaled and shifted so
-    that mean 0 and variance 1 stay. Klambauer et al., "Self-Normalizing Neural Networks" (2017).
+    """Dropout for SELU: what is left out takes SELU's least value, and all is scaled and shifted so
+    that mean 0 and variance 1 stay (Klambauer et al., "Self-Normalizing Neural Networks", 2017).
+
+    Args:
+        p: the probability of zero, in 0..1.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input of any shape, output of the same shape; floats keep their dtype.
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.AlphaDropout(0.5).eval()(Tensor([1.0, 2.0])).tolist()
     [1.0, 2.0]
@@ -64,7 +90,15 @@ class AlphaDropout(Dropout):
 
 
 class FeatureAlphaDropout(Dropout):
-    """As AlphaDropout, of whole channels of (N, C, ...).
+    """AlphaDropout of whole channels.
+
+    Args:
+        p: the probability of zero, in 0..1.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Shape: input (N, C, ...), output of the same shape.
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]])).tolist()
     [[1.0, 2.0]]

@@ -14,13 +14,25 @@ __all__ = ["Embedding", "EmbeddingBag"]
 
 
 class Embedding(Module):
-    """Row `index` of `weight`, (num_embeddings, embedding_dim), for each index.
+    """Table of vectors: row `index` of `weight` for each index.
 
     Only the rows asked for are read, and the gradient costs no more than they do. The first values
-    are normal(0, 1). Row `padding_idx` is first 0, and has no gradient.
+    are normal(0, 1).
 
-    With `max_norm` a call first shortens the rows asked for that are longer, in the weight itself;
-    with `scale_grad_by_freq` the gradient of a row is over how often it is asked for.
+    Args:
+        num_embeddings: number of rows.
+        embedding_dim: size of a row.
+        padding_idx: a row that is first 0, and has no gradient.
+        max_norm: a call first shortens the rows asked for that are longer, in the weight itself.
+        norm_type: order of that norm.
+        scale_grad_by_freq: divide the gradient of a row by how often it is asked for.
+        sparse: accepted and ignored.
+        place: `device` and `dtype` of the weights.
+
+    Shape: integers (...) to (..., embedding_dim); `weight` is (num_embeddings, embedding_dim).
+
+    Raises ConfigError for a `padding_idx` that is out of range, DTypeError for indices that are no
+    integers.
 
     >>> nn.Embedding(3, 2, padding_idx=0)(Tensor([[0]])).tolist()
     [[[0.0, 0.0]]]
@@ -65,7 +77,8 @@ class Embedding(Module):
         """The layer with rows that are there; with `freeze` they are not trained."""
         rows, size = embeddings._sizes
         layer = cls(rows, size, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-        layer.weight = embeddings.detach().clone().requires_grad_(not freeze)
+        layer.register_parameter("weight", embeddings.detach().clone())
+        layer.weight.requires_grad_(not freeze)
         return layer
 
     def __call__(self, index: Tensor) -> Tensor:
@@ -80,9 +93,24 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """The rows of `weight` that each bag of indices asks for, folded by `mode`: "mean", "sum" or
-    "max". Bags are rows (B, L), or parts of (L,) that begin at offsets; see
-    `functional.embedding_bag`.
+    """Rows of a table, reduced over bags of indices; see `functional.embedding_bag`.
+
+    Args:
+        num_embeddings: number of rows.
+        embedding_dim: size of a row.
+        max_norm: a call first shortens the rows asked for that are longer.
+        norm_type: order of that norm.
+        scale_grad_by_freq: divide the gradient of a row by how often it is asked for.
+        mode: "mean", "sum" or "max".
+        sparse: accepted and ignored.
+        include_last_offset: the last offset is an end.
+        padding_idx: indices that do not count.
+        place: `device` and `dtype` of the weights.
+
+    Shape: integers (B, L), or (L,) with offsets (B,), to (B, embedding_dim).
+
+    Raises ConfigError for another mode, DTypeError for indices that are no integers, ShapeError for
+    other shapes.
 
     >>> nn.EmbeddingBag(5, 2)(Tensor([[0, 1], [2, 2]])).shape
     (2, 2)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.nn.backward_hooks import call_watched
-from tilegrad.tensor.watching import RemovableHandle
+from tilegrad.tensor.writing.watching import RemovableHandle
 
 __all__ = ["Hooks", "RemovableHandle", "hooked"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tilegrad.base.absent import refusing
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.tensor.core import check_tensors
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.core import check_tensors
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -25,8 +25,15 @@ __all__ = [
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that keeps the variance behind `nonlinearity`: 1 for linear maps and sigmoid, 5/3
-    for tanh, sqrt(2) for relu, sqrt(2 / (1 + param^2)) for leaky_relu (0.01), 3/4 for selu.
+    """Factor that keeps the variance behind a nonlinearity: 1 for linear maps and sigmoid, 5/3 for
+    tanh, sqrt(2) for relu, sqrt(2 / (1 + param^2)) for leaky_relu, 3/4 for selu (the table of
+    `torch.nn.init`).
+
+    Args:
+        nonlinearity: its name.
+        param: the negative slope of leaky_relu, 0.01 by default.
+
+    Returns a float.
 
     Raises ConfigError for another name.
 
@@ -52,7 +59,14 @@ def _write(tensor: Tensor, value: Tensor) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
-    """Uniform in [a, b).
+    """Write uniform random numbers, a <= x < b.
+
+    Args:
+        tensor: a tensor of any shape.
+        a: least value.
+        b: end, not included.
+
+    Returns `tensor`.
 
     >>> nn.init.uniform_(Tensor.empty(2, 3), -0.1, 0.1).shape
     (2, 3)
@@ -61,7 +75,14 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Normal.
+    """Write normal random numbers.
+
+    Args:
+        tensor: a tensor of any shape.
+        mean: the mean.
+        std: the standard deviation.
+
+    Returns `tensor`.
 
     >>> nn.init.normal_(Tensor.empty(2, 3), mean=1.0, std=0.1).shape
     (2, 3)
@@ -72,10 +93,19 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
 ) -> Tensor:
-    """Normal, of which only what lies in [a, b] is drawn.
+    """Write normal random numbers within [a, b].
 
-    By inversion: mean + std * sqrt(2) * erfinv(u), u uniform between erf of the limits. The inverse
-    is found from the distribution by halving.
+    They are drawn by inversion: mean + std * sqrt(2) * erfinv(u), u uniform between erf of the
+    limits.
+
+    Args:
+        tensor: a tensor of any shape.
+        mean: mean before the limits.
+        std: standard deviation before the limits.
+        a: lower limit.
+        b: upper limit.
+
+    Returns `tensor`.
 
     >>> nn.init.trunc_normal_(Tensor.empty(2, 3), a=-1.0, b=1.0).shape
     (2, 3)
@@ -94,7 +124,13 @@ def trunc_normal_(
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """`val` everywhere.
+    """Write `val` into every element.
+
+    Args:
+        tensor: a tensor of any shape.
+        val: the number.
+
+    Returns `tensor`.
 
     >>> nn.init.constant_(Tensor.empty(2), 0.5).tolist()
     [0.5, 0.5]
@@ -103,7 +139,12 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """0 everywhere.
+    """Write 0 into every element.
+
+    Args:
+        tensor: a tensor of any shape.
+
+    Returns `tensor`.
 
     >>> nn.init.zeros_(Tensor.empty(2)).tolist()
     [0.0, 0.0]
@@ -112,7 +153,12 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """1 everywhere.
+    """Write 1 into every element.
+
+    Args:
+        tensor: a tensor of any shape.
+
+    Returns `tensor`.
 
     >>> nn.init.ones_(Tensor.empty(2)).tolist()
     [1.0, 1.0]
@@ -121,7 +167,14 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """1 on the diagonal of a matrix, else 0.
+    """Write the identity matrix: 1 on the diagonal, else 0.
+
+    Args:
+        tensor: (n, m).
+
+    Returns `tensor`.
+
+    Raises ShapeError for another number of axes.
 
     >>> nn.init.eye_(Tensor.empty(2, 2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -133,7 +186,16 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The weight of a convolution that gives its input: 1 in the middle of kernel i of input i.
+    """Write the weight of a convolution that gives its input: 1 in the middle of kernel i of input
+    i.
+
+    Args:
+        tensor: (out_channels, in_channels, *kernel).
+        groups: number of groups of channels.
+
+    Returns `tensor`.
+
+    Raises ShapeError for other than 3 to 5 axes, or groups that do not divide the channels.
 
     >>> nn.init.dirac_(Tensor.empty(1, 1, 3)).tolist()
     [[[0.0, 1.0, 0.0]]]
@@ -162,7 +224,16 @@ def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Uniform within gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010).
+    """Write uniform random numbers within gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio
+    2010).
+
+    Args:
+        tensor: (outputs, inputs, *kernel).
+        gain: factor of the limit.
+
+    Returns `tensor`.
+
+    Raises ShapeError for less than two axes.
 
     >>> nn.init.xavier_uniform_(Tensor.empty(2, 3), gain=2.0).shape
     (2, 3)
@@ -172,7 +243,16 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Normal of deviation gain * sqrt(2 / (fan_in + fan_out)).
+    """Write normal random numbers of deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and
+    Bengio 2010).
+
+    Args:
+        tensor: (outputs, inputs, *kernel).
+        gain: factor of the deviation.
+
+    Returns `tensor`.
+
+    Raises ShapeError for less than two axes.
 
     >>> nn.init.xavier_normal_(Tensor.empty(2, 3)).shape
     (2, 3)
@@ -190,7 +270,17 @@ def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) 
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Uniform within gain * sqrt(3 / fan) (He et al., 2015).
+    """Write uniform random numbers within gain * sqrt(3 / fan) (He et al. 2015, arXiv:1502.01852).
+
+    Args:
+        tensor: (outputs, inputs, *kernel).
+        a: negative slope for leaky_relu.
+        mode: "fan_in" or "fan_out".
+        nonlinearity: name for `calculate_gain`.
+
+    Returns `tensor`.
+
+    Raises ShapeError for less than two axes, ConfigError for another mode or nonlinearity.
 
     >>> nn.init.kaiming_uniform_(Tensor.empty(2, 3)).shape
     (2, 3)
@@ -202,7 +292,17 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Normal of deviation gain / sqrt(fan).
+    """Write normal random numbers of deviation gain / sqrt(fan) (He et al. 2015, arXiv:1502.01852).
+
+    Args:
+        tensor: (outputs, inputs, *kernel).
+        a: negative slope for leaky_relu.
+        mode: "fan_in" or "fan_out".
+        nonlinearity: name for `calculate_gain`.
+
+    Returns `tensor`.
+
+    Raises ShapeError for less than two axes, ConfigError for another mode or nonlinearity.
 
     >>> nn.init.kaiming_normal_(Tensor.empty(2, 3)).shape
     (2, 3)
@@ -211,8 +311,17 @@ def kaiming_normal_(
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Rows, or columns if they are fewer, at right angles and of length `gain` (Saxe et al., 2014):
-    the Q of a normal matrix, found on the host.
+    """Write a random orthogonal matrix: rows, or columns if they are fewer, at right angles and of
+    length `gain` (Saxe et al. 2014, arXiv:1312.6120): the Q of a normal matrix, computed on the
+    host.
+
+    Args:
+        tensor: (rows, ...); further axes are flattened to columns.
+        gain: the length.
+
+    Returns `tensor`.
+
+    Raises ShapeError for less than two axes.
 
     >>> w = nn.init.orthogonal_(Tensor.empty(2, 2))
     >>> (w @ w.T).numpy().round(4).tolist()

@@ -19,8 +19,8 @@ from tilegrad.nn import functional
 from tilegrad.nn.checks import Place, check_size, positive, tuple_of
 from tilegrad.nn.functional.windows import sides
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -46,7 +46,20 @@ def _weight(*shape: int, fan_in: int) -> Tensor:
 
 
 class Linear(Module):
-    """y = x @ weight.T + bias over the last axis; `weight` is (out_features, in_features).
+    """Affine map of the last axis: y = x @ weight.T + bias.
+
+    The first values are uniform in (-b, b), b = 1 / sqrt(in_features).
+
+    Args:
+        in_features: size of the last axis of the input.
+        out_features: size of the last axis of the output.
+        bias: whether there is a bias.
+        place: `device` and `dtype` of the weights.
+
+    Shape: (..., in_features) to (..., out_features); `weight` is (out_features, in_features),
+    `bias` (out_features,).
+
+    Raises ShapeError for an input of another size, DTypeError for what is no tensor.
 
     >>> nn.Linear(3, 2)(Tensor.ones(5, 3)).shape
     (5, 2)
@@ -67,9 +80,21 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """y[k] = x1 @ weight[k] @ x2 + bias[k] over the last axes; `weight` is (out_features,
-    in1_features, in2_features). The first values are uniform in (-b, b), b = 1 /
-    sqrt(in1_features).
+    """Bilinear map of two last axes: y[k] = x1 @ weight[k] @ x2 + bias[k].
+
+    The first values are uniform in (-b, b), b = 1 / sqrt(in1_features).
+
+    Args:
+        in1_features: size of the last axis of x1.
+        in2_features: size of the last axis of x2.
+        out_features: size of the last axis of the output.
+        bias: whether there is a bias.
+        place: `device` and `dtype` of the weights.
+
+    Shape: (..., in1_features) and (..., in2_features) to (..., out_features); `weight` is
+    (out_features, in1_features, in2_features).
+
+    Raises ShapeError for inputs of other sizes.
 
     >>> nn.Bilinear(2, 3, 4)(Tensor.ones(5, 2), Tensor.ones(5, 3)).shape
     (5, 4)
@@ -96,12 +121,30 @@ class Bilinear(Module):
 
 
 class Conv2d(Module):
-    """Images (N, in_channels, H, W) by `weight`, (out_channels, in_channels / groups, *kernel); the
-    batch axis may be left out.
+    """Convolution of images (cross-correlation with trained filters).
 
-    A `kernel_size` of another length than two convolves that many axes. `padding` is what is added
-    on both sides of each axis, or "same" for an output of the input's size, or "valid" for nothing;
-    `padding_mode` says what: "zeros", "reflect", "replicate" or "circular".
+    A `kernel_size` of another length than two convolves that many axes. The first values are
+    uniform in (-b, b), b = 1 / sqrt(in_channels / groups * elements of the kernel).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step between windows, an int or one for each spatial axis.
+        padding: what is added on both sides of each axis, "same" for an output of the input's size,
+            or "valid" for nothing.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        groups: number of groups of channels that do not mix.
+        bias: whether there is a bias.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        place: `device` and `dtype` of the weights.
+
+    Shape: (N, in_channels, H, W) or without N to (N, out_channels, H', W'), H' = (H + 2 padding -
+    dilation * (kernel - 1) - 1) // stride + 1; `weight` is (out_channels, in_channels / groups,
+    *kernel).
+
+    Raises ShapeError for an input that does not fit, ConfigError for groups that do not divide the
+    channels or another padding.
 
     >>> nn.Conv2d(3, 8, kernel_size=3, padding=1)(Tensor.ones(2, 3, 10, 10)).shape
     (2, 8, 10, 10)
@@ -154,7 +197,24 @@ class Conv2d(Module):
 
 
 class Conv1d(Conv2d):
-    """As Conv2d, along one axis: (N, in_channels, L).
+    """Convolution along one axis; as Conv2d.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step between windows, an int or one for each spatial axis.
+        padding: what is added on both sides, "same" or "valid".
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        groups: number of groups of channels that do not mix.
+        bias: whether there is a bias.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        place: `device` and `dtype` of the weights.
+
+    Shape: (N, in_channels, L) to (N, out_channels, L').
+
+    Raises ShapeError for an input that does not fit, ConfigError for groups that do not divide the
+    channels or another padding.
 
     >>> nn.Conv1d(3, 8, kernel_size=3)(Tensor.ones(2, 3, 10)).shape
     (2, 8, 8)
@@ -164,7 +224,24 @@ class Conv1d(Conv2d):
 
 
 class Conv3d(Conv2d):
-    """As Conv2d, along three axes: (N, in_channels, D, H, W).
+    """Convolution along three axes; as Conv2d.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step between windows, an int or one for each spatial axis.
+        padding: what is added on both sides of each axis, "same" or "valid".
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        groups: number of groups of channels that do not mix.
+        bias: whether there is a bias.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        place: `device` and `dtype` of the weights.
+
+    Shape: (N, in_channels, D, H, W) to (N, out_channels, D', H', W').
+
+    Raises ShapeError for an input that does not fit, ConfigError for groups that do not divide the
+    channels or another padding.
 
     >>> nn.Conv3d(3, 8, kernel_size=3)(Tensor.ones(2, 3, 5, 5, 5)).shape
     (2, 8, 3, 3, 3)
@@ -174,10 +251,27 @@ class Conv3d(Conv2d):
 
 
 class ConvTranspose2d(Module):
-    """The transpose of Conv2d's map; `weight` is (in_channels, out_channels / groups, *kernel).
+    """Transpose of the linear map of Conv2d (fractionally strided convolution).
 
-    `padding` takes as many elements off each side of the output, `output_padding` adds some at the
-    end.
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step of the convolution that this transposes.
+        padding: elements taken off each side of the output.
+        output_padding: elements added at the end.
+        groups: number of groups of channels that do not mix.
+        bias: whether there is a bias.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        padding_mode: "zeros" only.
+        place: `device` and `dtype` of the weights.
+
+    Shape: (N, in_channels, H, W) to (N, out_channels, H', W'), H' = (H - 1) * stride - 2 padding +
+    dilation * (kernel - 1) + output_padding + 1; `weight` is (in_channels, out_channels / groups,
+    *kernel).
+
+    Raises ShapeError for an input that does not fit, ConfigError for groups that do not divide the
+    channels or another padding mode.
 
     >>> nn.ConvTranspose2d(3, 8, kernel_size=2, stride=2)(Tensor.ones(2, 3, 5, 5)).shape
     (2, 8, 10, 10)
@@ -236,7 +330,25 @@ class ConvTranspose2d(Module):
 
 
 class ConvTranspose1d(ConvTranspose2d):
-    """As ConvTranspose2d, along one axis.
+    """Transpose of the linear map of Conv1d; as ConvTranspose2d.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step of the convolution that this transposes.
+        padding: elements taken off each side of the output.
+        output_padding: elements added at the end.
+        groups: number of groups of channels that do not mix.
+        bias: whether there is a bias.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        padding_mode: "zeros" only.
+        place: `device` and `dtype` of the weights.
+
+    Shape: (N, in_channels, L) to (N, out_channels, L').
+
+    Raises ShapeError for an input that does not fit, ConfigError for groups that do not divide the
+    channels or another padding mode.
 
     >>> nn.ConvTranspose1d(3, 8, kernel_size=2, stride=2)(Tensor.ones(2, 3, 5)).shape
     (2, 8, 10)
@@ -246,7 +358,25 @@ class ConvTranspose1d(ConvTranspose2d):
 
 
 class ConvTranspose3d(ConvTranspose2d):
-    """As ConvTranspose2d, along three axes.
+    """Transpose of the linear map of Conv3d; as ConvTranspose2d.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step of the convolution that this transposes.
+        padding: elements taken off each side of the output.
+        output_padding: elements added at the end.
+        groups: number of groups of channels that do not mix.
+        bias: whether there is a bias.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        padding_mode: "zeros" only.
+        place: `device` and `dtype` of the weights.
+
+    Shape: (N, in_channels, D, H, W) to (N, out_channels, D', H', W').
+
+    Raises ShapeError for an input that does not fit, ConfigError for groups that do not divide the
+    channels or another padding mode.
 
     >>> nn.ConvTranspose3d(3, 8, kernel_size=2, stride=2)(Tensor.ones(2, 3, 2, 2, 2)).shape
     (2, 8, 4, 4, 4)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilegrad.nn import layers, norms
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import check_tensors
+from tilegrad.tensor.handle.core import check_tensors
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -52,15 +52,21 @@ class _Lazy(Module):
 
 
 def _lazy(name: str, kind: Any, axis: int) -> Any:
+    eager = name.removeprefix("Lazy")
     text = (
-        f"`nn.{name.removeprefix('Lazy')}`, but for its first argument, which the first call tells."
+        f"`nn.{eager}` whose first argument, the number of channels, the first call finds.\n\n"
+        f"Shape: as `nn.{eager}`.\n\nRaises as `nn.{eager}`.\n"
     )
     space = {"_kind": kind, "_axis": axis, "__doc__": text, "__module__": __name__}
     return type(name, (_Lazy,), space)
 
 
 class LazyLinear(_Lazy):
-    """`nn.Linear`, but for its first argument, which the first call tells.
+    """`nn.Linear` whose `in_features` the first call determines.
+
+    Shape: (..., in_features) to (..., out_features).
+
+    Raises ConfigError for weights that are asked for before the first call.
 
     >>> layer = nn.LazyLinear(3)
     >>> layer(Tensor.ones(5, 2)).shape, layer

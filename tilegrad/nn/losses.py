@@ -28,7 +28,20 @@ class _Loss(Module):
 
 @dataclass(eq=False, repr=False)
 class CrossEntropyLoss(_Loss):
-    """`functional.cross_entropy`.
+    """Cross-entropy of softmax(input) over axis 1: `functional.cross_entropy` as a module.
+
+    Args:
+        weight: factor of each class, (C,).
+        ignore_index: a class that does not count.
+        reduction: "mean" (over the weights that count), "sum" or "none".
+        label_smoothing: share in 0..1 of each target that is spread over all classes (Szegedy et
+            al. 2015, arXiv:1512.00567).
+
+    Shape: input logits, (N, C, ...) or (C,); target integer classes (N, ...) or (), or
+    probabilities of the shape of `input`. The loss is a float number, or for "none" (N, ...).
+
+    Raises ShapeError for a target of another shape, DTypeError for classes that are no integers, or
+    another option.
 
     >>> loss = nn.CrossEntropyLoss(label_smoothing=0.1)
     >>> round(loss(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
@@ -48,7 +61,18 @@ class CrossEntropyLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class NLLLoss(_Loss):
-    """`functional.nll_loss`."""
+    """Negated log-probability of each target class: `functional.nll_loss` as a module.
+
+    Args:
+        weight: factor of each class, (C,).
+        ignore_index: a class that does not count.
+        reduction: "mean" (over the weights that count), "sum" or "none".
+
+    Shape: input log-probabilities, (N, C, ...) or (C,); target integer classes, (N, ...) or (). The
+    loss is a float number, or for "none" (N, ...).
+
+    Raises ShapeError for a target of another shape, DTypeError for classes that are no integers.
+    """
 
     weight: Tensor | None = None
     ignore_index: int | None = IGNORED
@@ -60,7 +84,16 @@ class NLLLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class MSELoss(_Loss):
-    """`functional.mse_loss`."""
+    """Squared difference: (input - target)^2. It is `functional.mse_loss` as a module.
+
+    Args:
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input a tensor of any shape; target a tensor whose shape broadcasts with `input`. The
+    loss is a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
+    """
 
     reduction: str = "mean"
 
@@ -70,7 +103,16 @@ class MSELoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class L1Loss(_Loss):
-    """`functional.l1_loss`."""
+    """Magnitude of the difference: |input - target|. It is `functional.l1_loss` as a module.
+
+    Args:
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input a tensor of any shape; target a tensor whose shape broadcasts with `input`. The
+    loss is a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
+    """
 
     reduction: str = "mean"
 
@@ -80,7 +122,19 @@ class L1Loss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class SmoothL1Loss(_Loss):
-    """`functional.smooth_l1_loss`."""
+    """Smooth magnitude of the difference: `huber_loss` divided by `beta`; the magnitude itself
+    where that is 0 (Girshick 2015, arXiv:1504.08083). It is `functional.smooth_l1_loss` as a
+    module.
+
+    Args:
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+        beta: where the line begins, at least 0.
+
+    Shape: input a tensor of any shape; target a tensor whose shape broadcasts with `input`. The
+    loss is a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another option.
+    """
 
     reduction: str = "mean"
     beta: float = 1.0
@@ -91,7 +145,18 @@ class SmoothL1Loss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class HuberLoss(_Loss):
-    """`functional.huber_loss`."""
+    """Huber loss: half the squared difference d up to |d| = delta, then the line delta * (|d| -
+    delta / 2) (Huber 1964). It is `functional.huber_loss` as a module.
+
+    Args:
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+        delta: where the line begins, positive.
+
+    Shape: input a tensor of any shape; target a tensor whose shape broadcasts with `input`. The
+    loss is a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another option.
+    """
 
     reduction: str = "mean"
     delta: float = 1.0
@@ -102,7 +167,19 @@ class HuberLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class BCELoss(_Loss):
-    """`functional.binary_cross_entropy`."""
+    """Binary cross-entropy: -(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least
+    -100. It is `functional.binary_cross_entropy` as a module.
+
+    Args:
+        weight: factor of each element; broadcasts.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input probabilities p, of any shape; target t in 0..1, of the same shape. The loss is a
+    float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError for another shape, ConfigError for another `reduction`, DataError under
+    `TILEGRAD_CHECK` for what is no probability.
+    """
 
     weight: Tensor | None = None
     reduction: str = "mean"
@@ -113,7 +190,19 @@ class BCELoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class BCEWithLogitsLoss(_Loss):
-    """`functional.binary_cross_entropy_with_logits`."""
+    """Binary cross-entropy of sigmoid(input), without overflow:
+    `functional.binary_cross_entropy_with_logits` as a module.
+
+    Args:
+        weight: factor of each element; broadcasts.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+        pos_weight: factor of the loss of positives; broadcasts.
+
+    Shape: input a tensor of any shape; target numbers in 0..1, of the same shape. The loss is a
+    float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError for another shape, ConfigError for another `reduction`.
+    """
 
     weight: Tensor | None = None
     reduction: str = "mean"
@@ -127,7 +216,20 @@ class BCEWithLogitsLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class KLDivLoss(_Loss):
-    """`functional.kl_div`."""
+    """Kullback-Leibler divergence of log-probabilities: target * (log target - input). It is
+    `functional.kl_div` as a module.
+
+    Args:
+        reduction: "mean", "sum", "none", or "batchmean", the sum divided by the length of the first
+            axis.
+        log_target: whether `target` is a logarithm.
+
+    Shape: input log-probabilities, of any shape; target probabilities of the same shape, or their
+    logarithms with `log_target`. The loss is a float number, or for "none" a tensor of the shape of
+    the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+    """
 
     reduction: str = "mean"
     log_target: bool = False
@@ -138,7 +240,22 @@ class KLDivLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class PoissonNLLLoss(_Loss):
-    """`functional.poisson_nll_loss`."""
+    """Negated log-probability of counts in Poisson distributions: exp(input) - target * input, or
+    input - target * log(input + eps) without `log_input`. It is `functional.poisson_nll_loss` as a
+    module.
+
+    Args:
+        log_input: whether `input` is a logarithm.
+        full: add Stirling's formula for log(target!) where the target is above 1: target *
+            log(target) - target + log(2 * pi * target) / 2.
+        eps: added to the mean in the logarithm.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input logarithms of the means, or the means; target counts; broadcasts. The loss is a
+    float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+    """
 
     log_input: bool = True
     full: bool = False
@@ -153,7 +270,21 @@ class PoissonNLLLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class GaussianNLLLoss(_Loss):
-    """`functional.gaussian_nll_loss`."""
+    """Negated log-probability in normal distributions: (log v + (input - target)^2 / v) / 2, v the
+    variance, at least `eps`, whose gradient goes on below that. It is
+    `functional.gaussian_nll_loss` as a module.
+
+    Args:
+        full: add log(2 * pi) / 2.
+        eps: least variance.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input means, of any shape; target values; broadcasts; var variances, in the shape of
+    `input`, that with 1 for its last axis or without it, or a number. The loss is a float number,
+    or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError for another shape, ConfigError for another option.
+    """
 
     full: bool = field(default=False, kw_only=True)
     eps: float = field(default=1e-6, kw_only=True)
@@ -165,7 +296,19 @@ class GaussianNLLLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class MarginRankingLoss(_Loss):
-    """`functional.margin_ranking_loss`."""
+    """Ranking loss: max(0, margin - target * (input1 - input2)); the first should be above the
+    second where the target is 1, below it where it is -1. It is `functional.margin_ranking_loss` as
+    a module.
+
+    Args:
+        margin: the least difference.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input1 a tensor; input2 a tensor that broadcasts with it; target 1 or -1; broadcasts. The
+    loss is a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+    """
 
     margin: float = 0.0
     reduction: str = "mean"
@@ -176,7 +319,18 @@ class MarginRankingLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class HingeEmbeddingLoss(_Loss):
-    """`functional.hinge_embedding_loss`."""
+    """Hinge loss of distances: themselves where the target is 1, max(0, margin - input) where it is
+    -1. It is `functional.hinge_embedding_loss` as a module.
+
+    Args:
+        margin: least distance of unlike things.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input distances, of any shape; target 1 or -1; broadcasts. The loss is a float number, or
+    for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+    """
 
     margin: float = 1.0
     reduction: str = "mean"
@@ -187,7 +341,18 @@ class HingeEmbeddingLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class CosineEmbeddingLoss(_Loss):
-    """`functional.cosine_embedding_loss`."""
+    """Cosine loss of pairs of vectors: 1 - cos where the target is 1, max(0, cos - margin) where it
+    is -1. It is `functional.cosine_embedding_loss` as a module.
+
+    Args:
+        margin: the largest cosine of unlike vectors that costs nothing.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input1 (N, D) or (D,); input2 the same shape; target 1 or -1, (N,) or (). The loss is a
+    float number, or (N,) for "none".
+
+    Raises ShapeError for other shapes, ConfigError for another `reduction`.
+    """
 
     margin: float = 0.0
     reduction: str = "mean"
@@ -198,7 +363,22 @@ class CosineEmbeddingLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class TripletMarginLoss(_Loss):
-    """`functional.triplet_margin_loss`."""
+    """Triplet loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm
+    of a - b + eps along the last axis (Balntas et al. 2016). It is `functional.triplet_margin_loss`
+    as a module.
+
+    Args:
+        margin: how much farther the negative is to be.
+        p: order of the norm.
+        eps: added to the differences.
+        swap: take the nearer of anchor and positive to the negative.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: anchor (N, D) or (D,); positive the same shape; negative the same shape. The loss is a
+    float number, or (N,) for "none".
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another option.
+    """
 
     margin: float = 1.0
     p: float = 2.0
@@ -214,7 +394,20 @@ class TripletMarginLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class TripletMarginWithDistanceLoss(_Loss):
-    """`functional.triplet_margin_with_distance_loss`."""
+    """`triplet_margin_loss` by a distance of one's own:
+    `functional.triplet_margin_with_distance_loss` as a module.
+
+    Args:
+        distance_function: takes two tensors and gives (N,); by default `pairwise_distance`.
+        margin: how much farther the negative is to be.
+        swap: take the nearer of anchor and positive to the negative.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: anchor (N, D) or (D,); positive the same shape; negative the same shape. The loss is a
+    float number, or (N,) for "none".
+
+    Raises ConfigError for another option, ShapeError unless the shapes broadcast.
+    """
 
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = field(default=None, kw_only=True)
     margin: float = field(default=1.0, kw_only=True)
@@ -235,7 +428,17 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class SoftMarginLoss(_Loss):
-    """`functional.soft_margin_loss`."""
+    """Logistic loss: log(1 + exp(-target * input)), without overflow. It is
+    `functional.soft_margin_loss` as a module.
+
+    Args:
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input a tensor of any shape; target 1 or -1; broadcasts. The loss is a float number, or
+    for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+    """
 
     reduction: str = "mean"
 
@@ -245,7 +448,21 @@ class SoftMarginLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class MultiMarginLoss(_Loss):
-    """`functional.multi_margin_loss`."""
+    """Multi-class hinge loss: the sum over the other classes i of max(0, margin - input[target] +
+    input[i])^p, divided by C, times the weight of the target's class. It is
+    `functional.multi_margin_loss` as a module.
+
+    Args:
+        p: 1 or 2.
+        margin: the least difference.
+        weight: factor of each class, (C,).
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input scores, (N, C) or (C,); target integer classes, (N,) or (). The loss is a float
+    number, or (N,) for "none".
+
+    Raises ConfigError unless p is 1 or 2, ShapeError for targets of another shape.
+    """
 
     p: int = 1
     margin: float = 1.0
@@ -260,7 +477,18 @@ class MultiMarginLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class MultiLabelMarginLoss(_Loss):
-    """`functional.multilabel_margin_loss`."""
+    """Hinge loss of several classes at once: the sum over each target class t and each class i that
+    is none of them of max(0, 1 - input[t] + input[i]), divided by C. It is
+    `functional.multilabel_margin_loss` as a module.
+
+    Args:
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input scores, (N, C) or (C,); target integer classes in that shape; those before the
+    first -1 count. The loss is a float number, or (N,) for "none".
+
+    Raises ShapeError for other shapes, ConfigError for another `reduction`.
+    """
 
     reduction: str = "mean"
 
@@ -270,7 +498,18 @@ class MultiLabelMarginLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class MultiLabelSoftMarginLoss(_Loss):
-    """`functional.multilabel_soft_margin_loss`."""
+    """Mean over the classes of the binary cross-entropy of sigmoid(input):
+    `functional.multilabel_soft_margin_loss` as a module.
+
+    Args:
+        weight: factor of each class, (C,).
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Shape: input scores, (N, C) or (C,); target 1 or 0, in that shape. The loss is a float number,
+    or (N,) for "none".
+
+    Raises ShapeError for other shapes, ConfigError for another `reduction`.
+    """
 
     weight: Tensor | None = None
     reduction: str = "mean"
@@ -281,7 +520,24 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class CTCLoss(_Loss):
-    """`functional.ctc_loss`."""
+    """Connectionist temporal classification: the negated log-probability of label sequences, summed
+    over all alignments (Graves et al. 2006). It is `functional.ctc_loss` as a module.
+
+    Args:
+        blank: the class that stands for no label.
+        reduction: "none" for (N,), "sum", or "mean": of the losses over the lengths of the targets.
+        zero_infinity: 0, with a gradient of 0, where the steps are too few for the labels;
+            otherwise the loss is infinite.
+
+    Shape: log_probs logarithms of probabilities, (T, N, C), or (T, C) of one sequence; targets
+    labels, integers (N, S) of which `target_lengths` count, or all sequences one after another (the
+    sum of `target_lengths`,); input_lengths how many steps of each sequence count, (N,);
+    target_lengths how many labels each sequence has, (N,). The loss is a float number, or (N,) for
+    "none".
+
+    Raises ShapeError for shapes or lengths that do not fit, DTypeError for labels that are no
+    integers, ConfigError for a blank that is no class.
+    """
 
     blank: int = 0
     reduction: str = "mean"
@@ -303,7 +559,19 @@ class CTCLoss(_Loss):
 
 @dataclass(eq=False, repr=False)
 class CosineSimilarity(_Loss):
-    """`functional.cosine_similarity`."""
+    """Cosine of the angle between vectors: x1 * x2 summed along an axis, divided by the product of
+    the lengths. It is `functional.cosine_similarity` as a module.
+
+    Args:
+        dim: the axis; a negative one counts from the last.
+        eps: least length.
+
+    Shape: x1 a tensor; x2 a tensor whose shape broadcasts with it. The result is a float tensor of
+    the broadcast shape without `dim`.
+
+    Raises ShapeError unless the shapes broadcast, IndexBoundsError for an axis that is out of
+    range.
+    """
 
     dim: int = 1
     eps: float = 1e-8
@@ -314,7 +582,19 @@ class CosineSimilarity(_Loss):
 
 @dataclass(eq=False, repr=False)
 class PairwiseDistance(_Loss):
-    """`functional.pairwise_distance`."""
+    """Distance of vectors: the p-norm of x1 - x2 + eps along the last axis. It is
+    `functional.pairwise_distance` as a module.
+
+    Args:
+        p: order of the norm.
+        eps: added to the difference, so that there is a gradient at 0.
+        keepdim: keep the last axis, with size 1.
+
+    Shape: x1 (..., D); x2 (..., D), which broadcasts with it. The result is a float tensor of the
+    broadcast shape without the last axis.
+
+    Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
+    """
 
     p: float = 2.0
     eps: float = 1e-6

@@ -23,19 +23,27 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, MissingError
 from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
 from tilegrad.nn.tree import is_state, parts_of, walk
-from tilegrad.tensor.core import as_dtype
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.core import as_dtype
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Module", "Parameter", "shown"]
+__all__ = ["Module", "NoForwardError", "Parameter", "arguments_of", "shown"]
 
 
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
-    """A tensor that is trained: `data` as a tensor of its own, of the same shape and dtype.
+    """Tensor that is trained: `data` as a tensor of its own.
+
+    Args:
+        data: a tensor, or what makes one.
+        requires_grad: whether `backward` adds up a gradient for it.
+
+    Returns a tensor of the shape and dtype of `data`.
+
+    Raises DTypeError for a dtype that has no derivative.
 
     >>> nn.Parameter(Tensor.zeros(3)).requires_grad
     True
@@ -44,6 +52,10 @@ def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
     made = Tensor(tensor.uop, device=tensor.device)
     made.requires_grad = requires_grad
     return made
+
+
+class NoForwardError(ConfigError, NotImplementedError):
+    """A module was called whose class does not say what a call computes."""
 
 
 class Module:
@@ -92,7 +104,7 @@ class Module:
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """What a call computes, without the hooks."""
-        raise ConfigError(
+        raise NoForwardError(
             f"{type(self).__name__}: there is no forward to call",
             fix="define forward(self, ...), or __call__",
             line=here(),
@@ -214,14 +226,14 @@ class Module:
     def get_submodule(self, target: str) -> Any:
         """What stands below this module under a name such as "layers.0"; itself for "".
 
-        Raises ConfigError where there is nothing of that name, or no module.
+        Raises MissingError where there is nothing of that name, or no module.
         """
         return self._found(target, "module", lambda item: not isinstance(item, Tensor))
 
     def get_parameter(self, target: str) -> Tensor:
         """The parameter of a name such as "layers.0.weight".
 
-        Raises ConfigError where there is none.
+        Raises MissingError where there is none.
 
         >>> nn.Sequential(nn.Linear(2, 3)).get_parameter("0.weight").shape
         (3, 2)
@@ -232,7 +244,7 @@ class Module:
     def get_buffer(self, target: str) -> Tensor:
         """The state that is not trained of a name such as "norm.running_mean".
 
-        Raises ConfigError where there is none.
+        Raises MissingError where there is none.
         """
         tensor: Tensor = self._found(target, "buffer", lambda item: isinstance(item, Tensor))
         return tensor
@@ -242,7 +254,7 @@ class Module:
         for key in target.split(".") if target else ():
             item = {str(name): part for name, part in parts_of(item)}.get(key)
         if item is None or not is_fit(item):
-            raise ConfigError(
+            raise MissingError(
                 f"{type(self).__name__}: there is no {kind} {target!r}",
                 known=", ".join(name for name, _ in parts_of(self) if isinstance(name, str)),
                 line=here(),
@@ -491,7 +503,7 @@ class Module:
 
     def extra_repr(self) -> str:
         """What stands in brackets behind the class: the arguments that are attributes too."""
-        return ", ".join(_arguments(self))
+        return ", ".join(_arguments(self, type(self)))
 
     def __repr__(self) -> str:
         lines = [f"({name}): {_indented(repr(part))}" for name, part in shown(self)]
@@ -513,10 +525,15 @@ def shown(item: object) -> Iterator[tuple[str, Any]]:
             yield str(name), part
 
 
-def _arguments(module: Module) -> Iterator[str]:
-    """`name=value` for each argument of the constructor that the module keeps."""
+def arguments_of(module: Module, kind: type) -> str:
+    """What stands in the brackets of a layer of the class `kind`, or of one below it."""
+    return ", ".join(_arguments(module, kind))
+
+
+def _arguments(module: Module, kind: type) -> Iterator[str]:
+    """`name=value` for each argument of the constructor of `kind` that the module keeps."""
     try:
-        names = inspect.signature(type(module)).parameters
+        names = inspect.signature(kind).parameters
     except (TypeError, ValueError):
         return
     for name in names:

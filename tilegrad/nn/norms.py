@@ -9,7 +9,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.nn import functional
 from tilegrad.nn.checks import Place, check_size, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -20,7 +20,8 @@ __all__ = [
 
 
 class BatchNorm(Module):
-    """Each channel (axis 1) brought to mean 0 and variance 1, then times `weight`, plus `bias`.
+    """Batch normalisation: bring each channel (axis 1) to mean 0 and variance 1, then multiply by
+    `weight` and add `bias`.
 
     While the module trains (until `eval()`), mean and variance are those of the batch, and the
     running ones move a share `momentum` toward them (toward the unbiased variance, as in PyTorch);
@@ -29,6 +30,20 @@ class BatchNorm(Module):
     the weights.
 
     Ioffe and Szegedy, "Batch Normalization" (2015).
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the variance.
+        momentum: share of the new statistics in the running ones, or None for the mean of all
+            batches.
+        affine: whether there are `weight` and `bias`.
+        track_running_stats: whether there are running statistics.
+        place: `device` and `dtype` of the weights.
+
+    Shape: input (N, C, ...), output of the same shape; `weight`, `bias`, `running_mean` and
+    `running_var` are (C,).
+
+    Raises ShapeError for an input of other channels, or one value per channel in training.
 
     >>> layer = nn.BatchNorm(2, eps=0.0).eval()
     >>> x = Tensor([[1.0, 5.0], [3.0, 9.0]])
@@ -99,9 +114,21 @@ BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 
 
 class LayerNorm(Module):
-    """The last axes brought to mean 0 and variance 1, then times `weight`, plus `bias`.
+    """Layer normalisation: bring the last axes to mean 0 and variance 1, then multiply by `weight`
+    and add `bias`.
 
     Ba, Kiros and Hinton, "Layer Normalization" (2016).
+
+    Args:
+        normalized_shape: sizes of the last axes.
+        eps: added to the variance.
+        elementwise_affine: whether there are `weight` and `bias`.
+        bias: whether there is a bias.
+        place: `device` and `dtype` of the weights.
+
+    Shape: input (..., *normalized_shape), output of the same shape.
+
+    Raises ShapeError for last axes of other sizes.
 
     >>> nn.LayerNorm(2, eps=0.0)(Tensor([[1.0, 3.0]])).tolist()
     [[-1.0, 1.0]]
@@ -135,7 +162,18 @@ class LayerNorm(Module):
 
 
 class LayerNorm2d(LayerNorm):
-    """LayerNorm over the channels, axis 1, of images (N, C, H, W).
+    """Layer normalisation over the channels, axis 1, of images.
+
+    Args:
+        normalized_shape: number of channels C.
+        eps: added to the variance.
+        elementwise_affine: whether there are `weight` and `bias`.
+        bias: whether there is a bias.
+        place: `device` and `dtype` of the weights.
+
+    Shape: input (N, C, H, W), output of the same shape.
+
+    Raises ShapeError for other channels.
 
     >>> nn.LayerNorm2d(3)(Tensor.ones(2, 3, 4, 4)).shape
     (2, 3, 4, 4)
@@ -148,9 +186,19 @@ class LayerNorm2d(LayerNorm):
 
 
 class RMSNorm(Module):
-    """The last axes brought to a mean square of 1: x / sqrt(mean(x^2) + eps) * weight.
+    """Root mean square normalisation of the last axes: x / sqrt(mean(x^2) + eps) * weight.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+
+    Args:
+        dim: sizes of the last axes.
+        eps: added to the mean square; None takes the resolution of the dtype.
+        elementwise_affine: whether there is a `weight`.
+        place: `device` and `dtype` of the weights.
+
+    Shape: input (..., *dim), output of the same shape; `weight` is (*dim).
+
+    Raises ShapeError for last axes of other sizes.
 
     >>> nn.RMSNorm(2, eps=0.0)(Tensor([[3.0, 3.0]])).tolist()
     [[1.0, 1.0]]
@@ -178,9 +226,21 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Each of `num_groups` groups of channels (axis 1) brought to mean 0 and variance 1.
+    """Group normalisation: bring each of `num_groups` groups of channels (axis 1) of each item to
+    mean 0 and variance 1.
 
     Wu and He, "Group Normalization" (2018).
+
+    Args:
+        num_groups: number of groups, a divisor of `num_channels`.
+        num_channels: number of channels C.
+        eps: added to the variance.
+        affine: whether there are `weight` and `bias`, (C,).
+        place: `device` and `dtype` of the weights.
+
+    Shape: input (N, C, ...), output of the same shape.
+
+    Raises ShapeError for other channels, or groups that do not divide them.
 
     >>> nn.GroupNorm(2, 4)(Tensor.ones(3, 4, 5)).shape
     (3, 4, 5)
@@ -212,9 +272,18 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(GroupNorm):
-    """Each channel (axis 1) of each item brought to mean 0 and variance 1.
+    """Instance normalisation: bring each channel (axis 1) of each item to mean 0 and variance 1.
 
     Ulyanov, Vedaldi and Lempitsky, "Instance Normalization" (2016).
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the variance.
+        affine: whether there are `weight` and `bias`, (C,).
+
+    Shape: input (N, C, ...), output of the same shape.
+
+    Raises ShapeError for other channels.
 
     >>> nn.InstanceNorm(4)(Tensor.ones(3, 4, 5)).shape
     (3, 4, 5)
@@ -225,8 +294,20 @@ class InstanceNorm(GroupNorm):
 
 
 class InstanceNorm2d(BatchNorm):
-    """As InstanceNorm, with PyTorch's arguments: without weights unless `affine`, and by running
-    statistics in evaluation if it has tracked some.
+    """Instance normalisation with PyTorch's arguments: without weights unless `affine`, and by
+    running statistics in evaluation if it has tracked some.
+
+    Args:
+        num_features: number of channels C.
+        eps: added to the variance.
+        momentum: share of the new statistics in the running ones.
+        affine: whether there are `weight` and `bias`, (C,).
+        track_running_stats: whether there are running statistics.
+        place: `device` and `dtype` of the weights.
+
+    Shape: input (N, C, ...), output of the same shape.
+
+    Raises ShapeError for other channels.
 
     >>> nn.InstanceNorm1d(1, eps=0.0)(Tensor([[[1.0, 3.0]]])).tolist()
     [[[-1.0, 1.0]]]
@@ -260,10 +341,21 @@ InstanceNorm1d = InstanceNorm3d = InstanceNorm2d
 
 
 class LocalResponseNorm(Module):
-    """x / (k + alpha * m)^beta, m the mean of the squares of `size` channels (axis 1) around each.
+    """Local response normalisation: x / (k + alpha * m)^beta, m the mean of the squares of `size`
+    channels (axis 1) around each.
 
     Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural
     Networks" (2012).
+
+    Args:
+        size: number of channels.
+        alpha: factor of the mean.
+        beta: the exponent.
+        k: the constant.
+
+    Shape: input (N, C, ...), output of the same shape.
+
+    Raises ShapeError for an input without channels and positions.
 
     >>> nn.LocalResponseNorm(2)(Tensor.ones(1, 3, 2)).shape
     (1, 3, 2)

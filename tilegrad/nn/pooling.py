@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import tuple_of
 from tilegrad.nn.module import Module
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -64,12 +64,21 @@ class _Pool(_Windows):
 
 
 class MaxPool2d(_Pool):
-    """The largest element of each window of (..., H, W); the border counts as the least number.
+    """Largest element of each window over the last two axes.
 
-    With `return_indices` also where it is: its place in the last axes read as one, as `MaxUnpool2d`
-    takes it.
+    Args:
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step between windows, by default `kernel_size`.
+        padding: minus infinity added on both sides.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        return_indices: also give the int32 position of each value in the last axes, read as one, as
+            `MaxUnpool2d` takes it.
+        ceil_mode: round sizes up.
 
-    Raises ShapeError if a window is longer than its axis.
+    Shape: (..., H, W) to (..., H', W') with H' = (H + 2 padding - dilation * (kernel - 1) - 1) //
+    stride + 1, in the same dtype.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.MaxPool2d(2)(Tensor([[[1, 2], [3, 4]]])).tolist()
     [[[4]]]
@@ -96,7 +105,11 @@ class MaxPool2d(_Pool):
 
 
 class MaxPool1d(MaxPool2d):
-    """As MaxPool2d, over the last axis.
+    """Largest element of each window over the last axis; arguments as `MaxPool2d`.
+
+    Shape: (..., L) to (..., L'), in the same dtype.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.MaxPool1d(2)(Tensor([[[1.0, 3.0]]])).tolist()
     [[[3.0]]]
@@ -106,7 +119,11 @@ class MaxPool1d(MaxPool2d):
 
 
 class MaxPool3d(MaxPool2d):
-    """As MaxPool2d, over the last three axes.
+    """Largest element of each window over the last three axes; arguments as `MaxPool2d`.
+
+    Shape: (..., D, H, W) to (..., D', H', W'), in the same dtype.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.MaxPool3d(2)(Tensor.ones(1, 2, 4, 4, 4)).shape
     (1, 2, 2, 2, 2)
@@ -116,8 +133,19 @@ class MaxPool3d(MaxPool2d):
 
 
 class AvgPool2d(_Pool):
-    """The mean of each window of (..., H, W); the border counts as zeros, or not at all without
-    `count_include_pad`.
+    """Mean of each window over the last two axes.
+
+    Args:
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step between windows, by default `kernel_size`.
+        padding: zeros added on both sides.
+        ceil_mode: round sizes up.
+        count_include_pad: count the padding as zeros; else the mean is of the elements inside.
+        divisor_override: divide by this number.
+
+    Shape: (..., H, W) to (..., H', W') with H' = (H + 2 padding - kernel) // stride + 1; float.
+
+    Raises ShapeError for a window that is longer than its axis, ConfigError for a divisor of 0.
 
     >>> nn.AvgPool2d(2)(Tensor([[[1.0, 2.0], [3.0, 6.0]]])).tolist()
     [[[3.0]]]
@@ -153,7 +181,11 @@ class AvgPool2d(_Pool):
 
 
 class AvgPool1d(AvgPool2d):
-    """As AvgPool2d, over the last axis.
+    """Mean of each window over the last axis; arguments as `AvgPool2d`.
+
+    Shape: (..., L) to (..., L'); float.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.AvgPool1d(2)(Tensor([[[1.0, 3.0]]])).tolist()
     [[[2.0]]]
@@ -163,7 +195,11 @@ class AvgPool1d(AvgPool2d):
 
 
 class AvgPool3d(AvgPool2d):
-    """As AvgPool2d, over the last three axes.
+    """Mean of each window over the last three axes; arguments as `AvgPool2d`.
+
+    Shape: (..., D, H, W) to (..., D', H', W'); float.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.AvgPool3d(2)(Tensor.ones(1, 2, 4, 4, 4)).shape
     (1, 2, 2, 2, 2)
@@ -173,8 +209,18 @@ class AvgPool3d(AvgPool2d):
 
 
 class LPPool2d(_Pool):
-    """(sum of x^p)^(1/p) over each window of (..., H, W). Of a negative sum s it is -(|s|^(1/p)),
-    where PyTorch gives NaN.
+    """Norm of each window over the last two axes: (sum of x^p)^(1/p). For a negative sum s it is
+    -(|s|^(1/p)), where PyTorch gives NaN.
+
+    Args:
+        norm_type: p.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step between windows, by default `kernel_size`.
+        ceil_mode: round sizes up.
+
+    Shape: (..., H, W) to (..., H', W') with H' = (H - kernel) // stride + 1; float.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.LPPool1d(2, kernel_size=2)(Tensor([[3.0, 4.0]])).tolist()
     [[5.0]]
@@ -198,7 +244,11 @@ class LPPool2d(_Pool):
 
 
 class LPPool1d(LPPool2d):
-    """As LPPool2d, over the last axis.
+    """Norm of each window over the last axis; arguments as `LPPool2d`.
+
+    Shape: (..., L) to (..., L'); float.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.LPPool1d(2, 2)(Tensor([[[3.0, 4.0]]])).tolist()
     [[[5.0]]]
@@ -208,7 +258,11 @@ class LPPool1d(LPPool2d):
 
 
 class LPPool3d(LPPool2d):
-    """As LPPool2d, over the last three axes.
+    """Norm of each window over the last three axes; arguments as `LPPool2d`.
+
+    Shape: (..., D, H, W) to (..., D', H', W'); float.
+
+    Raises ShapeError for a window that is longer than its axis.
 
     >>> nn.LPPool3d(2, 2)(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 1, 1, 1)
@@ -218,8 +272,16 @@ class LPPool3d(LPPool2d):
 
 
 class MaxUnpool2d(_Windows):
-    """The values of `MaxPool2d(..., return_indices=True)` back at their places in (..., H, W), and
-    zeros around them. `output_size` says how large that is where several sizes were pooled to one.
+    """Put the values of `MaxPool2d(..., return_indices=True)` back at their positions, and zeros
+    elsewhere. A call takes the values, the indices, and `output_size` where several sizes were
+    pooled to one.
+
+    Args:
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        stride: step between windows, by default `kernel_size`.
+        padding: as of the pooling.
+
+    Shape: (..., H', W') and int32 indices of that shape to (..., H, W), in the same dtype.
 
     Raises ShapeError for indices of another shape.
 
@@ -241,7 +303,11 @@ class MaxUnpool2d(_Windows):
 
 
 class MaxUnpool1d(MaxUnpool2d):
-    """As MaxUnpool2d, over the last axis.
+    """Inverse of `MaxPool1d`; arguments as `MaxUnpool2d`.
+
+    Shape: (..., L') and int32 indices of that shape to (..., L).
+
+    Raises ShapeError for indices of another shape.
 
     >>> values, places = nn.MaxPool1d(2, return_indices=True)(Tensor([[[1.0, 3.0]]]))
     >>> nn.MaxUnpool1d(2)(values, places).tolist()
@@ -252,7 +318,11 @@ class MaxUnpool1d(MaxUnpool2d):
 
 
 class MaxUnpool3d(MaxUnpool2d):
-    """As MaxUnpool2d, over the last three axes.
+    """Inverse of `MaxPool3d`; arguments as `MaxUnpool2d`.
+
+    Shape: (..., D', H', W') and int32 indices of that shape to (..., D, H, W).
+
+    Raises ShapeError for indices of another shape.
 
     >>> values, places = nn.MaxPool3d(2, return_indices=True)(Tensor.ones(1, 1, 2, 2, 2))
     >>> nn.MaxUnpool3d(2)(values, places).shape
@@ -263,11 +333,17 @@ class MaxUnpool3d(MaxUnpool2d):
 
 
 class AdaptiveAvgPool2d(Module):
-    """The mean of windows of (..., H, W), as many along each axis as `output_size` says; None
-    keeps an axis.
+    """Mean of windows over the last two axes, placed so that there are `output_size` of them.
 
     Window i of n along an axis of size L is from floor(i * L / n) to ceil((i + 1) * L / n), as in
-    PyTorch: windows are of equal size where n divides L, else they overlap.
+    PyTorch.
+
+    Args:
+        output_size: number of windows, an int or one for each axis; None keeps an axis.
+
+    Shape: (..., H, W) to (..., *output_size); float.
+
+    Raises ShapeError for another number of sizes, or one below 1.
 
     >>> nn.AdaptiveAvgPool1d(2)(Tensor([[1.0, 2.0, 3.0]])).tolist()
     [[1.5, 2.5]]
@@ -287,7 +363,11 @@ class AdaptiveAvgPool2d(Module):
 
 
 class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
-    """As AdaptiveAvgPool2d, over the last axis.
+    """Mean of windows over the last axis; arguments as `AdaptiveAvgPool2d`.
+
+    Shape: (..., L) to (..., output_size); float.
+
+    Raises ShapeError for another number of sizes, or one below 1.
 
     >>> nn.AdaptiveAvgPool1d(1)(Tensor([[[1.0, 3.0]]])).tolist()
     [[[2.0]]]
@@ -297,7 +377,11 @@ class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
 
 
 class AdaptiveAvgPool3d(AdaptiveAvgPool2d):
-    """As AdaptiveAvgPool2d, over the last three axes.
+    """Mean of windows over the last three axes; arguments as `AdaptiveAvgPool2d`.
+
+    Shape: (..., D, H, W) to (..., *output_size); float.
+
+    Raises ShapeError for another number of sizes, or one below 1.
 
     >>> nn.AdaptiveAvgPool3d(1)(Tensor.ones(1, 2, 2, 2, 2)).shape
     (1, 2, 1, 1, 1)
@@ -307,7 +391,11 @@ class AdaptiveAvgPool3d(AdaptiveAvgPool2d):
 
 
 class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
-    """The largest element of windows of (..., H, W), chosen as those of AdaptiveAvgPool2d.
+    """Largest element of windows over the last two axes; arguments as `AdaptiveAvgPool2d`.
+
+    Shape: (..., H, W) to (..., *output_size), in the same dtype.
+
+    Raises ShapeError for another number of sizes, or one below 1.
 
     >>> nn.AdaptiveMaxPool2d(1)(Tensor([[[[1.0, 3.0]]]])).tolist()
     [[[[3.0]]]]
@@ -317,7 +405,11 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
-    """As AdaptiveMaxPool2d, over the last axis.
+    """Largest element of windows over the last axis; arguments as `AdaptiveAvgPool2d`.
+
+    Shape: (..., L) to (..., output_size), in the same dtype.
+
+    Raises ShapeError for another number of sizes, or one below 1.
 
     >>> nn.AdaptiveMaxPool1d(1)(Tensor([[[1.0, 3.0]]])).tolist()
     [[[3.0]]]
@@ -327,7 +419,11 @@ class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
-    """As AdaptiveMaxPool2d, over the last three axes.
+    """Largest element of windows over the last three axes; arguments as `AdaptiveAvgPool2d`.
+
+    Shape: (..., D, H, W) to (..., *output_size), in the same dtype.
+
+    Raises ShapeError for another number of sizes, or one below 1.
 
     >>> nn.AdaptiveMaxPool3d(1)(Tensor.ones(1, 2, 2, 2, 2)).shape
     (1, 2, 1, 1, 1)

@@ -14,9 +14,9 @@ from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.rnn import PackedSequence
-from tilegrad.tensor.core import describe
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.loops import scan
-from tilegrad.tensor.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
@@ -81,8 +81,17 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell):
-    """h' = act(x W_ih' + b_ih + h W_hh' + b_hh), act tanh or relu: x (N, input_size), h
-    (N, hidden_size), zeros if not given, to (N, hidden_size).
+    """Step of a recurrent network: h' = act(x W_ih' + b_ih + h W_hh' + b_hh) (Elman 1990).
+
+    Args:
+        input_size: size of x.
+        hidden_size: size of h.
+        bias: whether there are biases.
+        nonlinearity: "tanh" or "relu".
+
+    Shape: x (N, input_size) and h (N, hidden_size), zeros if not given, to (N, hidden_size).
+
+    Raises ShapeError for an input or state of another shape, ConfigError for another nonlinearity.
 
     >>> nn.RNNCell(3, 4)(Tensor.ones(2, 3)).shape
     (2, 4)
@@ -100,8 +109,17 @@ class RNNCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """r = s(x W_ir' + b_ir + h W_hr' + b_hr), z likewise; n = tanh(x W_in' + b_in +
-    r (h W_hn' + b_hn)); h' = (1 - z) n + z h: x (N, input_size), h (N, hidden_size).
+    """Step of a gated recurrent unit (Cho et al. 2014, arXiv:1406.1078): r = s(x W_ir' + b_ir + h
+    W_hr' + b_hr), z likewise; n = tanh(x W_in' + b_in + r (h W_hn' + b_hn)); h' = (1 - z) n + z h.
+
+    Args:
+        input_size: size of x.
+        hidden_size: size of h.
+        bias: whether there are biases.
+
+    Shape: x (N, input_size) and h (N, hidden_size), zeros if not given, to (N, hidden_size).
+
+    Raises ShapeError for an input or state of another shape.
 
     >>> nn.GRUCell(3, 4)(Tensor.ones(2, 3)).shape
     (2, 4)
@@ -114,10 +132,18 @@ class GRUCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """i, f, o = s(x W' + b + h W' + b), g = tanh(...); c' = f c + i g; h' = o tanh(c'): x
-    (N, input_size) and the state (h, c), each (N, hidden_size), to (h', c').
+    """Step of a long short-term memory (Hochreiter and Schmidhuber 1997, with the gates of Gers et
+    al.): i, f, o = s(x W' + b + h W' + b), g = tanh(...); c' = f c + i g; h' = o tanh(c').
 
-    Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997), with the gates of Gers et al.
+    Args:
+        input_size: size of x.
+        hidden_size: size of h and c.
+        bias: whether there are biases.
+
+    Shape: x (N, input_size) and the state (h, c), each (N, hidden_size), zeros if not given, to
+    (h', c').
+
+    Raises ShapeError for an input or state of another shape.
 
     >>> h, c = nn.LSTMCell(3, 4)(Tensor.ones(2, 3)); h.shape, c.shape
     ((2, 4), (2, 4))
@@ -131,14 +157,24 @@ class LSTMCell(_Cell):
 
 
 class RNN(Module):
-    """Layers of RNNCell over a sequence: (T, N, input_size), or (N, T, input_size) with
-    `batch_first`, or (T, input_size), to the states of the last layer, (T, N, D * hidden_size), and
-    the last states, (D * num_layers, N, hidden_size); D is 2 if `bidirectional`, else 1.
+    """Layers of RNNCell over a sequence. A `PackedSequence` gives one, and the states with which
+    each sequence ended.
 
-    In training, `dropout` of the elements between two layers are 0. A `PackedSequence` gives one,
-    and the states with which each sequence ended.
+    Shape: (T, N, input_size) or (T, input_size) and the first states (D * num_layers, N,
+    hidden_size), zeros if not given, to the states of the last layer (T, N, D * hidden_size) and
+    the last states (D * num_layers, N, hidden_size); D is 2 if `bidirectional`, else 1.
 
-    Raises ShapeError for an input or state of another shape.
+    Args:
+        input_size: size of an element of the sequence.
+        hidden_size: size of a state.
+        num_layers: number of layers.
+        nonlinearity: "tanh" or "relu".
+        bias: whether there are biases.
+        batch_first: axes are (N, T, size), not (T, N, size).
+        dropout: share of the elements between two layers that is zero in training.
+        bidirectional: a second network goes backward.
+
+    Raises ShapeError for an input or state of another shape, ConfigError for another nonlinearity.
 
     >>> y, h = nn.RNN(3, 4, num_layers=2)(Tensor.ones(5, 2, 3)); y.shape, h.shape
     ((5, 2, 4), (2, 2, 4))
@@ -316,7 +352,11 @@ class _Gated(RNN):
 
 
 class GRU(_Gated):
-    """Layers of GRUCell over a sequence; shapes and arguments as RNN's, without `nonlinearity`.
+    """Layers of GRUCell over a sequence; arguments as `RNN`, without `nonlinearity`.
+
+    Shape: as `RNN`.
+
+    Raises ShapeError for an input or state of another shape.
 
     >>> y, h = nn.GRU(3, 4, bidirectional=True)(Tensor.ones(5, 2, 3)); y.shape, h.shape
     ((5, 2, 8), (2, 2, 4))
@@ -326,8 +366,11 @@ class GRU(_Gated):
 
 
 class LSTM(_Gated):
-    """Layers of LSTMCell over a sequence; shapes and arguments as RNN's, without `nonlinearity`.
-    The state is a pair (h, c).
+    """Layers of LSTMCell over a sequence; arguments as `RNN`, without `nonlinearity`.
+
+    Shape: as `RNN`, but a state is a pair (h, c).
+
+    Raises ShapeError for an input or state of another shape.
 
     >>> y, (h, c) = nn.LSTM(3, 4)(Tensor.ones(5, 2, 3)); y.shape, c.shape
     ((5, 2, 4), (1, 2, 4))

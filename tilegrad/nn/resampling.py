@@ -12,11 +12,19 @@ __all__ = ["Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"]
 
 
 class Upsample(Module):
-    """All axes but the first two resampled to `size`, or to their sizes times `scale_factor`.
+    """Resample all axes but the first two.
 
-    `mode` is "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+    Args:
+        size: the new sizes.
+        scale_factor: factor of the sizes, rounded down, instead.
+        mode: "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+        align_corners: the first and last points keep their positions.
+        recompute_scale_factor: positions follow from the sizes, not from the factor.
 
-    Raises as `Tensor.interpolate`.
+    Shape: (N, C, *sizes) to (N, C, *new sizes), in the same dtype.
+
+    Raises DTypeError for another mode, ShapeError unless there are as many sizes as axes to
+    resample.
 
     >>> nn.Upsample(scale_factor=2)(Tensor([[[1.0, 2.0]]])).tolist()
     [[[1.0, 1.0, 2.0, 2.0]]]
@@ -46,7 +54,11 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Upsample with mode="nearest".
+    """`Upsample` with mode="nearest".
+
+    Shape: (N, C, H, W) to (N, C, *new sizes).
+
+    Raises ShapeError unless there are two sizes.
 
     >>> nn.UpsamplingNearest2d(scale_factor=2)(Tensor([[[[1.0, 2.0]]]])).tolist()
     [[[[1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]]]]
@@ -61,7 +73,11 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Upsample with mode="bilinear" and corners that stay in place.
+    """`Upsample` with mode="bilinear" and corners that keep their positions.
+
+    Shape: (N, C, H, W) to (N, C, *new sizes).
+
+    Raises ShapeError unless there are two sizes.
 
     >>> nn.UpsamplingBilinear2d(scale_factor=2)(Tensor.ones(1, 1, 2, 2)).shape
     (1, 1, 4, 4)

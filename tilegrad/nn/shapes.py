@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.checks import positive, tuple_of
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -20,7 +20,15 @@ __all__ = [
 
 
 class Flatten(Module):
-    """Axes `start_dim` to `end_dim` as one; by default all but the batch.
+    """Join axes `start_dim` to `end_dim` into one; by default all but the batch.
+
+    Args:
+        start_dim: first axis that is joined.
+        end_dim: last axis that is joined.
+
+    Shape: (N, ...) to (N, product of the others), in the same dtype.
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.Flatten()(Tensor.ones(2, 3, 4)).shape
     (2, 12)
@@ -34,7 +42,16 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Axis `dim` as several, of `unflattened_size`, one of which may be -1.
+    """Split an axis into several.
+
+    Args:
+        dim: the axis; a negative one counts from the last.
+        unflattened_size: sizes of the new axes, one of which may be -1.
+
+    Shape: (..., n, ...) to (..., *unflattened_size, ...), in the same dtype.
+
+    Raises ShapeError if their product is not the size, IndexBoundsError for an axis that is out of
+    range.
 
     >>> nn.Unflatten(1, (3, -1))(Tensor.ones(2, 12)).shape
     (2, 3, 4)
@@ -48,7 +65,12 @@ class Unflatten(Module):
 
 
 class PixelShuffle(Module):
-    """(..., C * r^2, H, W) to (..., C, H * r, W * r): channels become pixels (Shi et al., 2016).
+    """Rearrange channels to pixels (Shi et al. 2016, arXiv:1609.05158).
+
+    Args:
+        upscale_factor: r.
+
+    Shape: (..., C * r^2, H, W) to (..., C, H * r, W * r).
 
     Raises ShapeError unless r^2 divides the channels.
 
@@ -76,7 +98,14 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(..., C, H * r, W * r) to (..., C * r^2, H, W): the inverse of PixelShuffle.
+    """Rearrange pixels to channels: the inverse of PixelShuffle.
+
+    Args:
+        downscale_factor: r.
+
+    Shape: (..., C, H * r, W * r) to (..., C * r^2, H, W).
+
+    Raises ShapeError unless r divides the sizes.
 
     >>> nn.PixelUnshuffle(2)(Tensor.ones(1, 1, 4, 4)).shape
     (1, 4, 2, 2)
@@ -102,7 +131,15 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels (axis 1) dealt out: the first of each of `groups` groups, then the second, ...
+    """Interleave groups of channels (axis 1): the first of each group, then the second, ... (Zhang
+    et al. 2017, arXiv:1707.01083).
+
+    Args:
+        groups: number of groups, a divisor of C.
+
+    Shape: (N, C, ...) to the same shape.
+
+    Raises ShapeError unless the groups divide the channels.
 
     >>> nn.ChannelShuffle(2)(Tensor([[0, 1, 2, 3]])).tolist()
     [[0, 2, 1, 3]]
@@ -157,7 +194,15 @@ def _image(name: str, x: Tensor) -> Any:
 
 
 class ConstantPad2d(_Pad):
-    """A border of `value` around the last two axes.
+    """Pad the last two axes with `value`.
+
+    Args:
+        padding: one number, or (left, right, top, bottom); negative amounts cut off.
+        value: fills the padding.
+
+    Shape: (..., H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ConstantPad1d((1, 0), 5)(Tensor([[1, 2]])).tolist()
     [[5, 1, 2]]
@@ -172,7 +217,15 @@ class ConstantPad2d(_Pad):
 
 
 class ConstantPad1d(ConstantPad2d):
-    """A border of `value` around the last axis.
+    """Pad the last axis with `value`.
+
+    Args:
+        padding: one number, or (left, right); negative amounts cut off.
+        value: fills the padding.
+
+    Shape: (..., W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ConstantPad1d(1, 0.5)(Tensor([[[1.0, 2.0]]])).tolist()
     [[[0.5, 1.0, 2.0, 0.5]]]
@@ -182,7 +235,15 @@ class ConstantPad1d(ConstantPad2d):
 
 
 class ConstantPad3d(ConstantPad2d):
-    """A border of `value` around the last three axes.
+    """Pad the last three axes with `value`.
+
+    Args:
+        padding: one number, or (left, right, top, bottom, front, back); negative amounts cut off.
+        value: fills the padding.
+
+    Shape: (..., D, H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ConstantPad3d(1, 0.5)(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 4, 4, 4)
@@ -192,7 +253,14 @@ class ConstantPad3d(ConstantPad2d):
 
 
 class ZeroPad1d(_Pad):
-    """A border of zeros around the last axis.
+    """Pad the last axis with zeros.
+
+    Args:
+        padding: one number, or (left, right); negative amounts cut off.
+
+    Shape: (..., W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ZeroPad1d(1)(Tensor([[1, 2, 3]])).tolist()
     [[0, 1, 2, 3, 0]]
@@ -203,7 +271,14 @@ class ZeroPad1d(_Pad):
 
 
 class ZeroPad2d(_Pad):
-    """A border of zeros around the last two axes.
+    """Pad the last two axes with zeros.
+
+    Args:
+        padding: one number, or (left, right, top, bottom); negative amounts cut off.
+
+    Shape: (..., H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ZeroPad2d((1, 1, 0, 0))(Tensor([[[[1.0, 2.0]]]])).tolist()
     [[[[0.0, 1.0, 2.0, 0.0]]]]
@@ -214,7 +289,14 @@ class ZeroPad2d(_Pad):
 
 
 class ZeroPad3d(_Pad):
-    """A border of zeros around the last three axes.
+    """Pad the last three axes with zeros.
+
+    Args:
+        padding: one number, or (left, right, top, bottom, front, back); negative amounts cut off.
+
+    Shape: (..., D, H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ZeroPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 4, 4, 4)
@@ -225,7 +307,14 @@ class ZeroPad3d(_Pad):
 
 
 class ReflectionPad1d(_Pad):
-    """A border that mirrors the last axis, without the edge itself.
+    """Pad the last axis by mirroring, without the edge itself.
+
+    Args:
+        padding: one number, or (left, right).
+
+    Shape: (..., W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for a padding that is not smaller than its axis.
 
     >>> nn.ReflectionPad1d(2)(Tensor([[1, 2, 3]])).tolist()
     [[3, 2, 1, 2, 3, 2, 1]]
@@ -236,7 +325,14 @@ class ReflectionPad1d(_Pad):
 
 
 class ReflectionPad2d(_Pad):
-    """A border that mirrors the last two axes, without the edge itself.
+    """Pad the last two axes by mirroring, without the edge itself.
+
+    Args:
+        padding: one number, or (left, right, top, bottom).
+
+    Shape: (..., H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for a padding that is not smaller than its axis.
 
     >>> nn.ReflectionPad2d((1, 1, 0, 0))(Tensor([[[[1.0, 2.0, 3.0]]]])).tolist()
     [[[[2.0, 1.0, 2.0, 3.0, 2.0]]]]
@@ -247,7 +343,14 @@ class ReflectionPad2d(_Pad):
 
 
 class ReflectionPad3d(_Pad):
-    """A border that mirrors the last three axes, without the edge itself.
+    """Pad the last three axes by mirroring, without the edge itself.
+
+    Args:
+        padding: one number, or (left, right, top, bottom, front, back).
+
+    Shape: (..., D, H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for a padding that is not smaller than its axis.
 
     >>> nn.ReflectionPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 4, 4, 4)
@@ -258,7 +361,14 @@ class ReflectionPad3d(_Pad):
 
 
 class ReplicationPad1d(_Pad):
-    """A border that repeats the edge of the last axis.
+    """Pad the last axis by repeating the edge.
+
+    Args:
+        padding: one number, or (left, right).
+
+    Shape: (..., W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ReplicationPad1d(1)(Tensor([[1, 2, 3]])).tolist()
     [[1, 1, 2, 3, 3]]
@@ -269,7 +379,14 @@ class ReplicationPad1d(_Pad):
 
 
 class ReplicationPad2d(_Pad):
-    """A border that repeats the edge of the last two axes.
+    """Pad the last two axes by repeating the edge.
+
+    Args:
+        padding: one number, or (left, right, top, bottom).
+
+    Shape: (..., H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ReplicationPad2d((1, 1, 0, 0))(Tensor([[[[1.0, 2.0]]]])).tolist()
     [[[[1.0, 1.0, 2.0, 2.0]]]]
@@ -280,7 +397,14 @@ class ReplicationPad2d(_Pad):
 
 
 class ReplicationPad3d(_Pad):
-    """A border that repeats the edge of the last three axes.
+    """Pad the last three axes by repeating the edge.
+
+    Args:
+        padding: one number, or (left, right, top, bottom, front, back).
+
+    Shape: (..., D, H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for an input of fewer axes.
 
     >>> nn.ReplicationPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 4, 4, 4)
@@ -291,7 +415,14 @@ class ReplicationPad3d(_Pad):
 
 
 class CircularPad1d(_Pad):
-    """A border that goes round the last axis: what leaves at one end comes in at the other.
+    """Pad the last axis periodically: what leaves at one end enters at the other.
+
+    Args:
+        padding: one number, or (left, right).
+
+    Shape: (..., W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for a padding that is larger than its axis.
 
     >>> nn.CircularPad1d(1)(Tensor([[1, 2, 3]])).tolist()
     [[3, 1, 2, 3, 1]]
@@ -302,7 +433,14 @@ class CircularPad1d(_Pad):
 
 
 class CircularPad2d(_Pad):
-    """A border that goes round the last two axes: what leaves at one end comes in at the other.
+    """Pad the last two axes periodically: what leaves at one end enters at the other.
+
+    Args:
+        padding: one number, or (left, right, top, bottom).
+
+    Shape: (..., H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for a padding that is larger than its axis.
 
     >>> nn.CircularPad2d(1)(Tensor([[[[1.0, 2.0]]]])).tolist()
     [[[[2.0, 1.0, 2.0, 1.0], [2.0, 1.0, 2.0, 1.0], [2.0, 1.0, 2.0, 1.0]]]]
@@ -313,7 +451,14 @@ class CircularPad2d(_Pad):
 
 
 class CircularPad3d(_Pad):
-    """A border that goes round the last three axes: what leaves at one end enters.
+    """Pad the last three axes periodically: what leaves at one end enters at the other.
+
+    Args:
+        padding: one number, or (left, right, top, bottom, front, back).
+
+    Shape: (..., D, H, W) to the sizes plus the amounts, in the same dtype.
+
+    Raises ShapeError for a padding that is larger than its axis.
 
     >>> nn.CircularPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 4, 4, 4)

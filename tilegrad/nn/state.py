@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import tilegrad.io
 from tilegrad.base.absent import absent
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
-from tilegrad.engine.realize import readers_of
+from tilegrad.engine.realize.realize import readers_of
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.ir.op import Ops
 from tilegrad.nn.tree import walk
-from tilegrad.tensor.memory import base_of, is_view
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.storage.memory import base_of, is_view
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -37,7 +37,13 @@ def __getattr__(name: str) -> Any:
 
 
 class Unmatched(NamedTuple):
-    """Names that stand on one side only.
+    """Names that the file or the model lacks.
+
+    Args:
+        missing: names that only the model has.
+        unexpected: names that only the file has.
+
+    Shape: two lists of names.
 
     >>> nn.state.Unmatched([], ["head.weight"]).unexpected
     ['head.weight']
@@ -58,10 +64,16 @@ class Unmatched(NamedTuple):
 
 
 def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors of `obj` by name, each name beginning with `prefix`.
+    """Tensors of an object by name.
 
     An object that is reached again, by another way or through a cycle, is not walked again; a
     tensor that is reached by two ways has two names.
+
+    Args:
+        obj: a module, a tensor, or lists, dicts and objects of them.
+        prefix: what each name begins with.
+
+    Returns a dict of name to tensor, in their shapes and dtypes.
 
     Raises DataError if two tensors get one name.
 
@@ -78,7 +90,14 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
 
 
 def get_parameters(obj: object) -> list[Tensor]:
-    """The tensors of `obj`, each once; state that is not trained too, for the optimizer to know.
+    """Tensors of an object, each once; state that is not trained too, for the optimizer to know.
+
+    Args:
+        obj: as for `get_state_dict`.
+
+    Returns a list of tensors, in their shapes and dtypes.
+
+    Raises DataError if two tensors get one name.
 
     >>> len(nn.state.get_parameters(nn.Linear(3, 2)))
     2
@@ -95,6 +114,7 @@ def load_state_dict(
     realize: bool = True,
 ) -> Unmatched:
     """Write the tensors (or arrays) of `state_dict` into those of `model` that have their names.
+    They take the dtype and device of the model's.
 
     They take the dtype and device of the model's. Gives the names that the file or the model lacks.
 
@@ -104,6 +124,11 @@ def load_state_dict(
         realize: copy the values into the model's memory now. Otherwise the model's tensors become
             those of `state_dict`, which stay lazy: weights of a mapped file are then used where
             they stand. Functions that were captured before still use the old memory.
+        model: as for `get_state_dict`.
+        state_dict: tensors or arrays by name, of the shapes of the model's.
+        strict: whether other names are an error.
+
+    Returns `Unmatched`: the names that the file or the model lacks.
 
     Raises DataError for such names if `strict`, but not for a `num_batches_tracked` that the file
     lacks, as PyTorch does; ShapeError for other shapes, DTypeError where a

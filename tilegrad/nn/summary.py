@@ -7,15 +7,22 @@ from typing import Any
 
 from tilegrad.nn.module import Module, shown
 from tilegrad.nn.tree import is_state, parts_of, walk
-from tilegrad.tensor.sizes import show_shape
+from tilegrad.tensor.handle.sizes import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["summary"]
 
 
 def summary(model: object) -> str:
-    """The tree of `model`, any object: layers by name, their arguments, and how many parameters
-    each holds; below it the sums.
+    """Table of a model: the tree of its layers by name, their arguments, and the number of
+    parameters of each; below it the sums.
+
+    Args:
+        model: a module, or any object that holds some.
+
+    Returns a text of several lines.
+
+    Raises ShapeError for a symbolic size.
 
     >>> print(nn.summary([nn.Linear(2, 3), Tensor.relu, nn.PReLU(3)]))
     list                                                           12

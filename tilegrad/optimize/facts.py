@@ -1,4 +1,4 @@
-"""What a list of Opts is chosen by: strides, sizes of copies, extents that divide."""
+"""Facts about kernels from which Opts are chosen: strides, sizes of copies, divisors of extents."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ __all__ = [
     "stride",
 ]
 
-# A launch over threads pays from about this many operations on.
+# Operations from which on a launch over threads is faster (bench/launch.py).
 WORTH_THREADS = 9 << 15
-# Copies of operands pay from about this many on.
+# Multiply-adds from which on a copy of an operand is faster than reading it in place.
 WORTH_STAGING = 1 << 18
-# Accumulators and operands must stay in registers: this share of them may hold accumulators.
+# The share of the registers that accumulators may take: operands need the others.
 ACCUMULATORS = 3 / 4
-# What a vector of results costs in a tile that is so many of them wide: of one alone, each element
-# of the other operand is loaded for one multiply-add.
+# Relative cost of a vector of results, by the vectors that a tile is wide: with one alone, each
+# element of the other operand is loaded for a single multiply-add.
 PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03, 4: 1.0}
-# How many rows a register tile may have, the best first.
+# Rows of a register tile, the best number first.
 ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
-# One axis with fewer is joined by others.
+# An axis with fewer rows is joined by others.
 FEW_ROWS = 4
-# An axis that is so many times its parts is hardly longer for being padded to a multiple of them.
+# An axis of at least so many tiles may be padded to whole tiles: it gets 1/16 longer at most.
 LONG = 16
-# A symbolic extent of at most this many or more is taken for long.
+# A symbolic extent whose bound is at least this counts as long.
 _SYMBOLIC = 128
 
 
-def heaviest(folds: list[UOp]) -> UOp | None:
-    """The fold that does nearly all the work, if one does."""
-    if not folds:
+def heaviest(reduces: list[UOp]) -> UOp | None:
+    """The reduction that does nearly all the work, if there is one."""
+    if not reduces:
         return None
-    work = {fold: steps_of(fold) for fold in folds}
-    heavy = max(folds, key=work.__getitem__)
+    work = {reduce: steps_of(reduce) for reduce in reduces}
+    heavy = max(reduces, key=work.__getitem__)
     return heavy if 8 * (sum(work.values()) - work[heavy]) <= work[heavy] else None
 
 
-def steps_of(fold: UOp) -> int:
-    """How many values a fold combines, over all its results."""
-    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
-    return int(prod(part.vmax + 1 for part in loops))
+def steps_of(reduce: UOp) -> int:
+    """The values that a reduction combines, over all its results."""
+    loops = {*reduce.ranges, *(loop for loop in reduce.src[1:] if loop.op is Ops.RANGE)}
+    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def stores(ast: UOp) -> list[UOp]:
@@ -77,7 +77,7 @@ def stores(ast: UOp) -> list[UOp]:
 
 
 def is_known(loop: UOp) -> bool:
-    """Whether an extent is a number, or so large at most that its last vector hardly matters."""
+    """Whether an extent is a number, or its bound so large that the last vector hardly counts."""
     return loop.src[0].op is Ops.CONST or loop.vmax >= _SYMBOLIC
 
 
@@ -97,8 +97,8 @@ stride = stride_of
 
 
 def has_functions(value: UOp) -> bool:
-    """Whether a polynomial is computed for `value`: an op dearer than a division of integers, the
-    slowest that processors have an instruction for.
+    """Whether `value` needs an op that is computed by a polynomial: one with a higher price than a
+    division of integers, which is the slowest instruction.
     """
     most = Ops.IDIV.definition.price
     return any(node.op.is_alu and node.op.definition.price > most for node in value.toposort())
@@ -111,8 +111,8 @@ def nbytes_of(loads: list[UOp]) -> int:
 
 
 def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = None) -> int:
-    """The size of a copy of what `load` reads inside the loops `outside`; of a loop that is tiled,
-    `tile` is the loop and how much of it.
+    """Bytes of a packed copy of what `load` reads inside the loops `outside`; `tile` is a loop that
+    is tiled and the iterations of one tile.
     """
     total = load.dtype.itemsize
     inner = sorted(load.ranges.difference(outside), key=lambda part: part.arg[0])

@@ -75,6 +75,8 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
     folds = [node for node in nodes if node.op is Ops.REDUCE and loop in node.src]
     if not folds or any(node.op is Ops.WMMA for node in nodes):
         raise OptError(f"{name}: no fold that lanes can share runs over the axis", opt=opt)
+    if any(node.op is Ops.STORE and node.arg is not None for node in nodes):
+        raise OptError(f"{name}: a store adds to memory, which lanes would do together", opt=opt)
     for fold in folds:
         if is_second_stage(fold) or any(
             fold in store.src[2].toposort() for store in _to_shared(nodes)
@@ -99,6 +101,8 @@ def is_second_stage(fold: UOp) -> bool:
         node.op is Ops.LOAD
         and isinstance(node.src[0].dtype, Pointer)
         and node.src[0].dtype.place is Place.SHARED
+        # A tile that the block has staged is filled by loops, which an END closes.
+        and not any(fill.op is Ops.END for each in node.src[0].src[1:] for fill in each.src)
         and any(part in node.src[1].ranges for part in loops)
         for node in fold.src[0].toposort()
     )

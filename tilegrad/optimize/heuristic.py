@@ -20,21 +20,27 @@ from tilegrad.optimize.heuristic_phases import Phaser
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.opt import Opt
+from tilegrad.optimize.opts import apply_opts
 from tilegrad.optimize.reuse import Reuse, find_reuse
 from tilegrad.target import Target
 
-__all__ = ["heuristic"]
+__all__ = ["heuristic", "shape"]
 
 
 def heuristic(ast: UOp, target: Target, given: Collection[int] = ()) -> list[Opt]:
     """The Opts for a kernel on `target`. Copies of the parameters `given` cost nothing: they will
     be made beforehand (optimize.prepack).
     """
+    return list(shape(ast, target, given).arg.opts)
+
+
+def shape(ast: UOp, target: Target, given: Collection[int] = ()) -> UOp:
+    """A kernel after the Opts of `heuristic`, which have been applied to find them."""
     if target.has_locals:
-        return heuristic_simt(ast, target)
+        return apply_opts(ast, heuristic_simt(ast, target), target)
     shaper = _Heuristic(ast, target, given)
     shaper.run()
-    return list(shaper.ast.arg.opts)
+    return shaper.ast
 
 
 class _Heuristic(Streamer, Phaser):

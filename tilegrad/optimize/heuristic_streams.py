@@ -22,14 +22,12 @@ from tilegrad.optimize.facts import (
     stride,
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
-from tilegrad.optimize.heuristic_turns import turn
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.rows import rows_of_fold
+from tilegrad.optimize.transposes import transpose
 
 __all__ = ["Streamer"]
 
-# Code for several results at once pays from about this many on.
-_WORTH_ROWS = 1 << 18
 # A fold of so few steps for each vector is written out.
 _MOST_UNROLL = 4
 # A row of this share of its vectors is taken as one.
@@ -42,17 +40,16 @@ _WORTH_PADDING = 0.9
 _LITTLE = 1.03
 # Two vectors are no better than one that pads so much less.
 _MOST_PADDING = 1.2
-# Rows are taken in pairs where there are more than so many, of no more than so many bytes in all
-# that is loaded, and registers for both.
-_FEW_PAIRS, _SHORT_ROW, _PAIR_REGISTERS = 8, 3 << 10, 32
-# A short loop over the rows of a window is written out as a whole, and so is a row of so many
-# vectors of which loads with gates make parts, together not more than so many.
+# Rows are taken in pairs where so many bytes at most are loaded for one, and registers hold both.
+_SHORT_ROW, _PAIR_REGISTERS = 3 << 10, 32
+# A loop over rows of a filter window, and a row of vectors with gated loads, is unrolled as a whole
+# up to so many iterations; gated loads of such a row, together: more take long to compile.
 _MOST_WRITTEN, _MOST_ASKED = 16, 160
 # What a gather costs, in loads of contiguous vectors: measured on means of embedded rows, which
 # run 6 times as fast with a lane for each feature as with one for each row.
 _GATHERED = 16
-# How many vectors of results a fold gathers; from so many operations on, parts of them are left to
-# threads.
+# Vectors of results that a reduce has accumulators for; operations from which on a kernel leaves
+# slices of its results to each thread.
 _MANY_VECTORS = (16, 8, 4, 2)
 _WORTH_PART = 1 << 19
 
@@ -90,7 +87,7 @@ class Streamer(Tiler):
             ):
                 if any(has_lanes) and _is_lane_fold(self.ast, loop):
                     break
-                if folds or not turn(self, loop, width):
+                if folds or not transpose(self, loop, width):
                     self.vectorize_output(loop, width, folds=len(folds) == 1)
                 break
         if len(folds) > 1:
@@ -163,7 +160,7 @@ class Streamer(Tiler):
             return
         loads = [node for node in nodes if node.op is Ops.LOAD and loop in node.ranges]
         row = sum(packed_bytes(load, loops) for load in loads)
-        is_many = loop.src[0].divisor % 2 == 0 and loop.src[0].vmax > _FEW_PAIRS
+        is_many = loop.src[0].divisor % 2 == 0
         if is_many and 4 * self.target.vector_bytes <= row <= _SHORT_ROW:
             self.move(OptOps.UPCAST, loop, 2)
 
@@ -220,8 +217,7 @@ class Streamer(Tiler):
     def rows(self, fold: UOp) -> list[tuple[UOp, int]]:
         """How many results to write out, if this fold is all the kernel does."""
         nodes = self.ast.toposort()
-        work = self.work()
-        if work < _WORTH_ROWS or any(node.op is Ops.END for node in nodes):
+        if any(node.op is Ops.END for node in nodes):
             return []
         accumulators = int(self.target.registers * ACCUMULATORS)
         return rows_of_fold(fold, loop_order(self.ast), accumulators, self.target.set_bytes)

@@ -31,14 +31,15 @@ __all__ = ["Tiler"]
 
 # An operand that is used so often may be packed more than once.
 _OFTEN = 64
-# Tiles as wide as this are as many rows high.
+# Vectors of a wide tile.
 _WIDE = 4
 # So many accumulators hide that a step of the fold waits for the one before.
 _BUSY = 8
 # A fold of so few steps is written out.
 _SHORT = 4
-# What each row costs that a tile has less than the best number, and that rows are padding at all.
-_FEWER, _PADDED = 0.035, 1.05
+# What each row costs that a tile has less than the best number, that some rows are computed twice
+# or for nothing, and that each load of a row has a gate (products, 512x8192x512: 4 against 6 rows).
+_FEWER, _PADDED, _GATED = 0.035, 1.05, 1.35
 # The share of the second cache that a panel may take.
 _PANEL = 5 / 8
 
@@ -80,7 +81,9 @@ class Tiler(Shaper):
             panel = depth * step * fold.dtype.itemsize
             is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.windows is None
             overlaps = not is_copied or is_whole
-            written = self.write_rows(reuse.rows, vectors, overlaps=overlaps)
+            is_gated = not overlaps and reuse.windows is None
+            padded = _GATED if is_gated else _PADDED
+            written = self.write_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
         if written * vectors < _BUSY:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
@@ -136,7 +139,7 @@ class Tiler(Shaper):
         return any(stride(load.src[1], reuse.lanes) not in (0, 1) for load in loads)
 
     def is_wide(self, reuse: Reuse, fold: UOp) -> bool:
-        """Whether four vectors by four rows are better than two by eight: a step of the fold loads
+        """Whether four vectors by six rows are better than two by eight: a step of the fold loads
         less, and results are stored in longer runs. There must be many of both axes, and a copy of
         what the lanes move that is made by whole vectors, or beforehand.
         """
@@ -157,8 +160,8 @@ class Tiler(Shaper):
 
     def is_near(self, reuse: Reuse, fold: UOp, step: int) -> bool:
         """Whether vectors along the lanes are loaded as well from where they lie as from a copy:
-        all that the fold reads, but for loops that take it to other memory, fits the second cache,
-        and where the last vector is cut short, there are two to a row, so that loads are few.
+        all that the reduce reads, but for loops that take it to other memory, fits half the second
+        cache, and where the last vector is cut short, there are two to a row: loads are few.
         """
         if reuse.windows is not None or reuse.stages is None or reuse.stages < 0:
             return False
@@ -166,7 +169,7 @@ class Tiler(Shaper):
         is_gated = len(operand(self.ast, reuse.stages).src) > 2
         if is_gated or (extent % step and step < 2 * width):
             return False
-        return self.nbytes_at_once(fold) <= self.target.cache_bytes[1]
+        return self.nbytes_at_once(fold) <= self.target.cache_bytes[1] // 2
 
     def nbytes_at_once(self, fold: UOp, lanes: UOp | None = None) -> int:
         """The size of what the fold reads inside the loops that take all of it to other memory;
@@ -194,14 +197,19 @@ class Tiler(Shaper):
         return step
 
     def write_rows(
-        self, loops: list[UOp], vectors: int, *, is_shared: bool = True, overlaps: bool = False
+        self,
+        loops: list[UOp],
+        vectors: int,
+        *,
+        padded: float = _PADDED,
+        is_shared: bool = True,
+        overlaps: bool = False,
     ) -> int:
-        """Write out rows of as many vectors as there are accumulators for; how many."""
+        """Unroll as many rows as there are accumulators for; `padded` is what a rest costs."""
         most = max(int(self.target.registers * ACCUMULATORS) // vectors, 1)
-        most = most if vectors < _WIDE else min(most, vectors)
         written = 1
         for loop in loops:
-            rows = _best_rows(loop.vmax + 1, most // written)
+            rows = _best_rows(loop.vmax + 1, most // written, padded)
             if rows > 1 and self.write_out(loop, rows, is_shared=is_shared, overlaps=overlaps):
                 written *= rows
         return written
@@ -268,9 +276,29 @@ class Tiler(Shaper):
             loops = loops[:1]
         if loops:
             self.put_first(loops)
-            place = loops[-1]
+            place = self.group_panels(loops, panel, limit) if is_whole else loops[-1]
         if not self.stage(slot, place):
             self.ast = before
+
+    def group_panels(self, loops: list[UOp], panel: int, limit: int) -> UOp:
+        """Tile the last of `loops`, which move panels, so that as many panels as the second cache
+        holds are copied at a time: rows too many for it then come from beyond once for all of them.
+        Chunks for threads must be left. The loop inside which the panels are copied.
+        """
+        *around, loop = loops
+        extent = loop.src[0]
+        if extent.op is not Ops.CONST:
+            return loop
+        least = self.chunks() / prod(part.vmax + 1 for part in around)
+        counts = range(min(limit // panel, int(extent.arg / least)), 1, -1)
+        count = next((count for count in counts if extent.arg % count == 0), 1)
+        before = self.outputs()
+        if count == 1 or not self.move(OptOps.TILE, loop, count):
+            return loop
+        outer, inner = (part for part in self.outputs() if part not in before)
+        for there in self.outputs()[self.outputs().index(inner) + 1 :]:
+            self.move(OptOps.SWAP, inner, axes_of(self.ast).index(there))
+        return next(reversed(around), outer)
 
     def stage_window(self, slot: int, *, is_whole: bool = False) -> None:
         """Copy the part of a padded operand that some output elements need to scratch, where no
@@ -355,7 +383,7 @@ class Tiler(Shaper):
         return None
 
 
-def _best_rows(extent: int, most: int) -> int:
+def _best_rows(extent: int, most: int, padded: float) -> int:
     """Rows of a register tile: a divisor if there is a good one, else what pads least; the fewer,
     the more often the lanes are loaded.
     """
@@ -364,7 +392,7 @@ def _best_rows(extent: int, most: int) -> int:
     costs = {
         rows: padded_to(extent, rows)
         * (1 + _FEWER * max(ROWS[0] - rows, 0))
-        * (_PADDED if extent % rows else 1)
+        * (padded if extent % rows else 1)
         for rows in ROWS
         if rows <= most
     }

@@ -31,7 +31,7 @@ from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit, Target, matrix_unit
 
-__all__ = ["find_products", "use_matrix_unit"]
+__all__ = ["Layout", "find_products", "place_in", "use_matrix_unit"]
 
 register("MatrixUnit", matrix_unit)
 
@@ -177,7 +177,7 @@ class _Tiling:
 
     def run(self, mode: int) -> UOp:
         unit, product = self.unit, self.product
-        row, column = self._place(unit.c_layout, self.result)
+        row, column = place_in(unit.c_layout, self.result, self.lanes)
         rows, columns = self._axis(0, row), self._axis(1, column)
         outputs = {product.rows: rows, product.columns: columns}
         if mode == 1:
@@ -195,32 +195,16 @@ class _Tiling:
         outer = self.outer[which]
         return outer * size + inside if outer.src[0].arg > 1 else 0 * outer + inside
 
-    def _place(self, layout: Layout, element: UOp | int) -> tuple[UOp, UOp]:
-        """(row, column) of a lane's element as sums over the bits of both numbers."""
-        count = len(layout[0])
-        if isinstance(element, int):
-            element = UOp.const(dtypes.index, element)
-        parts = []
-        for axis in (0, 1):
-            total = UOp.const(dtypes.index, layout[0][0][axis])
-            for bit, lane in enumerate(reversed(self.lanes)):
-                total = lane * (layout[1 << bit][0][axis] - layout[0][0][axis]) + total
-            for bit in range(count.bit_length() - 1):
-                step = layout[0][1 << bit][axis] - layout[0][0][axis]
-                total = element // (1 << bit) % 2 * step + total
-            parts.append(simplify(total))
-        return parts[0], parts[1]
-
     def _multiplied(self) -> UOp:
         """The unit's result: each lane's elements of both operands as vectors."""
         unit, product = self.unit, self.product
         left, right = [], []
         for element in range(len(unit.a_layout[0])):
-            row, depth = self._place(unit.a_layout, element)
+            row, depth = place_in(unit.a_layout, element, self.lanes)
             mapping = {product.rows: self._axis(0, row), product.depth: self._axis(2, depth)}
             left.append(simplify(product.left.substitute(mapping)))
         for element in range(len(unit.b_layout[0])):
-            depth, column = self._place(unit.b_layout, element)
+            depth, column = place_in(unit.b_layout, element, self.lanes)
             mapping = {product.columns: self._axis(1, column), product.depth: self._axis(2, depth)}
             right.append(simplify(product.right.substitute(mapping)))
         dtype = unit.dtype_out.vec(len(unit.c_layout[0]))
@@ -257,6 +241,25 @@ class _Tiling:
         # The name shows the part of the fold that the unit runs, though it is no axis any more.
         name = info.name + (f"#{self.unit.k}" if mode == 1 else "")
         return KernelInfo(name, (*order, *written), info.opts)
+
+
+def place_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[UOp, UOp]:
+    """(row, column) of a lane's element as sums over the bits of both numbers; `lanes` are those of
+    the lane's, the last the lowest.
+    """
+    count = len(layout[0])
+    if isinstance(element, int):
+        element = UOp.const(dtypes.index, element)
+    parts = []
+    for axis in (0, 1):
+        total = UOp.const(dtypes.index, layout[0][0][axis])
+        for bit, lane in enumerate(reversed(lanes)):
+            total = lane * (layout[1 << bit][0][axis] - layout[0][0][axis]) + total
+        for bit in range(count.bit_length() - 1):
+            step = layout[0][1 << bit][axis] - layout[0][0][axis]
+            total = element // (1 << bit) % 2 * step + total
+        parts.append(simplify(total))
+    return parts[0], parts[1]
 
 
 def _check_layout(unit: MatrixUnit, layout: Layout) -> None:

@@ -1,11 +1,12 @@
-"""The estimate of a kernel's time from static facts: what search orders shapes by before it times.
+"""The estimate of a kernel's time from static facts: generators and search order shapes by it.
 
 Issue: every node runs once in each iteration of the loops that it needs, as vectors where its
 unrolled axes run as lanes, one element at a time where memory does not allow that. Latency: a
 reduce waits for its last step, unless other accumulators are in between. Registers: accumulators
-beyond those that exist move to the stack and back. Memory: what the loops inside some depth touch
+without a register move to the stack and back. Memory: what the loops inside some depth touch
 is loaded once if it fits a cache, so the deepest loops that fit decide how much comes from the
-level beyond. Launch: threads are woken and waited for.
+level beyond. Pages: addresses are looked up, and lines of crowded sets waited for (pages.py).
+Launch: threads are woken and waited for.
 
 All facts are the target's. The cycles order two shapes of one kernel; they are no forecast.
 """
@@ -21,17 +22,18 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, element_of, prod
 from tilegrad.optimize.opt import axes_of, loop_order
+from tilegrad.optimize.pages import page_cycles
 from tilegrad.target import Target
 
 __all__ = ["Estimate", "estimate"]
 
-_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 _LANES = (Axis.LOCAL, Axis.GROUP)
 # The share of a core that each of several threads has: they share memory and the last cache.
 _PARALLEL = 0.9
-# Cycles to move a value that found no register to the stack and back.
+# Cycles to store a value without a register to the stack and load it again.
 _SPILL = 2.0
-# The share of what hides behind the longest part that is not hidden.
+# The share of each shorter part that does not overlap with the longest.
 _EXPOSED = 0.2
 # Instructions of an element with a branch of its own: test, jump, load, and insert into a vector.
 _BRANCHED = 4.0
@@ -48,11 +50,12 @@ class Estimate:
         instructions: of these and of loads and stores, vectors counted once.
         vector_use: the share of operations done by whole vectors, from 0 to 1.
         traffic: bytes from the second cache, the last, and memory.
-        registers: vectors that the innermost loop keeps at once.
+        registers: vectors that the innermost loop needs at the same time.
         issue: cycles in which operations, loads and stores start, and of loops.
-        latency: cycles of reduces that wait for their last step.
+        latency: cycles in which reductions wait for their last step.
         spill: cycles for values that move to the stack.
         levels: cycles for the bytes of `traffic`.
+        pages: cycles for addresses of pages, and for crowded sets of the nearest cache.
         launch: cycles to hand chunks to threads.
         cycles: all of it, over all threads.
     """
@@ -66,6 +69,7 @@ class Estimate:
     latency: float
     spill: float
     levels: tuple[float, ...]
+    pages: float
     launch: float
     cycles: float
 
@@ -75,7 +79,7 @@ class Estimate:
         names = ("second cache", "last cache", "memory")
         own = {"issue": self.issue, "latency": self.latency, "spill": self.spill}
         levels = dict(zip(names, self.levels, strict=True))
-        return {**own, **levels, "launch": self.launch}
+        return {**own, **levels, "pages": self.pages, "launch": self.launch}
 
     @property
     def binds(self) -> str:
@@ -111,10 +115,10 @@ class _Counter:
     def __init__(self, ast: UOp, target: Target):
         self.ast, self.target = ast, target
         self.nodes = ast.toposort()
-        self.loops = [part for part in loop_order(ast) if part.arg[1] not in _WRITTEN]
+        self.loops = [part for part in loop_order(ast) if part.arg[1] not in _UNROLLED]
         self.place = {loop: depth for depth, loop in enumerate(self.loops)}
         self.accesses = [node for node in self.nodes if node.op in (Ops.LOAD, Ops.STORE)]
-        # What a dot unit takes at once are neighbours; its lanes move by as many.
+        # A dot unit takes k neighbours at once: its lanes are k elements apart.
         self.steps = {
             load: unit.arg.k
             for unit in self.nodes
@@ -125,7 +129,7 @@ class _Counter:
         }
         self.lanes = self._lane_axes()
         closed = {part for node in self.nodes if node.op is Ops.END for part in node.src[1:]}
-        # Loops around everything, and what runs in a nest that fills memory.
+        # Loops around the whole kernel; accesses in a loop nest that fills scratch.
         self.outer = frozenset(
             part for part in self.loops if part not in closed and part.arg[1] is not Axis.REDUCE
         )
@@ -156,7 +160,7 @@ class _Counter:
             busy += count * self.target.cycles(node.op)
             trips = max(trips, steps)
             if node.op is Ops.REDUCE:
-                # What is unrolled without lanes is added up before it is gathered.
+                # Unrolled values that are no lanes are added up before they are accumulated.
                 kept = node.ranges | (self.lanes & frozenset(node.src[1:]))
                 accumulators = -(-_split(kept)[1] // width)
                 stalled += steps * max(timing.latency - accumulators / timing.ports, 0.0)
@@ -169,7 +173,9 @@ class _Counter:
             nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)
         )
         longest = max(compute, *levels)
-        alone = longest + _EXPOSED * (compute + sum(levels) - longest)
+        unrolled = [axis for axis in axes_of(self.ast) if axis.arg[1] in _UNROLLED]
+        pages = page_cycles(self.accesses, self.loops, unrolled, self.target)
+        alone = longest + _EXPOSED * (compute + sum(levels) - longest) + pages
         chunks = any(part.arg[1] is Axis.THREAD for part in self.loops)
         launch = float(timing.launch) if chunks else 0.0
         return Estimate(
@@ -182,6 +188,7 @@ class _Counter:
             stalled,
             spilled,
             levels,
+            pages,
             launch,
             self._spread(alone) + launch,
         )
@@ -200,22 +207,22 @@ class _Counter:
     # lanes
 
     def _lane_axes(self) -> frozenset[UOp]:
-        """Written-out axes that run as lanes: those along which memory is contiguous more often
-        than not, no two of which meet.
+        """Unrolled axes that run as lanes: memory is contiguous along them more often than not, and
+        no access moves with two of them.
         """
         if not self.target.has_vectors:
             return frozenset()
         score: dict[UOp, float] = {}
         for node in self.accesses:
-            folds = sum(part.arg[1] is Axis.REDUCE for part in node.ranges)
+            depth = sum(part.arg[1] is Axis.REDUCE for part in node.ranges)
             for axis in node.src[1].ranges:
-                if axis.arg[1] in _WRITTEN:
+                if axis.arg[1] in _UNROLLED:
                     if stride_of(node.src[1], axis) == self.steps.get(node, 1):
                         gain = 1.5 if node.op is Ops.STORE else 1.0
                     else:
-                        # A tile with vectors along its other axis is turned in registers.
+                        # A tile with vectors along its other axis is transposed in registers.
                         gain = -0.25 if _has_vectors(node.src[1]) else -1.5
-                    score[axis] = score.get(axis, 0.0) + gain * 8 ** min(folds, 3)
+                    score[axis] = score.get(axis, 0.0) + gain * 8 ** min(depth, 3)
         most = min(self.target.lanes_of(node.dtype.scalar) for node in self.accesses if node.src)
         # A vector half as wide is worth half.
         worth = {axis: score[axis] * _power(axis, most) for axis in score}
@@ -238,7 +245,7 @@ class _Counter:
     def _moves(self, node: UOp) -> float:
         """Loads or stores in one step: whole vectors along a lane, single elements elsewhere."""
         index, step = node.src[1], self.steps.get(node, 1)
-        axes = [axis for axis in index.ranges if axis.arg[1] in _WRITTEN]
+        axes = [axis for axis in index.ranges if axis.arg[1] in _UNROLLED]
         count = float(prod(axis.src[0].vmax for axis in axes))
         lanes, along = [axis for axis in axes if axis in self.lanes], []
         if lanes:
@@ -250,7 +257,7 @@ class _Counter:
             if along:
                 count /= max(along)
             elif max(across, default=1) > 1:
-                # Vectors along the other axis, turned in registers.
+                # Vectors along the other axis, transposed in registers.
                 width = max(across)
                 count *= (1 + math.log2(width)) / width
             else:
@@ -259,28 +266,30 @@ class _Counter:
                 if node.op is Ops.LOAD and len(node.src) == 2 and apart <= _PICKED < width:
                     count *= (apart + 1) / width
                 else:
-                    # A lane that is not contiguous is loaded alone and put into its place.
+                    # A lane that is not contiguous is loaded alone and inserted.
                     count *= 2
         return count * self._gate(node, is_alone=bool(lanes) and not along)
 
     def _gate(self, node: UOp, *, is_alone: bool) -> float:
-        """By how much a gate makes loads dearer; `is_alone` where lanes are loaded one by one."""
+        """The factor that a gate puts on the cost of a load; `is_alone` where lanes are loaded one
+        by one.
+        """
         if len(node.src) < 4:
             return 1.0
         compared = [each for each in node.src[3].toposort() if each.op.is_boolean]
-        # Where all of an axis is unrolled, what is asked of it is known when it is compiled.
+        # Comparisons of an axis that is unrolled as a whole are constants.
         asks_lanes = any(
-            each.ranges & self.lanes and any(axis.arg[1] not in _WRITTEN for axis in each.ranges)
+            each.ranges & self.lanes and any(axis.arg[1] not in _UNROLLED for axis in each.ranges)
             for each in compared
         )
         if asks_lanes and (is_alone or not self.target.has_mask):
             return _BRANCHED
         return 1.5
 
-    def _operands(self, fold: UOp) -> int:
-        """Vectors that a step of the fold loads for many uses, and one for what it broadcasts."""
+    def _operands(self, reduce: UOp) -> int:
+        """Vectors that a step of a reduction loads for several uses, and one that is broadcast."""
         found = 1
-        for load in fold.src[0].toposort():
+        for load in reduce.src[0].toposort():
             if load.op is Ops.LOAD and self.lanes & load.src[1].ranges:
                 found += int(min(self._moves(load), 4))
         return found
@@ -295,7 +304,7 @@ class _Counter:
         caches = self.target.cache_bytes
         levels = [caches[0], caches[min(1, len(caches) - 1)], caches[-1]] if caches else [0, 0, 0]
         nearer = [self._from_beyond(size // 2) for size in levels]
-        # What fits the last cache as a whole is taken as being there.
+        # A kernel whose memory fits the last cache finds it there.
         if self._together(0) <= levels[-1] // 2:
             nearer[-1] = 0
         return tuple(nearer)
@@ -315,7 +324,7 @@ class _Counter:
                 for loop in self.loops[:depth]
                 if loop in node.ranges or (loop in self.outer and node not in self.nested)
             ]
-            # What the loops just outside do not move is still there in their next iteration.
+            # Memory that the loops just outside do not move is still there in their next iteration.
             while outside and outside[-1] not in node.ranges and reach <= size // 2:
                 outside.pop()
             total += reach * int(prod(loop.src[0].vmax for loop in outside))
@@ -340,15 +349,15 @@ class _Counter:
 
 
 def _has_vectors(index: UOp) -> bool:
-    """Whether neighbours in memory are written out along some axis."""
+    """Whether neighbours in memory are unrolled along some axis."""
     return any(
-        axis.arg[1] in _WRITTEN and axis.src[0].vmax > 1 and stride_of(index, axis) == 1
+        axis.arg[1] in _UNROLLED and axis.src[0].vmax > 1 and stride_of(index, axis) == 1
         for axis in index.ranges
     )
 
 
 def _power(axis: UOp, most: int) -> int:
-    """Lanes along a written-out axis: the largest power of two that divides it."""
+    """Lanes along an unrolled axis: the largest power of two that divides it."""
     width = 1
     while width * 2 <= most and axis.src[0].arg % (2 * width) == 0:
         width *= 2
@@ -361,11 +370,11 @@ def _memory(access: UOp) -> UOp:
 
 
 def _split(ranges: frozenset[UOp] | Sequence[UOp]) -> tuple[int, int]:
-    """(iterations of loops, copies that are written out) of a node in `ranges`."""
+    """(iterations of loops, unrolled copies) of a node in `ranges`."""
     parts = [part for part in ranges if part.op is Ops.RANGE]
-    loops = prod(part.src[0].vmax for part in parts if part.arg[1] not in _WRITTEN)
-    written = prod(part.src[0].vmax for part in parts if part.arg[1] in _WRITTEN)
-    return int(loops), int(written)
+    loops = prod(part.src[0].vmax for part in parts if part.arg[1] not in _UNROLLED)
+    copies = prod(part.src[0].vmax for part in parts if part.arg[1] in _UNROLLED)
+    return int(loops), int(copies)
 
 
 def _is_arithmetic(node: UOp) -> bool:

@@ -36,6 +36,8 @@ class OptOps(Members):
     THREAD = "thread"
     TILE = "tile"
     STAGE = "stage"
+    SCAN = "scan"
+    SLICE = "slice"
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from tilegrad.optimize.opt import (
     reduce_axes,
     running_loops,
 )
+from tilegrad.optimize.scan import scan
+from tilegrad.optimize.slices import share_slices
 from tilegrad.optimize.split import next_number, put_outside, reorder, split
 from tilegrad.optimize.stage import stage
 from tilegrad.target import Target
@@ -122,8 +124,11 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 def _check_running(ast: UOp, opt: Opt) -> None:
     """What is looked at in each step is folded in one order, that of its ranges."""
+    nodes = ast.toposort()
+    if not any(node.op is Ops.PREFIX or node.op is Ops.RESCALED for node in nodes):
+        return
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
-    for node in ast.toposort():
+    for node in nodes:
         if node.op is Ops.PREFIX:
             ranks = [place[part.arg[0]] for part in node.src[1:] if part.arg[0] in place]
             if ranks != sorted(ranks):
@@ -149,7 +154,9 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     for node in ast.toposort():
         if isinstance(node.dtype, Pointer) and node.op is Ops.DEFINE_LOCAL:
             inside = (part.src[0].arg for part in node.src if part.arg[1] in _PER_BLOCK)
-            nbytes += node.dtype.size * node.dtype.base.itemsize * int(prod(inside))
+            # A tile that is filled in a loop is there twice (lower.copies).
+            tiles = 2 if [part.arg[1] for part in node.src] == [Axis.REDUCE] else 1
+            nbytes += node.dtype.size * node.dtype.base.itemsize * int(prod(inside)) * tiles
     if nbytes > target.shared_bytes:
         raise OptError(
             f"{opt.op.value}: {nbytes} bytes of shared memory, {target.name} has "
@@ -223,15 +230,23 @@ def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
     until they meet.
     """
     loop = _axis(ast, opt, (Axis.REDUCE, Axis.GROUP), from_reduce=True)
+    if _holds_nests(ast, loop):
+        raise OptError("unroll: the axis belongs to a nest that holds others", opt=opt)
     inner = Axis.UNROLL if loop.arg[1] is Axis.REDUCE else Axis.UPCAST
     return split(ast, loop, _amount(loop, opt), inner, last=True)
 
 
 def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Give part of a grid axis to the lanes of a block."""
+    """Give part of a grid axis, or of a block's tile (TILE), to the lanes of a block."""
     if not target.has_locals:
         raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
-    loop = _axis(ast, opt, (Axis.GLOBAL,))
+    loop = _axis(ast, opt, (Axis.GLOBAL, Axis.LOOP))
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    if loop.arg[1] is Axis.LOOP:
+        if not folds or not all(loop in fold.ranges for fold in folds):
+            raise OptError("local: each lane would compute what the loop shares", opt=opt)
+        if loop in running_loops(ast):
+            raise OptError("local: each iteration follows from the one before", opt=opt)
     return split(ast, loop, _amount(loop, opt), Axis.LOCAL)
 
 
@@ -291,12 +306,35 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
     before   i: 0..64, j: 0..64
     after    tile of j: 0..4, i: 0..64, j: 0..16
     """
+    if target.has_locals:
+        return _tile_of_block(ast, opt)
     loop = _axis(ast, opt, (Axis.LOOP, Axis.REDUCE))
     if loop.arg[1] is Axis.REDUCE and any(done.op is OptOps.OVERLAP for done in ast.arg.opts):
         raise OptError("tile: parts that overlap would gather twice in memory", opt=opt)
     if opt.arg == 1:
         return put_outside(ast, loop)
     return split(ast, loop, _amount(loop, opt), loop.arg[1], hoist=True)
+
+
+def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
+    """Split a grid axis into blocks and the tile of a block, which LOCAL, UPCAST and TC share out;
+    or a reduce axis into chunks and what one chunk has, which becomes the innermost reduce loop.
+
+    before   i: global 0..4096, k: reduce 0..4096
+    after    i: global 0..32, i: loop 0..128, k: reduce 0..512, k: reduce 0..8
+    """
+    loop = _axis(ast, opt, (Axis.GLOBAL, Axis.REDUCE))
+    if loop.arg[1] is Axis.GLOBAL:
+        return split(ast, loop, _amount(loop, opt), Axis.LOOP, outer=Axis.GLOBAL)
+    before = next_number(ast)
+    ast = split(ast, loop, _amount(loop, opt), Axis.REDUCE)
+    inner = next(part for part in loop_order(ast) if part.arg[0] == before + 1)
+    order = [number for number in ast.arg.order if number != inner.arg[0]]
+    last = max(
+        (order.index(part.arg[0]) for part in reduce_axes(ast) if part.arg[0] in order), default=-1
+    )
+    order.insert(last + 1 if last >= 0 else len(order), inner.arg[0])
+    return reorder(ast, order)
 
 
 def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -330,8 +368,7 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(f"padto: {opt.arg} divides axis {opt.axis} of {largest} already", opt=opt)
     if padded > 4 * largest:
         raise OptError(f"padto: {padded} iterations for {largest} elements", opt=opt)
-    nests = (node for node in ast.toposort() if node.op is Ops.END and loop in node.src)
-    if any(node.src[0].op is not Ops.STORE for node in nests):
+    if _holds_nests(ast, loop):
         raise OptError("padto: the axis belongs to a nest that holds others", opt=opt)
     wide: int | UOp = padded
     if extent.op is not Ops.CONST and not target.has_locals:
@@ -339,6 +376,12 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     new = UOp.range(wide, next_number(ast), loop.arg[1])
     order = [new.arg[0] if number == loop.arg[0] else number for number in ast.arg.order]
     return reorder(pad_range(ast, loop, new), order)
+
+
+def _holds_nests(ast: UOp, loop: UOp) -> bool:
+    """Whether other loop nests run in each iteration of `loop`."""
+    ends = (node for node in ast.toposort() if node.op is Ops.END and loop in node.src)
+    return any(node.src[0].op is not Ops.STORE for node in ends)
 
 
 def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -402,5 +445,9 @@ _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
     OptOps.THREAD: _thread,
     OptOps.TILE: _tile,
     OptOps.STAGE: stage,
+    OptOps.SCAN: lambda ast, opt, target: scan(ast, opt, _axis(ast, opt, (Axis.LOOP,)), target),
+    OptOps.SLICE: lambda ast, opt, target: share_slices(
+        ast, opt, _axis(ast, opt, (Axis.REDUCE,)), target
+    ),
     OptOps.TC: use_matrix_unit,
 }

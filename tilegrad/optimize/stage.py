@@ -1,8 +1,8 @@
 """STAGE: copy the part of an operand that the inner loops need, packed, to memory nearer by.
 
 The part becomes a DEFINE_LOCAL that lives inside the loops outside of it, filled by a nest of its
-own: scratch that stays in a cache. Targets with blocks have other ways, matrix units and groups,
-whose operands pass through shared memory.
+own: scratch that stays in a cache. On targets with blocks it is shared memory that the whole block
+fills (`optimize.stage_shared`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tilegrad.optimize.dots import narrow
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.split import next_number
+from tilegrad.optimize.stage_shared import stage_shared
 from tilegrad.target import Target
 
 __all__ = ["name_of_side", "operand_of", "stage"]
@@ -39,7 +40,13 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     before   LOAD(b, k*N + j)                                  loops: K, i, j, k
     after    LOAD(AFTER(scratch, END(STORE(scratch, ...))), ...) filled once for each iteration of
     the loop K
+
+    On a target with blocks the argument is `operand` or `(operand, order, padding)`; see
+    `optimize.stage_shared`.
     """
+    if target.has_locals:
+        operand, *layout = opt.arg if isinstance(opt.arg, tuple) else (opt.arg,)
+        return stage_shared(ast, opt, operand_of(ast, operand, is_rounded=True), layout)
     operand, order = opt.arg if isinstance(opt.arg, tuple) else (opt.arg, None)
     axis = _axis(ast, opt, target)
     load = operand_of(ast, operand)
@@ -82,12 +89,6 @@ def _axis(ast: UOp, opt: Opt, target: Target) -> UOp | None:
     axes = axes_of(ast)
     if opt.axis is None or not -1 <= opt.axis < len(axes):
         raise OptError(f"stage: axis {opt.axis} of a kernel with {len(axes)} axes", opt=opt)
-    if target.has_locals:
-        raise OptError(
-            f"stage: {target.name} has blocks; use TC or GROUP, whose operands pass through "
-            f"shared memory",
-            opt=opt,
-        )
     if any(part.arg[1] is Axis.THREAD for part in axes):
         raise OptError("stage: the kernel is cut into chunks already", opt=opt)
     return None if opt.axis == -1 else axes[opt.axis]
@@ -212,11 +213,11 @@ def _nbytes(memory: UOp) -> int:
     return pointer.size * pointer.base.itemsize
 
 
-def operand_of(ast: UOp, name: int) -> UOp | None:
+def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
     """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
     sides of what the largest fold sums (or takes the maximum of, ...), loads and what is computed
     from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are the sides
-    of the next fold, and so on.
+    of the next fold, and so on. With `is_rounded`, a product may be cast before it is summed.
     """
     nodes = ast.toposort()
     if name >= 0:
@@ -233,6 +234,8 @@ def operand_of(ast: UOp, name: int) -> UOp | None:
     if rank >= len(folds):
         return None
     value = folds[rank].src[0]
+    if is_rounded and value.op is Ops.CAST and value.src[0].op is Ops.MUL:
+        value = value.src[0]
     if not value.op.is_alu or len(value.src) != 2:
         return None
     side = value.src[place] if place < 2 else narrow(value.src[place - 2])

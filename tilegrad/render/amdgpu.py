@@ -14,10 +14,12 @@ from typing import Any
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
-from tilegrad.render.inline import real
+from tilegrad.ir.queries import memory_of
+from tilegrad.ir.uop import UOp
+from tilegrad.render.inline import block_lanes, real, refuse_shared
 from tilegrad.render.llvm import Function
-from tilegrad.render.llvm_values import memory_type, type_of
+from tilegrad.render.llvm_lines import memory_type, type_of
+from tilegrad.render.llvm_memory import split_offset
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["AMDGPURenderer"]
@@ -83,11 +85,7 @@ class _Kernel(Function):
 
     def block_lanes(self) -> int:
         """The lanes of each block."""
-        lanes = 1
-        for node in self.program:
-            if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx"):
-                lanes *= node.vmax + 1
-        return lanes
+        return block_lanes(self.program)
 
     def text(self, kind: str) -> str:
         body = super().text(kind)
@@ -96,6 +94,9 @@ class _Kernel(Function):
         head = f"define {kind} @{self.name}({', '.join(parameters)}) #0 {{"
         return "\n".join([head, *body.splitlines()[1:]])
 
+    def operands(self, node: UOp) -> tuple[UOp, ...]:
+        return node.src
+
     # parameters, positions, memory
 
     def define_global(self, node: UOp) -> None:
@@ -103,11 +104,7 @@ class _Kernel(Function):
         self.spaces[node] = _GLOBAL
 
     def define_var(self, node: UOp) -> None:
-        name = f"%var{self.slots + self.variables.index(node)}"
-        kind = type_of(node.dtype)
-        value = f"add i64 {name}.w, 0" if kind == "i64" else f"trunc i64 {name}.w to {kind}"
-        self.entry.append(f"  {name} = {value}")
-        self.values[node] = name
+        self.narrow_word(node, f"%var{self.slots + self.variables.index(node)}")
 
     def define_local(self, node: UOp) -> None:
         pointer = node.dtype
@@ -168,23 +165,12 @@ class _Kernel(Function):
 
     def pointer(self, node: UOp, index: UOp) -> tuple[str, str]:
         """The type of a pointer to an element, and its address."""
-        while node.op is Ops.AFTER:
-            node = node.src[0]
+        node = memory_of(node)
         kind = f"ptr addrspace({self.spaces[node]})"
         if isinstance(node.dtype, Pointer) and node.dtype.size == 1:
             # Behind an index that LLVM cannot tell to be 0, the element would not be a register.
             return kind, self.values[node]
-        offset = 0
-        if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
-            index, offset = index.src[0], index.src[1].arg
-        element = self.element_of(node)
-        place = self.make(
-            f"getelementptr {element}, {kind} {self.values[node]}, {type_of(index.dtype)} "
-            f"{self.use(index)}"
-        )
-        if offset:
-            place = self.make(f"getelementptr {element}, {kind} {place}, i64 {offset}")
-        return kind, place
+        return kind, self.element_at(kind, node, *split_offset(index))
 
     def load(self, node: UOp) -> None:
         pointer, index, *rest = node.src
@@ -266,14 +252,7 @@ class _Kernel(Function):
                 f"monotonic"
             )
             return
-        own = toposort([node.src[1], *node.src[3:]])
-        for special in self.program:
-            if special.op is Ops.SPECIAL and special not in own and special.vmax > 0:
-                raise CompileError(
-                    f"llvm: {self.target.name} cannot store by {node.arg.name} of {dtype.name}",
-                    dtype=dtype,
-                    lanes=f"all of {special.arg[0]} meet",
-                )
+        refuse_shared(node, self.program, f"llvm: {self.target.name}")
         align = dtype.itemsize
         found = self.make(f"load {memory_type(dtype)}, {kind} {place}, align {align}")
         changed = self.binary(node.arg, dtype, self.narrow(found, dtype), value)

@@ -16,39 +16,33 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import OPERATORS, CStyleRenderer, Dialect, Rendering
-from tilegrad.render.names import C_TYPES, SHORT_TYPES
+from tilegrad.render.clike import OPERATORS, CStyleRenderer, Dialect, Rendering, define_whole
+from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import Target, clang_target
 
 __all__ = ["ClangRenderer"]
 
-_MATH = {
-    Ops.EXP: "exp",
-    Ops.EXP2: "exp2",
-    Ops.LOG2: "log2",
-    Ops.SIN: "sin",
-    Ops.COS: "cos",
-    Ops.SQRT: "sqrt",
-    Ops.TRUNC: "trunc",
-}
 _FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
-    (op, dtype): form.replace("NAME", name)
-    for op, name in _MATH.items()
-    for dtype, form in {
+    (op, dtype): template.replace("NAME", name)
+    for op, name in MATH.items()
+    for dtype, template in {
         dtypes.float16: "(half)(__builtin_NAMEf({0}))",
         dtypes.float32: "__builtin_NAMEf({0})",
         dtypes.float64: "__builtin_NAME({0})",
     }.items()
 }
-_FUNCTIONS[Ops.MULACC, dtypes.float16] = "(half)(__builtin_fma({0},{1},{2}))"
-_FUNCTIONS[Ops.MULACC, dtypes.float32] = "__builtin_fmaf({0},{1},{2})"
-_FUNCTIONS[Ops.MULACC, dtypes.float64] = "__builtin_fma({0},{1},{2})"
+_FUNCTIONS |= {
+    (Ops.MULACC, dtypes.float16): "(half)(__builtin_fma({0},{1},{2}))",
+    (Ops.MULACC, dtypes.float32): "__builtin_fmaf({0},{1},{2})",
+    (Ops.MULACC, dtypes.float64): "__builtin_fma({0},{1},{2})",
+}
 
 # Two short integers meet in int, where their product may not fit.
 _UNSIGNED = {2: dtypes.uint32, 4: dtypes.uint32, 8: dtypes.uint64}
 _WRAPPED = "*{{pointer}} = ({own})(({wide})*{{pointer}}{sign}({wide}){{value}});"
 _FLOAT_MAX = "*{pointer} = ((({value}>*{pointer})|({value}!={value}))?{value}:*{pointer});"
+_SIGNS = {Ops.ADD: "+", Ops.MUL: "*", Ops.AND: "&", Ops.OR: "|", Ops.XOR: "^"}
 _ALIGNED = "__attribute__((aligned(64))) "
 
 _DIALECT = Dialect(
@@ -71,26 +65,19 @@ _DIALECT = Dialect(
     scratch=_ALIGNED,
     functions=_FUNCTIONS,
     combine={
-        Ops.ADD: "*{pointer} = (*{pointer}+{value});",
-        Ops.MUL: "*{pointer} = (*{pointer}*{value});",
-        Ops.AND: "*{pointer} = (*{pointer}&{value});",
-        Ops.OR: "*{pointer} = (*{pointer}|{value});",
-        Ops.XOR: "*{pointer} = (*{pointer}^{value});",
+        **{op: f"*{{pointer}} = (*{{pointer}}{sign}{{value}});" for op, sign in _SIGNS.items()},
         Ops.MAX: "*{pointer} = ({value}>*{pointer}?{value}:*{pointer});",
         **{(Ops.MAX, dtype): _FLOAT_MAX for dtype in dtypes.floats},
         **{
             (op, dtype): _WRAPPED.format(
                 own=C_TYPES[dtype], wide=C_TYPES[_UNSIGNED[dtype.itemsize]], sign=sign
             )
-            for op, sign in ((Ops.ADD, "+"), (Ops.MUL, "*"))
+            for op, sign in list(_SIGNS.items())[:2]
             for dtype in (*dtypes.signed, *dtypes.unsigned)
             if dtype.itemsize in _UNSIGNED
         },
     },
-    define_whole=(
-        "static inline {type} {stem}_of_{source}({source} x) {{ "
-        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
-    ),
+    define_whole=define_whole("static inline"),
     has_vector_arithmetic=True,
     keeps_excess=True,
 )
@@ -163,7 +150,7 @@ def by_lane(u: UOp, ctx: Rendering) -> str | None:
 
 
 _COMPARISONS = (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
-_SCALAR_ONLY = (*_MATH, Ops.MULACC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP)
+_SCALAR_ONLY = (*MATH, Ops.MULACC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP)
 _RULES = PatternMatcher(
     "clang",
     [

@@ -13,7 +13,6 @@ integers that may overflow are computed in the unsigned type, where that is defi
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.render.inline import inlined, real, value_of
+from tilegrad.render.inline import block_lanes, inlined, real, value_of
 from tilegrad.render.names import function_name, variable_name
 from tilegrad.target import Target
 
@@ -35,6 +34,7 @@ __all__ = [
     "CStyleRenderer",
     "Dialect",
     "Rendering",
+    "define_whole",
     "lane",
     "parameters",
     "strip_parentheses",
@@ -59,7 +59,7 @@ class Dialect:
             are not `built_in`.
         headers: scalar dtype -> what must stand above a kernel that uses it.
         prelude: lines that open every source.
-        pointers: what stands before a pointer to each place.
+        pointers: what stands before a pointer to each address space.
         read_only, restrict: before and after the type of a pointer parameter that nothing is stored
             to.
         scalar: a parameter {name} of {type}.
@@ -67,16 +67,17 @@ class Dialect:
         no_parameters: what stands for an empty list of parameters.
         ids: kind of position ("gidx", "lidx") -> its text, of {axis} (x, y, z) and {number}. None:
             a parameter.
-        shared, scratch: what stands before an array at each place.
+        shared, scratch: what stands before an array in each address space.
         barrier: the statement at which a block meets.
         functions: op, or (op, dtype) -> its text, where it is not `OPERATORS`.
-        combine: op, or (op, dtype) -> the statement that folds {value} into memory at {pointer}.
+        combine: op, or (op, dtype) -> the statement that combines {value} with memory at {pointer}.
+        reinterpret: the bits of {value} as the {type}, where no pointer is to be cast for it.
         whole: a float {value} of {source} as the integer {type}: it saturates, and NaN gives 0.
         define_whole: the definition of the function that `whole` calls; C leaves a cast of what is
             out of range undefined.
         has_vector_arithmetic: whether operators work on whole vectors.
-        shields_short_floats: whether half and bfloat16 convert implicitly to so many types that a
-            cast to another than float must go through float.
+        shields_short_floats: whether half and bfloat16 convert implicitly to several types, so that
+            a cast to another than float must go through float.
         keeps_excess: whether half arithmetic may be done, and kept, in float.
         wraps_integers: whether the language says that signed integers wrap around.
     """
@@ -106,12 +107,21 @@ class Dialect:
     barrier: str = ""
     functions: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
     combine: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
+    reinterpret: str = ""
     whole: str = "{stem}_of_{source}({value})"
     define_whole: str = ""
     has_vector_arithmetic: bool = False
     shields_short_floats: bool = False
     keeps_excess: bool = False
     wraps_integers: bool = False
+
+
+def define_whole(specifiers: str) -> str:
+    """The definition of the function that saturates, with these specifiers before its type."""
+    return (
+        f"{specifiers} {{type}} {{stem}}_of_{{source}}({{source}} x) {{{{ "
+        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
+    )
 
 
 # Text that is C in every dialect.
@@ -142,6 +152,7 @@ _PREFIX = {
     Ops.BITCAST: "cast",
     Ops.VECTORIZE: "cast",
     Ops.GEP: "cast",
+    Ops.SHUFFLE: "other",
     Ops.WMMA: "wmma",
     Ops.DEFINE_ACC: "acc",
     Ops.DEFINE_LOCAL: "temp",
@@ -237,7 +248,7 @@ class Rendering:
         if self._indent != 1:
             raise InternalError(f"render: {name} leaves {self._indent - 1} loops open")
         head = self.dialect.kernel.format(
-            name=name, parameters=self._signature(), lanes=self._block_lanes()
+            name=name, parameters=self._signature(), lanes=block_lanes(self.program)
         )
         return "\n".join(
             [*self.dialect.prelude, *self._above, head, *self._arrays, *self._lines, "}"]
@@ -305,32 +316,20 @@ class Rendering:
 
     def _signature(self) -> str:
         stored = {real(node.src[0]) for node in self.program if node.op is Ops.STORE}
-        parts = []
-        for node in parameters(self.program):
+        texts = []
+        given = parameters(self.program)
+        if self.dialect.ids is None:
+            given += [node for node in self.program if node.op is Ops.SPECIAL]
+        for node in given:
             if isinstance(node.dtype, Pointer):
                 read_only = "" if node in stored else self.dialect.read_only
                 kind = self.pointer_type(node.dtype, node.dtype.base)
-                parts.append(f"{read_only}{kind} {self.dialect.restrict}{self._texts[node]}")
+                texts.append(f"{read_only}{kind} {self.dialect.restrict}{self._texts[node]}")
             else:
-                parts.append(
+                texts.append(
                     self.dialect.scalar.format(type=self.type(node.dtype), name=self._texts[node])
                 )
-        if self.dialect.ids is None:
-            for node in self.program:
-                if node.op is Ops.SPECIAL:
-                    parts.append(
-                        self.dialect.scalar.format(
-                            type=self.type(node.dtype), name=self._texts[node]
-                        )
-                    )
-        return ", ".join([*parts, *self.dialect.launch_parameters]) or self.dialect.no_parameters
-
-    def _block_lanes(self) -> int:
-        """The lanes of a block at most."""
-        extents = [
-            n.vmax + 1 for n in self.program if n.op is Ops.SPECIAL and n.arg[0].startswith("lidx")
-        ]
-        return math.prod(extents)
+        return ", ".join([*texts, *self.dialect.launch_parameters]) or self.dialect.no_parameters
 
     # what rules ask for
 
@@ -421,23 +420,23 @@ class Rendering:
         return f"{vector}{self._lane_names(dtype.lanes)[number]}"
 
     def operation(self, op: Ops, dtype: DType, operands: Sequence[UOp]) -> str:
-        """`op` on `operands`, of which the first has the scalar dtype `dtype`."""
+        """`op` on `operands`, the first of which has the scalar dtype `dtype`."""
         functions = self.dialect.functions
-        form = functions.get((op, dtype)) or functions.get(op) or OPERATORS.get(op)
+        template = functions.get((op, dtype)) or functions.get(op) or OPERATORS.get(op)
         if op is Ops.MAX and dtype.is_float:
-            form = _FLOAT_MAX
+            template = _FLOAT_MAX
         elif op is Ops.MULACC and not dtype.is_float:
-            form = OPERATORS[op]
-        if form is None:
+            template = OPERATORS[op]
+        if template is None:
             raise CompileError(
                 f"render: {self.target.name} has no {op.name} of {dtype.name}", dtype=dtype
             )
-        repeated = [form.count(f"{{{number}}}") > 1 for number in range(len(operands))]
+        repeated = [template.count(f"{{{number}}}") > 1 for number in range(len(operands))]
         texts = [
             self.atom(node) if twice else self.text(node)
             for node, twice in zip(operands, repeated, strict=True)
         ]
-        return form.format(*texts)
+        return template.format(*texts)
 
     def whole(self, value: str, source: DType, dtype: DType) -> str:
         """The float `value` as an integer: the nearest that there is, 0 for NaN."""
@@ -461,23 +460,25 @@ class Rendering:
             if source.dtype.lanes > 1:
                 self.atom(source)
         scalar = node.dtype.scalar
-        parts = [
+        elements = [
             UOp(node.op, scalar, tuple([lane(source, number) for source in node.src]), node.arg)
             for number in range(node.dtype.lanes)
         ]
-        return self.stacked(parts)
+        return self.stacked(elements)
 
-    def stacked(self, parts: Sequence[UOp]) -> str:
-        """The vector of `parts`, each written here even if the program has a name for it, perhaps
-        in another loop.
+    def stacked(self, elements: Sequence[UOp]) -> str:
+        """The vector of `elements`. Each is rendered here even if the program has a name for it,
+        which may be in another loop.
         """
-        kept = {part: self._texts.pop(part) for part in parts if part in self._texts}
-        for part in parts:
-            self._texts[part] = self._rendered(part)
-        text = self._rendered(UOp.stack(parts))
-        for part in parts:
-            self._texts.pop(part, None)
-        self._texts |= kept
+        outside = {
+            element: self._texts.pop(element) for element in elements if element in self._texts
+        }
+        for element in elements:
+            self._texts[element] = self._rendered(element)
+        text = self._rendered(UOp.stack(elements))
+        for element in elements:
+            self._texts.pop(element, None)
+        self._texts |= outside
         return text
 
     def access(self, buffer: UOp, index: UOp, dtype: DType) -> str:

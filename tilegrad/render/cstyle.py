@@ -1,7 +1,7 @@
 """The renderers of C-like languages, by name.
 
     clike    the table's columns, and the walk over a program
-    inline   which values are written in place
+    inline   which values are rendered inline
     rules    node -> text, common to all
     clang, cuda, hip, metal, opencl    a table each, and the rules that differ
 

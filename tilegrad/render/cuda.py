@@ -15,32 +15,21 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
-from tilegrad.render.names import C_TYPES, SHORT_TYPES
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, define_whole
+from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import MatrixUnit, cuda_target
 
 __all__ = ["CUDARenderer"]
 
-_MATH = {
-    Ops.EXP: "exp",
-    Ops.EXP2: "exp2",
-    Ops.LOG2: "log2",
-    Ops.SIN: "sin",
-    Ops.COS: "cos",
-    Ops.SQRT: "sqrt",
-    Ops.TRUNC: "trunc",
-}
 _SHORT_FLOATS = (dtypes.float16, dtypes.bfloat16)
 _FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
-    op: f"{name}({{0}})" for op, name in _MATH.items()
+    **{op: f"{name}({{0}})" for op, name in MATH.items()},
+    **{(op, dtype): f"h{name}({{0}})" for op, name in MATH.items() for dtype in _SHORT_FLOATS},
+    **{(Ops.MULACC, dtype): "__hfma({0},{1},{2})" for dtype in _SHORT_FLOATS},
+    Ops.FMOD: "fmod({0},{1})",
+    Ops.MULACC: "fma({0},{1},{2})",
 }
-_FUNCTIONS |= {
-    (op, dtype): f"h{name}({{0}})" for op, name in _MATH.items() for dtype in _SHORT_FLOATS
-}
-_FUNCTIONS |= {(Ops.MULACC, dtype): "__hfma({0},{1},{2})" for dtype in _SHORT_FLOATS}
-_FUNCTIONS[Ops.FMOD] = "fmod({0},{1})"
-_FUNCTIONS[Ops.MULACC] = "fma({0},{1},{2})"
 
 _STEMS = {
     **SHORT_TYPES,
@@ -51,6 +40,11 @@ _STEMS = {
 _STRUCTS = (dtypes.bool, *_SHORT_FLOATS)
 _LANES = tuple(f".{letter}" for letter in "xyzw")
 _INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
+# What atomicAdd takes; a signed long is added as an unsigned one.
+_ADDED = (
+    dtypes.int32, dtypes.uint32, dtypes.uint64, *_SHORT_FLOATS, dtypes.float32, dtypes.float64,
+)  # fmt: skip
+_ADD_LONG = "atomicAdd((unsigned long long*){pointer}, (unsigned long long)({value}));"
 
 _DIALECT = Dialect(
     kernel='extern "C" __global__ void __launch_bounds__({lanes}) {name}({parameters}) {{',
@@ -84,23 +78,10 @@ _DIALECT = Dialect(
     barrier="__syncthreads();",
     functions=_FUNCTIONS,
     shields_short_floats=True,
-    define_whole=(
-        "static __device__ inline {type} {stem}_of_{source}({source} x) {{ "
-        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
-    ),
+    define_whole=define_whole("static __device__ inline"),
     combine={
-        **{
-            (Ops.ADD, dtype): "atomicAdd({pointer}, {value});"
-            for dtype in (dtypes.int32, dtypes.uint32, dtypes.uint64)
-        },
-        **{
-            (Ops.ADD, dtype): "atomicAdd({pointer}, {value});"
-            for dtype in (*_SHORT_FLOATS, dtypes.float32, dtypes.float64)
-        },
-        (
-            Ops.ADD,
-            dtypes.int64,
-        ): "atomicAdd((unsigned long long*){pointer}, (unsigned long long)({value}));",
+        **{(Ops.ADD, dtype): "atomicAdd({pointer}, {value});" for dtype in _ADDED},
+        (Ops.ADD, dtypes.int64): _ADD_LONG,
         **{(Ops.MAX, dtype): "atomicMax({pointer}, {value});" for dtype in _INTEGERS},
     },
 )
@@ -152,9 +133,14 @@ def _helper(unit: MatrixUnit, name: str, a: str, b: str, c: str) -> str:
     )
 
 
+def shuffle(u: UOp, ctx: Rendering) -> str:
+    return f"__shfl_xor_sync(0xffffffffu, {ctx.text(u.src[0])}, {u.arg})"
+
+
 _RULES = PatternMatcher(
     "cuda",
     [
+        Rule("cuda-shuffle", UPat(Ops.SHUFFLE, name="u"), function=shuffle),
         Rule("cuda-matrix-multiply", UPat(Ops.WMMA, name="u"), function=matrix_multiply),
     ],
 )

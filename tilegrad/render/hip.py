@@ -9,43 +9,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
-from tilegrad.render.names import C_TYPES, SHORT_TYPES
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, define_whole
+from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import hip_target
 
 __all__ = ["HIPRenderer"]
 
-_MATH = {
-    Ops.EXP: "exp",
-    Ops.EXP2: "exp2",
-    Ops.LOG2: "log2",
-    Ops.SIN: "sin",
-    Ops.COS: "cos",
-    Ops.SQRT: "sqrt",
-    Ops.TRUNC: "trunc",
-    Ops.FMOD: "fmod",
-    Ops.MULACC: "fma",
-}
+_MATH = {**MATH, Ops.FMOD: "fmod", Ops.MULACC: "fma"}
 _WIDTHS = {dtypes.float16: "f16", dtypes.float32: "f32", dtypes.float64: "f64"}
 _LIBRARY = 'extern "C" __attribute__((device, const))'
 _ARGUMENTS = {1: "{0}", 2: "{0},{1}", 3: "{0},{1},{2}"}
 _ADD = "__hip_atomic_fetch_add({pointer}, {value}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);"
-_MAX = "__hip_atomic_fetch_max({pointer}, {value}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);"
+_MAX = _ADD.replace("add", "max")
 _INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
-
-
-def _functions() -> dict[Ops | tuple[Ops, DType], str]:
-    return {
-        (op, dtype): f"__ocml_{name}_{width}({_ARGUMENTS[op.definition.arity or 1]})"
-        for op, name in _MATH.items()
-        for dtype, width in _WIDTHS.items()
-    }
 
 
 _DIALECT = Dialect(
@@ -79,11 +61,12 @@ _DIALECT = Dialect(
         '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); __builtin_amdgcn_s_barrier(); '
         '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");'
     ),
-    functions=_functions(),
-    define_whole=(
-        "static inline __attribute__((device)) {type} {stem}_of_{source}({source} x) {{ "
-        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
-    ),
+    functions={
+        (op, dtype): f"__ocml_{name}_{width}({_ARGUMENTS[op.definition.arity or 1]})"
+        for op, name in _MATH.items()
+        for dtype, width in _WIDTHS.items()
+    },
+    define_whole=define_whole("static inline __attribute__((device))"),
     combine={
         **{(Ops.ADD, dtype): _ADD for dtype in (*_INTEGERS, dtypes.float32, dtypes.float64)},
         **{(Ops.MAX, dtype): _MAX for dtype in _INTEGERS},

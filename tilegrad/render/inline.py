@@ -1,4 +1,5 @@
-"""Which values are written where they are used, instead of getting a name of their own.
+"""Questions about a program that renderers share. The main one: which values are written where
+they are used, instead of getting a name of their own.
 
 A value with one use is written there, so that text reads as a person would write it. Two things
 forbid it. MAX mentions its operands twice, so nesting it would double the text at each level. And
@@ -7,14 +8,16 @@ an expression that reads an accumulator must not move past an assignment that ch
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["inlined", "real", "value_of"]
+__all__ = ["block_lanes", "inlined", "real", "refuse_shared", "value_of"]
 
 _ALU = frozenset(op for op in Ops if op.is_alu)
 _MOVABLE = (_ALU - {Ops.MAX}) | {Ops.CAST, Ops.BITCAST, Ops.VECTORIZE}
@@ -32,6 +35,30 @@ def value_of(node: UOp) -> UOp:
     return node if node.op is Ops.AFTER and source.op is Ops.DEFINE_ACC else source
 
 
+def block_lanes(program: Sequence[UOp]) -> int:
+    """The most lanes of a block of the launch."""
+    return math.prod(
+        node.vmax + 1
+        for node in program
+        if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx")
+    )
+
+
+def refuse_shared(store: UOp, program: Sequence[UOp], who: str) -> None:
+    """Raise CompileError if several lanes of `program` store by an operation at one address, which
+    takes an atomic instruction; `who` cannot do that.
+    """
+    dtype = store.src[2].dtype.scalar
+    own = toposort([store.index, *store.src[3:]])
+    for node in program:
+        if node.op is Ops.SPECIAL and node not in own and node.vmax > 0:
+            raise CompileError(
+                f"{who} cannot store by {store.arg.name} of {dtype.name}",
+                dtype=dtype,
+                lanes=f"all of {node.arg[0]} meet",
+            )
+
+
 def _operands(node: UOp) -> tuple[UOp, ...]:
     """The sources whose values `node` reads; the others only say what comes first."""
     if node.op is Ops.AFTER and value_of(node) is node:
@@ -46,7 +73,7 @@ def _operands(node: UOp) -> tuple[UOp, ...]:
 
 
 def inlined(program: Sequence[UOp], expand: bool = False) -> set[UOp]:
-    """The nodes of `program` to write in place.
+    """The nodes of `program` to render inline.
 
     With `expand` only picked lanes and reads of accumulators are: every other value gets a name.
     """

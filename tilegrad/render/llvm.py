@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilegrad.base.dtype import DType, Place, Pointer
+from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
-from tilegrad.render.llvm_values import Values, constant_of, mangled, memory_type, type_of
+from tilegrad.render.llvm_lines import constant_of, memory_type, type_of
+from tilegrad.render.llvm_memory import Memory
 from tilegrad.render.stream import ahead, entry, read_once, streamed
 
 __all__ = ["Function", "LLVMRenderer"]
@@ -68,11 +68,11 @@ class LLVMRenderer:
         return "\n".join(texts) + "\n"
 
 
-class Function(Values):
+class Function(Memory):
     """The function of one program, written instruction by instruction.
 
-    `streamed` stores go around the caches; an `early` load also asks for what lies so many elements
-    ahead, in such a nearness.
+    `streamed` stores go around the caches; an `early` load also asks for what lies that many
+    elements ahead, in such a nearness.
     """
 
     def __init__(
@@ -83,9 +83,8 @@ class Function(Values):
         early: Mapping[UOp, tuple[int, int]] | None = None,
         line_bytes: int = 64,
     ):
-        super().__init__(name)
-        self.program, self.streamed = program, streamed
-        self.early, self.line_bytes = early or {}, line_bytes
+        super().__init__(name, streamed, early, line_bytes)
+        self.program = program
         self.entry: list[str] = []
         self.heads: dict[UOp, tuple[str, str]] = {}
         pointers = [node for node in program if node.op is Ops.DEFINE_GLOBAL]
@@ -94,8 +93,10 @@ class Function(Values):
 
     def text(self, kind: str) -> str:
         """The definition; `kind` is its linkage and what it gives."""
+        needed = {source for node in self.program for source in self.operands(node)}
         for node in self.program:
-            self.emit(node)
+            if node in needed or not (node.op.is_alu or node.op in _LANES):
+                self.emit(node)
         lines = [
             f"define {kind} @{self.name}(ptr noalias %args, i64 %chunk) #0 {{",
             "entry:",
@@ -135,12 +136,13 @@ class Function(Values):
         name = f"%var{place}"
         self.entry.append(f"  {name}.p = getelementptr i64, ptr %args, i64 {place}")
         self.entry.append(f"  {name}.w = load i64, ptr {name}.p")
+        self.narrow_word(node, name)
+
+    def narrow_word(self, node: UOp, name: str) -> None:
+        """Name a variable, which comes as the word `name`.w, in its own type."""
         kind = type_of(node.dtype)
-        self.entry.append(
-            f"  {name} = add i64 {name}.w, 0"
-            if kind == "i64"
-            else f"  {name} = trunc i64 {name}.w to {kind}"
-        )
+        value = f"add i64 {name}.w, 0" if kind == "i64" else f"trunc i64 {name}.w to {kind}"
+        self.entry.append(f"  {name} = {value}")
         self.values[node] = name
 
     def define_local(self, node: UOp) -> None:
@@ -213,159 +215,12 @@ class Function(Values):
         self.line(f"br i1 {again}, label %{head}, label %{foot}")
         self.label(foot)
 
-    # memory
-
-    def element_of(self, pointer: UOp) -> str:
-        """The type of the elements that `pointer` points to, as it lies in memory."""
-        return memory_type(memory_of(pointer).dtype.base)  # type: ignore[attr-defined]
-
-    def address(self, pointer: UOp, index: UOp, *, is_masked: bool = False) -> str:
-        """Where an element lies. A constant in the index is added last, to the address, where it is
-        part of the instruction: as part of the index, each of many neighbours would need a register
-        of its own, and a widening of it.
-
-        What is masked lane by lane may begin outside of the memory, and so may what a constant is
-        added to: neither is said to be `inbounds`, which would make it poison.
-        """
-        kind = self.element_of(pointer)
-        offset = 0
-        if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
-            index, offset = index.src[0], index.src[1].arg
-        inbounds = "" if offset or is_masked else " inbounds"
-        place = self.make(
-            f"getelementptr{inbounds} {kind}, ptr {self.values[pointer]}, {type_of(index.dtype)} "
-            f"{self.use(index)}"
-        )
-        return self.make(f"getelementptr {kind}, ptr {place}, i64 {offset}") if offset else place
-
-    def load(self, node: UOp) -> None:
-        gate = node.gate if node.is_gated else None
-        if gate is None:
-            value = self.load_always(node)
-        elif gate.dtype.lanes > 1:
-            mask = self.use(gate)
-            other = self.widen(self.use(node.src[2]), node.dtype)
-            place = self.address(node.src[0], node.src[1], is_masked=True)
-            value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)
-            self.ask_ahead(node, place)
-        elif node.dtype.lanes > 1:
-            value = self.load_or_skip(node, self.use(gate))
-        else:
-            value = self.load_or_first(node, self.use(gate))
-        self.values[node] = self.narrow(value, node.dtype)
-
-    def load_always(self, node: UOp) -> str:
-        place = self.address(node.src[0], node.src[1])
-        align = node.dtype.itemsize
-        value = self.make(f"load {memory_type(node.dtype)}, ptr {place}, align {align}")
-        self.ask_ahead(node, place)
-        return value
-
-    def load_masked(self, place: str, dtype: DType, mask: tuple[str, str], other: str) -> str:
-        """The lanes that `mask` (type, value) allows, and those of `other`."""
-        kind = memory_type(dtype)
-        parts = (("ptr", place), ("i32", str(dtype.itemsize)), mask, (kind, other))
-        return self.call("masked.load", kind, *parts, suffix=f"{mangled(kind)}.p0")
-
-    def load_or_first(self, node: UOp, gate: str) -> str:
-        """A load under a gate: of the first element where it is shut, which is always there."""
-        pointer, index, other, _ = node.src
-        kind, where = memory_type(node.dtype), type_of(index.dtype)
-        safe = self.make(f"select i1 {gate}, {where} {self.use(index)}, {where} 0")
-        element = self.element_of(pointer)
-        place = self.make(
-            f"getelementptr inbounds {element}, ptr {self.values[pointer]}, {where} {safe}"
-        )
-        value = self.make(f"load {kind}, ptr {place}, align {node.dtype.itemsize}")
-        shut = self.widen(self.use(other), node.dtype)
-        return self.make(f"select i1 {gate}, {kind} {value}, {kind} {shut}")
-
-    def load_or_skip(self, node: UOp, gate: str) -> str:
-        """A vector load under one gate: a branch, as a part of the vector at a safe place could
-        still lie outside.
-        """
-        pointer, index, other, _ = node.src
-        kind = memory_type(node.dtype)
-        before = self.block
-        shut = self.widen(self.use(other), node.dtype)
-        number = self.open_gate(gate)
-        place = self.address(pointer, index)
-        value = self.make(f"load {kind}, ptr {place}, align {node.dtype.itemsize}")
-        self.close_gate(number)
-        return self.make(f"phi {kind} [ {value}, %then{number} ], [ {shut}, %{before} ]")
-
-    def ask_ahead(self, node: UOp, place: str) -> None:
-        """Have memory brought near that is needed soon, some way behind `place`, where a load is to
-        ask for it.
-        """
-        if node not in self.early:
-            return
-        size = node.dtype.itemsize
-        further, nearness = self.early[node]
-        name = "llvm.prefetch.p0"
-        self.declared[name] = f"declare void @{name}(ptr, i32, i32, i32)"
-        for offset in range(0, size * node.dtype.lanes, self.line_bytes):
-            line = self.make(f"getelementptr i8, ptr {place}, i64 {further * size + offset}")
-            # For reading, and of data.
-            self.line(f"call void @{name}(ptr {line}, i32 0, i32 {nearness}, i32 1)")
-
-    def store(self, node: UOp) -> None:
-        gate = node.gate if node.is_gated else None
-        if gate is None:
-            self.store_always(node)
-        elif gate.dtype.lanes > 1:
-            self.store_masked(node, gate)
-        else:
-            number = self.open_gate(self.use(gate))
-            self.store_always(node)
-            self.close_gate(number)
-
-    def store_always(self, node: UOp) -> None:
-        pointer, index, value = node.src[:3]
-        kind, align, hint = memory_type(value.dtype), value.dtype.itemsize, ""
-        place, text = self.address(pointer, index), self.use(value)
-        if node.arg is not None:
-            found = self.make(f"load {kind}, ptr {place}, align {align}")
-            text = self.binary(node.arg, value.dtype, self.narrow(found, value.dtype), text)
-        text = self.widen(text, value.dtype)
-        if node in self.streamed:
-            align, hint = align * value.dtype.lanes, ", !nontemporal !0"
-        self.line(f"store {kind} {text}, ptr {place}, align {align}{hint}")
-
-    def store_masked(self, node: UOp, gate: UOp) -> None:
-        pointer, index, value = node.src[:3]
-        kind, flags = memory_type(value.dtype), type_of(gate.dtype)
-        place, text = self.address(pointer, index, is_masked=True), self.use(value)
-        if node.arg is not None:
-            # Where nothing is written, nothing may be read.
-            mask = (flags, self.use(gate))
-            found = self.load_masked(place, value.dtype, mask, "zeroinitializer")
-            text = self.binary(node.arg, value.dtype, self.narrow(found, value.dtype), text)
-        text = self.widen(text, value.dtype)
-        full = f"llvm.masked.store.{mangled(kind)}.p0"
-        self.declared[full] = f"declare void @{full}({kind}, ptr, i32, {flags})"
-        self.line(
-            f"call void @{full}({kind} {text}, ptr {place}, i32 {value.dtype.itemsize}, {flags} "
-            f"{self.use(gate)})"
-        )
-
-    def open_gate(self, gate: str) -> int:
-        """Begin what happens only where `gate` holds; its number, for `close_gate`."""
-        self.count += 1
-        number = self.count
-        self.line(f"br i1 {gate}, label %then{number}, label %join{number}")
-        self.label(f"then{number}")
-        return number
-
-    def close_gate(self, number: int) -> None:
-        self.line(f"br label %join{number}")
-        self.label(f"join{number}")
-
 
 def _nothing(function: Function, node: UOp) -> None:
     del function, node
 
 
+_LANES = (Ops.GEP, Ops.VECTORIZE)
 _HANDLERS: dict[Ops, Callable[[Function, UOp], None]] = {
     Ops.DEFINE_GLOBAL: Function.define_global,
     Ops.DEFINE_VAR: Function.define_var,

@@ -1,26 +1,18 @@
-"""LLVM IR of values: types, constants, and the instructions that make one value of others.
+"""LLVM IR of values: the instructions that make one value of others.
 
-`render.llvm` has what is around them: the function, its loops, its memory.
+`render.llvm` has what is around them: the function and its loops; `render.llvm_memory` its memory.
 """
 
 from __future__ import annotations
-
-import struct
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.render.llvm_lines import Lines, constant_of, mangled, memory_type, type_of
 
-__all__ = ["Values", "constant_of", "mangled", "memory_type", "type_of"]
+__all__ = ["Values"]
 
-_FLOATS = {
-    dtypes.float16: "half",
-    dtypes.bfloat16: "bfloat",
-    dtypes.float32: "float",
-    dtypes.float64: "double",
-}
-_SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _FLOAT_OPS = {Ops.ADD: "fadd", Ops.SUB: "fsub", Ops.MUL: "fmul", Ops.FDIV: "fdiv"}
 _INT_OPS = {
     Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor",
@@ -32,108 +24,41 @@ _DOTS = {
     "dot2.bfloat16.bfloat16.float32": ("x86.avx512bf16.dpbf16ps", "<{0} x bfloat>"),
     "dot4.uint8.int8.int32": ("x86.avx512.vpdpbusd", "<{1} x i8>"),
 }
+# A vector, and for each lane of a result the one of it that is taken.
+Side = tuple[UOp, tuple[int, ...]]
 _MATH = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
 
 
-def type_of(dtype: DType) -> str:
-    """The LLVM type of values of `dtype`."""
-    scalar = dtype.scalar
-    name = "i1" if scalar is dtypes.bool else _FLOATS.get(scalar) or f"i{scalar.itemsize * 8}"
-    return name if dtype.lanes == 1 else f"<{dtype.lanes} x {name}>"
+class Values(Lines):
+    """The name of each node's value in the lines of one function."""
 
-
-def memory_type(dtype: DType) -> str:
-    """The LLVM type under which `dtype` lies in memory: a bool takes a byte."""
-    return type_of(dtypes.uint8.vec(dtype.lanes)) if dtype.scalar is dtypes.bool else type_of(dtype)
-
-
-def mangled(kind: str) -> str:
-    """The type as intrinsic names spell it: `v16f32`, `i32`."""
-    if kind.startswith("<"):
-        count, _, inner = kind[1:-1].partition(" x ")
-        return f"v{count}{mangled(inner)}"
-    return _SUFFIX.get(kind, kind)
-
-
-def constant_of(value: object, dtype: DType) -> str:
-    """A constant's text: floats by their bits, so that every value survives."""
-    if dtype.lanes > 1:
-        return f"splat ({type_of(dtype.scalar)} {constant_of(value, dtype.scalar)})"
-    if dtype is dtypes.bool:
-        return "true" if value else "false"
-    if not dtype.is_float:
-        return str(int(value))  # type: ignore[call-overload]
-    if dtype is dtypes.float16:
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-    if dtype is dtypes.bfloat16:
-        return f"0xR{struct.unpack('<I', struct.pack('<f', value))[0] >> 16:04X}"
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-
-
-class Values:
-    """Lines of one function, and the name of each node's value in them."""
-
-    def __init__(self, name: str):
-        self.name = name
-        self.body: list[str] = []
-        self.values: dict[UOp, str] = {}
-        self.declared: dict[str, str] = {}
-        self.count = 0
-        self.block = "start"
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"%v{self.count}"
-
-    def line(self, text: str) -> None:
-        self.body.append("  " + text)
-
-    def make(self, text: str) -> str:
-        name = self.fresh()
-        self.line(f"{name} = {text}")
-        return name
-
-    def label(self, name: str) -> None:
-        self.body.append(f"{name}:")
-        self.block = name
-
-    def call(
-        self, intrinsic: str, kind: str, *arguments: tuple[str, str], suffix: str | None = None
-    ) -> str:
-        """A call of an LLVM intrinsic that is overloaded on `kind`."""
-        full = f"llvm.{intrinsic}.{suffix or mangled(kind)}"
-        self.declared[full] = f"declare {kind} @{full}({', '.join(each for each, _ in arguments)})"
-        return self.make(
-            f"call {kind} @{full}({', '.join(f'{each} {value}' for each, value in arguments)})"
-        )
-
-    def use(self, node: UOp) -> str:
-        """The value of `node` here; an accumulator is read at this moment."""
-        if node.op is Ops.CONST:
-            return constant_of(node.arg, node.dtype)
-        if node.op is Ops.DEFINE_ACC:
-            return self.make(f"load {type_of(node.dtype)}, ptr {self.values[node]}")
-        return self.values[node]
+    def operands(self, node: UOp) -> tuple[UOp, ...]:
+        """The nodes that the lines of `node` use the values of."""
+        if node.op is Ops.WHERE and (sides := _blended(node)) is not None:
+            return (node.src[0], *(vector for vector, _ in sides))
+        return node.src
 
     # lanes
 
     def vectorize(self, node: UOp) -> None:
         kind, inner = type_of(node.dtype), type_of(node.dtype.scalar)
         lanes = node.dtype.lanes
-        if all(part.op is Ops.CONST for part in node.src):
-            parts = ", ".join(f"{inner} {constant_of(part.arg, part.dtype)}" for part in node.src)
-            self.values[node] = f"<{parts}>"
+        if all(element.op is Ops.CONST for element in node.src):
+            operands = ", ".join(
+                f"{inner} {constant_of(element.arg, element.dtype)}" for element in node.src
+            )
+            self.values[node] = f"<{operands}>"
             return
-        if all(part is node.src[0] for part in node.src):
+        if all(element is node.src[0] for element in node.src):
             one = self.make(f"insertelement {kind} poison, {inner} {self.use(node.src[0])}, i64 0")
             self.values[node] = self.make(
                 f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer"
             )
             return
         vector = "poison"
-        for lane, part in enumerate(node.src):
+        for lane, element in enumerate(node.src):
             vector = self.make(
-                f"insertelement {kind} {vector}, {inner} {self.use(part)}, i64 {lane}"
+                f"insertelement {kind} {vector}, {inner} {self.use(element)}, i64 {lane}"
             )
         self.values[node] = vector
 
@@ -155,6 +80,18 @@ class Values:
         picks = ", ".join(f"i32 {lane}" for lane in node.arg)
         self.values[node] = self.make(
             f"shufflevector {kind} {text}, {kind} poison, <{len(node.arg)} x i32> <{picks}>"
+        )
+
+    def blend(self, condition: UOp, yes: Side, no: Side) -> str:
+        """Lanes of two vectors, as known constants choose: one shuffle of both."""
+        kind, lanes = type_of(yes[0].dtype), yes[0].dtype.lanes
+        picks = ", ".join(
+            f"i32 {first if flag.arg else lanes + second}"
+            for flag, first, second in zip(condition.src, yes[1], no[1], strict=True)
+        )
+        return self.make(
+            f"shufflevector {kind} {self.use(yes[0])}, {kind} {self.use(no[0])}, "
+            f"<{len(condition.src)} x i32> <{picks}>"
         )
 
     def repeated(self, text: str, kind: str, bits: int, node: UOp) -> str:
@@ -285,16 +222,19 @@ class Values:
         if op is Ops.WHERE:
             condition, yes, no = node.src
             kind = type_of(dtype)
+            sides = _blended(node)
+            if sides is not None:
+                return self.blend(condition, *sides)
             return self.make(
                 f"select {type_of(condition.dtype)} {self.use(condition)}, {kind} "
                 f"{self.use(yes)}, {kind} {self.use(no)}"
             )
         if op is Ops.MULACC:
-            parts = [(type_of(dtype), self.use(part)) for part in node.src]
+            operands = [(type_of(dtype), self.use(element)) for element in node.src]
             if dtype.is_float:
-                return self.call("fma", type_of(dtype), *parts)
-            product = self.binary(Ops.MUL, dtype, parts[0][1], parts[1][1])
-            return self.binary(Ops.ADD, dtype, product, parts[2][1])
+                return self.call("fma", type_of(dtype), *operands)
+            product = self.binary(Ops.MUL, dtype, operands[0][1], operands[1][1])
+            return self.binary(Ops.ADD, dtype, product, operands[2][1])
         if len(node.src) == 1:
             return self.unary(op, dtype, self.use(node.src[0]))
         left, right = node.src
@@ -360,9 +300,9 @@ class Values:
         bits = dtype.itemsize * dtype.lanes * 8
         name = f"x86.avx512.mask.scalef.{'ps' if dtype.itemsize == 4 else 'pd'}"
         mask = f"i{max(dtype.lanes, 8)}"
-        parts = [(kind, x), (kind, y), (kind, "zeroinitializer"), (mask, "-1")]
+        operands = [(kind, x), (kind, y), (kind, "zeroinitializer"), (mask, "-1")]
         rounding = [("i32", "4")] * (bits == 512)
-        return self.call(name, kind, *parts, *rounding, suffix=str(bits))
+        return self.call(name, kind, *operands, *rounding, suffix=str(bits))
 
     def dot(self, node: UOp) -> None:
         """A dot unit. The instructions take whole registers, by their bits."""
@@ -382,3 +322,21 @@ class Values:
             name, kind, (kind, self.use(total)), *((operand, side) for side in sides),
             suffix=str(bits),
         )  # fmt: skip
+
+
+def _blended(node: UOp) -> tuple[Side, Side] | None:
+    """The sides of a choice between lanes of two vectors by constants, if the vectors are alike."""
+    condition, yes, no = node.src
+    if condition.op is not Ops.VECTORIZE or any(flag.op is not Ops.CONST for flag in condition.src):
+        return None
+    sides = _side(yes), _side(no)
+    return sides if sides[0][0].dtype is sides[1][0].dtype else None
+
+
+def _side(value: UOp) -> Side:
+    """The vector that `value` takes its lanes from, and which; an accumulator is read at the node
+    that says so.
+    """
+    if value.op is Ops.GEP and value.src[0].op is not Ops.DEFINE_ACC and len(value.arg) > 1:
+        return value.src[0], value.arg
+    return value, tuple(range(value.dtype.lanes))

@@ -1,6 +1,6 @@
 """The Metal shading language.
 
-Vectors have at most four lanes. A matrix unit is an 8x8 `simdgroup_matrix`, of which each lane
+Vectors have at most four lanes. A matrix unit is an 8x8 `simdgroup_matrix`; each lane
 holds two elements.
 """
 
@@ -13,24 +13,17 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
-from tilegrad.render.names import SHORT_TYPES
-from tilegrad.render.rules import C_RULES, in_own_type
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, define_whole
+from tilegrad.render.names import MATH, SHORT_TYPES
+from tilegrad.render.rules import C_RULES
 from tilegrad.target import MatrixUnit, metal_target
 
 __all__ = ["MetalRenderer"]
 
 _NAMES = {dtype: name for dtype, name in SHORT_TYPES.items() if dtype is not dtypes.float64}
 _NAMES[dtypes.bfloat16] = "bfloat"
-_MATH = {
-    Ops.EXP: "precise::exp",
-    Ops.EXP2: "exp2",
-    Ops.LOG2: "log2",
-    Ops.SIN: "precise::sin",
-    Ops.COS: "precise::cos",
-    Ops.SQRT: "sqrt",
-    Ops.TRUNC: "trunc",
-}
+_PRECISE = {op: f"precise::{MATH[op]}" for op in (Ops.EXP, Ops.SIN, Ops.COS)}
+_MATH = {**MATH, **_PRECISE}
 # Metal has no mathematics of bfloat.
 _FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
     **{op: f"{name}({{0}})" for op, name in _MATH.items()},
@@ -60,21 +53,13 @@ _DIALECT = Dialect(
     shared="threadgroup __attribute__((aligned(16))) ",
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
     functions=_FUNCTIONS,
-    define_whole=(
-        "static inline {type} {stem}_of_{source}({source} x) {{ "
-        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
-    ),
+    reinterpret="as_type<{type}>({value})",
+    define_whole=define_whole("static inline"),
     combine={
         (Ops.ADD, dtype): _ATOMIC_ADD.format(type=_NAMES[dtype])
         for dtype in (dtypes.int32, dtypes.uint32, dtypes.float32)
     },
 )
-
-
-def reinterpret(u: UOp, ctx: Rendering) -> str | None:
-    if dtypes.bool in (u.dtype.scalar, u.src[0].dtype.scalar):
-        return None
-    return f"as_type<{ctx.type(u.dtype)}>({in_own_type(u.src[0], ctx)})"
 
 
 def matrix_multiply(u: UOp, ctx: Rendering) -> str:
@@ -94,10 +79,14 @@ def matrix_multiply(u: UOp, ctx: Rendering) -> str:
     return f"{name}({', '.join(map(ctx.text, u.src))})"
 
 
+def shuffle(u: UOp, ctx: Rendering) -> str:
+    return f"simd_shuffle_xor({ctx.text(u.src[0])}, (ushort){u.arg})"
+
+
 _RULES = PatternMatcher(
     "metal",
     [
-        Rule("metal-reinterpret", UPat(Ops.BITCAST, name="u"), function=reinterpret),
+        Rule("metal-shuffle", UPat(Ops.SHUFFLE, name="u"), function=shuffle),
         Rule("metal-matrix-multiply", UPat(Ops.WMMA, name="u"), function=matrix_multiply),
     ],
 )

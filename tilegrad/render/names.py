@@ -7,8 +7,9 @@ from __future__ import annotations
 import re
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Ops
 
-__all__ = ["C_TYPES", "SHORT_TYPES", "function_name", "variable_name"]
+__all__ = ["C_TYPES", "MATH", "SHORT_TYPES", "function_name", "variable_name"]
 
 C_TYPES = {
     dtypes.bool: "bool",
@@ -24,7 +25,7 @@ C_TYPES = {
     dtypes.float32: "float",
     dtypes.float64: "double",
 }
-"""The types of C, of which the back ends' own differ in few."""
+"""The types of C, from which few of the back ends' own differ."""
 
 SHORT_TYPES = {
     dtypes.bool: "bool",
@@ -41,6 +42,12 @@ SHORT_TYPES = {
     dtypes.float64: "double",
 }
 """The types in one word each, to which a number of lanes can be added: `uchar4`."""
+
+MATH = {
+    Ops.EXP: "exp", Ops.EXP2: "exp2", Ops.LOG2: "log2", Ops.SIN: "sin", Ops.COS: "cos",
+    Ops.SQRT: "sqrt", Ops.TRUNC: "trunc",
+}  # fmt: skip
+"""The functions of one number as most of these languages call them."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ODD = re.compile(r"[^A-Za-z0-9_]")

@@ -10,8 +10,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
-from tilegrad.render.names import SHORT_TYPES
-from tilegrad.render.rules import C_RULES, in_own_type
+from tilegrad.render.names import MATH, SHORT_TYPES
+from tilegrad.render.rules import C_RULES
 from tilegrad.target import Target, opencl_target
 
 __all__ = ["OpenCLRenderer"]
@@ -51,29 +51,18 @@ _DIALECT = Dialect(
     shared="__attribute__((aligned(16))) __local ",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     functions={
-        Ops.EXP: "exp({0})",
-        Ops.EXP2: "exp2({0})",
-        Ops.LOG2: "log2({0})",
-        Ops.SIN: "sin({0})",
-        Ops.COS: "cos({0})",
-        Ops.SQRT: "sqrt({0})",
-        Ops.TRUNC: "trunc({0})",
+        **{op: f"{name}({{0}})" for op, name in MATH.items()},
         Ops.FMOD: "fmod({0},{1})",
         Ops.MULACC: "fma({0},{1},{2})",
     },
     combine=_COMBINE,
+    reinterpret="as_{type}({value})",
     # That NaN gives 0 is only asked of convert_ functions, and PoCL's do not.
     define_whole=(
         "static {type} {stem}_of_{source}({source} x) {{ "
         "return x!=x ? 0 : convert_{type}_sat(x); }}"
     ),
 )
-
-
-def reinterpret(u: UOp, ctx: Rendering) -> str | None:
-    if dtypes.bool in (u.dtype.scalar, u.src[0].dtype.scalar):
-        return None
-    return f"as_{ctx.type(u.dtype)}({in_own_type(u.src[0], ctx)})"
 
 
 def add_float(u: UOp, ctx: Rendering) -> None:
@@ -83,11 +72,7 @@ def add_float(u: UOp, ctx: Rendering) -> None:
 
 
 _RULES = PatternMatcher(
-    "opencl",
-    [
-        Rule("opencl-reinterpret", UPat(Ops.BITCAST, name="u"), function=reinterpret),
-        Rule("opencl-add-float", UPat(Ops.STORE, name="u"), function=add_float),
-    ],
+    "opencl", [Rule("opencl-add-float", UPat(Ops.STORE, name="u"), function=add_float)]
 )
 
 

@@ -83,9 +83,11 @@ class _Kernel:
         self.code = Code(target)
         self.memory = Memory(self.code, program)
         self.fused, self.inside = fused_logic(program)
-        self.skipped = _index_sums(program)
+        self.skipped = _index_sums(program) | _rows(program)
         self.snapshots = _snapshots(program)
         self.arrays: list[str] = []
+        # Fragments as the registers that hold two elements each.
+        self.words: dict[UOp, list[str]] = {}
         self.open: list[tuple[UOp, str, str]] = []
 
     def text(self, name: str) -> str:
@@ -302,6 +304,16 @@ class _Kernel:
                 code.mark(foot)
             self.memory.leave()
 
+    # lanes of a warp
+
+    def _shuffle(self, node: UOp) -> None:
+        """Each lane's value from the lane whose number differs in the bits of the mask."""
+        if node.dtype.itemsize != 4 or node.dtype.lanes > 1:
+            raise CompileError("render.ptx: a shuffle moves 32 bits", dtype=node.dtype)
+        kind, value = kind_of(node.dtype), self.code.scalar(node.src[0])
+        whole = f"{node.arg}, 31, 0xffffffff"
+        self._set(node, [self.code.op(kind, "shfl.sync.bfly.b32", value, whole)])
+
     # matrix units
 
     def _matrix(self, node: UOp) -> None:
@@ -320,8 +332,38 @@ class _Kernel:
         self.code.emit(f"mma.sync.aligned.{shape} {groups}")
         self._set(node, made if kind == "f32" else self._unpacked(made))
 
+    def _copy_async(self, node: UOp) -> None:
+        memory, index, load, *gate = node.src
+        code, nbytes = self.code, load.dtype.nbytes
+        cache = "cg" if nbytes == 16 else "ca"
+        to, source = (
+            self.memory.address(*at) for at in ((memory, index), (load.src[0], load.index))
+        )
+        size = ""
+        if load.is_gated:
+            # What is not copied becomes zero.
+            open_ = code.scalar(load.gate)
+            size = f", {code.op('b32', 'selp.b32', str(nbytes), '0', open_)}"
+        on = f"@{code.scalar(gate[0])} " if gate else ""
+        code.emit(f"{on}cp.async.{cache}.shared.global {to.at()}, {source.at()}, {nbytes}{size}")
+
+    def _wait(self, node: UOp) -> None:
+        self.code.emit("cp.async.wait_all")
+
+    def _fragment(self, node: UOp) -> None:
+        count, is_transposed = node.arg
+        (row,) = node.src
+        place = self.memory.address(row.src[0], row.src[1]).at()
+        made = [self.code.new("b32") for _ in range(count)]
+        kind = f"{'trans.' if is_transposed else ''}shared.b16"
+        self.code.emit(f"ldmatrix.sync.aligned.m8n8.x{count}.{kind} {{{', '.join(made)}}}, {place}")
+        self.words[node] = made
+        self._set(node, self._unpacked(made))
+
     def _packed(self, node: UOp) -> list[str]:
         """The registers of 32 bits that hold an operand, pairs of 16-bit floats in one."""
+        if node in self.words:
+            return self.words[node]
         values = self.code.registers_of(self.code.lanes(node), kind_of(node.dtype))
         if kind_of(node.dtype) != "b16":
             return values
@@ -358,7 +400,11 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.ASSIGN: _Kernel._assign,
     Ops.AFTER: _Kernel._after,
     Ops.BARRIER: _Kernel._barrier,
+    Ops.SHUFFLE: _Kernel._shuffle,
     Ops.WMMA: _Kernel._matrix,
+    Ops.FRAGMENT: _Kernel._fragment,
+    Ops.COPY_ASYNC: _Kernel._copy_async,
+    Ops.WAIT: _Kernel._wait,
 }
 
 
@@ -374,10 +420,22 @@ def _index_sums(program: Sequence[UOp]) -> set[UOp]:
     others: set[UOp] = set()
     indices: set[UOp] = set()
     for node in program:
-        is_access = node.op in (Ops.LOAD, Ops.STORE)
+        is_access = node.op in (Ops.LOAD, Ops.STORE, Ops.COPY_ASYNC)
         for number, source in enumerate(node.src):
             (indices if is_access and number == 1 else others).add(source)
     return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
+
+
+def _rows(program: Sequence[UOp]) -> set[UOp]:
+    """Loads that are part of an `ldmatrix` or `cp.async`, and only of those."""
+    places = {Ops.FRAGMENT: 0, Ops.COPY_ASYNC: 2}
+    inside = {node.src[places[node.op]] for node in program if node.op in places}
+    return inside - {
+        source
+        for node in program
+        for place, source in enumerate(node.src)
+        if places.get(node.op) != place
+    }
 
 
 def _snapshots(program: Sequence[UOp]) -> set[UOp]:

@@ -21,6 +21,8 @@ __all__ = ["Memory", "split_index"]
 
 # One access moves so many elements and bytes at most.
 _MOST_LANES, _MOST_BYTES = 4, 16
+# Elements of 16 bits that one access moves as four registers of 32 bits.
+_HALVES = 8
 # The largest offset that an instruction holds.
 _FARTHEST = 1 << 23
 _SPACES = {Place.GLOBAL: "global", Place.SHARED: "shared"}
@@ -147,12 +149,22 @@ class Memory:
         kind_text = _memory_type(scalar)
         for first, count, place in self._parts(memory, index, scalar, width):
             names = made[first : first + count]
+            if count == _HALVES:
+                words = [code.new("b32") for _ in range(4)]
+                code.emit(f"{gate}ld.{space}.v4.b32 {{{', '.join(words)}}}, {place}")
+                self._unpack(gate, words, names)
+                continue
             target = names[0] if count == 1 else f"{{{', '.join(names)}}}"
             vector = "" if count == 1 else f".v{count}"
             code.emit(f"{gate}ld.{space}{vector}.{kind_text} {target}, {place}")
         if kind == "pred":
             return tuple([code.op("pred", "setp.ne.u32", name, "0") for name in made])
         return tuple(made)
+
+    def _unpack(self, gate: str, words: Sequence[str], names: Sequence[str]) -> None:
+        """Pairs of 16 bits; where the gate is closed, they keep what they have."""
+        for word, low, high in zip(words, names[::2], names[1::2], strict=True):
+            self.code.emit(f"{gate}mov.b32 {{{low}, {high}}}, {word}")
 
     def _set(self, made: Sequence[str], values: Sequence[str], scalar: DType) -> None:
         """What a load gives where its gate is closed."""
@@ -174,6 +186,11 @@ class Memory:
                 for lane, operand in enumerate(operands)
             ]
         place = self.address(memory, index)
+        if scalar.itemsize == 2 and width % _HALVES == 0:
+            return [
+                (lane, _HALVES, place.at(lane * scalar.itemsize))
+                for lane in range(0, width, _HALVES)
+            ]
         most = min(_MOST_LANES, _MOST_BYTES // scalar.itemsize)
         while width % most:
             most //= 2
@@ -194,6 +211,11 @@ class Memory:
         space, kind_text = self.space(root(memory)), _memory_type(scalar)
         for first, count, place in self._parts(memory, index, scalar, width):
             part = names[first : first + count]
+            if count == _HALVES:
+                pairs = zip(part[::2], part[1::2], strict=True)
+                words = [code.op("b32", "mov.b32", f"{{{low}, {high}}}") for low, high in pairs]
+                code.emit(f"{gate}st.{space}.v4.b32 {place}, {{{', '.join(words)}}}")
+                continue
             text = part[0] if count == 1 else f"{{{', '.join(part)}}}"
             vector = "" if count == 1 else f".v{count}"
             code.emit(f"{gate}st.{space}{vector}.{kind_text} {place}, {text}")

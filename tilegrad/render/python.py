@@ -70,6 +70,8 @@ class _Writer:
         self.variables_set: set[str] = set()
         self.units: list[MatrixUnit] = []
         self.meets = False
+        # How many lanes exchange values among themselves.
+        self.group = 1
 
     def text(self) -> str:
         for position, node in enumerate(self.program):
@@ -95,7 +97,7 @@ class _Writer:
             for node in self.nodes(Ops.DEFINE_GLOBAL)
         ]
         shared = [(node.arg, _pointer(node).base.scalar, _elements(node)) for node in self.shared()]
-        lanes = max([unit.lanes for unit in self.units], default=1)
+        lanes = max([self.group, *(unit.lanes for unit in self.units)])
         return [
             f"# {self.name}",
             f"BUFFERS = {_table(sorted(buffers, key=lambda row: row[0]))}",
@@ -135,11 +137,9 @@ class _Writer:
 
     def set(self, node: UOp, name: str, texts: Sequence[str]) -> None:
         """Give each lane of `node` a variable of its own."""
-        width = len(texts)
-        made = tuple([name] if width == 1 else [f"{name}_{lane}" for lane in range(width)])
+        made = self.names[node] = _lane_names(name, len(texts))
         for variable, text in zip(made, texts, strict=True):
             self.line(f"{variable} = {text}")
-        self.names[node] = made
 
     def share(self, node: UOp, name: str, lanes: Lanes) -> None:
         """Let `node` stand for existing names, or for a copy where an accumulator may change
@@ -159,17 +159,8 @@ class _Writer:
     def nothing(self, node: UOp, name: str) -> None:
         self.names[node] = ()
 
-    def const(self, node: UOp, name: str) -> None:
-        self.names[node] = (_literal(node.arg, node.dtype),) * node.dtype.lanes
-
-    def parameter(self, node: UOp, name: str) -> None:
-        self.names[node] = (f"data{node.arg}",)
-
-    def variable(self, node: UOp, name: str) -> None:
-        self.names[node] = (_variable_name(node),)
-
-    def special(self, node: UOp, name: str) -> None:
-        self.names[node] = (node.arg[0],)
+    def leaf(self, node: UOp, name: str) -> None:
+        self.names[node] = (_LEAVES[node.op](node),) * node.dtype.lanes
 
     def local(self, node: UOp, name: str) -> None:
         place = _pointer(node)
@@ -212,26 +203,26 @@ class _Writer:
         self.names[node] = ()
 
     def vectorize(self, node: UOp, name: str) -> None:
-        self.share(node, name, tuple(lane for part in node.src for lane in self.lanes(part)))
+        self.share(node, name, tuple(lane for source in node.src for lane in self.lanes(source)))
 
     def pick(self, node: UOp, name: str) -> None:
         lanes = self.lanes(node.src[0])
         self.share(node, name, tuple(lanes[lane] for lane in node.arg))
 
     def load(self, node: UOp, name: str) -> None:
-        source, index = node.src[:2]
+        source, index, *rest = node.src
         memory, base = self.lanes(source)[0], _pointer(self.root(source)).base
-        places, width = self.lanes(index), node.dtype.lanes
-        starts = _spread(places, width, base.lanes)
-        if len(node.src) == 2 and len(places) == 1 and width > 1:
-            made = tuple(f"{name}_{lane}" for lane in range(width))
-            self.line(f"{', '.join(made)} = {memory}.read_vector({starts[0]}, {width})")
-            self.names[node] = made
+        indices, width = self.lanes(index), node.dtype.lanes
+        starts = _spread(indices, width, base.lanes)
+        other, gate = (_widened(self.lanes(each), width) for each in rest) if rest else ((), ())
+        if len(indices) == 1 and width > 1 and len(set(gate)) <= 1:
+            closed = f" if {gate[0]} else ({', '.join(other)},)" if gate else ""
+            made = self.names[node] = _lane_names(name, width)
+            self.line(f"{', '.join(made)} = {memory}.read_vector({starts[0]}, {width}){closed}")
             return
-        texts = [f"{memory}.read({place})" for place in starts]
-        if len(node.src) > 2:
-            other, gate = (self.lanes(source) for source in node.src[2:])
-            rows = zip(texts, _widened(gate, width), _widened(other, width), strict=True)
+        texts = [f"{memory}.read({start})" for start in starts]
+        if gate:
+            rows = zip(texts, gate, other, strict=True)
             texts = [f"{text} if {on} else {otherwise}" for text, on, otherwise in rows]
         self.set(node, name, texts)
 
@@ -240,19 +231,19 @@ class _Writer:
         memory, base = self.lanes(target)[0], _pointer(self.root(target)).base
         values = self.lanes(value)
         width = len(values)
-        places = _spread(self.lanes(index), width, base.lanes)
-        gate = self.lanes(node.src[3]) if len(node.src) > 3 else None
+        indices = _spread(self.lanes(index), width, base.lanes)
+        gates = [f"if {on}: " for on in self.lanes(node.gate)] if node.is_gated else [""]
         self.names[node] = ()
-        if node.arg is None and gate is None and width > 1 and len(self.lanes(index)) == 1:
-            self.line(f"{memory}.write_vector({places[0]}, ({', '.join(values)},))")
+        is_whole = width > 1 and len(self.lanes(index)) == 1 and len(set(gates)) == 1
+        if node.arg is None and is_whole:
+            self.line(f"{gates[0]}{memory}.write_vector({indices[0]}, ({', '.join(values)},))")
             return
-        gates = [None] * width if gate is None else _widened(gate, width)
-        for place, text, on in zip(places, values, gates, strict=True):
-            call = f"write({place}, {text})"
+        for start, text, on in zip(indices, values, _widened(tuple(gates), width), strict=True):
+            call = f"write({start}, {text})"
             if node.arg is not None:
                 new = self.expression(node.arg, ("old", text), value.dtype, value.dtype, None)
-                call = f"combine({place}, lambda old: {new})"
-            self.line(f"{'' if on is None else f'if {on}: '}{memory}.{call}")
+                call = f"combine({start}, lambda old: {new})"
+            self.line(f"{on}{memory}.{call}")
 
     def compute(self, node: UOp, name: str) -> None:
         width = node.dtype.lanes
@@ -309,35 +300,61 @@ class _Writer:
     def bitcast(self, node: UOp, name: str) -> None:
         values = self.lanes(node.src[0])
         source, target = node.src[0].dtype.scalar, node.dtype.scalar
-        made = [name] if node.dtype.lanes == 1 else [f"{name}_{i}" for i in range(node.dtype.lanes)]
+        made = self.names[node] = _lane_names(name, node.dtype.lanes)
         given = f"({', '.join(values)},)"
         self.line(f"{', '.join(made)}, = bitcast({given}, {source.name!r}, {target.name!r})")
-        self.names[node] = tuple(made)
+
+    def shuffle(self, node: UOp, name: str) -> None:
+        """A tuple that begins with the mask in place of a unit's number says what it is."""
+        self.meets = True
+        self.group = max(self.group, 1 << int(node.arg).bit_length())
+        (value,) = self.lanes(node.src[0])
+        self.line(f"{name} = yield {name[1:]}, None, {node.arg}, {value}")
+        self.names[node] = (name,)
 
     def matrix(self, node: UOp, name: str) -> None:
         unit: MatrixUnit = node.arg
         if unit not in self.units:
             self.units.append(unit)
-        made = tuple(f"{name}_{lane}" for lane in range(node.dtype.lanes))
+        self.names[node] = _lane_names(name, node.dtype.lanes)
+        made = ", ".join(self.names[node])
         given = ", ".join(f"({', '.join(self.lanes(source))},)" for source in node.src)
         number = self.units.index(unit)
         if unit.lanes == 1:
-            self.line(
-                f"({', '.join(made)},), = multiply(UNITS[{self.units.index(unit)}], [({given})])"
-            )
+            self.line(f"({made},), = multiply(UNITS[{number}], [({given})])")
         else:
             self.meets = True
-            self.line(f"{', '.join(made)}, = yield {name[1:]}, {number}, {given}")
-        self.names[node] = made
+            self.line(f"{made}, = yield {name[1:]}, {number}, {given}")
+
+    def copy_async(self, node: UOp, name: str) -> None:
+        target, index, value, *gate = node.src
+        text = f"copy({self.lanes(index)[0]}, ({', '.join(self.lanes(value))},))"
+        on = f"if {self.lanes(gate[0])[0]}: " if gate else ""
+        self.line(f"{on}{self.lanes(target)[0]}.{text}")
+        self.names[node] = ()
+
+    def wait(self, node: UOp, name: str) -> None:
+        for memory in self.shared():
+            self.line(f"shared{memory.arg}.land()")
+        self.names[node] = ()
+
+    def fragment(self, node: UOp, name: str) -> None:
+        self.meets = True
+        self.names[node] = _lane_names(name, node.dtype.lanes)
+        made, rows = (", ".join(self.lanes(each)) for each in (node, node.src[0]))
+        self.line(f"{made}, = yield {name[1:]}, {node.arg!r}, ({rows},)")
 
 
+_LEAVES: dict[Ops, Callable[[UOp], str]] = {
+    Ops.CONST: lambda node: _literal(node.arg, node.dtype),
+    Ops.DEFINE_GLOBAL: lambda node: f"data{node.arg}",
+    Ops.DEFINE_VAR: lambda node: _variable_name(node),
+    Ops.SPECIAL: lambda node: str(node.arg[0]),
+}
 _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
-    Ops.CONST: _Writer.const,
-    Ops.DEFINE_GLOBAL: _Writer.parameter,
-    Ops.DEFINE_VAR: _Writer.variable,
+    **dict.fromkeys(_LEAVES, _Writer.leaf),
     Ops.DEFINE_LOCAL: _Writer.local,
     Ops.DEFINE_ACC: _Writer.accumulator,
-    Ops.SPECIAL: _Writer.special,
     Ops.RANGE: _Writer.loop,
     Ops.END: _Writer.end,
     Ops.LOAD: _Writer.load,
@@ -349,7 +366,11 @@ _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
     Ops.ASSIGN: _Writer.assign,
     Ops.AFTER: _Writer.after,
     Ops.BARRIER: _Writer.barrier,
+    Ops.SHUFFLE: _Writer.shuffle,
     Ops.WMMA: _Writer.matrix,
+    Ops.FRAGMENT: _Writer.fragment,
+    Ops.COPY_ASYNC: _Writer.copy_async,
+    Ops.WAIT: _Writer.wait,
     Ops.SINK: _Writer.nothing,
 }
 
@@ -369,16 +390,21 @@ def _elements(node: UOp) -> int:
     return pointer.size if pointer.size < 0 else pointer.size * pointer.base.lanes
 
 
+def _lane_names(name: str, width: int) -> Lanes:
+    """A name for each lane of a value that may be called `name`."""
+    return (name,) if width == 1 else tuple(f"{name}_{lane}" for lane in range(width))
+
+
 def _widened(lanes: Lanes, width: int) -> Lanes:
     """One lane for all, or the lanes as they are."""
     return lanes * (width // len(lanes))
 
 
-def _spread(places: Lanes, width: int, stride: int) -> list[str]:
+def _spread(indices: Lanes, width: int, stride: int) -> list[str]:
     """The index of each lane: given, or counted up from the one of the first."""
-    if len(places) == width and stride == 1:
-        return list(places)
-    start = places[0] if stride == 1 else f"{places[0]} * {stride}"
+    if len(indices) == width and stride == 1:
+        return list(indices)
+    start = indices[0] if stride == 1 else f"{indices[0]} * {stride}"
     return [start if lane == 0 else f"{start} + {lane}" for lane in range(width)]
 
 

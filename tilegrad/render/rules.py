@@ -14,11 +14,11 @@ from tilegrad.base.errors import CompileError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
-from tilegrad.render.inline import real, value_of
+from tilegrad.render.inline import real, refuse_shared, value_of
 
-__all__ = ["C_RULES", "in_own_type"]
+__all__ = ["C_RULES"]
 
 _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
 # C computes in int what is narrower than int, so these may leave their dtype.
@@ -78,11 +78,11 @@ def operate(u: UOp, ctx: Rendering) -> str:
     if dtype.lanes > 1 and not ctx.dialect.has_vector_arithmetic:
         return ctx.lanewise(u)
     if op in _CHAINS:
-        parts = [ctx.text(source) for source in u.src]
+        texts = [ctx.text(source) for source in u.src]
         for number, source in enumerate(u.src):
             if value_of(source).op is op and (number == 0 or not dtype.is_float):
-                parts[number] = strip_parentheses(parts[number])
-        text = OPERATORS[op].format(*parts)
+                texts[number] = strip_parentheses(texts[number])
+        text = OPERATORS[op].format(*texts)
     else:
         text = ctx.operation(op, u.src[-1].dtype.scalar, u.src)
     return _narrowed(text, op, dtype, ctx)
@@ -189,17 +189,17 @@ def divide(u: UOp, ctx: Rendering) -> str | None:
     if u.op in (Ops.FLOORDIV, Ops.FLOORMOD) and (left.vmin < 0 or right.vmin < 0):
         return None
     is_quotient = u.op in (Ops.IDIV, Ops.FLOORDIV)
-    form = "({0}/{1})" if is_quotient else "({0}%{1})"
+    template = "({0}/{1})" if is_quotient else "({0}%{1})"
     may_be_zero = right.vmin <= 0 <= right.vmax
     may_be_minus_one = u.dtype.kind == "int" and right.vmin <= -1 <= right.vmax
     if may_be_minus_one:
         negated = _negated(u.dtype, ctx) if is_quotient else "0"
-        form = "({1}==-1?" + negated + ":" + form + ")"
+        template = "({1}==-1?" + negated + ":" + template + ")"
     if may_be_zero:
         zero = "{0}" if u.op is Ops.MOD else "0"
-        form = "({1}==0?" + zero + ":" + form + ")"
+        template = "({1}==0?" + zero + ":" + template + ")"
     repeats = may_be_zero or may_be_minus_one
-    text = form.format(*((ctx.atom if repeats else ctx.text)(source) for source in u.src))
+    text = template.format(*((ctx.atom if repeats else ctx.text)(source) for source in u.src))
     return _narrowed(text, Ops.IDIV, u.dtype, ctx)
 
 
@@ -232,9 +232,13 @@ def whole_number(text: str, source: DType, dtype: DType, ctx: Rendering) -> str:
 
 def bitcast(u: UOp, ctx: Rendering) -> str:
     """The variable's memory read as the other type. A bool is the byte 0 or 1."""
+    is_bool = dtypes.bool in (u.dtype.scalar, u.src[0].dtype.scalar)
+    if ctx.dialect.reinterpret and not is_bool:
+        value = in_own_type(u.src[0], ctx)
+        return ctx.dialect.reinterpret.format(type=ctx.type(u.dtype), value=value)
     if u.dtype.lanes > 1:
         return ctx.lanewise(u)
-    if dtypes.bool in (u.dtype, u.src[0].dtype):
+    if is_bool:
         return f"({ctx.type(u.dtype)})({ctx.text(u.src[0])})"
     return f"*(({ctx.type(u.dtype)}*)&{ctx.variable(u.src[0])})"
 
@@ -334,18 +338,11 @@ def combine(u: UOp, target: str, ctx: Rendering) -> str:
     by hand, whose index is one for several lanes, that cannot be.
     """
     op, value, dtype = u.arg, u.src[2], u.src[2].dtype.scalar
-    forms = ctx.dialect.combine
-    form = forms.get((op, dtype)) or forms.get(op)
-    if form is not None:
-        return form.format(pointer=target.removeprefix("*"), value=ctx.atom(value))
-    own = toposort([u.src[1], *u.src[3:]])
-    for node in ctx.program:
-        if node.op is Ops.SPECIAL and node not in own and node.vmax > 0:
-            raise CompileError(
-                f"render: {ctx.target.name} cannot store by {op.name} of {dtype.name}",
-                dtype=dtype,
-                lanes=f"all of {node.arg[0]} meet",
-            )
+    templates = ctx.dialect.combine
+    template = templates.get((op, dtype)) or templates.get(op)
+    if template is not None:
+        return template.format(pointer=target.removeprefix("*"), value=ctx.atom(value))
+    refuse_shared(u, ctx.program, f"render: {ctx.target.name}")
     ctx.atom(value)
     old = UOp(Ops.LOAD, value.dtype, u.src[:2])
     name = ctx.name_for(old)

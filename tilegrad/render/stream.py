@@ -3,19 +3,18 @@ loads ahead of their time.
 
 Such a store writes whole lines to memory without first reading them, which is a third of the
 traffic of a copy. Processors ask for two things: addresses that are a multiple of the vector's
-size, and a fence before another thread may look. The index shows the first for the element's place
-in its buffer; that the buffer itself begins at such an address is tested at each launch, by an
-entry that chooses between two renderings of the kernel.
+size, and a fence before another thread may look. The index shows the first for the element's
+position in its buffer; that the buffer itself begins at such an address is tested at each launch,
+by an entry that chooses between two renderings of the kernel.
 
 A kernel that passes over a row several times waits for memory in the first pass, and computes in
-the others. So the last pass asks for the next row, place by place, while it works on this one: what
-it stores takes time that reading may share. A
-copy of a part of a large operand reads short runs that are far apart, which no processor foresees:
-each turn asks for what later ones will read. So does a sum over such runs (a channel of all images)
-for the next run.
+the others. So the last pass asks for the next row, element by element, while it works on this one:
+what it stores takes time that reading may share. A copy of a part of a large operand reads short
+runs that are far apart, which no processor foresees: each iteration asks for what later ones will
+read. So does a sum over such runs (a channel of all images) for the next run.
 
-A fold over one long run that no cache holds asks for what follows, to be used once: such lines do
-not push others out of the caches, whose way back costs part of what memory gives. A kernel that
+A reduction over one long run that no cache holds asks for what follows, to be used once: such lines
+do not push others out of the caches, whose way back costs part of what memory gives. A kernel that
 also stores does not: there each request takes the place of a store.
 """
 
@@ -34,20 +33,20 @@ __all__ = ["ahead", "entry", "read_once", "streamed"]
 _ROW = 1 / 64
 # A buffer is large for a copy from this share of the last cache on.
 _FAR = 1 / 16
-# So many bytes lie between what a copy asks for and what it reads: more than memory takes to
+# Distance in bytes between what a copy asks for and what it reads: more than memory takes to
 # answer, less than caches hold.
 _LEAD, _MOST_LEAD = 4 << 10, 64 << 10
 # A run is asked for as a whole if it is a few lines, and not so long that a processor foresees it.
 _SHORT_RUN, _LONG_RUN = 256, 4 << 10
-# How far a fold over a long run asks, and from how many bytes on a run is long.
+# How far ahead a reduction over a long run asks, and from how many bytes on a run is long.
 _RUN_LEAD, _ENDLESS_RUN = 2 << 10, 64 << 10
-# Turns further apart than this read lines that crowd each other out of a cache, if many are asked
-# for at once.
+# Iterations further apart than this read lines that crowd each other out of a cache, if many are
+# asked for at once.
 _RUN = 1 << 10
 
 
 def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> frozenset[UOp]:
-    """The stores of whole vectors to buffers larger than the last cache, of which the kernel itself
+    """The stores of whole vectors to buffers larger than the last cache, if the kernel itself
     reads nothing.
     """
     if not cache_bytes:
@@ -64,6 +63,7 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
             and memory.place is Place.GLOBAL
             and memory.size * memory.base.itemsize > cache_bytes
             and value.dtype.itemsize * value.dtype.lanes == vector_bytes
+            and index.dtype.lanes == 1
             and index.divisor % value.dtype.lanes == 0
             and pointer not in read
         ):
@@ -124,33 +124,33 @@ def read_once(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     nothing is read again, in loops that store nothing; and how many elements ahead they ask.
     """
     found: dict[UOp, int] = {}
-    places = {node for node in program if node.op is Ops.SPECIAL}
+    specials = {node for node in program if node.op is Ops.SPECIAL}
     for loops, body in _bodies(program) if cache_bytes else ():
         if not any(each.op is Ops.STORE for each in body):
             loads = [each for each in body if _is_large(each, cache_bytes)]
             found |= {load: _RUN_LEAD // load.dtype.itemsize for load in loads
-                      if _is_endless(load, loads, loops, places)}  # fmt: skip
+                      if _is_endless(load, loads, loops, specials)}  # fmt: skip
     readers = Counter(node.src[0] for node in program if node.op is Ops.LOAD)
     readers.subtract(node.src[0] for node in found)
     return {load: lead for load, lead in found.items() if not readers[load.src[0]]}
 
 
-def _is_endless(load: UOp, loads: Sequence[UOp], loops: Sequence[UOp], places: set[UOp]) -> bool:
+def _is_endless(load: UOp, loads: Sequence[UOp], loops: Sequence[UOp], specials: set[UOp]) -> bool:
     """Whether the last of `loops` reads memory without a gap and for long where `load` does, and no
     other part of the launch reads there. The blocks of a long sum (lower.levels) are one run.
     """
     pointer, index = load.src
     width = run = sum(each.dtype.lanes for each in loads if each.src[0] is pointer)
     for loop in reversed(loops):
-        is_block = loop is loops[-1] or loop.arg[1] is Axis.REDUCE
-        if not is_block or loop.src[0].vmin < 1 or _coefficient(index, loop) != run:
+        is_block = loop is loops[-1] or loop.axis is Axis.REDUCE
+        if not is_block or loop.extent.vmin < 1 or _coefficient(index, loop) != run:
             break
-        run *= loop.src[0].vmax
+        run *= loop.extent.vmax
     return (
         run > width
         and run * load.dtype.itemsize >= _ENDLESS_RUN
         and all(loop in index.ranges for loop in loops)
-        and places <= set(index.toposort())
+        and specials <= set(index.toposort())
     )
 
 
@@ -178,40 +178,40 @@ def _ahead_of_jumps(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
 
 def _jump(load: UOp, loops: Sequence[UOp], width: int) -> int | None:
     """How many elements further the next run is that `load` reads in `loops`, if runs are short and
-    the rows beside it do not fill what is between: `width` elements are read in a turn.
+    the rows beside it do not fill what is between: `width` elements are read in an iteration.
     """
     run, size = load.dtype.lanes, load.dtype.itemsize
-    rows = width // max(abs(_coefficient(load.src[1], loops[-1]) or width), run)
+    rows = width // max(abs(_coefficient(load.index, loops[-1]) or width), run)
     for loop in reversed(loops):
-        step = _coefficient(load.src[1], loop)
-        if step is None or loop.src[0].op is not Ops.CONST:
+        step = _coefficient(load.index, loop)
+        if step is None or loop.extent.op is not Ops.CONST:
             return None
         if abs(step) > run:
             is_short = _SHORT_RUN <= run * size <= _LONG_RUN
             return step if is_short and abs(step) > run * max(rows, 1) else None
-        run = max(run, abs(step) * loop.src[0].arg)
+        run = max(run, abs(step) * loop.extent.arg)
     return None
 
 
 def _asked(loads: Sequence[UOp], loops: Sequence[UOp]) -> dict[UOp, int]:
-    """How far ahead `loads` in the last of `loops` ask: some of its turns, or of a loop around it
+    """How far ahead `loads` in the last of `loops` ask: some of its trips, or of a loop around it
     where it has too few.
     """
     nbytes = sum(load.dtype.itemsize * load.dtype.lanes for load in loads)
     for loop in reversed(loops):
-        if loop.arg[1] is not Axis.STAGE or loop.src[0].op is not Ops.CONST:
+        if loop.axis is not Axis.STAGE or loop.extent.op is not Ops.CONST:
             break
-        turns = -(-_LEAD // nbytes)
-        if nbytes * turns > _MOST_LEAD:
+        trips = -(-_LEAD // nbytes)
+        if nbytes * trips > _MOST_LEAD:
             break
-        if 2 * turns <= loop.src[0].arg:
-            steps = {load: _coefficient(load.src[1], loop) or 0 for load in loads}
+        if 2 * trips <= loop.extent.arg:
+            steps = {load: _coefficient(load.index, loop) or 0 for load in loads}
             return {
-                load: step * turns
+                load: step * trips
                 for load, step in steps.items()
                 if 0 < abs(step) * load.dtype.itemsize <= _RUN
             }
-        nbytes *= loop.src[0].arg
+        nbytes *= loop.extent.arg
     return {}
 
 
@@ -222,7 +222,7 @@ def _fills_scratch(node: UOp) -> bool:
 
 def _is_far(node: UOp, cache_bytes: int) -> bool:
     """Whether this is a load of a vector from a buffer that a core's own caches do not hold."""
-    has_lane_gates = len(node.src) == 4 and node.src[3].dtype.lanes > 1
+    has_lane_gates = node.is_gated and node.gate.dtype.lanes > 1
     return (
         node.op is Ops.LOAD
         and (len(node.src) == 2 or has_lane_gates)
@@ -256,8 +256,8 @@ def _coefficient(index: UOp, loop: UOp) -> int | None:
     if index.op is Ops.CAST:
         return _coefficient(index.src[0], loop)
     if index.op is Ops.ADD:
-        parts = [_coefficient(source, loop) for source in index.src]
-        return None if None in parts else sum(part or 0 for part in parts)
+        terms = [_coefficient(source, loop) for source in index.src]
+        return None if None in terms else sum(each or 0 for each in terms)
     if index.op in (Ops.MUL, Ops.SHL) and index.src[1].op is Ops.CONST:
         inner = _coefficient(index.src[0], loop)
         scale = index.src[1].arg if index.op is Ops.MUL else 1 << index.src[1].arg

@@ -7,12 +7,12 @@ store the rest; a store of whole words is plain.
 from __future__ import annotations
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import CompileError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import lane, strip_parentheses
+from tilegrad.render.inline import refuse_shared
 from tilegrad.render.wgsl_layout import ATOMIC, Layout, fills_words
 from tilegrad.render.wgsl_walk import WGSLRendering
 
@@ -220,14 +220,7 @@ def _combine(u: UOp, ctx: WGSLRendering) -> str:
         if dtype is not dtypes.float32:
             return f"{'atomicAdd' if op is Ops.ADD else 'atomicMax'}(&{address}, {text});"
         return _add_float(ctx.text(buffer), _index(index, ctx), text, ctx)
-    own = toposort([u.src[1], *u.src[3:]])
-    for node in ctx.program:
-        if node.op is Ops.SPECIAL and node not in own and node.vmax > 0:
-            raise CompileError(
-                f"render: {ctx.target.name} cannot store by {op.name} of {dtype.name}",
-                dtype=dtype,
-                lanes=f"all of {node.arg[0]} meet",
-            )
+    refuse_shared(u, ctx.program, f"render: {ctx.target.name}")
     ctx.atom(value)
     old = UOp(Ops.LOAD, value.dtype, u.src[:2])
     name = ctx.name_for(old)

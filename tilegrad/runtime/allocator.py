@@ -1,12 +1,12 @@
 """The memory behind buffers: an `LRUAllocator` keeps freed blocks by size class and hands the one
 freed last to the next buffer of that class, which is likely still in a cache.
 
-Blocks beyond the runtime's `keep_bytes` go back to the device, oldest first, and so do those that
+Blocks beyond the runtime's `cache_bytes` go back to the device, oldest first, and so do those that
 wait for longer than KEEP_SECONDS; when the device has no room, all of them do, and the allocation
 is tried once more.
 
 Everything here may be called from any thread, and memory may come back at any moment, inside an
-allocation too. So `release` only appends to a queue; the next allocation sorts it in.
+allocation too. So `take_back` only appends to a queue; the next allocation sorts it in.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def size_class(nbytes: int) -> int:
 
 
 class LRUAllocator:
-    """The memory of one device. `used_bytes` is held by buffers, `kept_bytes` waits for reuse.
+    """The memory of one device. `used_bytes` is held by buffers, `cached_bytes` waits for reuse.
 
     While there are large blocks, a thread looks now and then for those that nobody has used for
     KEEP_SECONDS, and gives them back.
@@ -49,12 +49,15 @@ class LRUAllocator:
         self.device = device
         self.runtime = runtime
         self.used_bytes = 0
-        self.kept_bytes = 0
+        self.cached_bytes = 0
         self._lock = held_at_fork(threading.RLock(), 70)
         self._returned: deque[tuple[int, Any]] = deque()
+        # Takes back the size class and the handle of a block. Safe at any moment, inside a garbage
+        # collection too.
+        self.take_back = self._returned.append
         # Freed blocks by serial number, oldest first, with the time when they were sorted in, and
         # the serial numbers of each size class.
-        self._kept: OrderedDict[int, tuple[int, Any, float]] = OrderedDict()
+        self._cached: OrderedDict[int, tuple[int, Any, float]] = OrderedDict()
         self._by_class: dict[int, list[int]] = {}
         self._serial = 0
 
@@ -79,34 +82,29 @@ class LRUAllocator:
         return handle
 
     def allocate_all(self, sizes: Sequence[int]) -> list[Any] | None:
-        """As `allocate` of each of `sizes`, at once; None where the device has no room for all."""
-        found: list[tuple[int, Any]] = []
+        """As `allocate` of blocks of `sizes`, which are size classes, at once; None where the
+        device has no room for all.
+        """
+        found: list[Any] = []
         with self._lock:
-            if self._returned or self.kept_bytes > self.runtime.keep_bytes:
+            if self._returned or self.cached_bytes > self.runtime.cache_bytes:
                 self._sort_in()
-            for nbytes in sizes:
-                size = size_class(nbytes)
+            for size in sizes:
                 serials = self._by_class.get(size)
                 if serials:
-                    self.kept_bytes -= size
-                    handle = self._kept.pop(serials.pop())[1]
+                    self.cached_bytes -= size
+                    handle = self._cached.pop(serials.pop())[1]
                 else:
                     try:
-                        handle = self._fresh(size, nbytes)
+                        handle = self._fresh(size, size)
                     except OutOfMemoryError:
-                        self._returned.extend(found)
+                        self._returned.extend(zip(sizes, found))
                         return None
                 self.used_bytes += size
-                found.append((size, handle))
+                found.append(handle)
         if sizes and max(sizes) >= _LARGE:
             reaper.look_after(self)
-        return [handle for _, handle in found]
-
-    def release(self, handle: Any, nbytes: int) -> None:
-        """Take back what `allocate(nbytes)` gave. Safe at any moment, inside a garbage collection
-        too.
-        """
-        self._returned.append((size_class(nbytes), handle))
+        return found
 
     def flush(self) -> int:
         """Give every block that waits for reuse back to the device; the number of bytes given
@@ -114,11 +112,11 @@ class LRUAllocator:
         """
         with self._lock:
             self._sort_in()
-            before = self.kept_bytes
+            before = self.cached_bytes
             if before:
                 self.runtime.synchronize()
             self._shrink(0)
-            return before - self.kept_bytes
+            return before - self.cached_bytes
 
     def free_idle(self, seconds: float) -> int:
         """Give back the blocks that have not been used for so long; the bytes that are left, used
@@ -127,12 +125,12 @@ class LRUAllocator:
         with self._lock:
             self._sort_in()
             before = time.monotonic() - seconds
-            idle = [serial for serial, kept in self._kept.items() if kept[2] <= before]
+            idle = [serial for serial, each in self._cached.items() if each[2] <= before]
             if idle:
                 self.runtime.synchronize()
             for serial in idle:
                 self._drop(serial)
-            return self.used_bytes + self.kept_bytes
+            return self.used_bytes + self.cached_bytes
 
     def forget_threads(self) -> None:
         """In a forked child: whoever held the lock is gone."""
@@ -144,32 +142,32 @@ class LRUAllocator:
             size, handle = self._returned.popleft()
             self.used_bytes -= size
             self._serial += 1
-            self._kept[self._serial] = (size, handle, now)
+            self._cached[self._serial] = (size, handle, now)
             self._by_class.setdefault(size, []).append(self._serial)
-            self.kept_bytes += size
-        if self.kept_bytes > self.runtime.keep_bytes:
+            self.cached_bytes += size
+        if self.cached_bytes > self.runtime.cache_bytes:
             self.runtime.synchronize()
-            self._shrink(self.runtime.keep_bytes)
+            self._shrink(self.runtime.cache_bytes)
 
     def _shrink(self, limit: int) -> None:
-        while self.kept_bytes > limit:
-            self._drop(next(iter(self._kept)))
+        while self.cached_bytes > limit:
+            self._drop(next(iter(self._cached)))
 
     def _drop(self, serial: int) -> None:
-        size, handle, _ = self._kept.pop(serial)
+        size, handle, _ = self._cached.pop(serial)
         serials = self._by_class[size]
         serials.remove(serial)
         if not serials:
             del self._by_class[size]
-        self.kept_bytes -= size
+        self.cached_bytes -= size
         self.runtime.free(handle, size)
 
     def _reuse(self, size: int) -> Any:
         serials = self._by_class.get(size)
         if not serials:
             return None
-        self.kept_bytes -= size
-        return self._kept.pop(serials.pop())[1]
+        self.cached_bytes -= size
+        return self._cached.pop(serials.pop())[1]
 
     def _fresh(self, size: int, nbytes: int) -> Any:
         try:

@@ -149,8 +149,8 @@ def _odd_sum() -> Callable[[float, float], float]:
 
     def odd_sum(x: float, y: float) -> float:
         total = x + y
-        part = total - x
-        lost = (x - (total - part)) + (y - part)
+        second = total - x
+        lost = (x - (total - second)) + (y - second)
         if lost != 0.0 and isfinite(total):
             double[0] = total
             if not double_bits[0] & 1:

@@ -4,13 +4,14 @@ Memory is taken from the device's allocator when a buffer is first used and goes
 buffer dies, which may be anywhere, inside an allocation too, since the garbage collector chooses
 the moment. Everything here may be called from any thread.
 
-Memory that the host can reach may be lent: `lend` gives it to somebody who is to see its value for
-good, without a copy. Who writes a buffer calls `part` before, which leaves lent memory to its
-lookers and goes on in other memory. Memory that somebody else owns may be `fixed`: it is read in
-place and never written to, so that a buffer over it goes on in other memory before its first write.
+Memory that the host can reach may be lent: `lend` gives it, without a copy, to somebody who is to
+see its value for good. A writer of a buffer calls `before_write` first, which leaves lent memory to
+its readers and goes on in other memory. Memory that somebody else owns may be `fixed`: it is read
+in place and never written to, so that a buffer over it goes on in other memory before its first
+write.
 
-`part` also counts the writes to memory that is watched: who keeps what was made of a value compares
-the buffer's `version`.
+`before_write` also counts the writes to memory that is watched: a cache of what was computed from a
+value compares the buffer's `version`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.allocator import LRUAllocator, size_class
 
-__all__ = ["Buffer", "LRUAllocator", "address_of", "several", "size_class"]
+__all__ = ["Buffer", "LRUAllocator", "address_of", "over", "size_class"]
 
 _account_lock = held_at_fork(threading.RLock(), 75)
 
@@ -68,30 +69,28 @@ def address_of(memory: memoryview) -> int:
     return address
 
 
+_blank = object.__new__
+
+
 class Buffer:
     """`size` elements of `dtype` on a device; the memory is taken at the first use and given back
     with the buffer.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_finalizer",
-        "_handle",
-        "_holder",
-        "_lock",
-        "_version",
-        "allocator",
-        "base",
-        "dtype",
-        "has_copies",
-        "is_exposed",
-        "is_fixed",
-        "is_watched",
-        "nbytes",
-        "offset",
-        "owner",
-        "size",
-    )
+    # For who takes memory for a buffer, or gives it another one.
+    _lock: ClassVar[Any] = held_at_fork(threading.RLock(), 65)
+    # What few buffers have otherwise is said of the class: a run makes a buffer of each result.
+    base: Buffer | None = None
+    offset = 0
+    owner: object = None
+    is_fixed = is_watched = has_copies = False
+    # Whether others may write the memory, though they are asked not to.
+    is_exposed = False
+    _version = 0
+    _handle: Any = None
+    _finalizer: Any = None
+    # What keeps lent memory, as long as somebody looks at it.
+    _holder: Any = None
 
     moves: ClassVar[int] = 0
     """How often a buffer has gone on in other memory: who keeps handles compares."""
@@ -109,19 +108,6 @@ class Buffer:
         self.size = size
         self.dtype = dtype
         self.nbytes = size * dtype.nbytes
-        self.base: Buffer | None = None
-        self.offset = 0
-        self.owner: object = None
-        self.is_fixed = False
-        self.is_watched = self.has_copies = False
-        # Whether others may write the memory, though they are asked not to.
-        self.is_exposed = False
-        self._version = 0
-        self._handle: Any = None
-        self._lock = threading.Lock()
-        self._finalizer: Any = None
-        # What keeps lent memory, as long as somebody looks at it.
-        self._holder: Any = None
 
     @staticmethod
     def from_memory(
@@ -228,12 +214,15 @@ class Buffer:
 
     def copy_out(self, into: memoryview | None = None) -> memoryview:
         """The bytes, copied into fresh memory or `into`."""
-        target = memoryview(bytearray(self.nbytes)) if into is None else _flat(into)
-        if target.nbytes != self.nbytes:
-            raise InternalError(
-                f"copy out: a buffer of {self.nbytes} bytes into {target.nbytes}",
-                device=self.device,
-            )
+        if into is None:
+            target = memoryview(bytearray(self.nbytes))
+        else:
+            target = _flat(into)
+            if target.nbytes != self.nbytes:
+                raise InternalError(
+                    f"copy out: a buffer of {self.nbytes} bytes into {target.nbytes}",
+                    device=self.device,
+                )
         self.allocator.runtime.copy_out(target, self.handle)
         return target
 
@@ -307,7 +296,7 @@ class Buffer:
         """Whether somebody looks at the memory."""
         return self._holder is not None and self._holder() is not None
 
-    def part(self) -> None:
+    def before_write(self) -> None:
         """Before a write: count it, and if the memory is lent or fixed, leave it to its lookers or
         owner and go on in other memory with the same content.
 
@@ -353,22 +342,24 @@ class Buffer:
         return f"<Buffer {self.device} {self.size} {self.dtype!r}{place}>"
 
 
-def several(allocator: LRUAllocator, rows: Sequence[tuple[int, DType]]) -> list[Buffer] | None:
-    """Buffers of so many elements, with their memory, which is taken at once; None where there is
-    not enough for all of them.
+def over(
+    allocator: LRUAllocator, rows: Sequence[tuple[int, DType, int, int]], handles: Sequence[Any]
+) -> list[Buffer]:
+    """Buffers over what `allocator.allocate_all` gave for them: of each the number of elements, the
+    dtype, the number of bytes, and the size class.
     """
-    sizes = [size * dtype.nbytes for size, dtype in rows]
-    handles = allocator.allocate_all(sizes)
-    if handles is None:
-        return None
     found: list[Buffer] = []
     total = 0
-    for (size, dtype), handle, nbytes in zip(rows, handles, sizes, strict=True):
-        buffer = Buffer(allocator, size, dtype)
+    for (size, dtype, nbytes, block), handle in zip(rows, handles):
+        buffer = _blank(Buffer)
+        buffer.allocator = allocator
+        buffer.size = size
+        buffer.dtype = dtype
+        buffer.nbytes = nbytes
         buffer._handle = handle
         # As `_returned_with`, without its frame.
         back = buffer._finalizer = _Return(buffer, _give_back)
-        back.allocator, back.handle, back.nbytes = allocator, handle, nbytes
+        back.allocator, back.nbytes, back.block = allocator, nbytes, (block, handle)
         _returns[id(back)] = back
         total += nbytes
         found.append(buffer)
@@ -382,10 +373,11 @@ class _Return(weakref.ref[Any]):
     times as long to make. It does nothing at the end of the process.
     """
 
-    __slots__ = ("allocator", "handle", "nbytes")
+    __slots__ = ("allocator", "block", "nbytes")
     allocator: LRUAllocator
-    handle: Any
     nbytes: int
+    # Size class and handle.
+    block: tuple[int, Any]
 
     def detach(self) -> None:
         """Give nothing back: somebody else does."""
@@ -396,7 +388,7 @@ class _Return(weakref.ref[Any]):
         if _returns.pop(id(self), None) is not None:
             with _account_lock:
                 GlobalCounters.mem_used -= self.nbytes
-            self.allocator.release(self.handle, self.nbytes)
+            self.allocator.take_back(self.block)
 
 
 _give_back = _Return.give_back
@@ -406,7 +398,7 @@ _returns: dict[int, _Return] = {}
 
 def _returned_with(holder: object, allocator: LRUAllocator, handle: Any, nbytes: int) -> _Return:
     found = _Return(holder, _Return.give_back)
-    found.allocator, found.handle, found.nbytes = allocator, handle, nbytes
+    found.allocator, found.nbytes, found.block = allocator, nbytes, (size_class(nbytes), handle)
     _returns[id(found)] = found
     return found
 

@@ -65,27 +65,28 @@ def code_object(data: bytes) -> bytes:
         raise DataError("the object is damaged", found=error) from None
 
 
-def _linked(part: ElfObject) -> bytes:
-    kept = {part.titles[number]: number for number in part.loaded() if part.sections[number][5]}
-    unknown = set(kept) - {".text", ".rodata", ".note"}
-    if unknown or not {".text", ".rodata", ".note"} <= set(kept):
-        raise DataError("not the object of a kernel", sections=sorted(kept))
-    symbols = [each for each in part.symbols if each[1] >> 4 == _GLOBAL]
+def _linked(source: ElfObject) -> bytes:
+    full = [number for number in source.loaded() if source.sections[number][5]]
+    numbers = {source.titles[number]: number for number in full}
+    unknown = set(numbers) - {".text", ".rodata", ".note"}
+    if unknown or not {".text", ".rodata", ".note"} <= set(numbers):
+        raise DataError("not the object of a kernel", sections=sorted(numbers))
+    symbols = [each for each in source.symbols if each[1] >> 4 == _GLOBAL]
     for name, _, section, _ in symbols:
-        if section not in kept.values():
+        if section not in numbers.values():
             raise DeviceError(f"an object needs the symbol {name!r}, which is nowhere")
     names = [name for name, _, _, _ in symbols]
-    texts, places = _texts(names)
+    texts, starts = _texts(names)
     sections = [
-        _Section(".note", _NOTES, _ALLOC, _content(part, kept[".note"]), 4),
+        _Section(".note", _NOTES, _ALLOC, _content(source, numbers[".note"]), 4),
         _Section(
             ".dynsym", _DYNSYM, _ALLOC, bytes(_SYMBOL.size * (len(names) + 1)), 8, ".dynstr", 1,
             _SYMBOL.size,
         ),
         _Section(".hash", _HASH, _ALLOC, _hash_table(names), 4, ".dynsym", 0, 4),
         _Section(".dynstr", _STRTAB, _ALLOC, texts, 1),
-        _Section(".rodata", _PROGBITS, _ALLOC, _content(part, kept[".rodata"]), 64),
-        _Section(".text", _PROGBITS, _ALLOC | _EXECUTE, _content(part, kept[".text"]), _PAGE),
+        _Section(".rodata", _PROGBITS, _ALLOC, _content(source, numbers[".rodata"]), 64),
+        _Section(".text", _PROGBITS, _ALLOC | _EXECUTE, _content(source, numbers[".text"]), _PAGE),
         _Section(
             ".dynamic", _DYNAMIC, _ALLOC | _WRITE, bytes(6 * _WORDS.size), _PAGE, ".dynstr", 0,
             _WORDS.size,
@@ -97,25 +98,25 @@ def _linked(part: ElfObject) -> bytes:
         at += -at % each.align
         each.address = at
         at += len(each.data)
-    by_name[".dynsym"].data = _symbol_table(part, symbols, places, sections)
+    by_name[".dynsym"].data = _symbol_table(source, symbols, starts, sections)
     by_name[".dynamic"].data = _dynamic(by_name)
     for title in (".rodata", ".text"):
-        by_name[title].data = _relocated(part, kept, by_name, title)
-    return _file(part, sections)
+        by_name[title].data = _relocated(source, numbers, by_name, title)
+    return _file(source, sections)
 
 
-def _content(part: ElfObject, number: int) -> bytes:
-    section = part.sections[number]
-    return part.slice(section[4], section[5])
+def _content(source: ElfObject, number: int) -> bytes:
+    section = source.sections[number]
+    return source.slice(section[4], section[5])
 
 
 def _texts(names: Sequence[str]) -> tuple[bytes, dict[str, int]]:
     """A table of texts, and where each begins."""
-    table, places = b"\0", {}
+    table, starts = b"\0", {}
     for name in names:
-        places[name] = len(table)
+        starts[name] = len(table)
         table += name.encode() + b"\0"
-    return table, places
+    return table, starts
 
 
 def _hash_table(names: Sequence[str]) -> bytes:
@@ -126,19 +127,19 @@ def _hash_table(names: Sequence[str]) -> bytes:
 
 
 def _symbol_table(
-    part: ElfObject,
+    source: ElfObject,
     symbols: Sequence[tuple[str, int, int, int]],
-    places: Mapping[str, int],
+    starts: Mapping[str, int],
     sections: Sequence[_Section],
 ) -> bytes:
     numbers = {section.name: number + 1 for number, section in enumerate(sections)}
     table = bytes(_SYMBOL.size)
     for name, info, section, value in symbols:
-        title = part.titles[section]
+        title = source.titles[section]
         # Sizes and visibility are those of the object.
-        _, other, size = part.extents[name]
+        _, other, size = source.extents[name]
         address = sections[numbers[title] - 1].address + value
-        table += _SYMBOL.pack(places[name], info, other, numbers[title], address, size)
+        table += _SYMBOL.pack(starts[name], info, other, numbers[title], address, size)
     return table
 
 
@@ -156,39 +157,39 @@ def _dynamic(by_name: Mapping[str, _Section]) -> bytes:
 
 
 def _relocated(
-    part: ElfObject, kept: Mapping[str, int], by_name: Mapping[str, _Section], title: str
+    source: ElfObject, numbers: Mapping[str, int], by_name: Mapping[str, _Section], title: str
 ) -> bytes:
     data = bytearray(by_name[title].data)
-    for each in part.relocations(kept[title]):
-        name, _, section, value = part.symbols[each.symbol]
-        if each.kind != _RELATIVE64 or section not in kept.values():
+    for each in source.relocations(numbers[title]):
+        name, _, section, value = source.symbols[each.symbol]
+        if each.kind != _RELATIVE64 or section not in numbers.values():
             raise DataError(f"relocation {each.kind} is not one of a kernel", symbol=name)
-        target = by_name[part.titles[section]].address + value + each.addend
+        target = by_name[source.titles[section]].address + value + each.addend
         struct.pack_into("<q", data, each.offset, target - by_name[title].address - each.offset)
     return bytes(data)
 
 
-def _file(part: ElfObject, sections: list[_Section]) -> bytes:
+def _file(source: ElfObject, sections: list[_Section]) -> bytes:
     """The whole file: what is loaded at offsets that are its addresses, then names and headers."""
     end = sections[-1].address + len(sections[-1].data)
     image = bytearray(end)
     for section in sections:
         image[section.address : section.address + len(section.data)] = section.data
-    titles, places = _texts([*(section.name for section in sections), ".shstrtab"])
+    titles, starts = _texts([*(section.name for section in sections), ".shstrtab"])
     names = _Section(".shstrtab", _STRTAB, 0, titles, 1, address=end)
     numbers = {section.name: number + 1 for number, section in enumerate(sections)}
     headers = bytes(_SECTION.size)
     for section in (*sections, names):
         is_loaded = bool(section.flags & _ALLOC)
         headers += _SECTION.pack(
-            places[section.name], section.kind, section.flags,
+            starts[section.name], section.kind, section.flags,
             section.address if is_loaded else 0, section.address, len(section.data),
             numbers.get(section.link, 0), section.info, section.align, section.entry,
         )  # fmt: skip
     image += titles
     image += bytes(-len(image) % 8)
     start = len(image)
-    ident, flags = part.data[:16], part.flags
+    ident, flags = source.data[:16], source.flags
     segments = _segments(sections)
     image[: _HEADER.size] = _HEADER.pack(
         ident, _SHARED, AMDGPU, 1, 0, _HEADER.size, start, flags, _HEADER.size, _SEGMENT.size,

@@ -132,7 +132,7 @@ class _Loading:
             if section == _SYMTAB:
                 self.symbols = list(_SYMBOL.iter_unpack(self.slice(offset, extent)))
                 self.names = self.slice(self.sections[link][4], self.sections[link][5])
-        self.places: dict[int, int] = {}  # number of a section in memory -> its offset there
+        self.offsets: dict[int, int] = {}  # number of a section in memory -> its offset there
         self.slots: dict[int, int] = {}  # address -> offset of the slot that holds it
 
     def run(self) -> LoadedObject:
@@ -140,12 +140,12 @@ class _Loading:
         size, code_size = self.arrange(sum(map(len, entries.values())))
         self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        for number, place in self.places.items():
+        for number, place in self.offsets.items():
             _, kind, _, _, start, extent, _, _, _, _ = self.sections[number]
             if kind != _NOBITS:
                 self.memory[place : place + extent] = self.slice(start, extent)
         for number, listed in entries.items():
-            place, extent = self.places[number], self.sections[number][5]
+            place, extent = self.offsets[number], self.sections[number][5]
             for offset, info, addend in listed:
                 self.relocate(place, offset, extent, info & 0xFFFFFFFF, info >> 32, addend)
         protection = mmap.PROT_READ | mmap.PROT_EXEC
@@ -155,7 +155,7 @@ class _Loading:
         addresses = {
             self.name(symbol): self.symbol_address(number)[0]
             for number, symbol in enumerate(self.symbols)
-            if symbol[1] >> 4 != _LOCAL and symbol[3] in self.places
+            if symbol[1] >> 4 != _LOCAL and symbol[3] in self.offsets
         }
         return LoadedObject(addresses.get, self.memory)
 
@@ -167,28 +167,28 @@ class _Loading:
     def name(self, symbol: tuple[Any, ...]) -> str:
         return self.names[symbol[0] : self.names.index(0, symbol[0])].decode()
 
-    def is_kept(self, number: int) -> bool:
+    def is_loaded(self, number: int) -> bool:
         """Unwind tables stay out: they serve exceptions, and are a third of a small object."""
         return bool(self.sections[number][2] & _ALLOC) and self.sections[number][1] != _UNWIND
 
     def relocations(self) -> dict[int, list[tuple[Any, ...]]]:
         found: dict[int, list[tuple[Any, ...]]] = {}
         for _, kind, _, _, start, extent, _, target, _, _ in self.sections:
-            if kind == _RELA and self.is_kept(target):
+            if kind == _RELA and self.is_loaded(target):
                 found[target] = list(_RELOCATION.iter_unpack(self.slice(start, extent)))
             elif kind == _REL:
                 raise DataError("not an object for x86-64: a relocation without an addend")
         return found
 
     def arrange(self, max_slots: int) -> tuple[int, int]:
-        """Give every section its place: read-only ones, slots, a new page, writable ones.
+        """Give every section its offset: read-only ones, slots, a new page, writable ones.
 
         Returns the size of everything, and of what comes before the new page.
         """
         end = code_size = 0
         for writable in (0, _WRITE):
             for number, (_, _, flags, _, _, size, _, _, align, _) in enumerate(self.sections):
-                if flags & _WRITE != writable or not self.is_kept(number):
+                if flags & _WRITE != writable or not self.is_loaded(number):
                     continue
                 if flags & _TLS or align > mmap.PAGESIZE or size > _LARGEST:
                     raise DataError(
@@ -199,7 +199,7 @@ class _Loading:
                         size=size,
                     )
                 end += -end % max(align, 1)
-                self.places[number] = end
+                self.offsets[number] = end
                 end += size
             if not writable:
                 self.next_slot = end + -end % _SLOT.size
@@ -211,10 +211,10 @@ class _Loading:
         """The address of a symbol, and whether it lies in the mapping."""
         symbol = self.symbols[number]
         section, value = symbol[3], symbol[4]
-        if section in self.places:
+        if section in self.offsets:
             if value > self.sections[section][5]:
                 raise DataError("a symbol lies outside its section", symbol=self.name(symbol))
-            return self.base + self.places[section] + value, True
+            return self.base + self.offsets[section] + value, True
         if section == _ABSOLUTE:
             return value, False
         if section:

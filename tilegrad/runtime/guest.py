@@ -210,7 +210,7 @@ class GuestRuntime(Runtime):
     """
 
     is_timed = False
-    keep_bytes = 1 << 28
+    cache_bytes = 1 << 28
 
     def __init__(
         self, command: Sequence[str], machine: int, compile_text: Callable[[str], bytes]

@@ -252,6 +252,9 @@ class KfdRuntime(Runtime):
         return self._block(nbytes, _OF_GPU)
 
     def free(self, handle: int, nbytes: int) -> None:
+        # What a kernel that does not end may still write stays allocated.
+        if self._is_hung and self._pending():
+            return
         self.synchronize()
         self._give_back(handle)
 
@@ -326,6 +329,7 @@ class KfdRuntime(Runtime):
         return time.perf_counter() - began
 
     _base = 0
+    _is_hung = False
 
     def _pending(self) -> int:
         """Packets that are not done. The GPU takes one from the signal for each that is."""
@@ -333,13 +337,18 @@ class KfdRuntime(Runtime):
         return self._count - self._base - done
 
     def synchronize(self) -> None:
-        """Raises DeviceError where the GPU makes no progress for a minute."""
+        """Wait for all packets.
+
+        Raises DeviceError where the GPU makes no progress for a minute, and from then on at once
+        while that kernel runs.
+        """
         pending, since = self._pending(), time.monotonic()
         while pending:
             now = self._pending()
             if now != pending:
-                pending, since = now, time.monotonic()
-            elif time.monotonic() - since > _PATIENCE:
+                pending, since, self._is_hung = now, time.monotonic(), False
+            elif self._is_hung or time.monotonic() - since > _PATIENCE:
+                self._is_hung = True
                 raise DeviceError(
                     f"AMD: a kernel has not ended for {_PATIENCE:.0f} s", packets=pending
                 )

@@ -70,7 +70,7 @@ class ElfObject:
     titles: list[str] = field(default_factory=list)
     symbols: list[tuple[str, int, int, int]] = field(default_factory=list)
     extents: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    places: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         head = _HEADER.unpack_from(self.data)
@@ -139,34 +139,34 @@ def link(objects: Sequence[bytes], machine: int, base: int, table: Mapping[str, 
         raise DataError("the object is damaged", found=error) from None
 
 
-def _link(parts: list[ElfObject], machine: int, base: int, table: Mapping[str, int]) -> Linked:
+def _link(objects: list[ElfObject], machine: int, base: int, table: Mapping[str, int]) -> Linked:
     end = 0
-    for part in parts:
-        for number in part.loaded():
-            align, size = max(part.sections[number][8], 1), part.sections[number][5]
+    for source in objects:
+        for number in source.loaded():
+            align, size = max(source.sections[number][8], 1), source.sections[number][5]
             if align > _PAGE or size > _LARGEST:
                 raise DataError("a section cannot be loaded", number=number, align=align, size=size)
             end += -end % align
-            part.places[number] = end
-            end += part.sections[number][5]
+            source.offsets[number] = end
+            end += source.sections[number][5]
     known = dict(table)
-    for part in parts:
-        for name, info, section, value in part.symbols:
-            if info >> 4 and section in part.places:
-                known[name] = base + part.places[section] + value
+    for source in objects:
+        for name, info, section, value in source.symbols:
+            if info >> 4 and section in source.offsets:
+                known[name] = base + source.offsets[section] + value
     image = bytearray(end)
-    for part in parts:
-        for number, place in part.places.items():
-            header = part.sections[number]
+    for source in objects:
+        for number, place in source.offsets.items():
+            header = source.sections[number]
             if header[1] != _NOBITS:
-                image[place : place + header[5]] = part.slice(header[4], header[5])
-        for number in part.places:
-            _relocate(part, number, image, base, known, _APPLY[machine])
-    return Linked(base, bytes(image), known, parts[0].flags)
+                image[place : place + header[5]] = source.slice(header[4], header[5])
+        for number in source.offsets:
+            _relocate(source, number, image, base, known, _APPLY[machine])
+    return Linked(base, bytes(image), known, objects[0].flags)
 
 
 def _relocate(
-    part: ElfObject,
+    source: ElfObject,
     number: int,
     image: bytearray,
     base: int,
@@ -174,13 +174,13 @@ def _relocate(
     apply: Callable[[bytearray, int, int, int, int], bool],
 ) -> None:
     """Fill in every reference of one section."""
-    place = part.places[number]
-    found = part.relocations(number)
+    place = source.offsets[number]
+    found = source.relocations(number)
 
     def target(each: _Relocation) -> int:
-        name, _, section, value = part.symbols[each.symbol]
-        if section in part.places:
-            return base + part.places[section] + value + each.addend
+        name, _, section, value = source.symbols[each.symbol]
+        if section in source.offsets:
+            return base + source.offsets[section] + value + each.addend
         if section == _ABSOLUTE:
             return value + each.addend
         if section or name not in known:
@@ -193,18 +193,18 @@ def _relocate(
     upper = {
         base + place + each.offset: target(each) - (base + place + each.offset)
         for each in found
-        if part.machine == RISCV and each.kind == _RV_PCREL_HI20
+        if source.machine == RISCV and each.kind == _RV_PCREL_HI20
     }
     for each in found:
         where = base + place + each.offset
         value = target(each)
-        if part.machine == RISCV and each.kind in (_RV_PCREL_LO12_I, _RV_PCREL_LO12_S):
+        if source.machine == RISCV and each.kind in (_RV_PCREL_LO12_I, _RV_PCREL_LO12_S):
             value = upper[value]
         if not apply(image, place + each.offset, where, each.kind, value):
             raise DataError(
                 f"relocation {each.kind} is not one of position independent code",
-                symbol=part.symbols[each.symbol][0],
-                machine=part.machine,
+                symbol=source.symbols[each.symbol][0],
+                machine=source.machine,
             )
 
 
@@ -222,7 +222,7 @@ def _in_reach(value: int, bits: int) -> int:
 
 _A64_ABS64, _A64_PREL32 = 257, 261
 _A64_PAGE, _A64_ADD_LO12 = 275, 277
-# The low bits of an address within an access of so many bytes, by their logarithm.
+# The low bits of an address within an access of 2**n bytes, by n.
 _A64_ACCESS = {278: 0, 284: 1, 285: 2, 286: 3, 299: 4}
 _A64_CALLS = (282, 283)
 

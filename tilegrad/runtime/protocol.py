@@ -6,7 +6,7 @@ kernel's graph in their order, and one integer per DEFINE_VAR in the order in wh
 the program. A program may have no use for some slots: then it has no DEFINE_GLOBAL of theirs.
 
 Required are memory, two copies, `load` and `launch`, and for plans with temporaries, which share
-one block, windows into memory (`view`). The rest has a default that says "not here"; a device that
+one block, views of memory (`view`). The rest has a default that says "not here"; a device that
 can do better derives from `Runtime` and overrides it.
 """
 
@@ -31,7 +31,7 @@ class Runtime(Protocol):
     None is no handle.
     """
 
-    keep_bytes: int = 1 << 31
+    cache_bytes: int = 1 << 31
     """How many freed bytes the allocator above may keep for reuse."""
 
     is_timed: bool = True

@@ -108,7 +108,8 @@ class TrackedMemory(Memory):
     """
 
     __slots__ = (
-        "block_start", "kind", "lanes", "overlaps", "readers", "stamp", "start", "writers",
+        "block_start", "copies", "flying", "kind", "lanes", "overlaps", "readers", "stamp", "start",
+        "writers",
     )  # fmt: skip
 
     def __init__(
@@ -129,6 +130,9 @@ class TrackedMemory(Memory):
         self.block_start = 0
         self.start = 0
         self.stamp = 0
+        # By lane, its copies that have not landed, and by element, the lane whose copy fills it.
+        self.copies: dict[int, list[tuple[int, Sequence[Any]]]] = {}
+        self.flying: dict[int, int] = {}
         self.writers = [_NOBODY] * size
         self.readers = [_NOBODY] * size
 
@@ -152,7 +156,29 @@ class TrackedMemory(Memory):
         who = f"lane {lane}" if lane < self.lanes else "another lane"
         return Race(f"{what} {who} {other} since the last barrier")
 
+    def copy(self, index: int, values: Sequence[Any]) -> None:
+        """Begin to write `values`; until the lane has waited, they are not there."""
+        lane = self.stamp - self.start
+        for place in range(index, index + len(values)):
+            if not 0 <= place < self.size:
+                raise self.outside(index, len(values))
+            self.note_write(place)
+            self.flying[place] = lane
+        self.copies.setdefault(lane, []).append((index, values))
+
+    def land(self) -> None:
+        """The lane's copies have come."""
+        for index, values in self.copies.pop(self.stamp - self.start, ()):
+            for place in range(index, index + len(values)):
+                self.flying.pop(place, None)
+            self.write_vector(index, values)
+
     def note_read(self, index: int) -> None:
+        if index in self.flying:
+            raise Race(
+                f"lane {self.stamp - self.start} reads element {index} of {self.name}, which lane "
+                f"{self.flying[index]} copies without having waited"
+            )
         if self.clashes(self.writers[index]):
             raise self.race(index, "reads", "wrote", self.writers[index])
         reader = self.readers[index]
@@ -185,10 +211,13 @@ class TrackedMemory(Memory):
         self.write_vector(index, (value,))
 
     def write_vector(self, index: int, values: Sequence[Any]) -> None:
-        places = range(index, index + len(values))
-        before = [bytes(self.cells[place : place + 1]) for place in places] if self.overlaps else []
+        positions = range(index, index + len(values))
+        cells = self.cells if self.overlaps else None
+        before = (
+            [bytes(cells[place : place + 1]) for place in positions] if cells is not None else []
+        )
         super().write_vector(index, values)
-        for number, place in enumerate(places):
+        for number, place in enumerate(positions):
             is_there = self.overlaps and before[number] == bytes(self.cells[place : place + 1])
             if not (is_there and self.writers[place] != _NOBODY):
                 self.note_write(place)
@@ -197,7 +226,7 @@ class TrackedMemory(Memory):
 _DONE = object()
 
 Watch = Callable[["Launch", Memory], Any]
-"""What a program sees in the place of a memory, of a launch and that memory."""
+"""What a program sees instead of a memory, of a launch and that memory."""
 
 
 class SimtProgram:
@@ -340,7 +369,7 @@ class Launch:
 
     def run(self) -> None:
         try:
-            for block in _places(self.global_size):
+            for block in _positions(self.global_size):
                 self.block = block
                 self._meet()
                 for output in self.tracked:
@@ -348,10 +377,12 @@ class Launch:
                 for memory, (_, dtype, size) in zip(self.shared, self.program.shared, strict=True):
                     memory.cells = [_poison(dtype)] * size
                     memory.block_start = 0
+                    memory.copies.clear()
+                    memory.flying.clear()
                 if self.program.meets:
                     self._run_in_step()
                 else:
-                    self._run_in_turn()
+                    self._run_lanes()
         except (Outside, Race) as error:
             raise self._explained(error, str(error)) from None
         except TilegradError:
@@ -359,7 +390,7 @@ class Launch:
         except Exception as error:
             raise self._explained(error, f"{type(error).__name__}: {error}") from error
 
-    def _run_in_turn(self) -> None:
+    def _run_lanes(self) -> None:
         """Lanes that never meet: each runs to its end."""
         for lane, arguments in enumerate(self._arguments()):
             self._enter(lane)
@@ -370,7 +401,7 @@ class Launch:
         lanes = [self.body(*arguments) for arguments in self._arguments()]
         group = self.program.group
         if len(lanes) % group:
-            headline = f"{self.program.name}: a matrix unit takes {group} lanes"
+            headline = f"{self.program.name}: {group} lanes exchange values, or use a matrix unit"
             raise InternalError(headline, block=f"{len(lanes)} lanes")
         while True:
             waiting: list[Any] = []
@@ -398,8 +429,15 @@ class Launch:
             at = [place[0] if isinstance(place, tuple) else place for place in found]
             if any(place != at[0] for place in at):
                 raise self._apart(at, first)
-            unit = self.names["UNITS"][found[0][1]]
-            replies = self.names["multiply"](unit, [place[2:] for place in found])
+            kind = found[0][1]
+            if kind is None:
+                replies = [found[number ^ place[2]][3] for number, place in enumerate(found)]
+            elif isinstance(kind, tuple):
+                count, is_transposed = kind
+                replies = fragments(count, is_transposed, [place[2] for place in found])
+            else:
+                unit = self.names["UNITS"][kind]
+                replies = self.names["multiply"](unit, [place[2:] for place in found])
 
     def _arguments(self) -> Iterator[list[int]]:
         """The position of each lane of the block, as the program's function takes it."""
@@ -407,7 +445,7 @@ class Launch:
             (name[0] == "l", 0 if name == "chunk" else int(name[-1]))
             for name in self.program.positions
         ]
-        for place in _places(self.local_size):
+        for place in _positions(self.local_size):
             yield [place[axis] if is_lane else self.block[axis] for is_lane, axis in wanted]
 
     def _enter(self, lane: int) -> None:
@@ -420,13 +458,13 @@ class Launch:
         self.start += self.lane_count + 1
 
     def _apart(self, waiting: Sequence[Any], first: int) -> InternalError:
-        places: dict[str, list[int]] = {}
+        lanes_at: dict[str, list[int]] = {}
         for lane, place in enumerate(waiting, first):
             at = "the end" if place is _DONE else f"v{place}"
-            places.setdefault(at, []).append(lane)
+            lanes_at.setdefault(at, []).append(lane)
         return InternalError(
             f"{self.program.name}: the lanes of a block do not meet at the same barrier",
-            lanes="; ".join(f"{_spans(lanes)} at {at}" for at, lanes in places.items()),
+            lanes="; ".join(f"{_spans(lanes)} at {at}" for at, lanes in lanes_at.items()),
             block=self.block,
         )
 
@@ -439,7 +477,7 @@ class Launch:
                 line = trace.tb_lineno
             trace = trace.tb_next
         kind = IndexBoundsError if isinstance(error, Outside) else InternalError
-        place = list(_places(self.local_size))[self.lane]
+        place = list(_positions(self.local_size))[self.lane]
         return kind(
             f"{self.program.name}: {headline}",
             instruction=self.program.lines[line - 1].strip() if line else "none",
@@ -473,7 +511,27 @@ def multiply(
         for k in range(unit.k):
             total = fma(a[row, k], b[k, column], total)
         c[row, column] = total
-    return [tuple([c[place] for place in places]) for places in unit.c_layout]
+    return [tuple([c[place] for place in positions]) for positions in unit.c_layout]
+
+
+def fragments(
+    count: int, is_transposed: bool, rows: Sequence[Sequence[Any]]
+) -> list[tuple[Any, ...]]:
+    """What each lane holds of `count` matrices of 8x8 whose rows the lanes give."""
+    found = []
+    for lane in range(len(rows)):
+        line, first = lane // 4, 2 * (lane % 4)
+        cells = [(line, first), (line, first + 1)]
+        found.append(
+            tuple(
+                rows[8 * matrix + (column if is_transposed else row)][
+                    row if is_transposed else column
+                ]
+                for matrix in range(count)
+                for row, column in cells
+            )
+        )
+    return found
 
 
 def _gathered(
@@ -484,8 +542,8 @@ def _gathered(
 ) -> dict[tuple[int, int], Any]:
     """The matrix that the lanes hold together. Where several hold one element, they must agree."""
     found: dict[tuple[int, int], Any] = {}
-    for places, values in zip(layout, lanes, strict=True):
-        for place, value in zip(places, values, strict=True):
+    for positions, values in zip(layout, lanes, strict=True):
+        for place, value in zip(positions, values, strict=True):
             known = found.setdefault(place, value)
             if known != value and (known == known or value == value):
                 raise InternalError(
@@ -510,7 +568,7 @@ def _three(size: Dims) -> Dims:
     return (*size, 1, 1, 1)[:3]
 
 
-def _places(size: Dims) -> Iterator[Dims]:
+def _positions(size: Dims) -> Iterator[Dims]:
     """Every position, the first axis fastest: the order in which hardware numbers lanes and
     blocks.
     """

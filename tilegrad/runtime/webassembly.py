@@ -105,9 +105,9 @@ def module(data: bytes) -> bytes:
     except (IndexError, UnicodeDecodeError) as error:
         raise DataError("the object is damaged", found=error) from None
     body = _leb(len(exports)) + b"".join(exports)
-    kept = [(number, content) for number, content in sections if number not in (_CUSTOM, _EXPORT)]
-    before = [each for each in kept if each[0] <= _GLOBAL]
-    after = [each for each in kept if each[0] > _GLOBAL]
+    others = [(number, content) for number, content in sections if number not in (_CUSTOM, _EXPORT)]
+    before = [each for each in others if each[0] <= _GLOBAL]
+    after = [each for each in others if each[0] > _GLOBAL]
     return _MAGIC + b"".join(
         bytes([number]) + _leb(len(content)) + content
         for number, content in (*before, (_EXPORT, body), *after)
@@ -222,7 +222,7 @@ class NodeRuntime(Runtime):
     """Memory and launches of one `node` process; a handle is an offset in its memory."""
 
     is_timed = False
-    keep_bytes = 1 << 28
+    cache_bytes = 1 << 28
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -333,8 +333,8 @@ class NodeRuntime(Runtime):
         assert process.stdin is not None
         header = _HEADER.pack(what, a, b, c)
         try:
-            for part in (header, payload):
-                rest = memoryview(part)
+            for message in (header, payload):
+                rest = memoryview(message)
                 while rest.nbytes:
                     rest = rest[process.stdin.write(rest) or 0 :]
         except BrokenPipeError:

@@ -15,7 +15,7 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["merge_neighbours", "share_loops", "split_divided"]
 
-# Along neighbours in memory, a loop is worth cutting into parts of this many elements or more.
+# Elements of a slice from which on a loop over neighbours in memory is worth splitting.
 _WORTH_CUTTING = 16
 
 
@@ -26,26 +26,29 @@ def share_loops(ast: UOp) -> UOp:
     before   REDUCE(x, r1), REDUCE(x * x, r2)
     after    REDUCE(x, r1), REDUCE(x * x, r1)
     """
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    if len(folds) < 2:
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    if len(reductions) < 2:
         return ast
     groups: dict[Any, list[UOp]] = {}
-    for fold in folds:
-        extents = tuple(part.src[0] for part in fold.src[1:])
-        groups.setdefault((extents, fold.ranges), []).append(fold)
-    needs = {fold: [other for other in fold.toposort() if other.op is Ops.REDUCE] for fold in folds}
-    loop_of = {fold: fold for fold in folds}
+    for reduce in reductions:
+        extents = tuple(loop.src[0] for loop in reduce.src[1:])
+        groups.setdefault((extents, reduce.ranges), []).append(reduce)
+    needs = {
+        reduce: [other for other in reduce.toposort() if other.op is Ops.REDUCE]
+        for reduce in reductions
+    }
+    loop_of = {reduce: reduce for reduce in reductions}
     for group in groups.values():
-        for place, fold in enumerate(group):
+        for place, reduce in enumerate(group):
             for leader in group[:place]:
-                shared = {**loop_of, fold: loop_of[leader]}
+                shared = {**loop_of, reduce: loop_of[leader]}
                 if not _has_cycle(shared, needs):
                     loop_of = shared
                     break
     mapping = {
         own: theirs
-        for fold, leader in loop_of.items()
-        for own, theirs in zip(fold.src[1:], leader.src[1:], strict=True)
+        for reduce, leader in loop_of.items()
+        for own, theirs in zip(reduce.src[1:], leader.src[1:], strict=True)
         if own is not theirs
     }
     return simplify(ast, mapping) if mapping else ast
@@ -54,13 +57,13 @@ def share_loops(ast: UOp) -> UOp:
 def _has_cycle(loop_of: dict[UOp, UOp], needs: dict[UOp, list[UOp]]) -> bool:
     """Whether some loop would have to run before itself, perhaps by way of others."""
     before: dict[UOp, set[UOp]] = {loop: set() for loop in loop_of.values()}
-    for fold, others in needs.items():
+    for reduce, others in needs.items():
         for other in others:
-            if other is fold:
+            if other is reduce:
                 continue
-            if loop_of[other] is loop_of[fold]:
+            if loop_of[other] is loop_of[reduce]:
                 return True
-            before[loop_of[fold]].add(loop_of[other])
+            before[loop_of[reduce]].add(loop_of[other])
     ready = [loop for loop, needed in before.items() if not needed]
     while ready:
         done = ready.pop()
@@ -74,7 +77,7 @@ def _has_cycle(loop_of: dict[UOp, UOp], needs: dict[UOp, list[UOp]]) -> bool:
 
 
 def split_divided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
-    """A range of which some index takes the quotient or the remainder becomes two, so that every
+    """A range whose quotient or remainder some index takes becomes two ranges, so that every
     index is a sum again; `order` are the output ranges.
 
     before   STORE(a, r, LOAD(b, r//64))                   r: 0..4096
@@ -84,8 +87,8 @@ def split_divided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
     number = 1 + max((node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE), default=-1)
     while (found := _divided(ast)) is not None:
         loop, divisor = found
-        outer = UOp.range(loop.src[0].arg // divisor, number, loop.arg[1])
-        inner = UOp.range(divisor, number + 1, loop.arg[1])
+        outer = UOp.range(loop.extent.arg // divisor, number, loop.axis)
+        inner = UOp.range(divisor, number + 1, loop.axis)
         number += 2
         ast = replace_ranges(ast, {loop: (outer * divisor + inner, (outer, inner))})
         if loop in ranges:
@@ -95,15 +98,15 @@ def split_divided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
 
 
 def _divided(ast: UOp) -> tuple[UOp, int] | None:
-    """A range to split, and the size of the inner part."""
+    """A range to split, and the size of the inner range."""
     nodes = ast.toposort()
     for node in nodes:
         if node.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or node.src[1].op is not Ops.CONST:
             continue
         loop, divisor = node.src[0], int(node.src[1].arg)
-        if loop.op is not Ops.RANGE or loop.src[0].op is not Ops.CONST:
+        if loop.op is not Ops.RANGE or loop.extent.op is not Ops.CONST:
             continue
-        if not 1 < divisor < loop.src[0].arg or loop.src[0].arg % divisor:
+        if not 1 < divisor < loop.extent.arg or loop.extent.arg % divisor:
             continue
         if divisor >= _WORTH_CUTTING or not any(_is_contiguous(each, loop) for each in nodes):
             return loop, divisor
@@ -114,7 +117,7 @@ def _is_contiguous(access: UOp, loop: UOp) -> bool:
     """Whether `access` moves to the next element with `loop`."""
     if access.op not in (Ops.LOAD, Ops.STORE):
         return False
-    found = terms_of(access.src[1])
+    found = terms_of(access.index)
     return found is not None and found[0].get(loop) == 1
 
 
@@ -140,16 +143,16 @@ def merge_neighbours(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
 
 def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
     sizes = (outer.src[0], inner.src[0])
-    if outer.arg[1] is not inner.arg[1] or any(size.op is not Ops.CONST for size in sizes):
+    if outer.axis is not inner.axis or any(size.op is not Ops.CONST for size in sizes):
         return None
     nodes = ast.toposort()
-    if outer.arg[1] is Axis.REDUCE:
-        folds = [
+    if outer.axis is Axis.REDUCE:
+        reductions = [
             node
             for node in nodes
             if node.op is Ops.REDUCE and (outer in node.src or inner in node.src)
         ]
-        if any(not (outer in fold.src and inner in fold.src) for fold in folds):
+        if any(not (outer in reduce.src and inner in reduce.src) for reduce in reductions):
             return None
     # Every index must hold both as one position: outer times the inner extent plus inner.
     for node in nodes:
@@ -157,11 +160,14 @@ def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
             outer not in node.src and inner not in node.src
         ):
             continue
-        if not _is_part_of_sum(node):
+        if not _is_term(node):
             return None
-    joined = UOp.range(sizes[0].arg * sizes[1].arg, outer.arg[0], outer.arg[1])
-    parts = {outer: (joined // sizes[1].arg, (joined,)), inner: (joined % sizes[1].arg, (joined,))}
-    changed = replace_ranges(ast, parts)
+    joined = UOp.range(sizes[0].arg * sizes[1].arg, outer.number, outer.axis)
+    replaced = {
+        outer: (joined // sizes[1].arg, (joined,)),
+        inner: (joined % sizes[1].arg, (joined,)),
+    }
+    changed = replace_ranges(ast, replaced)
     for node in changed.toposort():
         if (
             node.op in (Ops.FLOORDIV, Ops.FLOORMOD)
@@ -172,7 +178,7 @@ def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
     return changed, joined
 
 
-def _is_part_of_sum(node: UOp) -> bool:
+def _is_term(node: UOp) -> bool:
     return (node.dtype is dtypes.index and node.op in (Ops.ADD, Ops.MUL)) or node.op in (
         Ops.LOAD,
         Ops.STORE,

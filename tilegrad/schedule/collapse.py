@@ -8,15 +8,20 @@ and sign.
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
+from tilegrad.ir.queries import loads_of
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import SIMPLIFY, conjuncts, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp
+from tilegrad.schedule.symbolic_ranges import SYMBOLIC_RANGES
 
 __all__ = ["collapse"]
 
@@ -37,18 +42,8 @@ COLLAPSE = PatternMatcher(
 @COLLAPSE.rule("where-of-load", UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), zero)))
 def where_of_load(g: UOp, load: UOp) -> UOp | None:
     """A load that already gives zero outside its gate needs no second choice."""
-    if (
-        len(load.src) == 4
-        and load.src[2].op is Ops.CONST
-        and load.src[2].arg == 0
-        and _covers(load.src[3], g)
-    ):
-        return UOp(
-            Ops.LOAD,
-            load.dtype,
-            (*load.src[:3], load.src[3] if load.src[3] is g else g & load.src[3]),
-            load.arg,
-        )
+    if load.is_gated and _is_number(load.src[2], 0) and _covers(load.gate, g):
+        return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))
     return None
 
 
@@ -62,8 +57,8 @@ def where_is_alternative(g: UOp, load: UOp, other: UOp) -> UOp | None:
     before   WHERE(g, LOAD(a, i, 0, g), -inf)
     after    LOAD(a, i, -inf, g)
     """
-    if len(load.src) == 4 and _covers(load.src[3], g) and _covers(g, load.src[3]):
-        return load.replace(src=(*load.src[:2], other, load.src[3]))
+    if load.is_gated and _covers(load.gate, g) and _covers(g, load.gate):
+        return load.replace(src=(*load.src[:2], other, load.gate))
     return None
 
 
@@ -78,7 +73,7 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
     closed = {
         load: load.src[2]
         for load in value.toposort()
-        if load.op is Ops.LOAD and len(load.src) == 4 and _covers(load.src[3], g)
+        if load.op is Ops.LOAD and load.is_gated and _covers(load.gate, g)
     }
     if closed and _is_zero(value.substitute(closed)):
         return value
@@ -87,7 +82,7 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
     for factor, other in (value.src, value.src[::-1]):
         # Zero times infinity is not zero. But where each condition moves without `other`, that
         # factor counts inside the gate too, so that nothing it is shows outside alone.
-        if all(part.ranges - other.ranges for part in conjuncts(g)):
+        if all(conjunct.ranges - other.ranges for conjunct in conjuncts(g)):
             if not _is_zero(factor.substitute(closed)):
                 factor = g.where(factor, 0.0 if factor.dtype.is_float else 0)
             return factor * other
@@ -95,8 +90,7 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
 
 
 def _is_zero(value: UOp) -> bool:
-    value = simplify(value)
-    return value.op is Ops.CONST and bool(value.arg == 0)
+    return _is_number(simplify(value), 0)
 
 
 def _is_of_indices(condition: UOp) -> bool:
@@ -106,24 +100,39 @@ def _is_of_indices(condition: UOp) -> bool:
 def _covers(gate: UOp, condition: UOp) -> bool:
     """Whether `gate` says all that `condition` does."""
     wanted = set(conjuncts(condition)).difference(conjuncts(gate))
-    return not wanted or {_said(part) for part in wanted} <= {*map(_said, conjuncts(gate))}
+    return not wanted or {_said(conjunct) for conjunct in wanted} <= {*map(_said, conjuncts(gate))}
 
 
-def _said(part: UOp) -> Any:
+def _said(conjunct: UOp) -> Any:
     """What a comparison of indices says, however it is written: that a sum is at most 0."""
-    negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST and part.src[1].arg is True
-    test = part.src[0] if negated else part
-    if test.op is not Ops.CMPLT or test.src[0].dtype is not dtypes.index:
-        return part
+    compared = _comparison(conjunct)
+    if compared is None:
+        return conjunct
+    test, negated = compared
     left, right = test.src[::-1] if negated else test.src
+    found = _difference(left, right)
+    if found is None:
+        return conjunct
+    return frozenset(item for item in found[0].items() if item[1]), found[1] + (not negated)
+
+
+def _comparison(conjunct: UOp) -> tuple[UOp, bool] | None:
+    """The comparison of indices that a conjunct is, or negates; and whether it does."""
+    negated = conjunct.op is Ops.XOR and _is_number(conjunct.src[1], 1)
+    test = conjunct.src[0] if negated else conjunct
+    is_of_indices = test.op is Ops.CMPLT and test.src[0].dtype is dtypes.index
+    return (test, negated) if is_of_indices else None
+
+
+def _difference(left: UOp, right: UOp) -> tuple[dict[UOp, int], int] | None:
+    """The terms of `left - right`, and the constant."""
     ours, theirs = terms_of(left), terms_of(right)
     if ours is None or theirs is None:
-        return part
+        return None
     terms = dict(ours[0])
     for factor, scale in theirs[0].items():
         terms[factor] = terms.get(factor, 0) - scale
-    constant = ours[1] - theirs[1] + (not negated)
-    return frozenset(item for item in terms.items() if item[1]), constant
+    return terms, ours[1] - theirs[1]
 
 
 def _fits(node: UOp, dtype: object) -> bool:
@@ -154,7 +163,7 @@ def lift_cast(node: UOp, cast: UOp, c: UOp) -> UOp | None:
     "cast-once", UPat(Ops.CAST, dtype=_INTEGERS, src=(UPat(Ops.CAST, name="cast"),), name="node")
 )
 def cast_once(node: UOp, cast: UOp) -> UOp | None:
-    """An index that became an integer in two steps, of which none loses anything, is cast once."""
+    """An index that became an integer in two steps, each without loss, is cast once."""
     inner = cast.src[0]
     if inner.dtype is not dtypes.index or cast.dtype not in _INTEGERS:
         return None
@@ -169,18 +178,15 @@ def compare_as_index(node: UOp, x: UOp, y: UOp) -> UOp | None:
     """A comparison of an index that became an integer is made on the index."""
     if x.dtype not in _INTEGERS:
         return None
-    if not any(
-        part.op is Ops.CAST and part.src[0].dtype is dtypes.index and _fits(part.src[0], part.dtype)
-        for part in (x, y)
-    ):
+    indices = {
+        side: side.src[0]
+        for side in (x, y)
+        if side.op is Ops.CAST and side.src[0].dtype is dtypes.index
+    }
+    if not any(_fits(index, side.dtype) for side, index in indices.items()):
         return None
-    parts = [
-        part.src[0]
-        if part.op is Ops.CAST and part.src[0].dtype is dtypes.index
-        else part.cast(dtypes.index)
-        for part in (x, y)
-    ]
-    return UOp(node.op, dtypes.bool, tuple(parts))
+    operands = tuple(indices.get(side) or side.cast(dtypes.index) for side in (x, y))
+    return UOp(node.op, dtypes.bool, operands)
 
 
 @COLLAPSE.rule(
@@ -190,51 +196,49 @@ def compare_as_index(node: UOp, x: UOp, y: UOp) -> UOp | None:
 def where_times(choice: UOp, factor: UOp) -> UOp | None:
     """An integer times a choice of 0 is a choice of 0."""
     condition, yes, no = choice.src
-    if no.op is Ops.CONST and no.arg == 0:
-        return condition.where(yes * factor, no)
-    return None
+    return condition.where(yes * factor, no) if _is_number(no, 0) else None
 
 
-@COLLAPSE.rule("empty-reduce", UPat(Ops.REDUCE, name="fold"))
-def empty_reduce(fold: UOp) -> UOp | None:
-    """A fold over nothing is the value; a range that became a constant has one value."""
-    loops = tuple(part for part in fold.src[1:] if part.op is Ops.RANGE)
+@COLLAPSE.rule("empty-reduce", UPat(Ops.REDUCE, name="reduce"))
+def empty_reduce(reduce: UOp) -> UOp | None:
+    """A reduction over nothing is the value; a range that became a constant has one value."""
+    loops = tuple(each for each in reduce.src[1:] if each.op is Ops.RANGE)
     if not loops:
-        return fold.src[0]
-    return fold.replace(src=(fold.src[0], *loops)) if len(loops) + 1 < len(fold.src) else None
+        return reduce.src[0]
+    return reduce.replace(src=(reduce.src[0], *loops)) if len(loops) + 1 < len(reduce.src) else None
 
 
 @COLLAPSE.rule(
-    "limit-after-fold",
+    "limit-after-reduction",
     UPat(
         Ops.REDUCE,
         arg=Ops.MAX,
         src=(UPat(Ops.MAX, src=(UPat(name="x"), UPat(Ops.CONST, name="c"))),),
         allow_any_len=True,
-        name="fold",
+        name="reduce",
     ),
 )
-def limit_after_fold(fold: UOp, x: UOp, c: UOp) -> UOp | None:
+def limit_after_reduction(reduce: UOp, x: UOp, c: UOp) -> UOp | None:
     """The largest of limited values is the limited largest value.
 
     before   REDUCE(MAX(x, 0), r)
     after    MAX(REDUCE(x, r), 0)
     """
-    loops = fold.src[1:]
-    if any(loop.op is not Ops.RANGE or loop.src[0].vmin < 1 for loop in loops):
+    loops = reduce.src[1:]
+    if any(loop.op is not Ops.RANGE or loop.extent.vmin < 1 for loop in loops):
         return None
-    return fold.replace(src=(x, *loops)).maximum(c)
+    return reduce.replace(src=(x, *loops)).maximum(c)
 
 
-@COLLAPSE.rule("sum-to-count", UPat(Ops.REDUCE, arg=Ops.ADD, name="fold"))
-def sum_to_count(fold: UOp) -> UOp | None:
+@COLLAPSE.rule("sum-to-count", UPat(Ops.REDUCE, arg=Ops.ADD, name="reduce"))
+def sum_to_count(reduce: UOp) -> UOp | None:
     """A sum over a range that the value does not need, or needs only to be chosen, has a closed
     form.
 
     before   REDUCE(WHERE(i + r < 14, 0, x), r)
     after    x * count, with count the values of r for which x is chosen
     """
-    value, *loops = fold.src
+    value, *loops = reduce.src
     for loop in loops:
         if loop.op is not Ops.RANGE:
             continue
@@ -242,7 +246,7 @@ def sum_to_count(fold: UOp) -> UOp | None:
         if found is None:
             continue
         rest = tuple(other for other in loops if other is not loop)
-        return UOp(Ops.REDUCE, fold.dtype, (found, *rest), Ops.ADD) if rest else found
+        return UOp(Ops.REDUCE, reduce.dtype, (found, *rest), Ops.ADD) if rest else found
     return None
 
 
@@ -255,32 +259,34 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     if value.op is not Ops.WHERE:
         return None
     condition, yes, no = value.src
-    if yes.op is Ops.CONST and yes.arg == 0 and not (no.op is Ops.CONST and no.arg == 0):
+    if _is_number(yes, 0) and not _is_number(no, 0):
         condition, yes, no = condition.logical_not(), no, yes
-    if not (no.op is Ops.CONST and no.arg == 0):
+    if not _is_number(no, 0):
         return None
-    bound = [part for part in conjuncts(condition) if loop in part.ranges]
-    free = [part for part in conjuncts(condition) if loop not in part.ranges]
+    bound = [conjunct for conjunct in conjuncts(condition) if loop in conjunct.ranges]
+    free = [conjunct for conjunct in conjuncts(condition) if loop not in conjunct.ranges]
     picked = _picked(bound, loop)
     if picked is not None:
         inside = (picked < 0).logical_not() & (picked < extent)
-        others = [part.substitute({loop: picked}) for part in bound if not _is_pick(part, loop)]
+        others = [
+            conjunct.substitute({loop: picked})
+            for conjunct in bound
+            if not _is_pick(conjunct, loop)
+        ]
         chosen = yes.substitute({loop: picked})
         return _gated(_all([inside, *free, *others]), chosen)
     if loop in yes.ranges:
         return None
     least, most = UOp.const(dtypes.index, 0), extent
-    for part in bound:
-        limit = _limit(part, loop)
+    for conjunct in bound:
+        limit = _limit(conjunct, loop)
         if limit is None:
             return None
         low, high = limit
         least = least if low is None else least.maximum(low)
         most = most if high is None else most.minimum(high)
-    count = (most - least).maximum(0)
-    return (
-        _all(free).where(yes * count.cast(yes.dtype), no) if free else yes * count.cast(yes.dtype)
-    )
+    total = yes * (most - least).maximum(0).cast(yes.dtype)
+    return _all(free).where(total, no) if free else total
 
 
 def _as_choice(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
@@ -328,46 +334,37 @@ def _is_number(node: UOp, number: int) -> bool:
 def _gated(condition: UOp, value: UOp) -> UOp:
     """`value` where `condition` holds, else zero; its loads are made only there."""
     mapping: dict[UOp, UOp] = {}
-    for node in value.toposort():
-        if node.op is Ops.LOAD and node.src[1].ranges | node.src[1].toposort().keys():
-            gate = condition & node.src[3] if len(node.src) == 4 else condition
-            if condition in node.toposort():
-                continue
-            mapping[node] = node.src[0].load(
-                node.src[1], UOp.const(node.dtype, 0), gate, dtype=node.dtype
-            )
+    for node in loads_of(value):
+        if condition not in node.toposort():
+            gate = condition & node.gate if node.is_gated else condition
+            mapping[node] = node.replace(src=(*node.src[:2], UOp.const(node.dtype, 0), gate))
     return condition.where(value.substitute(mapping), UOp.const(value.dtype, 0))
 
 
-def _all(parts: list[UOp]) -> UOp:
-    result = parts[0]
-    for part in parts[1:]:
-        result = result & part
-    return result
+def _all(conditions: Sequence[UOp]) -> UOp:
+    return functools.reduce(operator.and_, conditions)
 
 
 def _linear(left: UOp, right: UOp, loop: UOp) -> tuple[int, UOp] | None:
     """`left - right` as scale * loop + rest."""
-    ours, theirs = terms_of(left), terms_of(right)
-    if ours is None or theirs is None:
+    found = _difference(left, right)
+    if found is None:
         return None
-    terms = dict(ours[0])
-    for factor, scale in theirs[0].items():
-        terms[factor] = terms.get(factor, 0) - scale
+    terms, constant = found
     scale = terms.pop(loop, 0)
     if scale == 0 or any(loop in factor.ranges for factor in terms):
         return None
-    return scale, from_terms(terms.items(), ours[1] - theirs[1], left)
+    return scale, from_terms(terms.items(), constant, left)
 
 
-def _is_pick(part: UOp, loop: UOp) -> bool:
-    return part.op is Ops.CMPEQ and _solution(part, loop) is not None
+def _is_pick(conjunct: UOp, loop: UOp) -> bool:
+    return conjunct.op is Ops.CMPEQ and _solution(conjunct, loop) is not None
 
 
-def _solution(part: UOp, loop: UOp) -> UOp | None:
-    if part.src[0].dtype is not dtypes.index:
+def _solution(conjunct: UOp, loop: UOp) -> UOp | None:
+    if conjunct.src[0].dtype is not dtypes.index:
         return None
-    found = _linear(part.src[0], part.src[1], loop)
+    found = _linear(conjunct.src[0], conjunct.src[1], loop)
     if found is None or abs(found[0]) != 1:
         return None
     return found[1] * -found[0]
@@ -375,32 +372,28 @@ def _solution(part: UOp, loop: UOp) -> UOp | None:
 
 def _picked(bound: list[UOp], loop: UOp) -> UOp | None:
     """The one value of the range for which the conditions can hold."""
-    for part in bound:
-        if part.op is Ops.CMPEQ and (found := _solution(part, loop)) is not None:
+    for conjunct in bound:
+        if conjunct.op is Ops.CMPEQ and (found := _solution(conjunct, loop)) is not None:
             return found
     return None
 
 
-def _limit(part: UOp, loop: UOp) -> tuple[UOp | None, UOp | None] | None:
+def _limit(conjunct: UOp, loop: UOp) -> tuple[UOp | None, UOp | None] | None:
     """(at least, below) for the range, from one comparison."""
-    negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST
-    test = part.src[0] if negated else part
-    if test.op is not Ops.CMPLT or test.src[0].dtype is not dtypes.index:
+    compared = _comparison(conjunct)
+    if compared is None:
         return None
+    test, negated = compared
     found = _linear(test.src[0], test.src[1], loop)
     if found is None:
         return None
     scale, rest = found
-    size = abs(scale)
     # scale * r + rest < 0, or its negation
-    if (scale > 0) != negated:
-        edge = -rest if scale > 0 else rest
-        return None, ((edge + (size - 1)) // size if scale > 0 else edge // size + 1)
-    edge = -rest if scale > 0 else rest
-    return ((edge + (size - 1)) // size if scale > 0 else edge // size + 1), None
+    edge = (-rest + (scale - 1)) // scale if scale > 0 else rest // -scale + 1
+    return (None, edge) if (scale > 0) != negated else (edge, None)
 
 
-_RULES = COLLAPSE + SIMPLIFY + PatternMatcher("choices", [
+_RULES = COLLAPSE + SIMPLIFY + SYMBOLIC_RANGES + PatternMatcher("choices", [
     Rule("same-where",  g.where(UPat.var("x"), UPat.var("x")), UPat.var("x")),
 ])  # fmt: skip
 

@@ -6,14 +6,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.index import maximum_shape
+from tilegrad.target import Target
 
-__all__ = ["elements", "flops_of", "nbytes"]
+__all__ = ["MOST_INSTRUCTIONS", "elements", "flops_of", "instructions_of", "nbytes"]
 
+# Instructions of a kernel, about: compilers take more than twice the time for twice as many. A sine
+# is a hundred of them where a target has none.
+MOST_INSTRUCTIONS = 2000
 # Of one random word, in the same units as `Definition.price`.
 _RANDOM_WORD = 110
+# Of an operation in a dtype that values cannot have in registers: to float32, and rounded.
+_NARROWED = 11
 # Shapes of integers and their numbers of elements: few, and asked for again and again.
 _known: dict[tuple[Any, ...], int] = {}
 _MOST_KNOWN = 4096
@@ -24,6 +31,21 @@ def flops_of(node: UOp) -> int:
     if node.op is Ops.RAND:
         return _RANDOM_WORD
     return node.op.definition.price if node.op.is_alu or node.op is Ops.CAST else 0
+
+
+def instructions_of(node: UOp, target: Target) -> int:
+    """About how many instructions an element of `node` is on `target`, beyond those of its sources:
+    one, or those of what stands for an op or a dtype that the target lacks.
+    """
+    op = node.op
+    if op is Ops.RAND:
+        return _RANDOM_WORD
+    if not op.is_alu:
+        return 0
+    count = op.definition.instructions if op in target.missing else 1
+    if node.dtype is dtypes.float64 and count > 1:
+        count *= 2
+    return count if target.supports(node.dtype) else count + _NARROWED
 
 
 def elements(node: UOp) -> int:
@@ -46,4 +68,4 @@ def nbytes(node: UOp) -> int:
 
 def extent_product(ranges: Any) -> int:
     """Iterations of nested `ranges`."""
-    return int(prod(part.vmax + 1 for part in ranges))
+    return int(prod(loop.vmax + 1 for loop in ranges))

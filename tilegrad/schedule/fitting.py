@@ -1,6 +1,6 @@
-"""Ranges of variables in which the windows of a graph fit.
+"""Values of variables at which the slices of a graph lie inside of their memory.
 
-A window such as `x[:, :n]` is allowed where the bound value of `n` fits, whatever other values `n`
+A slice such as `x[:, :n]` is allowed where the bound value of `n` fits, whatever other values `n`
 may have: who binds one checks that (`tensor.movement`, `capture.entry`). So in the kernels of that
 graph `n` has no other values, and every access is inside of its memory:
 
@@ -23,7 +23,7 @@ __all__ = ["fitting"]
 
 
 def fitting(nodes: Iterable[UOp]) -> dict[UOp, UOp]:
-    """The variables of `nodes` that windows leave fewer values, as variables of these values."""
+    """For each variable that slices restrict, the variable with the values at which they fit."""
     ranges: dict[UOp, tuple[int, int]] = {}
     for node in nodes:
         if node.op is not Ops.SHRINK:
@@ -45,7 +45,7 @@ def _narrow(ranges: dict[UOp, tuple[int, int]], distance: Any) -> None:
     if isinstance(distance, int) or distance.vmin >= 0:
         return
     distance = simplify(distance)
-    variables = [part for part in distance.toposort() if part.op is Ops.DEFINE_VAR]
+    variables = [node for node in distance.toposort() if node.op is Ops.DEFINE_VAR]
     if len(variables) != 1:
         return
     (variable,) = variables

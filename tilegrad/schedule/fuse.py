@@ -2,7 +2,7 @@
 
 Two steps. The plain plan (all that NOOPT=1 takes) stores what it must, and a reduced value where it
 is expanded or reduced again, at the end of the elementwise work that follows the reduction. Then,
-unless told otherwise, stored values move back into the kernels that read them (moving.py).
+unless told otherwise, stored values are inlined into the kernels that read them (inlining.py).
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Sequence, Set
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import base_of
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, flops_of, nbytes
 from tilegrad.schedule.index import KernelBuilder
-from tilegrad.schedule.large import cut_large, within_buffers
+from tilegrad.schedule.inlining import Fusion, inline_values, readers_of, share_in_scratch
+from tilegrad.schedule.limits import cut_large, within_buffers
 from tilegrad.schedule.loop import memory_below
-from tilegrad.schedule.moving import Fusion, hold, move_back, readers_of
 from tilegrad.schedule.reason import FORCED, Reason
-from tilegrad.schedule.running import running_folds
+from tilegrad.schedule.scans import stored_scans
 from tilegrad.target import Target
 
 __all__ = ["Fusion", "fuse"]
 
-# From so many products on, a sum of them is worth a kernel of its own.
+# Products from which on their sum is worth a kernel of its own.
 _WORTH_A_TILE = 1 << 20
-# Zeros around such a sum are part of its kernel while that has no more elements than so many times
-# the sum's.
+# Elements of a kernel, as a multiple of such a sum's, up to which it also stores zeros around the
+# sum.
 _MOST_PADDED = 1.5
-# Uses of a value that are followed to where they meet.
+# Uses of a value that are followed to the value through which all of them go.
 _REGION = 64
 # Operations per element from which recomputing an expanded value is dearer than storing it.
 _COSTLY = 3
@@ -41,21 +41,21 @@ _OF_BYTES = {Ops.COPY: Reason.COPIED, Ops.CUSTOM: Reason.CUSTOM}
 
 def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) -> Fusion:
     """Decide what is stored of the graph under `sink`, whose sources are the requested values; what
-    the values `wanted` can be computed from later is not kept in scratch.
+    the values `wanted` can be computed from later does not live in scratch.
     """
     nodes = list(toposort([sink]))
     users = _users(nodes)
     fusion = Fusion(_forced(sink, nodes, users))
-    running, fusion.shaped = running_folds(nodes, users, fusion.stored)
-    fusion.stored = _in_order(fusion.stored | running, nodes)
-    closed = frozenset() if plain else _closed_forms(nodes)
+    scans, fusion.shaped = stored_scans(nodes, users, fusion.stored)
+    fusion.stored = _in_order(fusion.stored | scans, nodes)
+    closed = frozenset() if plain else _without_loops(nodes)
     costs = {} if plain else _costs(nodes, closed)
     shared = _store_reduced(nodes, users, fusion, closed, costs, plain=plain)
-    fusion.stored = _in_order(cut_large(nodes, fusion.stored, shared), nodes)
+    fusion.stored = _in_order(cut_large(nodes, fusion.stored, shared, target), nodes)
     if not plain:
         _separate(nodes, fusion)
-        fusion = move_back(nodes, fusion, target, wanted)
-        hold(costs, fusion, target)
+        fusion = inline_values(nodes, fusion, target, wanted)
+        share_in_scratch(costs, fusion, target)
     if target.most_buffers:
         found = within_buffers(nodes, fusion.stored, target.most_buffers)
         fusion.stored = _in_order(found, nodes)
@@ -81,9 +81,11 @@ def _forced(sink: UOp, nodes: list[UOp], users: dict[UOp, list[UOp]]) -> dict[UO
         for number, source in enumerate(node.src):
             is_whole = node.op in _OF_BYTES or (node.op is Ops.SCATTER_ADD and number == 0)
             is_whole &= source not in filled
-            # Bytes are copied in their order: a reshape of what is stored is stored as well.
-            while node.op in _OF_BYTES and source.op is Ops.RESHAPE:
-                source = source.src[0]
+            # What rows are added to is copied in any case, from memory as it is seen by movement.
+            is_whole &= node.op in _OF_BYTES or base_of(source).op is not Ops.BUFFER
+            if node.op in _OF_BYTES:
+                # Bytes are copied in their order: a reshape of what is stored is stored as well.
+                source = below_reshapes(source)
             if is_whole and source.op is not Ops.BUFFER and source not in stored:
                 stored[source] = _OF_BYTES.get(node.op, Reason.SCATTERED)
             if node.op is Ops.LOOP:
@@ -122,7 +124,7 @@ def _store_reduced(
     plain: bool,
 ) -> set[UOp]:
     """Store reductions that are needed more often than they are computed, but for those with a
-    closed form, and, unless `plain`, elementwise values that are dear. Of the rest, those that
+    closed form, and, unless `plain`, elementwise values that are costly. Of the rest, those that
     several values are made of and several kernels need.
     """
     order = {node: place for place, node in enumerate(nodes)}
@@ -132,37 +134,16 @@ def _store_reduced(
         for node in nodes
         if node.op is Ops.REDUCE_AXIS and node not in closed
     }
-    # What is dear above a reduction that is expanded is so beside the work on the reduction, which
-    # is stored for itself.
+    # Work on a reduction that is expanded is stored with it, and so does not count above it.
     costs = _costs(nodes, closed, tops) if tops and not plain else costs
-    # The stored values that need a value, two of them, as these are enough to know that there are
-    # several; and what lies between.
-    above: dict[UOp, tuple[tuple[UOp, ...], int]] = {}
-    chosen: dict[UOp, Reason] = {}
+    above: dict[UOp, _Above] = {}
+    chosen = dict(fusion.stored)
     shared: set[UOp] = set()
     for node in reversed(nodes):
         if node.op is Ops.SINK:
             continue
-        kernels: tuple[UOp, ...] = ()
-        between = 0
-        for user in users[node]:
-            if user.op is Ops.SINK:
-                continue
-            if user in fusion.stored or user in chosen:
-                beyond: tuple[UOp, ...] = (user,)
-            else:
-                beyond, bits = above[user]
-                between |= bits
-            if beyond is not kernels:
-                kernels = _two_of(kernels, beyond) if kernels else beyond
-            if user.op in _REDUCES:
-                between |= _REDUCED
-            elif user.op in _REPEATS:
-                is_repeated = _enlarges(user, node)
-                between |= _EXPANDED if is_repeated or user.op is Ops.GATHER else 0
-                between |= _REPEATED if is_repeated else 0
-        above[node] = kernels, between
-        if node in fusion.stored or node.op is Ops.BUFFER:
+        kernels, between = above[node] = _above(node, users[node], chosen, above)
+        if node in chosen or node.op is Ops.BUFFER:
             continue
         if node in tops:
             if between & _EXPANDED:
@@ -179,10 +160,35 @@ def _store_reduced(
             chosen[node] = Reason.COSTLY
         elif len(kernels) > 1 and len(users[node]) > 1:
             shared.add(node)
-    fusion.stored = dict(
-        sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]])
-    )
+    fusion.stored = _in_order(chosen, nodes)
     return shared
+
+
+# The stored values that need a value, two of them, as these are enough to know that there are
+# several; and what lies between, in bits.
+_Above = tuple[tuple[UOp, ...], int]
+
+
+def _above(
+    node: UOp, users: list[UOp], stored: dict[UOp, Reason], known: dict[UOp, _Above]
+) -> _Above:
+    """What needs `node`; `known` has the answers for its users."""
+    kernels: tuple[UOp, ...] = ()
+    between = 0
+    for user in users:
+        if user.op is Ops.SINK:
+            continue
+        beyond, bits = ((user,), 0) if user in stored else known[user]
+        between |= bits
+        if beyond is not kernels:
+            kernels = _two_of(kernels, beyond) if kernels else beyond
+        if user.op in _REDUCES:
+            between |= _REDUCED
+        elif user.op in _REPEATS:
+            is_repeated = _enlarges(user, node)
+            between |= _EXPANDED if is_repeated or user.op is Ops.GATHER else 0
+            between |= _REPEATED if is_repeated else 0
+    return kernels, between
 
 
 def _two_of(some: tuple[UOp, ...], others: tuple[UOp, ...]) -> tuple[UOp, ...]:
@@ -194,9 +200,9 @@ def _two_of(some: tuple[UOp, ...], others: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 def _separate(nodes: list[UOp], fusion: Fusion) -> None:
     """Store, of several large sums of products in one kernel, all but the largest: there are
-    registers for the tile of one. One that stands among many zeros is stored, too, as it would be
-    computed for each of them. So are other folds for each element beside it, such as the counts of
-    a pooling's gradient: the lanes of the tile lie apart in what they read.
+    registers for the tile of one. A sum among many zeros is stored, too, as it would be computed
+    for each of them. So are other reductions for each element beside it, such as the counts of a
+    pooling's gradient: the lanes of the tile lie apart in what they read.
     """
     stored = fusion.stored
     large = {
@@ -209,23 +215,23 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
     }
     if not large:
         return
-    small = {node: Reason.GATHERED for node in nodes if node not in stored and _is_window(node)}
+    small = {node: Reason.GATHERED for node in nodes if node not in stored and _is_pooling(node)}
     readers = readers_of(nodes, {**stored, **large, **small})
     for node in small:
-        for kernel in {*readers[node]} & {each for fold in large for each in readers[fold]}:
+        for kernel in {*readers[node]} & {each for reduce in large for each in readers[reduce]}:
             if kernel not in large and 2 * elements(node) >= elements(kernel):
                 stored[node] = Reason.GATHERED
                 fusion.refused[node] = (Reason.GATHERED, 2 * nbytes(node), 0)
-    meeting: dict[UOp, list[UOp]] = {}
-    for fold in large:
-        for kernel in readers[fold]:
-            meeting.setdefault(kernel, []).append(fold)
-    for kernel, folds in meeting.items():
-        for place, fold in enumerate(sorted(folds, key=_multiplies, reverse=True)):
-            is_padded = elements(kernel) > _MOST_PADDED * elements(fold)
+    beside: dict[UOp, list[UOp]] = {}
+    for reduce in large:
+        for kernel in readers[reduce]:
+            beside.setdefault(kernel, []).append(reduce)
+    for kernel, reductions in beside.items():
+        for place, reduce in enumerate(sorted(reductions, key=_multiplies, reverse=True)):
+            is_padded = elements(kernel) > _MOST_PADDED * elements(reduce)
             if place > 0 or is_padded:
-                stored[fold] = Reason.BESIDE if place > 0 else Reason.PADDED
-                fusion.refused[fold] = (stored[fold], 2 * nbytes(fold), 0)
+                stored[reduce] = Reason.BESIDE if place > 0 else Reason.PADDED
+                fusion.refused[reduce] = (stored[reduce], 2 * nbytes(reduce), 0)
     fusion.stored = _in_order(stored, nodes)
 
 
@@ -234,19 +240,19 @@ def _in_order(stored: dict[UOp, Reason], nodes: list[UOp]) -> dict[UOp, Reason]:
     return dict(sorted(stored.items(), key=lambda item: order[item[0]]))
 
 
-def _multiplies(fold: UOp) -> int:
+def _multiplies(reduce: UOp) -> int:
     """How many products a reduction sums whose factors are both used for several of them."""
-    product = base_of(fold.src[0])
-    while product.op is Ops.CAST:
-        product = base_of(product.src[0])
+    product = reduce.src[0]
+    while product.op is Ops.CAST or product.op.is_movement:
+        product = product.src[0]
     if product.op is not Ops.MUL:
         return 0
     count = elements(product)
     return count if all(elements(base_of(side)) < count for side in product.src) else 0
 
 
-def _is_window(node: UOp) -> bool:
-    """Whether a fold goes over a few of very many elements for each of its results."""
+def _is_pooling(node: UOp) -> bool:
+    """Whether a reduction goes over a few of very many elements for each of its results."""
     return (
         node.op is Ops.REDUCE_AXIS
         and not node.is_constant
@@ -269,11 +275,11 @@ def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:
     )
 
 
-# The longest of an ordinary program is some hundred values, for windows of a mask.
+# Values of an element; ordinary programs have some hundred, for slices of a mask.
 _LONG_EXPRESSION = 1 << 12
 
 
-def _closed_forms(nodes: list[UOp]) -> frozenset[UOp]:
+def _without_loops(nodes: list[UOp]) -> frozenset[UOp]:
     """Reductions of constants that need no loop, as an `arange` is its index: computed wherever
     they are needed. Long expressions are not looked at: a value for each reduction on the way would
     make the work grow with the cube of a chain.
@@ -289,7 +295,7 @@ def _closed_forms(nodes: list[UOp]) -> frozenset[UOp]:
             builder = KernelBuilder(lambda value: value, lambda value: False)
             index = tuple(builder.range(size, Axis.LOOP) for size in node.shape)
             element = collapse(builder.start(node, index))
-            if all(part.op is not Ops.REDUCE for part in element.toposort()):
+            if all(each.op is not Ops.REDUCE for each in element.toposort()):
                 found.add(node)
     return frozenset(found)
 
@@ -300,24 +306,18 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
     """
     costs: dict[UOp, int] = {}
     for node in nodes:
-        if node.op is Ops.SINK or node.op is Ops.BUFFER or node.op is Ops.CONST:
+        if node.op in (Ops.SINK, Ops.BUFFER, Ops.CONST):
             continue
-        if node in closed:
-            costs[node] = 1
+        if node in closed or node in tops:
+            costs[node] = int(node in closed)
             continue
-        if node in tops:
-            costs[node] = 0
-            continue
-        below = (
-            0
-            if node.op in (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS) or node.op in FORCED
-            else sum(costs.get(source, 0) for source in _taken(node))
-        )
+        is_start = node.op in _REDUCES or node.op in FORCED
+        below = 0 if is_start else sum(costs.get(source, 0) for source in _taken(node))
         own = flops_of(node)
         if node.op in (Ops.ADD, Ops.WHERE) and not node.is_constant:
-            # Of parts put together each takes a gate.
-            parts = sum(_is_padded(source) and not source.is_constant for source in node.src)
-            own += parts if parts > 1 else 0
+            # Each operand of a concatenation takes a gate.
+            padded = sum(_is_padded(source) and not source.is_constant for source in node.src)
+            own += padded if padded > 1 else 0
         # Index arithmetic, comparisons and casts go along with whatever needs them.
         is_light = node.is_constant or node.dtype is dtypes.bool or node.op is Ops.CAST
         costs[node] = min(below + (0 if is_light and own <= 1 else own), 1 << 20)
@@ -344,7 +344,7 @@ def _is_padded(node: UOp) -> bool:
     return node.op is Ops.PAD
 
 
-# The last value of the elementwise work that follows a value, at so many elements.
+# The last value of the elementwise work that follows a value, by it and a number of elements.
 _Ends = dict[tuple[UOp, int], UOp | None]
 
 

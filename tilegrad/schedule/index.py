@@ -46,18 +46,18 @@ def unflatten(position: UOp, shape: tuple[Any, ...]) -> Index:
     index: list[UOp] = []
     stride: Any = 1
     for axis, size in reversed(list(enumerate(shape))):
-        part = position if isinstance(stride, int) and stride == 1 else position // stride
-        index.append(part if axis == 0 else part % size)
+        at = position if isinstance(stride, int) and stride == 1 else position // stride
+        index.append(at if axis == 0 else at % size)
         stride = stride * size
-    return tuple(simplify(part) for part in reversed(index))
+    return tuple(simplify(at) for at in reversed(index))
 
 
 def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
     """The row-major position of `index` among the elements of a (perhaps symbolic) `shape`."""
     position = UOp.const(dtypes.index, 0)
     stride: Any = 1
-    for part, size in zip(reversed(index), reversed(shape), strict=True):
-        position = part * stride + position
+    for at, size in zip(reversed(index), reversed(shape), strict=True):
+        position = at * stride + position
         stride = stride * size
     return simplify(position)
 
@@ -83,9 +83,9 @@ def _tracked(node: UOp, is_stored: Callable[[UOp], bool]) -> tuple[UOp, ShapeTra
 
 
 @dataclass
-class Held:
-    """A value that lives inside the kernel: in scratch, between the nest that writes it and those
-    that read it.
+class InScratch:
+    """A value that lives in scratch inside the kernel, between the loop nest that writes it and
+    those that read it.
     """
 
     shared: tuple[int, ...]
@@ -99,13 +99,13 @@ class KernelBuilder:
     Attributes:
         parameter: gives the pointer parameter of a stored value or a buffer.
         is_stored: whether a value is read from memory here.
-        held: values to keep in scratch, with the axes along which the outer ranges run.
-        running: the ranges that must run in order, as a fold's every step is looked at.
+        in_scratch: values that live in scratch, with the axes along which the outer ranges run.
+        running: the ranges of scans, which must run in order.
     """
 
     parameter: Callable[[UOp], UOp]
     is_stored: Callable[[UOp], bool]
-    held: dict[UOp, Held] = field(default_factory=dict)
+    in_scratch: dict[UOp, InScratch] = field(default_factory=dict)
     number: int = 0
     running: set[UOp] = field(default_factory=set)
     reads: dict[UOp, list[Index]] = field(default_factory=dict)
@@ -186,15 +186,10 @@ class KernelBuilder:
             self.reads.setdefault(leaf, []).append(index)
             position, inside = tracker.to_indexed_uops(index)
             both = simplify(valid & inside)
-            if both.op is Ops.CONST and not both.arg:
+            if _is_never(both):
                 return UOp.const(node.dtype, 0)
-            value = self._load(self.parameter(leaf), position, both, node)
-            return (
-                inside.where(value, UOp.const(node.dtype, 0))
-                if inside.op is not Ops.CONST
-                else value
-            )
-        if node in self.held:
+            return _or_zero(inside, self._load(self.parameter(leaf), position, both, node))
+        if node in self.in_scratch:
             return (yield from self._from_scratch(node, index, valid))
         if op in (Ops.BUFFER, Ops.AFTER) or self.is_stored(node):
             self.reads.setdefault(node, []).append(index)
@@ -211,9 +206,9 @@ class KernelBuilder:
         if op is Ops.REDUCE_AXIS:
             function, axes = node.arg
             ranges = {axis: self.range(node.src[0].shape[axis], Axis.REDUCE) for axis in axes}
-            inner = tuple(ranges.get(axis, part) for axis, part in enumerate(index))
+            inner = tuple(ranges.get(axis, at) for axis, at in enumerate(index))
             value = yield node.src[0], inner, valid
-            loops = tuple(part for part in ranges.values() if part.op is Ops.RANGE)
+            loops = tuple(at for at in ranges.values() if at.op is Ops.RANGE)
             return UOp(Ops.REDUCE, node.dtype, (value, *loops), function) if loops else value
         if op is Ops.PREFIX_AXIS:
             return (yield from self._prefix(node, index, valid))
@@ -226,10 +221,10 @@ class KernelBuilder:
         if op is Ops.ASSIGN:
             return (yield node.src[1], index, valid)
         if op.is_alu or op in (Ops.CAST, Ops.BITCAST):
-            parts: list[UOp] = []
+            operands: list[UOp] = []
             for source in node.src:
-                parts.append((yield source, index if source.shape else (), valid))
-            return UOp(op, node.dtype, tuple(parts), node.arg)
+                operands.append((yield source, index if source.shape else (), valid))
+            return UOp(op, node.dtype, tuple(operands), node.arg)
         raise InternalError(
             f"schedule.index met a {op} node inside a kernel", node=repr(node)[:300]
         )
@@ -243,20 +238,17 @@ class KernelBuilder:
         (source,) = node.src
         inside = TRUE
         moved: list[UOp] = []
-        for part, (before, after), size in zip(index, node.arg, source.shape, strict=True):
+        for at, (before, after), size in zip(index, node.arg, source.shape, strict=True):
             if not _is_zero(before):
-                inside = inside & (part < before).logical_not()
+                inside = inside & (at < before).logical_not()
             if not _is_zero(after):
-                inside = inside & (part < before + size)
-            moved.append(part if _is_zero(before) else simplify(part - before))
+                inside = inside & (at < before + size)
+            moved.append(at if _is_zero(before) else simplify(at - before))
         inside = simplify(inside)
         both = simplify(valid & inside)
-        if both.op is Ops.CONST and not both.arg:
+        if _is_never(both):
             return UOp.const(node.dtype, 0)
-        value = yield source, _under(tuple(moved), both), both
-        return (
-            inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
-        )
+        return _or_zero(inside, (yield source, _under(tuple(moved), both), both))
 
     def _prefix(self, node: UOp, index: Index, valid: UOp) -> Steps:
         """What is stored, element by element, is a prefix beside the output range along its axis:
@@ -278,10 +270,7 @@ class KernelBuilder:
         row = simplify(picked.cast(dtypes.index))
         inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
         both = simplify(valid & inside)
-        value = yield table, (row, *index[depth:]), both
-        return (
-            inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
-        )
+        return _or_zero(inside, (yield table, (row, *index[depth:]), both))
 
     def _load(self, pointer: UOp, position: UOp, valid: UOp, node: UOp) -> UOp:
         if valid is TRUE:
@@ -294,24 +283,24 @@ class KernelBuilder:
         return pointer.load(position, UOp.const(node.dtype, 0), valid, dtype=node.dtype)
 
     def _from_scratch(self, node: UOp, index: Index, valid: UOp) -> Steps:
-        """The nest that fills the scratch stands inside the shared ranges; here it is read."""
-        held = self.held[node]
-        outer = tuple(index[axis] for axis in held.shared)
-        if any(part.op not in (Ops.RANGE, Ops.CONST) for part in outer):
-            # Of a row that is moved, as by a roll, no loop around says that it is there: elements
-            # that are asked for are computed where they are, under the condition that they exist.
+        """An element of scratch, which a loop nest inside the shared ranges fills."""
+        in_scratch = self.in_scratch[node]
+        outer = tuple(index[axis] for axis in in_scratch.shared)
+        if any(at.op not in (Ops.RANGE, Ops.CONST) for at in outer):
+            # No loop runs over a row that is moved, as by a roll: its elements are computed where
+            # they are needed, under the condition that they exist.
             return (yield from self.compute(node, index, valid))
-        inner_axes = [axis for axis in range(len(index)) if axis not in held.shared]
+        inner_axes = [axis for axis in range(len(index)) if axis not in in_scratch.shared]
         shape = tuple(node.shape[axis] for axis in inner_axes)
         filled = self._scratch.get((node, outer))
         if filled is None:
             size = prod(maximum_shape(shape))
-            lives_in = tuple(part for part in outer if part.op is Ops.RANGE)
-            number = self._scratch_number(held)
+            lives_in = tuple(at for at in outer if at.op is Ops.RANGE)
+            number = self._scratch_number(in_scratch)
             memory = UOp(Ops.DEFINE_LOCAL, node.dtype.ptr(size, Place.SCRATCH), lives_in, number)
             loops = {axis: self.range(node.shape[axis], Axis.LOOP) for axis in inner_axes}
-            inside = tuple(loops.get(axis, part) for axis, part in enumerate(index))
-            value = yield from self.compute(node, inside, _within(outer, held.shared, node))
+            inside = tuple(loops.get(axis, at) for axis, at in enumerate(index))
+            value = yield from self.compute(node, inside, _within(outer, in_scratch.shared, node))
             largest = maximum_shape(shape)
             written = memory.store(flat_index(tuple(loops.values()), largest), value)
             filled = memory.after(
@@ -321,20 +310,29 @@ class KernelBuilder:
         position = flat_index(tuple(index[axis] for axis in inner_axes), maximum_shape(shape))
         return self._load(filled, position, valid, node)
 
-    def _scratch_number(self, held: Held) -> int:
-        """The number of a new piece of scratch: another one where a value is held twice, for two
-        places of the ranges outside of it.
+    def _scratch_number(self, in_scratch: InScratch) -> int:
+        """The number of new scratch: another one where a value lives there twice, for two indices
+        of the ranges outside of it.
         """
-        number = held.number
+        number = in_scratch.number
         if number in self._numbers:
-            number = 1 + max(*self._numbers, *(each.number for each in self.held.values()))
+            number = 1 + max(*self._numbers, *(each.number for each in self.in_scratch.values()))
         self._numbers.add(number)
         return number
 
 
+def _is_never(condition: UOp) -> bool:
+    return condition.op is Ops.CONST and not condition.arg
+
+
+def _or_zero(inside: UOp, value: UOp) -> UOp:
+    """`value` where `inside` holds, else zero."""
+    return value if inside.op is Ops.CONST else inside.where(value, UOp.const(value.dtype, 0))
+
+
 def _is_inside(pointer: UOp, position: UOp, node: UOp) -> bool:
-    """Whether `position` lies in the memory that is there of the stored `node`, whatever the
-    variables are. Of a length there is no more memory than its value.
+    """Whether `position` lies in the memory of the stored `node` at all values of variables. A
+    length has memory for its value, not for its maximum.
     """
     if position.vmin < 0:
         return False
@@ -350,9 +348,9 @@ def _within(outer: Index, axes: Sequence[int], node: UOp) -> UOp:
     the value is padded or beside others.
     """
     found = TRUE
-    for part, size in zip(outer, (node.shape[axis] for axis in axes), strict=True):
-        if part.op is Ops.RANGE and part.src[0] is not size:
-            found = found & (part < size)
+    for at, size in zip(outer, (node.shape[axis] for axis in axes), strict=True):
+        if at.op is Ops.RANGE and at.src[0] is not size:
+            found = found & (at < size)
     return simplify(found)
 
 
@@ -366,25 +364,25 @@ def _source_index(node: UOp, index: Index, valid: UOp) -> Index:
     if op is Ops.EXPAND:
         zero = UOp.const(dtypes.index, 0)
         return tuple(
-            zero if _is_one(size) and not _is_one(wide) else part
-            for part, size, wide in zip(index, shape, node.shape, strict=True)
+            zero if _is_one(size) and not _is_one(wide) else at
+            for at, size, wide in zip(index, shape, node.shape, strict=True)
         )
     if op is Ops.FLIP:
         return tuple(
-            simplify(size - 1 - part) if flip else part
-            for part, flip, size in zip(index, arg, node.shape, strict=True)
+            simplify(size - 1 - at) if flip else at
+            for at, flip, size in zip(index, arg, node.shape, strict=True)
         )
     assert op is Ops.SHRINK
-    return tuple(simplify(part + start) for part, (start, _) in zip(index, arg, strict=True))
+    return tuple(simplify(at + start) for at, (start, _) in zip(index, arg, strict=True))
 
 
 def _reshaped(node: UOp, index: Index, valid: UOp) -> Index:
-    """Each run of axes that keeps its elements by itself: its position, taken apart again."""
+    """The index in the source of a RESHAPE, for each group of axes by itself."""
     shape = node.src[0].shape
-    parts = [UOp.const(dtypes.index, 0)] * len(shape)
+    inner_index = [UOp.const(dtypes.index, 0)] * len(shape)
     for theirs, ours in runs_of(shape, node.shape):
         if len(theirs) == 1 and len(ours) == 1:
-            parts[theirs[0]] = index[ours[0]]
+            inner_index[theirs[0]] = index[ours[0]]
             continue
         position = ravel(
             tuple(index[axis] for axis in ours), tuple(node.shape[axis] for axis in ours)
@@ -392,14 +390,14 @@ def _reshaped(node: UOp, index: Index, valid: UOp) -> Index:
         if valid is not TRUE:
             position = simplify_under(position, valid)
         inner = unflatten(position, tuple(shape[axis] for axis in theirs))
-        for axis, part in zip(theirs, inner, strict=True):
-            parts[axis] = part
-    return tuple(parts)
+        for axis, at in zip(theirs, inner, strict=True):
+            inner_index[axis] = at
+    return tuple(inner_index)
 
 
 def _under(index: Index, valid: UOp) -> Index:
-    """`index`, simplified by what `valid` says of it."""
-    return index if valid is TRUE else tuple(simplify_under(part, valid) for part in index)
+    """`index`, simplified under the condition `valid`."""
+    return index if valid is TRUE else tuple(simplify_under(at, valid) for at in index)
 
 
 def _is_one(size: Any) -> bool:

@@ -37,8 +37,8 @@ class Item:
 
     A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
     positions of the graph's nodes that it computes, for messages and profiles. `draws` are the
-    numbers of the graph's draws that it makes: in the kernel they are 0, 1, ... `places` are the
-    graph's variables for the places of windows that it reads, which the kernel numbers as well.
+    numbers of the graph's draws that it makes: in the kernel they are 0, 1, ... `offset_names` are
+    the graph's variables for the offsets of slices that it reads, which the kernel numbers as well.
     """
 
     device: str
@@ -47,7 +47,7 @@ class Item:
     nodes: tuple[int, ...] = ()
     custom: bool = False
     draws: tuple[int, ...] = ()
-    places: tuple[str, ...] = ()
+    offset_names: tuple[str, ...] = ()
     loop: Loop | None = None
 
     @property
@@ -66,4 +66,4 @@ class Schedule:
     outputs: list[int]
     edges: list[Edge] = field(default_factory=list)
     # Where values are that are stored anyway, by the positions of their nodes in the graph.
-    kept: dict[int, int] = field(default_factory=dict)
+    materialised: dict[int, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Kernels that run over the same elements become one with several outputs.
 
 An optimizer assigns a few buffers per parameter, each from the others at the same position; and the
-gradients of a normalisation fold the same values twice. Where the loops agree and every shared
+gradients of a normalisation reduce the same values twice. Where the loops agree and every shared
 buffer is touched at one position only, one pass over memory does them all.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["MOST_BUFFERS", "Update", "is_update", "join_updates"]
 _MOST_OUTPUTS = 8
 MOST_BUFFERS = 24
 """Buffers of a kernel that was joined, where the target sets no lower limit."""
-# How often folds that share a pass may use an element.
+# How often reductions that share a pass may use an element.
 _MOST_USES = 2
 
 
@@ -51,14 +51,14 @@ def is_update(ast: UOp) -> bool:
     )
 
 
-def has_folds(ast: UOp) -> bool:
-    """Whether a kernel folds anything."""
+def has_reductions(ast: UOp) -> bool:
+    """Whether a kernel has a reduction."""
     return any(node.op is Ops.REDUCE for node in ast.toposort())
 
 
 def join_updates(first: Update, second: Update, most_buffers: int = MOST_BUFFERS) -> Update | None:
     """Both updates in one kernel, the first before the second in each iteration; None where that is
-    not the same, or where folds do not gain by it.
+    not the same, or where reductions do not gain by it.
 
     before   STORE(m, i, f(m[i]))  and  STORE(p, i, g(p[i], m[i]))
     after    STORE(m, i, x), STORE(p, i, g(p[i], x))                x = f(m[i])
@@ -75,22 +75,22 @@ def join_updates(first: Update, second: Update, most_buffers: int = MOST_BUFFERS
         return None
     ranges = _ranges(first.ast)
     others = _ranges(second.ast)
-    # An axis that one stores along and the other folds is no loop of both.
-    if [(part.src, part.arg[1]) for part in ranges] != [(part.src, part.arg[1]) for part in others]:
+    # One stores along an axis that the other reduces: it is no loop of both.
+    if [(loop.src, loop.axis) for loop in ranges] != [(loop.src, loop.axis) for loop in others]:
         return None
     a = _by_buffer(first, buffers)
     b = _by_buffer(second, buffers).substitute(dict(zip(others, ranges, strict=True)))
-    if (has_folds(a) or has_folds(b)) and not _may_fold_together(a, b, ranges):
+    if (has_reductions(a) or has_reductions(b)) and not _may_reduce_together(a, b, ranges):
         return None
-    written = {store.src[0]: (store.src[1], store.src[2]) for store in a.src}
-    later = {store.src[0]: store.src[1] for store in b.src}
-    if any(load.src[1] is not later[load.src[0]] for load in loads_of(a) if load.src[0] in later):
+    written = {store.src[0]: (store.index, store.src[2]) for store in a.src}
+    later = {store.src[0]: store.index for store in b.src}
+    if any(load.index is not later[load.src[0]] for load in loads_of(a) if load.src[0] in later):
         return None
     known: dict[UOp, UOp] = {}
     for load in loads_of(b):
         if load.src[0] in written:
             index, value = written[load.src[0]]
-            if load.src[1] is not index or len(load.src) != 2 or load.dtype is not value.dtype:
+            if load.index is not index or len(load.src) != 2 or load.dtype is not value.dtype:
                 return None
             known[load] = value
     b = b.substitute(known)
@@ -98,16 +98,15 @@ def join_updates(first: Update, second: Update, most_buffers: int = MOST_BUFFERS
     return Update(UOp.sink(*a.src, *b.src, arg=KernelInfo(info.name, info.order)), buffers, outputs)
 
 
-def _may_fold_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
-    """Whether two kernels that fold over the same ranges gain by being one: no fold reads what the
-    other writes, most of what one reads the other reads too, and each element is read about once,
-    so that memory is what they wait for. What uses its elements often, as products do, has its
-    registers for itself.
+def _may_reduce_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
+    """Whether two kernels that reduce over the same ranges gain by being one: no reduction reads
+    what the other writes, they read mostly the same, and each element is read about once, so that
+    they wait for memory. A product, which uses its elements often, has its registers for itself.
     """
-    if not (has_folds(a) and has_folds(b)):
+    if not (has_reductions(a) and has_reductions(b)):
         return False
     written = {store.src[0] for kernel in (a, b) for store in kernel.src}
-    mine, others = set(loads_of(a)), set(loads_of(b)) - _beside_folds(b, a)
+    mine, others = set(loads_of(a)), set(loads_of(b)) - _beside_reductions(b, a)
     if any(load.src[0] in written for load in mine | others):
         return False
     sizes = [{load: extent_product(load.ranges) for load in loads} for loads in (mine, others)]
@@ -117,20 +116,20 @@ def _may_fold_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
     )
 
 
-def _beside_folds(b: UOp, a: UOp) -> set[UOp]:
-    """The loads of `b`, of what `a` writes, that no fold of `b` needs: a sum of squares that is
-    corrected by the sum beside it.
+def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
+    """The loads of `b`, of what `a` writes, that no reduction of `b` needs: a sum of squares that
+    is corrected by the sum beside it.
     """
     written = {store.src[0] for store in a.src}
     found = {load for load in loads_of(b) if load.src[0] in written}
-    folds = [node for node in b.toposort() if node.op is Ops.REDUCE] if found else []
-    return found.difference(*(fold.toposort() for fold in folds))
+    reductions = [node for node in b.toposort() if node.op is Ops.REDUCE] if found else []
+    return found.difference(*(reduction.toposort() for reduction in reductions))
 
 
 def _ranges(ast: UOp) -> list[UOp]:
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
     found = [node for node in ast.toposort() if node.op is Ops.RANGE]
-    return sorted(found, key=lambda node: place[node.arg[0]])
+    return sorted(found, key=lambda node: place[node.number])
 
 
 def _by_buffer(update: Update, buffers: list[int]) -> UOp:

@@ -19,6 +19,7 @@ from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
 from tilegrad.schedule.cost import extent_product, nbytes
 from tilegrad.schedule.parts import in_parts, longest_row
 from tilegrad.target import Target
@@ -91,7 +92,9 @@ def is_worth_keeping(
     that may still be computed in there, too; `is_long` says that rows go through the kernel in
     parts that fit.
     """
-    if target.has_locals or not target.has_vectors or len(target.cache_bytes) < 2:
+    if target.has_locals:
+        return is_long and is_worth_slicing(element, place.outer, target)
+    if not target.has_vectors or len(target.cache_bytes) < 2:
         return False
     nodes = element.toposort()
     folds = _heavy([node for node in nodes if node.op is Ops.REDUCE])
@@ -128,11 +131,14 @@ def cut_rows(ast: UOp, target: Target) -> UOp | None:
     """The kernel `ast` with its rows in parts that fit; None where they fit as a whole, or where no
     parts can be made.
     """
-    if target.has_locals or not target.has_vectors or len(target.cache_bytes) < 2:
+    if not target.has_locals and (not target.has_vectors or len(target.cache_bytes) < 2):
         return None
     row = longest_row(ast)
     if row is None:
         return None
+    if target.has_locals:
+        size = slice_of_block(ast, row, target)
+        return in_parts(ast, row, size, target) if size else None
     second = _second(target)
     around = {loop for memory in row.memories for loop in memory.src}
     # What all rows pass over, for each place of the row.

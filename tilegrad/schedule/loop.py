@@ -1,15 +1,14 @@
 """A loop of the tensor graph as one item: the graph of a step, and which memory it finds when.
 
 A step is a graph of assignments, scheduled and compiled once, like any other graph. The number of
-the step is a variable in it: the rows of stacks are windows that begin there. A carry is in two
-buffers in turn: a step reads the one and writes the other, so that the last step writes the memory
-of the result, whatever the length, and nothing is copied.
+the step is a variable in it, at which the rows of stacks begin. A carry alternates between two
+buffers: a step reads the one and writes the other, so that the last step writes the memory of the
+result, whatever the length, and nothing is copied.
 
 before   PART(LOOP(first, xs), 1)                body of the LOOP: SINK(c + x, c * x)
 after    a Loop of SINK(ASSIGN(next, c + x), ASSIGN(SHRINK(out, ((step, step + 1),)), c * x))
 
-Of a loop's parts only those that the graph asks for are made, and only the carries that these need
-are carried.
+Only the outputs that the graph asks for are made, and only the carries that these need.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.args import STEP, BufferArg, LoopArg
+from tilegrad.ir.loops import shaped
+from tilegrad.ir.movement import reshape, shrink
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -32,14 +33,14 @@ class Loop:
 
     Attributes:
         body: a SINK of assignments.
-        places: of the body's BUFFER -1 - i, the position in the item's buffers in the first turn,
-            in a later one that an even number of turns follow, and an odd number.
+        positions: for the body's BUFFER -1 - i, the position in the item's buffers in the first
+            iteration, in a later one that an even number of iterations follow, and an odd number.
     """
 
     body: UOp
     length: int
     is_reversed: bool
-    places: tuple[tuple[int, int, int], ...]
+    positions: tuple[tuple[int, int, int], ...]
 
 
 def memory_below(loop: UOp, number: int) -> UOp:
@@ -58,46 +59,46 @@ def _is_done_by_step(node: UOp) -> bool:
     if not (node.op.is_movement or node.op is Ops.DETACH):
         return False
     return not any(
-        part.op is Ops.SHRINK and any(isinstance(end, UOp) for window in part.arg for end in window)
-        for part in (node, node.src[0])
+        each.op is Ops.SHRINK and any(isinstance(end, UOp) for pair in each.arg for end in pair)
+        for each in (node, node.src[0])
     )
 
 
-def carries_of(arg: LoopArg, parts: Iterable[int]) -> list[int]:
-    """The carries that `parts` need, directly or by way of other carries."""
+def carries_of(arg: LoopArg, outputs: Iterable[int]) -> list[int]:
+    """The carries that `outputs` need, directly or by way of other carries."""
     found: set[int] = set()
-    waiting = list(parts)
+    waiting = list(outputs)
     while waiting:
-        part = waiting.pop()
-        needed = {part - len(arg.body.src)}
-        if part < len(arg.body.src):
-            needed = {number for number in sources_of(arg, [part]) if number < arg.carries}
-            needed |= {part} if part < arg.carries else set()
+        output = waiting.pop()
+        needed = {output - len(arg.body.src)}
+        if output < len(arg.body.src):
+            needed = {number for number in sources_of(arg, [output]) if number < arg.carries}
+            needed |= {output} if output < arg.carries else set()
         waiting += needed - found
         found |= needed
     return sorted(found)
 
 
-def sources_of(arg: LoopArg, parts: Iterable[int]) -> set[int]:
-    """The sources whose value a step needs for `parts`."""
-    nodes = toposort([arg.value(part) for part in parts])
+def sources_of(arg: LoopArg, outputs: Iterable[int]) -> set[int]:
+    """The sources whose value a step needs for `outputs`."""
+    nodes = toposort([arg.value(output) for output in outputs])
     return {-1 - node.arg.slot for node in nodes if node.op is Ops.BUFFER}
 
 
 class _Memory:
-    """The leaves of a step, each with its places."""
+    """The leaves of a step, each with its positions."""
 
     def __init__(self, device: str):
         self.device = device
-        self.places: list[tuple[int, int, int]] = []
+        self.positions: list[tuple[int, int, int]] = []
 
     def leaf(
         self, dtype: DType, shape: tuple[int, ...], first: int, even: int = -1, odd: int = -1
     ) -> UOp:
-        """Memory at the place `first`, or elsewhere in later turns."""
-        self.places.append((first, even, odd) if even >= 0 else (first, first, first))
-        arg = BufferArg(-len(self.places), self.device, int(prod(shape)))
-        return _shaped(UOp(Ops.BUFFER, dtype, (), arg), shape)
+        """Memory at the position `first`, or elsewhere in later iterations."""
+        self.positions.append((first, even, odd) if even >= 0 else (first, first, first))
+        arg = BufferArg(-len(self.positions), self.device, int(prod(shape)))
+        return shaped(UOp(Ops.BUFFER, dtype, (), arg), shape)
 
 
 def step_of(
@@ -107,7 +108,7 @@ def step_of(
     spare: Mapping[int, int],
     reads: Mapping[UOp, int],
 ) -> Loop:
-    """What the LOOP runs, by positions in the item's buffers: of each part that is `written`, the
+    """What the LOOP runs, by positions in the item's buffers: of each output that is `written`, the
     last values of all its carries among them; of the `spare` buffer of each carry, if there are
     several steps; and of the memory below each source that it `reads`.
     """
@@ -130,76 +131,76 @@ def step_of(
         return _row(value, step) if number < arg.carries + arg.stacks else value
 
     count = len(arg.body.src)
-    kept = [part - count for part in written if part >= count]
-    found = {number: value_of(number) for number in sorted({*sources_of(arg, written), *kept})}
+    before = [output - count for output in written if output >= count]
+    found = {number: value_of(number) for number in sorted({*sources_of(arg, written), *before})}
     own = {node: -1 - node.arg.slot for node in arg.body.toposort() if node.op is Ops.BUFFER}
-    made = {leaf: _shaped(found[n], leaf.shape) for leaf, n in own.items() if n in found}
+    made = {leaf: shaped(found[n], leaf.shape) for leaf, n in own.items() if n in found}
     targets: dict[int, UOp] = {}
     stacks: dict[int, UOp] = {}
-    for part, place in written.items():
-        value = arg.value(part)
-        if part < arg.carries:
-            other = spare.get(part, place)
+    for output, place in written.items():
+        value = arg.value(output)
+        if output < arg.carries:
+            other = spare.get(output, place)
             first = place if arg.length % 2 else other
-            targets[part] = memory.leaf(value.dtype, value.shape, first, place, other)
+            targets[output] = memory.leaf(value.dtype, value.shape, first, place, other)
         else:
-            stacks[part] = memory.leaf(value.dtype, arg.shape(part), place)
-            targets[part] = _row(stacks[part], step)
-    parts = [part for part in written if part < count]
-    assigned = _values(arg, parts, made, stacks, step)
+            stacks[output] = memory.leaf(value.dtype, arg.shape(output), place)
+            targets[output] = _row(stacks[output], step)
+    outputs = [output for output in written if output < count]
+    assigned = _values(arg, outputs, made, stacks, step)
     effects = []
-    for part, target in targets.items():
-        if part in assigned:
-            effects.append(assigned[part])
+    for output, target in targets.items():
+        if output in assigned:
+            effects.append(assigned[output])
         else:
-            value = found[part - count] if part >= count else made[arg.value(part)]
+            value = found[output - count] if output >= count else made[arg.value(output)]
             effects.append(UOp(Ops.ASSIGN, value.dtype, (target, value)))
-    return Loop(UOp.sink(*effects), arg.length, arg.is_reversed, tuple(memory.places))
+    return Loop(UOp.sink(*effects), arg.length, arg.is_reversed, tuple(memory.positions))
 
 
 def _values(
     arg: LoopArg,
-    parts: Sequence[int],
+    outputs: Sequence[int],
     made: dict[UOp, UOp],
     stacks: Mapping[int, UOp],
     step: UOp,
 ) -> dict[int, UOp]:
-    """Make the nodes of the step's `parts` over the leaves in `made`. What is in memory anyway is
+    """Make the nodes of the step's `outputs` over the leaves in `made`. What is in memory anyway is
     written to the row of its stack and read there; gives the assignments that do.
 
     before   ASSIGN(row, SUM(x)), ASSIGN(next, f(SUM(x)))
     after    ASSIGN(row, SUM(x)), ASSIGN(next, f(row))
     """
-    values = {arg.value(part): part for part in parts if part >= arg.carries}
-    rows = _stored_in_rows([arg.value(part) for part in parts], values)
+    values = {arg.value(output): output for output in outputs if output >= arg.carries}
+    rows = _stored_in_rows([arg.value(output) for output in outputs], values)
     assigned: dict[int, UOp] = {}
-    for node in toposort([arg.value(part) for part in parts]):
+    for node in toposort([arg.value(output) for output in outputs]):
         if node not in made:
             src = tuple([made[source] for source in node.src])
             made[node] = node if src == node.src else node.replace(src=src)
         if node in rows:
-            part = rows[node]
-            value = _shaped(made[node], arg.value(part).shape)
-            assigned[part] = UOp(Ops.ASSIGN, value.dtype, (_row(stacks[part], step), value))
-            made[node] = _shaped(_row_after(stacks[part], assigned[part], step), node.shape)
+            output = rows[node]
+            value = shaped(made[node], arg.value(output).shape)
+            assigned[output] = UOp(Ops.ASSIGN, value.dtype, (_row(stacks[output], step), value))
+            made[node] = shaped(_row_after(stacks[output], assigned[output], step), node.shape)
     return assigned
 
 
-def _stored_in_rows(values: Sequence[UOp], parts: Mapping[UOp, int]) -> dict[UOp, int]:
-    """Of the `parts` that a step adds to stacks, those whose value is in memory anyway as the step
-    needs it again: a sum, or what a product reads many times. The row is that memory. By the value
-    without its last reshapes.
+def _stored_in_rows(values: Sequence[UOp], outputs: Mapping[UOp, int]) -> dict[UOp, int]:
+    """The `outputs` that a step adds to stacks and whose value is in memory anyway, as the step
+    needs it again: a sum, or what a product reads many times. The row is that memory. The keys are
+    the values without their last reshapes.
     """
     users: dict[UOp, list[UOp]] = {}
     for node in toposort(values):
         for source in node.src:
             users.setdefault(source, []).append(node)
     found: dict[UOp, int] = {}
-    for value, part in parts.items():
+    for value, output in outputs.items():
         base = below_reshapes(value)
         is_read_often = base.op is Ops.REDUCE_AXIS or _is_factor(base, users)
         if base.op is not Ops.BUFFER and users.get(base) and is_read_often:
-            found[base] = part
+            found[base] = output
     return found
 
 
@@ -215,22 +216,17 @@ def _is_factor(node: UOp, users: Mapping[UOp, Sequence[UOp]]) -> bool:
     return False
 
 
-def _shaped(node: UOp, shape: tuple[int, ...]) -> UOp:
-    return node if node.shape == shape else UOp(Ops.RESHAPE, node.dtype, (node,), shape)
-
-
 def _row(stack: UOp, step: UOp) -> UOp:
     """The step's row of a stack."""
     whole = tuple((0, size) for size in stack.shape[1:])
-    window = UOp(Ops.SHRINK, stack.dtype, (stack,), ((step, step + 1), *whole))
-    return UOp(Ops.RESHAPE, stack.dtype, (window,), stack.shape[1:])
+    return reshape(shrink(stack, ((step, step + 1), *whole)), stack.shape[1:])
 
 
 def _row_after(stack: UOp, assign: UOp, step: UOp) -> UOp:
     """The step's row of a stack, once it has been written."""
     base = stack.src[0] if stack.op is Ops.RESHAPE else stack
     written = UOp(Ops.AFTER, base.dtype, (base, assign))
-    return _row(_shaped(written, stack.shape), step)
+    return _row(shaped(written, stack.shape), step)
 
 
 def _moved(source: UOp, base: UOp) -> UOp:

@@ -3,7 +3,7 @@ share bytes.
 
 A buffer lives from the first step that writes it to the last that reads it. Large ones are placed
 first, each at the lowest offset that is free for its whole life; so the peak is known before
-anything runs. Those whose sizes a launch says have no offsets: they take turns in slots, each as
+anything runs. Those whose sizes a launch says have no offsets: they share slots, each as
 large as the largest of its buffers is in that launch.
 """
 
@@ -34,19 +34,19 @@ class MemoryPlan:
 
 
 def plan_memory(
-    schedule: Schedule, keep: Iterable[int], targets: Mapping[str, Target] | None = None
+    schedule: Schedule, lasting: Iterable[int], targets: Mapping[str, Target] | None = None
 ) -> MemoryPlan:
-    """Offsets for every buffer that is made by the schedule and not in `keep`, where the devices,
-    by name, can have a view begin.
+    """Offsets for the buffers that the schedule makes, without those in `lasting`, where the
+    devices, by name, can have a view begin.
     """
-    kept = set(keep) | {
+    apart = set(lasting) | {
         number for number, spec in enumerate(schedule.buffers) if spec.source is not None
     }
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step, item in enumerate(schedule.items):
         for number in item.buffers:
-            if number not in kept:
+            if number not in apart:
                 first.setdefault(number, step)
                 last[number] = step
     sized = [number for number in first if schedule.buffers[number].extent is not None]

@@ -1,5 +1,5 @@
-"""Drafts of steps, and their order: data first, and before a buffer is overwritten all who read its
-old value; who cannot reads a copy of it. Then updates and folds of equal shape are joined.
+"""The order of items: data first, and before a buffer is overwritten all readers of its old value;
+a reader that cannot run before reads a copy. Then updates and reductions of equal shape are joined.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.slices import is_number, offset_number, renamed
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.items import BufferSpec
-from tilegrad.schedule.join import MOST_BUFFERS, Update, has_folds, is_update, join_updates
+from tilegrad.schedule.join import MOST_BUFFERS, Update, has_reductions, is_update, join_updates
 from tilegrad.schedule.loop import Loop
 from tilegrad.schedule.versions import Versions
 
-__all__ = ["Draft", "join_drafts", "order_drafts"]
+__all__ = ["UnorderedItem", "join_items", "order_items"]
 
 # How far up an update may move to join another.
-_WINDOW = 16
+_REACH = 16
 
 
 @dataclass
-class Draft:
+class UnorderedItem:
     """An item before it is ordered: what it reads, what it writes, and the value it computes;
     `also` and `values` are the further outputs of one with several, and what they are.
     """
@@ -37,7 +37,7 @@ class Draft:
     ast: UOp | None = None
     nodes: tuple[int, ...] = ()
     draws: tuple[int, ...] = ()
-    places: tuple[str, ...] = ()
+    offset_names: tuple[str, ...] = ()
     also: list[int] = field(default_factory=list)
     values: list[UOp] = field(default_factory=list)
     loop: Loop | None = None
@@ -47,47 +47,49 @@ class Draft:
         return [self.writes, *self.also]
 
 
-def order_drafts(
-    drafts: list[Draft], buffers: list[BufferSpec], memory: Mapping[UOp, int]
-) -> list[Draft]:
-    """The drafts in an order that gives every reader the value it wants. `memory` has the buffer of
-    each value; copies of what is overwritten too early are added to `drafts` and `buffers`.
+def order_items(
+    items: list[UnorderedItem], buffers: list[BufferSpec], memory: Mapping[UOp, int]
+) -> list[UnorderedItem]:
+    """The items in an order that gives every reader the value it wants. `memory` has the buffer of
+    each value; copies of what is overwritten too early are added to `items` and `buffers`.
     """
-    order = _Order(drafts, buffers, memory)
+    order = _Order(items, buffers, memory)
     order.before = order.makers_first()
     order.readers_first()
-    result = [drafts[place] for place in _sorted(order.before)]
-    assert len(result) == len(drafts), "the schedule has a cycle"
+    result = [items[place] for place in _sorted(order.before)]
+    assert len(result) == len(items), "the schedule has a cycle"
     return result
 
 
 class _Order:
-    """Edges between drafts, by their places: `before` has for each those that run before it."""
+    """Edges between items, by their positions: `before` has for each those that run before it."""
 
-    def __init__(self, drafts: list[Draft], buffers: list[BufferSpec], memory: Mapping[UOp, int]):
-        self.drafts, self.buffers, self.memory = drafts, buffers, memory
+    def __init__(
+        self, items: list[UnorderedItem], buffers: list[BufferSpec], memory: Mapping[UOp, int]
+    ):
+        self.items, self.buffers, self.memory = items, buffers, memory
         self.before: list[set[int]] = []
-        self.versions = Versions(draft.value for draft in drafts if draft.value.op is Ops.ASSIGN)
-        # Who writes to a buffer that was there before, and the place of each assignment.
+        self.versions = Versions(item.value for item in items if item.value.op is Ops.ASSIGN)
+        # Who writes to a buffer that was there before, and the position of each assignment.
         self.writers: dict[int, list[int]] = {}
-        self.place_of: dict[UOp, int] = {}
-        for place, draft in enumerate(drafts):
-            if draft.value.op is Ops.ASSIGN:
-                self.writers.setdefault(draft.writes, []).append(place)
-                self.place_of[draft.value] = place
+        self.position_of: dict[UOp, int] = {}
+        for place, item in enumerate(items):
+            if item.value.op is Ops.ASSIGN:
+                self.writers.setdefault(item.writes, []).append(place)
+                self.position_of[item.value] = place
 
     def makers_first(self) -> list[set[int]]:
-        """For each draft those that make what it needs, and the earlier ones of its own value."""
+        """For each item those that make what it needs, and the earlier ones of its own value."""
         makers: dict[UOp, list[int]] = {}
-        for place, draft in enumerate(self.drafts):
-            for value in (draft.value, *draft.values):
+        for place, item in enumerate(self.items):
+            for value in (item.value, *item.values):
                 makers.setdefault(value, []).append(place)
         found: list[set[int]] = []
-        for place, draft in enumerate(self.drafts):
+        for place, item in enumerate(self.items):
             needed = {
-                maker for value in draft.needs for maker in makers.get(value, ()) if maker != place
+                maker for value in item.needs for maker in makers.get(value, ()) if maker != place
             }
-            found.append(needed | {maker for maker in makers[draft.value] if maker < place})
+            found.append(needed | {maker for maker in makers[item.value] if maker < place})
         return found
 
     def readers_first(self) -> None:
@@ -98,14 +100,14 @@ class _Order:
         given = [set(needed) for needed in self.before]
         for writer, reader in wanted:
             self.before[writer].add(reader)
-        if len(_sorted(self.before)) == len(self.drafts):
+        if len(_sorted(self.before)) == len(self.items):
             return
         # Some stand in each other's way: one by one, those who can.
         self.before = given
         ranks = _Ranks(given)
         for writer, reader in wanted:
-            written = self.drafts[writer].writes
-            if written not in self.drafts[reader].reads:
+            written = self.items[writer].writes
+            if written not in self.items[reader].reads:
                 # It reads a copy by now.
                 continue
             if not ranks.put_before(reader, writer):
@@ -118,56 +120,56 @@ class _Order:
         first writer after the version that it reads.
         """
         found: list[tuple[int, int]] = []
-        for reader, draft in enumerate(self.drafts):
-            for written in dict.fromkeys(draft.reads):
+        for reader, item in enumerate(self.items):
+            for written in dict.fromkeys(item.reads):
                 found += [
                     (writer, reader)
-                    for writer in self.nearest_writers(draft, written)
+                    for writer in self.nearest_writers(item, written)
                     if writer != reader and self.reads_old(reader, writer)
                 ]
         return sorted(found)
 
-    def nearest_writers(self, draft: Draft, written: int) -> Sequence[int]:
+    def nearest_writers(self, item: UnorderedItem, written: int) -> Sequence[int]:
         """Those who write to the buffer `written`; of a chain of versions, who made the one that a
-        draft reads, and who overwrites that.
+        item reads, and who overwrites that.
         """
         writers = self.writers.get(written, ())
         if len(writers) < 3 or not self.versions.are_a_chain:
             return writers
         named = [
             version
-            for version in draft.needs
+            for version in item.needs
             if version.op is Ops.ASSIGN and self.memory[version] == written
         ]
         if named:
             newest = max(named, key=self.versions.number)
         else:
-            newest = self.versions.first(self.drafts[writers[0]].value)
+            newest = self.versions.first(self.items[writers[0]].value)
         near = (newest, self.versions.after(newest))
-        return [self.place_of[each] for each in near if each in self.place_of]
+        return [self.position_of[each] for each in near if each in self.position_of]
 
     def reads_old(self, reader: int, writer: int) -> bool:
         """Whether `reader` wants what the buffer held before `writer`: it names neither that
         assignment nor a later one to the same memory.
         """
-        assign = self.drafts[writer].value
+        assign = self.items[writer].value
         return not any(
             self.versions.is_from(version, assign)
-            for version in self.drafts[reader].needs
+            for version in self.items[reader].needs
             if version.op is Ops.ASSIGN
         )
 
     def read_aside(self, reader: int, written: int) -> tuple[int, list[int]]:
         """Copy the value of a buffer that `reader` wants before anything overwrites it, and let it
-        read the copy; the places of the copy, and of those that run after it.
+        read the copy; the positions of the copy, and of those that run after it.
         """
-        draft = self.drafts[reader]
-        copied = self.add_copy(draft, written)
-        aside = self.drafts[copied].writes
-        draft.reads = [aside if buffer == written else buffer for buffer in draft.reads]
+        item = self.items[reader]
+        copied = self.add_copy(item, written)
+        aside = self.items[copied].writes
+        item.reads = [aside if buffer == written else buffer for buffer in item.reads]
         self.before[reader].add(copied)
         later = [reader]
-        for place in self.nearest_writers(self.drafts[copied], written):
+        for place in self.nearest_writers(self.items[copied], written):
             if self.reads_old(copied, place):
                 self.before[place].add(copied)
                 later.append(place)
@@ -175,8 +177,8 @@ class _Order:
                 self.before[copied].add(place)
         return copied, later
 
-    def add_copy(self, draft: Draft, written: int) -> int:
-        """The place of a draft that copies the buffer `written` as `draft` wants it."""
+    def add_copy(self, item: UnorderedItem, written: int) -> int:
+        """The position of an item that copies the buffer `written` as `item` wants it."""
         spec = self.buffers[written]
         self.buffers.append(replace(spec, source=None))
         loop = UOp.range(spec.extent if spec.extent is not None else spec.size, 0, Axis.LOOP)
@@ -187,20 +189,20 @@ class _Order:
         ast = UOp.sink(target.store(loop, source.load(loop)), arg=info)
         wanted = [
             value
-            for value in draft.needs
+            for value in item.needs
             if value.op is Ops.ASSIGN and self.memory[value] == written
         ]
         aside = len(self.buffers) - 1
-        self.drafts.append(
-            Draft(draft.value, spec.device, aside, [written], wanted, ast, draft.nodes)
+        self.items.append(
+            UnorderedItem(item.value, spec.device, aside, [written], wanted, ast, item.nodes)
         )
         self.before.append(set())
-        return len(self.drafts) - 1
+        return len(self.items) - 1
 
 
 class _Ranks:
-    """Numbers for drafts that grow along the edges `before`, as far as they can be added without a
-    cycle. Only what stands between two drafts is looked at, and numbered anew, to put one of them
+    """Numbers for items that grow along the edges `before`, as far as they can be added without a
+    cycle. Only what stands between two items is looked at, and numbered anew, to put one of them
     before the other (Pearce and Kelly, A dynamic topological sort algorithm, 2006).
     """
 
@@ -232,7 +234,7 @@ class _Ranks:
         return True
 
     def insert(self, place: int, later: Iterable[int]) -> None:
-        """Number a new draft, whose edges were added, and which the drafts `later` follow."""
+        """Number a new item, whose edges were added, and which the items `later` follow."""
         needed = self._before[place]
         self._rank.append(max([self._rank[other] for other in needed], default=-1))
         self._after.append(set(later))
@@ -250,7 +252,7 @@ def _reached(start: int, edges: list[set[int]], may: Callable[[int], bool]) -> s
 
 
 def _sorted(before: list[set[int]]) -> list[int]:
-    """The drafts in their own order as far as the edges allow; without those in a cycle, and behind
+    """The items in their own order as far as the edges allow; without those in a cycle, and behind
     one.
     """
     waiting = [len(needed) for needed in before]
@@ -270,23 +272,23 @@ def _sorted(before: list[set[int]]) -> list[int]:
     return result
 
 
-def join_drafts(order: list[Draft], limits: Mapping[str, int]) -> list[Draft]:
-    """Updates and folds of equal shape joined, each moved up to an earlier one that nothing in
+def join_items(order: list[UnorderedItem], limits: Mapping[str, int]) -> list[UnorderedItem]:
+    """Updates and reductions of equal shape joined, each moved up to an earlier one that nothing in
     between stands in the way of. `limits` has the buffers that a kernel of each device may use, 0
     for any number.
     """
-    result: list[Draft] = []
-    for draft in order:
-        host = _host(draft, result, limits[draft.device] or MOST_BUFFERS)
+    result: list[UnorderedItem] = []
+    for item in order:
+        host = _host(item, result, limits[item.device] or MOST_BUFFERS)
         if host is None:
-            result.append(draft)
+            result.append(item)
             continue
         place, joined, numbers = host
         old = result[place]
-        nodes = tuple(dict.fromkeys([*old.nodes, *draft.nodes]))
+        nodes = tuple(dict.fromkeys([*old.nodes, *item.nodes]))
         needs = [
             *old.needs,
-            *(value for value in draft.needs if value is not old.value and value not in old.values),
+            *(value for value in item.needs if value is not old.value and value not in old.values),
         ]
         first, *also = joined.written
         result[place] = replace(
@@ -297,53 +299,62 @@ def join_drafts(order: list[Draft], limits: Mapping[str, int]) -> list[Draft]:
             needs=needs,
             ast=joined.ast,
             nodes=nodes,
-            values=[*old.values, draft.value, *draft.values],
-            places=numbers,
+            values=[*old.values, item.value, *item.values],
+            offset_names=numbers,
         )
     return result
 
 
 def _host(
-    draft: Draft, earlier: list[Draft], most_buffers: int
+    item: UnorderedItem, earlier: list[UnorderedItem], most_buffers: int
 ) -> tuple[int, Update, tuple[str, ...]] | None:
-    """The nearest earlier kernel that `draft` can join, both as one, and the numbers that change in
-    both: an update another one or what makes the value it takes, a fold one that takes the same
-    pass over memory.
+    """The nearest earlier kernel that `item` can join, both as one, and the numbers that change in
+    both. An update joins another one, or the maker of a value that it takes; a reduction joins one
+    with the same pass over memory.
     """
-    if not _may_join(draft):
+    if not _may_join(item):
         return None
-    assert draft.ast is not None
-    is_fold = has_folds(draft.ast)
-    mine = Update(draft.ast, [*draft.written, *draft.reads], len(draft.written))
+    assert item.ast is not None
+    is_reduction = has_reductions(item.ast)
+    mine = Update(item.ast, [*item.written, *item.reads], len(item.written))
     touched = {*mine.buffers}
-    for place in range(len(earlier) - 1, max(len(earlier) - _WINDOW, -1), -1):
+    for place in range(len(earlier) - 1, max(len(earlier) - _REACH, -1), -1):
         other = earlier[place]
         if (
             other.ast is not None
-            and (_may_join(other) or (other.value in draft.needs and _is_whole(other)))
-            and has_folds(other.ast) is is_fold
-            and other.device == draft.device
+            and (_may_join(other) or (other.value in item.needs and _is_whole(other)))
+            and has_reductions(other.ast) is is_reduction
+            and other.device == item.device
         ):
-            numbers = tuple(dict.fromkeys([*other.places, *draft.places]))
+            numbers = tuple(dict.fromkeys([*other.offset_names, *item.offset_names]))
             joined = join_updates(
                 Update(other.ast, [*other.written, *other.reads], len(other.written)),
-                replace(mine, ast=_renumbered(draft.ast, draft.places, numbers)),
+                replace(mine, ast=_renumbered(item.ast, item.offset_names, numbers)),
                 min(most_buffers, MOST_BUFFERS),
             )
             if joined is not None:
                 return place, joined, numbers
-        # Past this one `draft` may move only if neither touches what the other writes.
+        # Past this one `item` may move only if neither touches what the other writes.
         if touched & set(other.written) or set(mine.written) & set(other.reads):
             return None
     return None
 
 
-def _may_join(draft: Draft) -> bool:
-    """Whether a kernel may move up and be one with another: an update or a fold. What else is
+def _may_join(item: UnorderedItem) -> bool:
+    """Whether a kernel may move up and be one with another: an update or a reduction. What else is
     elementwise was stored by itself for a reason.
     """
-    has_state = any(value.op is Ops.ASSIGN for value in (draft.value, *draft.values))
-    return _is_whole(draft) and (has_state or (draft.ast is not None and has_folds(draft.ast)))
+    has_state = any(_is_state(value) for value in (item.value, *item.values))
+    return _is_whole(item) and (has_state or (item.ast is not None and has_reductions(item.ast)))
+
+
+def _is_state(value: UOp) -> bool:
+    """Whether a value is what a tensor takes: written to its memory, or to new memory, in which
+    case it names its device.
+    """
+    if value.op is Ops.CONTIGUOUS:
+        return isinstance(value.arg, str) and not value.src[0].is_constant
+    return value.op is Ops.ASSIGN
 
 
 def _renumbered(ast: UOp, own: Sequence[str], numbers: Sequence[str]) -> UOp:
@@ -358,9 +369,9 @@ def _renumbered(ast: UOp, own: Sequence[str], numbers: Sequence[str]) -> UOp:
     return ast.substitute(fresh)
 
 
-def _is_whole(draft: Draft) -> bool:
+def _is_whole(item: UnorderedItem) -> bool:
     """Whether a kernel writes whole values and neither draws nor reads slices whose offsets change:
     such are long, and on their own most likely the same as others. Numbers that change may be.
     """
-    has_slices = not all(is_number(name) for name in draft.places)
-    return not (draft.draws or has_slices) and draft.ast is not None and is_update(draft.ast)
+    has_slices = not all(is_number(name) for name in item.offset_names)
+    return not (item.draws or has_slices) and item.ast is not None and is_update(item.ast)

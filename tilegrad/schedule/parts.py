@@ -13,8 +13,9 @@ Scratch then holds a part of each row, and what all rows pass over (keys, values
 passed over a part at a time, by all rows before the next one. A factor that is the same all
 along the row (1 over the sum of the exponentials) is known at its end only, so it leaves the sum.
 
-What is rescaled is summed in float64 where the target has it, and so is by how much: a row of a
-million keys has thousands of slices, whose roundings would add up in the one accumulator.
+What is rescaled is summed in float64 where a processor has it, and so is by how much: a row of a
+million keys has thousands of slices, whose roundings would add up in the one accumulator. Lanes of
+blocks have few float64 units, and sum in float32.
 
 What makes an earlier fold of a row unlike a function of its part (`x - mean`, squared) is refused.
 """
@@ -125,7 +126,7 @@ class _Cut:
 
     def __init__(self, root: UOp, row: Row, size: int, target: Target):
         nodes = root.toposort()
-        self.has_doubles = target.supports(dtypes.float64)
+        self.has_doubles = target.supports(dtypes.float64) and not target.has_locals
         number = 1 + max(node.arg[0] for node in nodes if node.op is Ops.RANGE)
         self.row, self.size = row, size
         self.part = UOp.range(simplify((row.extent + (size - 1)) // size), number, Axis.REDUCE)

@@ -1,20 +1,20 @@
 """This stage's pass list: split, versions, fuse, index, collapse, order, plan memory.
 
-    split      a large fold to one number becomes two                   split.py
-    versions   old values needed beside newer ones are kept aside       versions.py
+    split      a large reduction to one number becomes two             split.py
+    versions   old values that are needed beside newer ones are copied versions.py
     direct     copies land in the memory that they are assigned to      ir/copies.py
-    fuse       which values are stored:                                 fuse.py, large.py
-      running    running folds, and those of few long rows in parts     running.py
-      moving     values go back into the one kernel that reads them     moving.py, keep.py
+    fuse       which values are stored:                                 fuse.py, limits.py
+      scans      scans, and those of few long rows in slices            scans.py
+      inlining   values join the one kernel that reads them             inlining.py, keep.py
     index      each stored value becomes a kernel graph                 index.py
     finish     each kernel's last passes:                               finish.py
       collapse   reductions with a closed form lose their loop          collapse.py
       axes       equal loops are shared, neighbouring ones merged       axes.py
-      phases     folds of which every nth term counts take no others    phases.py
-      pieces     equal pieces side by side are computed each by itself  pieces.py
+      strided    reductions skip the terms that a stride leaves out     strided.py
+      concatenation  equal slices side by side are computed apart       concatenation.py
     loop       what a loop's step is, and which memory it finds         loop.py
     order      readers of an old value run before it is overwritten     order.py
-    join       updates, and folds, over the same elements are one kernel   join.py
+    join       updates, and reductions, over equal elements are one kernel   join.py
     memory     lifetimes give temporary buffers shared memory           memory.py
 
 The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule
@@ -37,36 +37,37 @@ from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp, prod, toposort
+from tilegrad.schedule.cost import elements
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
 from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
-from tilegrad.schedule.order import Draft, join_drafts, order_drafts
+from tilegrad.schedule.order import UnorderedItem, join_items, order_items
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.schedule.region import Region, region_of
-from tilegrad.schedule.split import split_folds
-from tilegrad.schedule.versions import keep_old_versions, overwritten_by, writer_of
+from tilegrad.schedule.split import split_reductions
+from tilegrad.schedule.versions import overwritten_by, store_old_versions, writer_of
 from tilegrad.target import Target
 
 __all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
 
 # Memory of others, and what is remembered in any case.
-_NOT_KEPT = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
+_NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
 
 
 class _Made(NamedTuple):
     """A kernel that was built, for equal ones: -1 is the memory that it writes, other memory has
-    the number that it has in the key of the region. `needs` are places in the region.
+    the number that it has in the key of the region. `needs` are positions in the region.
     """
 
     ast: UOp
     reads: tuple[int, ...]
     needs: tuple[int, ...]
     draws: tuple[int, ...]
-    places: tuple[str, ...]
+    offset_names: tuple[str, ...]
 
 
 class _Scheduler:
@@ -75,25 +76,26 @@ class _Scheduler:
         sink: UOp,
         targets: dict[str, Target],
         default_device: str,
-        keep: Sequence[int],
+        wanted: Sequence[int],
         *,
         plain: bool,
     ):
         given = toposort([sink])
         self.given = list(given)
         self.fitting = fitting(given)
-        sink, was_split = split_folds(
+        sink, was_split = split_reductions(
             sink,
             plain=plain,
-            has_lanes=any(target.has_locals for target in targets.values()),
+            blocks=max((target.busy_blocks for target in targets.values()), default=0),
+            warps=max((target.busy_warps for target in targets.values()), default=0),
             has_doubles=all(target.supports(dtypes.float64) for target in targets.values()),
         )
-        sink, came_from = keep_old_versions(sink)
+        sink, came_from = store_old_versions(sink)
         self.sink = sink
         self.default_device = default_device
         self.plain = plain
         self.nodes = list(toposort([sink]))
-        place = {node: number for number, node in enumerate(given)}
+        place = {node: number for number, node in enumerate(self.given)}
         self.direct = {} if plain else direct_copies(self.nodes)
         self.position = {
             node: place[was_split.get(came_from[node], came_from[node])] for node in self.nodes
@@ -102,7 +104,7 @@ class _Scheduler:
         self.targets = targets
         target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
         self.fusion: Fusion = fuse(
-            sink, target, plain=plain, wanted=[self.given[place] for place in keep]
+            sink, target, plain=plain, wanted=[self.given[place] for place in wanted]
         )
         for node in self.fusion.stored:
             if node.op is Ops.CONTIGUOUS and came_from[node].op is not Ops.CONTIGUOUS:
@@ -111,7 +113,7 @@ class _Scheduler:
         self.memory: dict[UOp, int] = {}
         # What assignments leave, as a view of memory itself: as if nothing had been written.
         self.bare: dict[UOp, UOp] = {}
-        self.drafts: list[Draft] = []
+        self.items: list[UnorderedItem] = []
         # The number of the draw that a variable belongs to.
         self.draws = {
             variable: node.arg.seed
@@ -119,7 +121,7 @@ class _Scheduler:
             if node.op is Ops.RAND
             for variable in random_variables(node.arg.seed)
         }
-        # Kernels by their form before this stage's last passes, with the parameters that they read.
+        # Kernels by their graph before the last passes, with the parameters that they read.
         self.finished: dict[tuple[UOp, tuple[UOp, ...], str], tuple[UOp, list[int]]] = {}
         # Kernels by what they compute.
         self.made: dict[Hashable, _Made] = {}
@@ -154,107 +156,111 @@ class _Scheduler:
         return len(self.buffers) - 1
 
     def _buffer_for(self, node: UOp) -> int:
-        size = int(prod(maximum_shape(node.shape)))
-        extent = extent_of(node.shape)
-        return self._new_buffer(BufferSpec(self.device[node], node.dtype, size, extent=extent))
+        spec = BufferSpec(
+            self.device[node], node.dtype, elements(node), extent=extent_of(node.shape)
+        )
+        return self._new_buffer(spec)
 
-    # values to drafts
+    # values to items
 
     def run(self) -> Schedule:
         for node in list(self.fusion.stored):
-            self._draft(node)
-        for draft in self.drafts:
-            draft.needs = [writer_of(value) for value in draft.needs]
-        order = order_drafts(self.drafts, self.buffers, self.memory)
+            self._add_value(node)
+        for item in self.items:
+            item.needs = [writer_of(value) for value in item.needs]
+        order = order_items(self.items, self.buffers, self.memory)
         if not self.plain:
             limits = {name: target.most_buffers for name, target in self.targets.items()}
-            order = join_drafts(order, limits)
+            order = join_items(order, limits)
         items = [
             Item(
-                draft.device,
-                (draft.writes, *draft.also, *draft.reads),
-                draft.ast,
-                draft.nodes,
-                draft.value.op is Ops.CUSTOM and draft.ast is None,
-                draft.draws,
-                draft.places,
-                draft.loop,
+                item.device,
+                (item.writes, *item.also, *item.reads),
+                item.ast,
+                item.nodes,
+                item.value.op is Ops.CUSTOM and item.ast is None,
+                item.draws,
+                item.offset_names,
+                item.loop,
             )
-            for draft in order
+            for item in order
         ]
         outputs = [self.memory[node] for node in self.sink.src]
         return Schedule(items, self.buffers, outputs, self._edges(order))
 
-    def kept(self, positions: Sequence[int]) -> dict[int, int]:
+    def materialised(self, positions: Sequence[int]) -> dict[int, int]:
         """The buffers of stored values below the nodes at `positions`, by their own positions; of
         what is as it was given.
         """
         wanted = [self.given[place] for place in positions]
         stored, found = self.fusion.stored, {}
         for node in toposort(wanted, stop=lambda node: node in stored):
-            if node in stored and node.op not in _NOT_KEPT and node not in self.sink.src:
+            if node in stored and node.op not in _NOT_MATERIALISED and node not in self.sink.src:
                 place = self.position[node]
                 if self.given[place] is node:
                     found[place] = self.memory[node]
         return found
 
-    def _draft(self, node: UOp) -> None:
+    def _add_value(self, node: UOp) -> None:
         if node.op in (Ops.COPY, Ops.CUSTOM):
             if node not in self.direct.values():
                 self.memory[node] = self._buffer_for(node)
-                self._draft_step(node, node)
+                self._add_call(node, node)
         elif node.op is Ops.LOOP:
-            self._draft_loop(node)
+            self._add_loop(node)
         elif node.op is Ops.PART:
             # Its loop makes it.
             assert node in self.memory
         elif node in self.direct:
             self.memory[node] = self.memory[self._bare(node)]
-            self._draft_step(node, self.direct[node])
+            self._add_call(node, self.direct[node])
         elif node.op is Ops.ASSIGN:
-            self._draft_assign(node)
+            self._add_assign(node)
         elif node.op is Ops.AFTER:
             self.memory[node] = self.memory[node.src[1]]
             self._bare(node)
         elif node.op is Ops.SCATTER_ADD:
-            self.memory[node] = self._buffer_for(node)
-            self._draft_kernel(node, node.src[0], self.memory[node])
-            self._draft_scatter(node)
+            table = node.src[0]
+            if table.op is Ops.SCATTER_ADD and self.position[table] == self.position[node]:
+                # Both are steps of one sum (crowded.py): nobody else reads the first.
+                self.memory[node] = self.memory[table]
+            else:
+                self.memory[node] = self._buffer_for(node)
+                self._add_kernel(node, table, self.memory[node])
+            self._add_scatter(node)
         else:
             self.memory[node] = self._buffer_for(node)
-            self._draft_kernel(node, node, self.memory[node])
+            self._add_kernel(node, node, self.memory[node])
 
-    def _draft_step(self, node: UOp, step: UOp) -> None:
+    def _add_call(self, node: UOp, step: UOp) -> None:
         """What is no kernel of ours: a copy, or a function of the user's. It makes `node`."""
-        sources = list(step.src)
-        for place, source in enumerate(sources):
-            sources[place] = below_reshapes(source)
+        sources = [below_reshapes(source) for source in step.src]
         reads = [self.memory[source] for source in sources]
-        draft = Draft(node, self.device[node], self.memory[node], reads, sources)
-        draft.nodes = (self.position[node],)
+        item = UnorderedItem(node, self.device[node], self.memory[node], reads, sources)
+        item.nodes = (self.position[node],)
         if isinstance(step.arg, KernelArg):
-            draft.ast = step.arg.ast
-        self.drafts.append(draft)
+            item.ast = step.arg.ast
+        self.items.append(item)
 
-    def _draft_loop(self, node: UOp) -> None:
+    def _add_loop(self, node: UOp) -> None:
         """One item for all steps, that writes what the graph asks for of the loop, and its carries.
 
         The buffers: what is written, a second one for each carry, what is read.
         """
-        parts = {
-            part.arg: part for part in self.nodes if part.op is Ops.PART and part.src[0] is node
+        outputs = {
+            each.arg: each for each in self.nodes if each.op is Ops.PART and each.src[0] is node
         }
         arg = node.arg
-        carries = carries_of(arg, parts)
+        carries = carries_of(arg, outputs)
         buffers: list[int] = []
         written: dict[int, int] = {}
-        for number in [*carries, *sorted(parts.keys() - set(carries))]:
+        for number in [*carries, *sorted(outputs.keys() - set(carries))]:
             size = int(prod(arg.shape(number)))
             spec = BufferSpec(self.device[node], arg.value(number).dtype, size)
             written[number] = len(buffers)
             buffers.append(self._new_buffer(spec))
-            if number in parts:
-                self.memory[parts[number]] = buffers[-1]
+            if number in outputs:
+                self.memory[outputs[number]] = buffers[-1]
         spare: dict[int, int] = {}
         for carry in carries if arg.length > 1 else ():
             spare[carry] = len(buffers)
@@ -265,15 +271,17 @@ class _Scheduler:
         reads = {value: count + place for place, value in enumerate(needs)}
         loop = step_of(node, self.device[node], written, spare, reads)
         first, *also = buffers
-        draft = Draft(node, self.device[node], first, [self.memory[value] for value in needs])
-        draft.also, draft.values, draft.loop = also, list(parts.values()), loop
-        draft.needs = [value for value in needs if value.op is not Ops.BUFFER]
-        draft.nodes = (self.position[node],)
-        self.drafts.append(draft)
+        item = UnorderedItem(
+            node, self.device[node], first, [self.memory[value] for value in needs]
+        )
+        item.also, item.values, item.loop = also, list(outputs.values()), loop
+        item.needs = [value for value in needs if value.op is not Ops.BUFFER]
+        item.nodes = (self.position[node],)
+        self.items.append(item)
 
     def _builder(self, node: UOp | None = None) -> KernelBuilder:
-        held = {} if node is None else self.fusion.held.get(node, {})
-        return KernelBuilder(self._parameter, lambda value: value in self.fusion.stored, held)
+        in_scratch = {} if node is None else self.fusion.in_scratch.get(node, {})
+        return KernelBuilder(self._parameter, lambda value: value in self.fusion.stored, in_scratch)
 
     def _parameter(self, node: UOp) -> UOp:
         """A stand-in for the pointer parameter of stored memory: its number is the buffer's, until
@@ -282,7 +290,7 @@ class _Scheduler:
         spec = self.buffers[self.memory[node]]
         return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), self.memory[node])
 
-    def _draft_kernel(self, node: UOp, value: UOp, target: int) -> None:
+    def _add_kernel(self, node: UOp, value: UOp, target: int) -> None:
         """Build the kernel that writes `value` for `node`, or take an equal one."""
         if value is node:
             value = self.fusion.shaped.get(node, node)
@@ -293,25 +301,25 @@ class _Scheduler:
         known = self.made.get(key)
         if known is None:
             self._build(node, value, target)
-            draft = self.drafts[-1]
-            assert draft.ast is not None
-            place = {part: number for number, part in enumerate(region.nodes)}
+            item = self.items[-1]
+            assert item.ast is not None
+            place = {each: number for number, each in enumerate(region.nodes)}
             numbers[target] = -1
             # What is read in more ways than the region says has a kernel of its own.
-            is_known = all(read in numbers for read in draft.reads)
-            if is_known and all(part in place for part in draft.needs):
+            is_known = all(read in numbers for read in item.reads)
+            if is_known and all(each in place for each in item.needs):
                 self.made[key] = _Made(
-                    draft.ast,
-                    tuple([numbers[read] for read in draft.reads]),
-                    tuple([place[part] for part in draft.needs]),
-                    draft.draws,
-                    draft.places,
+                    item.ast,
+                    tuple([numbers[read] for read in item.reads]),
+                    tuple([place[each] for each in item.needs]),
+                    item.draws,
+                    item.offset_names,
                 )
             return
         memory = {number: buffer for buffer, number in numbers.items()} | {-1: target}
-        is_plain = value is node and node not in self.fusion.held
-        self.drafts.append(
-            Draft(
+        is_plain = value is node and node not in self.fusion.in_scratch
+        self.items.append(
+            UnorderedItem(
                 node,
                 self.device[node],
                 target,
@@ -320,7 +328,7 @@ class _Scheduler:
                 known.ast,
                 self._positions_of(node, region.nodes if is_plain else self._inside(node)),
                 known.draws,
-                known.places,
+                known.offset_names,
             )
         )
 
@@ -335,12 +343,14 @@ class _Scheduler:
             return numbers.setdefault(buffer, len(numbers)), spec.dtype, spec.size
 
         is_own = value is node or node in self.fusion.shaped
-        held = self.fusion.held.get(node, {})
+        in_scratch = self.fusion.in_scratch.get(node, {})
 
-        def is_read(part: UOp) -> bool:
-            # What is kept in scratch is computed here, though other kernels read it from memory.
+        def is_read(each: UOp) -> bool:
+            # What is in scratch is computed here, though other kernels read it from memory.
             return (
-                part in self.fusion.stored and part not in held and not (is_own and part is value)
+                each in self.fusion.stored
+                and each not in in_scratch
+                and not (is_own and each is value)
             )
 
         return region_of(value, is_read, memory_key)
@@ -348,15 +358,15 @@ class _Scheduler:
     def _key_of(self, region: Region, node: UOp, value: UOp, target: int) -> Hashable:
         """All that a kernel follows from."""
         spec = self.buffers[target]
-        held = self.fusion.held.get(node, {})
-        place = {part: number for number, part in enumerate(region.nodes)} if held else {}
+        in_scratch = self.fusion.in_scratch.get(node, {})
+        place = {each: number for number, each in enumerate(region.nodes)} if in_scratch else {}
         return (
             region.key,
             self.device[node],
             (spec.dtype, spec.size),
             value is node or node in self.fusion.shaped,
             tuple(self.fusion.outer.get(node, ())),
-            tuple([(place.get(part), of.shared, of.number) for part, of in held.items()]),
+            tuple([(place.get(each), of.shared, of.number) for each, of in in_scratch.items()]),
         )
 
     def _build(self, node: UOp, value: UOp, target: int) -> None:
@@ -367,15 +377,15 @@ class _Scheduler:
         spec = self.buffers[target]
         pointer = UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), target)
         store = pointer.store(flat_index(outputs, value.shape), computed)
-        self._add(node, store, self._outer_first(node, outputs), target, builder)
+        self._finish(node, store, self._outer_first(node, outputs), target, builder)
 
     def _outer_first(self, node: UOp, outputs: tuple[UOp, ...]) -> list[UOp]:
-        """The output ranges, those first that values moved into the kernel share."""
+        """The output ranges, those first that values inlined into the kernel share."""
         sets = self.fusion.outer.get(node, [])
         axes = sorted(range(len(outputs)), key=lambda axis: -sum(axis in shared for shared in sets))
         return [outputs[axis] for axis in axes if outputs[axis].op is Ops.RANGE]
 
-    def _draft_assign(self, node: UOp) -> None:
+    def _add_assign(self, node: UOp) -> None:
         """Write into the memory of the target; a value that reads it elsewhere is computed aside
         first.
         """
@@ -385,29 +395,29 @@ class _Scheduler:
         builder = self._builder()
         outputs = tuple(builder.range(size, Axis.LOOP) for size in node.shape)
         pointer = self._parameter(base)
-        where = self._place_of(self.bare[node], outputs)
+        where = self._position_of(self.bare[node], outputs)
         computed = builder.value(value, outputs)
         overlaps = any(
-            load.op is Ops.LOAD and load.src[0] is pointer and _may_meet(load.src[1], where)
+            load.op is Ops.LOAD and load.src[0] is pointer and _may_meet(load.index, where)
             for load in computed.toposort()
         )
         if overlaps:
             aside = self._buffer_for(value)
             self.fusion.stored.setdefault(value, Reason.OVERLAPPING)
             self.memory[value] = aside
-            self._draft_kernel(value, value, aside)
+            self._add_kernel(value, value, aside)
             builder = self._builder()
             computed = builder.value(value, outputs)
-        self._add(
+        self._finish(
             node,
             pointer.store(where, computed),
-            [part for part in outputs if part.op is Ops.RANGE],
+            [loop for loop in outputs if loop.op is Ops.RANGE],
             target,
             builder,
         )
         before = overwritten_by(node)
         if before.op is Ops.ASSIGN:
-            self.drafts[-1].needs.append(before)
+            self.items[-1].needs.append(before)
 
     def _bare(self, node: UOp) -> UOp:
         """The BUFFER that `node`, an ASSIGN or AFTER, is another version of."""
@@ -416,79 +426,73 @@ class _Scheduler:
         self.bare[node] = bare
         return base_of(bare)
 
-    def _place_of(self, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
-        """The position in memory of the element at `outputs` of a view of it: the same window may
-        have been read and kept.
+    def _position_of(self, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
+        """The position in memory of the element at `outputs` of a view of it: the same slice may
+        be stored as a value.
         """
         loaded = KernelBuilder(self._parameter, lambda value: False).value(place, outputs)
         return loaded.src[1]
 
-    def _draft_scatter(self, node: UOp) -> None:
+    def _add_scatter(self, node: UOp) -> None:
         """Add the rows into the memory that the first kernel filled; two rows may meet, so the rows
         run in order.
         """
         table, rows, values = node.src
         builder = self._builder()
-        depth = len(rows.shape)
         loops = tuple(builder.range(size, Axis.REDUCE) for size in rows.shape)
         rest = tuple(builder.range(size, Axis.LOOP) for size in table.shape[1:])
         row = simplify(builder.value(rows, loops).cast(dtypes.index))
         value = builder.value(values, (*loops, *rest))
-        pointer = self._parameter(node)
         inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
         if inside.op is Ops.CONST and not inside.arg:
             return
+        gate = () if inside.op is Ops.CONST else (inside,)
         position = flat_index((row, *rest), table.shape)
-        store = (
-            pointer.store(position, value, inside, combine=Ops.ADD)
-            if inside.op is not Ops.CONST
-            else pointer.store(position, value, combine=Ops.ADD)
-        )
-        assert depth == len(loops)
-        order = [part for part in (*rest, *loops) if part.op is Ops.RANGE]
-        self._add(node, store, order, self.memory[node], builder)
-        self.drafts[-1].needs.append(node)
+        store = self._parameter(node).store(position, value, *gate, combine=Ops.ADD)
+        order = [loop for loop in (*rest, *loops) if loop.op is Ops.RANGE]
+        self._finish(node, store, order, self.memory[node], builder)
+        self.items[-1].needs += [node, table] if table.op is Ops.SCATTER_ADD else [node]
 
-    def _add(
+    def _finish(
         self, node: UOp, store: UOp, outputs: list[UOp], target: int, builder: KernelBuilder
     ) -> None:
-        """Finish a kernel, in the form that equal ones over other buffers share: that is finished
-        once.
-        """
+        """Run the last passes on a kernel, once for all equal ones over other buffers."""
         raw = UOp.sink(simplify(store))
         if self.fitting:
             raw = simplify(raw.substitute(self.fitting))
             outputs = [loop.substitute(self.fitting) for loop in outputs]
         used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
         buffers = list(dict.fromkeys([target, *used]))
-        form = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
-        form, draws = self._with_own_draws(form)
-        form, places = _with_own_places(form)
-        key = form, tuple(outputs), self.device[node]
+        canonical = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
+        canonical, draws = self._with_own_draws(canonical)
+        canonical, offset_names = _with_own_offsets(canonical)
+        key = canonical, tuple(outputs), self.device[node]
         if key not in self.finished:
             hardware = self.targets[self.device[node]]
-            self.finished[key] = finish(form, outputs, hardware, plain=self.plain)
+            self.finished[key] = finish(canonical, outputs, hardware, plain=self.plain)
         ast, slots = self.finished[key]
         reads = [buffers[slot] for slot in slots]
         needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
         nodes = self._positions_of(node, self._inside(node))
-        self.drafts.append(
-            Draft(node, self.device[node], target, reads, needs, ast, nodes, draws, places)
+        self.items.append(
+            UnorderedItem(
+                node, self.device[node], target, reads, needs, ast, nodes, draws, offset_names
+            )
         )
 
     def _inside(self, node: UOp) -> Iterable[UOp]:
         """What the kernel of `node` computes, and what it reads."""
         stored = self.fusion.stored
-        return toposort([node], stop=lambda part: part is not node and part in stored)
+        return toposort([node], stop=lambda each: each is not node and each in stored)
 
     def _positions_of(self, node: UOp, inside: Iterable[UOp]) -> tuple[int, ...]:
         """The positions of what the kernel of `node` computes."""
         stored, position = self.fusion.stored, self.position
         return tuple(
             [
-                position[part]
-                for part in inside
-                if part in position and (part is node or part not in stored)
+                position[each]
+                for each in inside
+                if each in position and (each is node or each not in stored)
             ]
         )
 
@@ -503,23 +507,23 @@ class _Scheduler:
             mapping |= zip(random_variables(number), random_variables(own), strict=True)
         return ast.substitute(mapping), draws
 
-    def _edges(self, order: Sequence[Draft]) -> list[Edge]:
+    def _edges(self, order: Sequence[UnorderedItem]) -> list[Edge]:
         """For each pair of kernels joined by a stored value, why they are two."""
-        place = {id(draft): number for number, draft in enumerate(order)}
+        place = {id(item): number for number, item in enumerate(order)}
         maker: dict[UOp, int] = {
-            value: place[id(draft)] for draft in order for value in (draft.value, *draft.values)
+            value: place[id(item)] for item in order for value in (item.value, *item.values)
         }
         edges: list[Edge] = []
-        for draft in order:
-            for value in draft.needs:
-                if value not in maker or maker[value] == place[id(draft)]:
+        for item in order:
+            for value in item.needs:
+                if value not in maker or maker[value] == place[id(item)]:
                     continue
                 reason, saved, flops = self.fusion.refused.get(
                     value, (self.fusion.stored[value], 0, 0)
                 )
                 if self.plain and reason in (Reason.EXPANDED, Reason.REDUCED_AGAIN):
                     saved = 2 * self.buffers[self.memory[value]].nbytes
-                edges.append(Edge(maker[value], place[id(draft)], reason, saved, flops))
+                edges.append(Edge(maker[value], place[id(item)], reason, saved, flops))
         return edges
 
 
@@ -529,9 +533,9 @@ def _may_meet(read: UOp, written: UOp) -> bool:
     return read is not written and not apart
 
 
-def _with_own_places(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
-    """A kernel with the places of its windows, and the numbers that change, numbered from 0, and
-    their names in the graph: kernels that look through windows of one kind are one.
+def _with_own_offsets(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
+    """A kernel with the offsets of its slices, and the numbers that change, numbered from 0, and
+    their names in the graph: kernels over slices at other offsets are one.
     """
     found = [
         node
@@ -553,13 +557,13 @@ def make_schedule(
     default_device: str,
     *,
     plain: bool,
-    keep: Sequence[int] = (),
+    wanted: Sequence[int] = (),
 ) -> Schedule:
-    """The steps that compute the sources of `sink`. Of the values that they store on the way, those
-    are kept that the nodes at the positions `keep` can be computed from.
+    """The steps that compute the sources of `sink`. Values that they store on the way are among the
+    results where the nodes at the positions `wanted` can be computed from them.
     """
     counters.schedules += 1
-    scheduler = _Scheduler(sink, targets, default_device, keep, plain=plain)
+    scheduler = _Scheduler(sink, targets, default_device, wanted, plain=plain)
     schedule = scheduler.run()
-    schedule.kept = scheduler.kept(keep)
+    schedule.materialised = scheduler.materialised(wanted)
     return schedule

@@ -1,112 +1,86 @@
-"""Folds of a whole value to one number, and folds of nothing.
+"""Reductions of a whole value to one number, and reductions of nothing.
 
 The first take two steps, so that there are chunks to share among threads:
 
 before   REDUCE_AXIS(x, all)
 after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(x, (8, n/8)), 1), 0)
 
-The number of parts is fixed, so that the result does not depend on the machine.
+The number of slices is fixed, so that the result does not depend on the machine. On a target with
+blocks, over_blocks.py says what is split, and into how many.
 
 What is made of a value without elements, and has some, is constant: the sum over an empty axis is
-0. The graph that is differentiated holds the fold, so that the gradient of an empty batch is zeros
-and not unknown; no kernel does.
+0. The graph that is differentiated holds the reduction, so that the gradient of an empty batch is
+zeros and not unknown; no kernel does.
 """
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import as_const, dtypes
+from tilegrad.base.dtype import as_const
+from tilegrad.ir.movement import expand, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import elements
-from tilegrad.schedule.running import in_parts
+from tilegrad.schedule.crowded import is_crowded, with_exact_sums
+from tilegrad.schedule.one_hot import as_scatter
+from tilegrad.schedule.over_blocks import over_blocks
+from tilegrad.schedule.scans import in_slices
 
 # What gives a value with elements for one without.
-_FOLDS = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
+_REDUCE = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 
 # What may be another node afterwards, though none of its sources is.
-_SPLIT = (*_FOLDS, Ops.PREFIX_AXIS)
+_SPLIT = (*_REDUCE, Ops.PREFIX_AXIS)
 
-__all__ = ["split_folds"]
+__all__ = ["split_reductions"]
 
-_PARTS = 8
-# Rows are added in float64 where there are so many times as many as places, and so many at least:
-# then the wider table is small beside what is read.
-_CROWDED, _MANY_ROWS = 8, 512
+_SLICES = 8
 # From this many elements on, sharing pays for a second kernel.
 _WORTH_SPLITTING = 1 << 18
 
 
-def split_folds(
-    sink: UOp, *, plain: bool = False, has_lanes: bool = False, has_doubles: bool = False
+def split_reductions(
+    sink: UOp,
+    *,
+    plain: bool = False,
+    blocks: int = 0,
+    warps: int = 0,
+    has_doubles: bool = False,
 ) -> tuple[UOp, dict[UOp, UOp]]:
-    """The graph with large folds to one number split, and running ones of few rows, but for a
-    `plain` one, and folds of nothing constant; and for each node of it the one it came from.
-    `has_lanes` says that the target has blocks of lanes, `has_doubles` that it has float64.
+    """The graph with large reductions to one number and scans of few rows split, unless it is
+    `plain`, and reductions of nothing constant; and for each node of it the one it came from.
+    `blocks` keep the target busy, where it has blocks of lanes, and `warps`, where those share a
+    scan; `has_doubles` says that it has float64.
     """
-    nodes = toposort([sink])
+
+    def exact(node: UOp) -> UOp:
+        return with_exact_sums(node) if has_doubles and is_crowded(node) else node
+
     made: dict[UOp, UOp] = {}
     came_from: dict[UOp, UOp] = {}
-    for node in nodes:
+    for node in toposort([sink]):
         src = tuple([made[source] for source in node.src])
-        if node.op not in _SPLIT and src == node.src:
-            made[node] = node
+        fresh = node if src == node.src else node.replace(src=src)
+        if node.op in _REDUCE and 0 not in node.shape and any(0 in x.shape for x in node.src):
+            fresh = _made_of_nothing(node, src)
+        elif node.op is Ops.SCATTER_ADD:
+            fresh = exact(fresh)
+        elif node.op in _SPLIT and not plain:
+            fresh = (
+                as_scatter(fresh, exact)
+                or (over_blocks(fresh, blocks) if blocks else _in_slices(fresh))
+                or in_slices(fresh, has_lanes=blocks > 0, warps=warps)
+                or fresh
+            )
+        made[node] = fresh
+        if fresh is node:
             came_from.setdefault(node, node)
             continue
-        fresh = node if src == node.src else node.replace(src=src)
-        if node.op in _FOLDS and 0 not in node.shape and any(0 in x.shape for x in node.src):
-            fresh = _made_of_nothing(node, src)
-            for step in toposort([fresh]):
-                came_from.setdefault(step, node)
-        elif has_doubles and _is_crowded(node):
-            fresh = _in_double(node, src)
-            for step in toposort([fresh], stop=lambda step: step in came_from):
-                came_from.setdefault(step, node)
+        for step in toposort([fresh], stop=came_from.__contains__):
+            if step not in came_from:
+                came_from[step] = node
                 step.origin = step.origin or node.origin
-        elif not plain and _is_large(node):
-            op, _ = node.arg
-            count = elements(node.src[0])
-            parts = UOp(Ops.RESHAPE, node.dtype, src, (_PARTS, count // _PARTS))
-            each = UOp(Ops.REDUCE_AXIS, node.dtype, (parts,), (op, (1,)))
-            total = UOp(Ops.REDUCE_AXIS, node.dtype, (each,), (op, (0,)))
-            fresh = UOp(Ops.RESHAPE, node.dtype, (total,), node.shape)
-            for step in (parts, each, total):
-                came_from.setdefault(step, node)
-                step.origin = step.origin or node.origin
-        elif not plain and node.op is Ops.PREFIX_AXIS:
-            joined = in_parts(fresh, src[0], has_lanes=has_lanes)
-            if joined is not None:
-                fresh = joined
-                for step in toposort([fresh], stop=lambda step: step in came_from):
-                    came_from.setdefault(step, node)
-                    step.origin = step.origin or node.origin
-        if fresh is not node and node.origin and not fresh.origin:
-            fresh.origin = node.origin
-        made[node] = fresh
-        came_from.setdefault(fresh, node)
     return made[sink], came_from
-
-
-def _is_crowded(node: UOp) -> bool:
-    """Whether many rows of float32 are added at few places, so that one place may take many."""
-    if node.op is not Ops.SCATTER_ADD or node.dtype is not dtypes.float32:
-        return False
-    table, rows = elements(node), elements(node.src[2])
-    return rows >= _CROWDED * table and elements(node.src[1]) > _MANY_ROWS
-
-
-def _in_double(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    """Rows added in float64, and rounded once: in the order in which they come, the error of a sum
-    in float32 would grow with their number.
-    """
-    base, index, rows = src
-    if base.op is Ops.CONTIGUOUS and base.src[0].is_constant:
-        base = base.replace(dtype=dtypes.float64, src=(base.src[0].cast(dtypes.float64),))
-    else:
-        base = base.cast(dtypes.float64)
-    return node.replace(dtype=dtypes.float64, src=(base, index, rows.cast(dtypes.float64))).cast(
-        node.dtype
-    )
 
 
 def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -119,19 +93,23 @@ def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:
         assert identity is not None
         value = identity(node.dtype)
     one = UOp.const(node.dtype, as_const(value, node.dtype))
-    whole = UOp(Ops.RESHAPE, node.dtype, (one,), (1,) * len(node.shape))
+    whole = reshape(one, (1,) * len(node.shape))
     device = device_of(node)
     if device is not None:
         # A constant is of no device, and what becomes of it must stay on this one.
         whole = UOp(Ops.CONTIGUOUS, node.dtype, (whole,), device)
-    return UOp(Ops.EXPAND, node.dtype, (whole,), node.shape)
+    return expand(whole, node.shape)
 
 
-def _is_large(node: UOp) -> bool:
-    if node.op is not Ops.REDUCE_AXIS or elements(node) != 1:
-        return False
-    shape = node.src[0].shape
-    if not all(isinstance(size, int) for size in shape) or node.src[0].is_constant:
-        return False
-    count = elements(node.src[0])
-    return count >= _WORTH_SPLITTING and count % _PARTS == 0
+def _in_slices(node: UOp) -> UOp | None:
+    """A large reduction to one number, as that of the results of a few slices."""
+    if node.op is not Ops.REDUCE_AXIS or elements(node) != 1 or node.src[0].is_constant:
+        return None
+    (x,), (function, _) = node.src, node.arg
+    count = elements(x)
+    is_number = all(isinstance(size, int) for size in x.shape)
+    if not is_number or count < _WORTH_SPLITTING or count % _SLICES:
+        return None
+    slices = reshape(x, (_SLICES, count // _SLICES))
+    total = reduce_axes(reduce_axes(slices, function, (1,)), function, (0,))
+    return reshape(total, node.shape)

@@ -16,7 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["Versions", "keep_old_versions", "overwritten_by", "writer_of"]
+__all__ = ["Versions", "overwritten_by", "store_old_versions", "writer_of"]
 
 
 def overwritten_by(assign: UOp) -> UOp:
@@ -76,7 +76,7 @@ class Versions:
         return True
 
 
-def keep_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
+def store_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     """The graph with old versions kept aside, and for each node of it the one it came from."""
     nodes = toposort([sink])
     came_from = {node: node for node in nodes}
@@ -100,14 +100,14 @@ def keep_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
         needs[node] = all_needs
         sources = []
         for place, source in enumerate(node.src):
-            kept = made[source]
+            stored = made[source]
             newer = all_needs & assigned & ~needs[source] & ~bit.get(node, 0)
             is_target = node.op in (Ops.ASSIGN, Ops.AFTER) and place == 0
             if newer and needs[source] and node.op is not Ops.SINK and not is_target:
                 if _has_older(newer, needs[source], versions, older):
-                    kept = UOp(Ops.CONTIGUOUS, kept.dtype, (kept,))
-                    came_from.setdefault(kept, source)
-            sources.append(kept)
+                    stored = UOp(Ops.CONTIGUOUS, stored.dtype, (stored,))
+                    came_from.setdefault(stored, source)
+            sources.append(stored)
         made[node] = node if tuple(sources) == node.src else node.replace(src=tuple(sources))
         came_from.setdefault(made[node], node)
     return made[sink], came_from

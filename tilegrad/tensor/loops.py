@@ -16,11 +16,11 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
-from tilegrad.tensor.checked import Indices, checked_later
-from tilegrad.tensor.core import Core, check_tensors, describe, live
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.handle.core import Core, check_tensors, describe, live
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.handle.tracing import transforming
+from tilegrad.tensor.storage.checked import Indices, checked_later
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.tracing import transforming
 
 __all__ = ["scan"]
 
@@ -101,7 +101,7 @@ def scan(
     )
     _marked(loop)
     made_of = (*outside, *last, *given)
-    found = [_part(_marked(output_of(loop, n)), device, made_of) for n in range(len(values))]
+    found = [_output(_marked(output_of(loop, n)), device, made_of) for n in range(len(values))]
     if indices:
         count = len(found) - len(indices)
         stacked = [
@@ -126,7 +126,7 @@ def _marked(node: UOp) -> UOp:
     return node
 
 
-def _part(node: UOp, device: str, sources: Sequence[Tensor]) -> Tensor:
+def _output(node: UOp, device: str, sources: Sequence[Tensor]) -> Tensor:
     variables: Variables = NO_VARIABLES
     for source in sources:
         variables = merge(variables, source._variables)
@@ -352,8 +352,8 @@ def _leaves(value: Any) -> Iterator[Any]:
         for key in value:
             yield from _leaves(value[key])
     elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _leaves(part)
+        for each in value:
+            yield from _leaves(each)
     elif value is not None:
         yield value
 
@@ -362,14 +362,14 @@ def _like(structure: Any, leaves: Sequence[Any]) -> Any:
     """`structure` with other leaves."""
     rest = iter(leaves)
 
-    def build(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: build(part[key]) for key in part}
-        if isinstance(part, tuple) and hasattr(part, "_fields"):
-            return type(part)(*[build(each) for each in part])
-        if isinstance(part, (tuple, list)):
-            return type(part)([build(each) for each in part])
-        return None if part is None else next(rest)
+    def build(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: build(value[key]) for key in value}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*[build(each) for each in value])
+        if isinstance(value, (tuple, list)):
+            return type(value)([build(each) for each in value])
+        return None if value is None else next(rest)
 
     return build(structure)
 

@@ -1,28 +1,22 @@
 """The user's tensor: a handle around a graph, lazy until someone asks for values.
 
-The methods come from the files beside this one, each adding a subject to the class before it:
+The methods come from the folders beside this file, by subject. Each class adds to the one before:
 
-    core, incoming, casts             the handle; what a user gives; other dtypes
-    movement, joining, windows        the same values at other places
-    arithmetic, elementwise,          one result for each element
-    functions, activations
-    reduce, scan                      folded axes; running folds
-    creation, index, written          new tensors; elements that a key picks, and writing to them
-    linear, convolution, loss,        sums of products, and what is made of them
-    attention
-    random, distributions             numbers drawn
-    realized                          where values come out
-    custom, determinant, factorise, linalg    kernels written by hand; matrices by their factors
-    sort, scatter, select, counting   order; rows by index; choices by value; places in an order
-    fft, spectra                      Fourier transforms
-    nodes                             one op by its name
-    rearrange, resample, digest       axes by a formula; images of another size; hashes of bytes
-    special, transcendents,           the rest of what NumPy and PyTorch have, composed of these
-    statistics, layouts, products,
-    numbers, picking, arranging,
-    algebra
-    assignment, updating              what writes
-    watching, interchange             hooks on gradients; other libraries' arrays
+    handle        what every tensor is: the handle around a node, sizes, devices, modes
+    storage       what tensors stand on: memory, files, host arrays, and what a run keeps
+    calls         what a user gives, other dtypes, graphs made from templates
+    views         the same values at other positions: movement, concatenation, windows
+    elementwise   one result for each element: arithmetic, functions, activations
+    reductions    reduced axes, and scans along them
+    indexing      new tensors, random numbers; elements that a key picks, and writing to them
+    products      matrix products, convolutions, losses and attention
+    results       where values come out: realize, kernels written by hand, printing
+    ordering      sorting, scatter, selection, counting
+    matrices      factorisations, determinants, linear algebra
+    spectral      Fourier transforms
+    composed      the rest of what NumPy and PyTorch have, composed of these
+    writing       assignment, updates in place, hooks on gradients
+    exchange      other libraries' arrays
 
 Here are the ends: what comes in from the host, `realize` and what it gives, assignment, and
 gradients.
@@ -41,41 +35,57 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.absent import absent
 from tilegrad.base.errors import ShapeError, TilegradError
+from tilegrad.engine.realize.realize import realized
 from tilegrad.grad.backward import below, gradients
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor import past
-from tilegrad.tensor.core import Core, check_tensors, compute, describe, live
-from tilegrad.tensor.graphs import forgotten, graphs
-from tilegrad.tensor.interchange import Interchange
-from tilegrad.tensor.memory import base_of
-from tilegrad.tensor.printing import formatted, text_of, values_of
-from tilegrad.tensor.random import is_training, set_training
-from tilegrad.tensor.sizes import (
+from tilegrad.tensor.calls.gradients import wait_for_gradients
+from tilegrad.tensor.exchange.interchange import Interchange
+from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
+from tilegrad.tensor.handle.sizes import (
     here,
     merge,
     same_shape,
     show_shape,
 )
+from tilegrad.tensor.handle.waiting import expand
+from tilegrad.tensor.indexing.random import is_training, set_training
+from tilegrad.tensor.results.printing import formatted, text_of, values_of
+from tilegrad.tensor.storage import past
+from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.memory import base_of, is_row_major
 
 __all__ = ["Tensor"]
 
 
 def _names(tensor: Core) -> list[UOp]:
     """The nodes that are a tensor's value in some graph."""
-    earlier = tensor._earlier()
-    # What reaches the memory goes on to the graph it was computed by.
-    graph = graphs.get(base_of(tensor.uop))
-    found = earlier if graph is not None and graph in earlier else [tensor.uop, *earlier]
+    node, found = tensor.uop, tensor._earlier()
+    graph = graphs.get(base_of(node))
+    if graph is None or graph.shape != node.shape or not is_row_major(node):
+        found.insert(0, node)
+    elif graph not in found:
+        found.append(graph)
     for node in [*found]:
-        # In graphs that are kept beside memory, it stands for what it holds.
-        if node.stored is not None and node.stored not in found and node.op in _WRITES:
-            found.append(node.stored)
+        memory = _memory_beside(node)
+        if memory is not None and memory not in found:
+            # What reaches the memory goes on to the graph it was computed by.
+            if graphs.get(base_of(memory)) not in found:
+                found.append(memory)
     return found
 
 
-_WRITES = (Ops.CONTIGUOUS, Ops.ASSIGN)
+def _memory_beside(node: UOp) -> UOp | None:
+    """The memory that stands for the value of `node` in other graphs: those that are kept beside
+    memory, and those of its views that were read while the tensor itself was not.
+    """
+    base = node
+    while base.op.is_movement:
+        base = base.src[0]
+    if base.stored is None or base.op is Ops.BUFFER:
+        return None
+    return realized(node)
 
 
 class _Kind(type):
@@ -143,6 +153,9 @@ class Tensor(Interchange, metaclass=_Kind):
     else:
 
         def __getattr__(self, name: str) -> Any:
+            if name == "_node" and (call := self._call) is not None:
+                # Nobody has asked for the nodes of the call so far.
+                return expand(call)
             if name[0] != "_" and any(name in vars(kind) for kind in type(self).__mro__):
                 # A property that has no value here: its own error says why.
                 return object.__getattribute__(self, name)
@@ -164,7 +177,14 @@ class Tensor(Interchange, metaclass=_Kind):
     # gradients
 
     def requires_grad_(self, wanted: bool | None = True) -> Self:
-        """Set `requires_grad`; gives this tensor.
+        """Set `requires_grad`.
+
+        Args:
+            wanted: whether `backward` adds up a gradient.
+
+        Returns this tensor.
+
+        Raises DTypeError for a dtype that has no derivative.
 
         >>> Tensor([1.0]).requires_grad_().requires_grad
         True
@@ -175,14 +195,20 @@ class Tensor(Interchange, metaclass=_Kind):
     def gradient(
         self, *targets: Tensor, gradient: Tensor | None = None, materialize_grads: bool = False
     ) -> list[Any]:
-        """The gradient of this tensor with respect to each of `targets`; None (or zeros) where it
-        does not depend on it. That of a target without elements has none either.
+        """Gradients of this tensor with respect to each of `targets`. They are graphs like any
+        other, and have gradients.
 
-        `gradient` is that of some loss with respect to this tensor; without it the tensor must be
-        one number, the loss. Gradients are graphs like any other, and have gradients.
+        Args:
+            targets: tensors that this one was computed from.
+            gradient: gradient of some loss with respect to this tensor, of its shape; without it
+                the tensor must be one number, the loss.
+            materialize_grads: give zeros, not None, where this tensor does not depend on a target.
+
+        Returns a list with a tensor of the shape and dtype of each target, or None; None too for a
+        target without elements.
 
         Raises ShapeError for a tensor of more than one number without `gradient`, DTypeError if it
-        is no float.
+        is no float, TilegradError where the graph on the way was given back.
 
         >>> x = Tensor([3.0]); (x * x).sum().gradient(x)[0].tolist()
         [6.0]
@@ -201,19 +227,28 @@ class Tensor(Interchange, metaclass=_Kind):
         return made
 
     def backward(self, gradient: Tensor | None = None, retain_graph: bool = True) -> Self:
-        """Add the gradient of this tensor to `grad` of every leaf below it that requires one; gives
-        this tensor.
+        """Add the gradient of this tensor to `grad` of every leaf that it was computed from and
+        that requires one.
 
-        Nothing is computed until the gradients are realized. The graph stays; `retain_graph` is
-        accepted for other libraries' sake.
+        Nothing is computed until the gradients are realized.
 
-        Raises as `gradient`; and TilegradError if no leaf below requires a gradient.
+        Args:
+            gradient: gradient of some loss with respect to this tensor, of its shape; without it
+                the tensor must be one number, the loss.
+            retain_graph: accepted for other libraries' sake; the graph always stays.
+
+        Returns this tensor.
+
+        Raises ShapeError for a tensor of more than one number without `gradient`, DTypeError if it
+        is no float, TilegradError if nothing that it was computed from requires a gradient.
 
         >>> x = Tensor([1.0, 2.0], requires_grad=True)
         >>> loss = (x * x).sum().backward()
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
+        if gradient is None and wait_for_gradients(self):
+            return self
         nodes = below(self.uop, graphs)
         every = [each for each in live() if each._requires_grad and each._is_leaf]
         names = [_names(tensor) for tensor in every]
@@ -238,8 +273,8 @@ class Tensor(Interchange, metaclass=_Kind):
             )
         for leaf, node in zip(leaves, found):
             if node is not None:
-                part = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
-                leaf.grad = part if leaf.grad is None else leaf.grad + part
+                flow = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
+                leaf.grad = flow if leaf.grad is None else leaf.grad + flow
         return self
 
     def _gradients_of(
@@ -277,17 +312,17 @@ class Tensor(Interchange, metaclass=_Kind):
         if order is None:
             self._refuse_lost(node for several in names for node in several)
         targets = [node for several in names for node in several]
-        parts = iter(gradients(self.uop, seed, targets, graphs, order))
+        found = iter(gradients(self.uop, seed, targets, graphs, order))
         totals: list[UOp | None] = []
         for several in names:
             total: UOp | None = None
-            for part in [next(parts) for _ in several]:
+            for each in [next(found) for _ in several]:
                 total = (
-                    part
+                    each
                     if total is None
                     else total
-                    if part is None
-                    else compute(Ops.ADD, part.dtype, (total, part))
+                    if each is None
+                    else compute(Ops.ADD, each.dtype, (total, each))
                 )
             totals.append(total)
         return totals
@@ -332,8 +367,12 @@ class Tensor(Interchange, metaclass=_Kind):
 
     @staticmethod
     def train(mode: bool = True) -> TrainingMode:
-        """A context, or a decorator, in which `Tensor.training` is `mode`: `with Tensor.train():
-        ...`.
+        """Context, or decorator, in which `Tensor.training` is `mode`: `with Tensor.train(): ...`.
+
+        Args:
+            mode: whether layers such as dropout behave as in training.
+
+        Returns the context.
 
         >>> with Tensor.train():
         ...     Tensor.training

@@ -9,13 +9,14 @@ made of the text: registers, spills, and the instructions of the innermost loop.
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,45 +32,15 @@ from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
 from tilegrad.runtime.simt import Launch, Memory, SimtProgram
 from tilegrad.target import cuda_target
+from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
+from tilegrad.tools.gpu_time import RATES, predicted
 from tilegrad.tools.show import run_recorded
 
-__all__ = ["Compiled", "Counts", "compiled", "count", "instructions", "report"]
+__all__ = ["Compiled", "Counts", "compiled", "count", "innermost", "instructions", "report"]
 
-WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4
+BANKS, WORD = 32, 4
 # Iterations of one lane's innermost loops: more would take Python minutes.
 _MOST_ITERATIONS = 200_000
-
-
-@dataclass
-class Counts:
-    """What the watched blocks did.
-
-    Attributes:
-        blocks: how many were run, of how many that the launch has.
-        requests, sectors: of global memory, and what they moved.
-        used_bytes: of those sectors, the bytes that a lane asked for.
-        touched_bytes: distinct bytes of global memory, which no kernel can do without.
-        shared_requests, conflicts: of shared memory, and the times that banks made a warp wait.
-        instructions: per lane, by kind, where loops have constant extents.
-    """
-
-    blocks: tuple[int, int]
-    requests: int = 0
-    sectors: int = 0
-    used_bytes: int = 0
-    touched_bytes: int = 0
-    shared_requests: int = 0
-    conflicts: int = 0
-    instructions: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def moved_bytes(self) -> int:
-        return self.sectors * SECTOR
-
-    @property
-    def sector_use(self) -> float:
-        """The share of what moved that a lane asked for."""
-        return self.used_bytes / self.moved_bytes if self.sectors else 1.0
 
 
 @dataclass(frozen=True)
@@ -125,6 +96,13 @@ class _Watched:
         self.watcher.note(self.launch, self.memory.name, index, self.size, len(values) * self.size)
         self.memory.write_vector(index, values)
 
+    def copy(self, index: int, values: Sequence[Any]) -> None:
+        self.watcher.note(self.launch, self.memory.name, index, self.size, len(values) * self.size)
+        self.memory.copy(index, values)  # type: ignore[attr-defined]
+
+    def land(self) -> None:
+        self.memory.land()  # type: ignore[attr-defined]
+
     def combine(self, index: int, change: Any) -> None:
         self.watcher.note(self.launch, self.memory.name, index, self.size, self.size)
         self.memory.combine(index, change)
@@ -148,7 +126,11 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
     dims = launch_dims(program)
     x, y, z = dims.global_size
     grid = (x, y, z) if not blocks or blocks >= x * y * z else (min(blocks, x), 1, 1)
-    found = Counts((grid[0] * grid[1] * grid[2], x * y * z), instructions=kinds)
+    found = Counts(
+        (grid[0] * grid[1] * grid[2], x * y * z),
+        instructions=kinds,
+        lanes=math.prod(dims.local_size),
+    )
     memories, sizes = _memories(program)
     watcher = _Watcher(sizes)
     emulated = SimtProgram("kernel", render_python("kernel", program))
@@ -196,11 +178,11 @@ def conflicts(accesses: Sequence[tuple[int, int, int]]) -> int:
     """
     widest = max(nbytes for _, _, nbytes in accesses)
     together = WARP // max(widest // WORD, 1)
-    parts: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    words: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for lane, start, nbytes in accesses:
         for word in range(start // WORD, (start + nbytes - 1) // WORD + 1):
-            parts[lane % WARP // together][word % BANKS].add(word)
-    return sum(max(map(len, banks.values())) - 1 for banks in parts.values())
+            words[lane % WARP // together][word % BANKS].add(word)
+    return sum(max(map(len, banks.values())) - 1 for banks in words.values())
 
 
 def instructions(program: Sequence[UOp]) -> dict[str, int]:
@@ -219,6 +201,8 @@ def instructions(program: Sequence[UOp]) -> dict[str, int]:
 
 
 def _kind(node: UOp) -> str:
+    if node.op is Ops.COPY_ASYNC:
+        return "copy"
     if node.op in (Ops.LOAD, Ops.STORE):
         target = node.src[0]
         while target.op is Ops.AFTER:
@@ -227,6 +211,8 @@ def _kind(node: UOp) -> str:
         return f"{node.op.name.lower()} {target.dtype.place.name.lower()}"
     if node.op is Ops.WMMA:
         return "matrix"
+    if node.op is Ops.SHUFFLE:
+        return "shuffle"
     if node.op is Ops.BARRIER:
         return "barrier"
     if node.op is Ops.MULACC and node.dtype.is_float:
@@ -248,11 +234,11 @@ def compiled(source: str, arch: str) -> Compiled:
             path = Path(folder) / "kernel.cubin"
             path.write_bytes(cubin.binary)
             done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
-        loop = _innermost(done.stdout)
+        loop = innermost(done.stdout)
     return Compiled(int(registers[1]) if registers else 0, sum(map(int, spilled)), loop)
 
 
-def _innermost(listing: str) -> dict[str, int]:
+def innermost(listing: str) -> dict[str, int]:
     """The instructions between the nearest label and a branch back to it: of the longest such
     loop that holds no other.
     """
@@ -279,26 +265,29 @@ def _innermost(listing: str) -> dict[str, int]:
 
 def report(file: str, arguments: Sequence[str], archs: Sequence[str], blocks: int) -> str:
     """The counts of the kernels that a script compiles, for each architecture."""
-    parts = []
+    words = []
     for arch in archs:
         cuda_target(arch)
         with Context(DEVICE=f"NULL:CUDA:{arch}"):
             kernels = run_recorded(file, arguments)
         for number, kernel in enumerate(kernels):
-            parts.append(f"{arch}  kernel {number}: {kernel.name}")
+            words.append(f"{arch}  kernel {number}: {kernel.name}")
             try:
-                parts += [f"  {line}" for line in _lines(count(kernel.program, blocks))]
+                found = count(kernel.program, blocks)
+                words += [f"  {line}" for line in _lines(found)]
+                if arch.rstrip("af") in RATES:
+                    words.append(f"  predicted: {predicted(found, arch)}")
             except ConfigError as error:
-                parts.append(f"  not counted: {error.headline}")
+                words.append(f"  not counted: {error.headline}")
             if why := nvrtc.why_not():
-                parts.append(f"  not compiled: {why}")
+                words.append(f"  not compiled: {why}")
                 continue
             name = function_name(kernel.name)
             made = compiled(CUDARenderer(arch).render(name, kernel.program), arch)
             mix = ", ".join(f"{count} {name}" for name, count in list(made.loop.items())[:8])
-            parts.append(f"  registers {made.registers}, spilled bytes {made.spilled_bytes}")
-            parts.append(f"  innermost loop: {mix}")
-    return "\n".join(parts)
+            words.append(f"  registers {made.registers}, spilled bytes {made.spilled_bytes}")
+            words.append(f"  innermost loop: {mix}")
+    return "\n".join(words)
 
 
 def _lines(found: Counts) -> list[str]:

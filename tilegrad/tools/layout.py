@@ -45,7 +45,8 @@ def view_of(text: str) -> View:
     """
     found = _VIEW.fullmatch(text)
     if found is None:
-        raise DataError(f"layout: {text!r} is no view", form="SHAPE[:STRIDES][+OFFSET], as 2x3:1,2")
+        syntax = "SHAPE[:STRIDES][+OFFSET], as 2x3:1,2"
+        raise DataError(f"layout: {text!r} is no view", syntax=syntax)
     shape = _numbers(found[1], "x")
     return View.create(shape, _numbers(found[2], ",") if found[2] else None, int(found[3] or 0))
 
@@ -74,7 +75,7 @@ def grids_of_index(text: str, shape: Sequence[Any]) -> str:
 
 
 def _numbers(text: str, separator: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(separator))
+    return tuple(int(number) for number in text.split(separator))
 
 
 def _fixed(shape: Sequence[Any]) -> tuple[int, ...]:
@@ -90,7 +91,7 @@ def _fixed(shape: Sequence[Any]) -> tuple[int, ...]:
 def _positions_of(tracker: ShapeTracker) -> Position:
     def position(place: tuple[int, ...]) -> int | None:
         idxs = [UOp.const(dtypes.index, number) for number in place]
-        found, valid = (simplify(part) for part in tracker.to_indexed_uops(idxs))
+        found, valid = (simplify(number) for number in tracker.to_indexed_uops(idxs))
         return int(found.arg) if valid.arg else None
 
     return position
@@ -115,10 +116,10 @@ def _evaluate(node: ast.expr, names: dict[str, int]) -> int:
 
 
 def _grids(title: str, shape: tuple[int, ...], position: Position) -> str:
-    places = list(itertools.product(*map(range, shape)))
-    found = [position(place) for place in places]
+    indices = list(itertools.product(*map(range, shape)))
+    found = [position(place) for place in indices]
     lying: dict[int, str] = {}
-    for place, number in zip(places, found):
+    for place, number in zip(indices, found):
         if number is not None:
             here = ",".join(map(str, place))
             lying[number] = f"{lying[number]} {here}" if number in lying else here

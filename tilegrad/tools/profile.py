@@ -19,8 +19,8 @@ from tilegrad.base.errors import ConfigError, DeviceError
 from tilegrad.capture.inputs import is_waiting, living, settle
 from tilegrad.capture.record import tensors_in
 from tilegrad.device.calibrate import Ceilings, ceilings
-from tilegrad.engine.report import plain
-from tilegrad.engine.run import timed
+from tilegrad.engine.run.report import plain
+from tilegrad.engine.run.run import timed
 
 __all__ = ["Row", "profile", "table"]
 

@@ -26,7 +26,7 @@ __all__ = ["Interrupt", "Progress", "interruptible"]
 _BAR = 24
 # A terminal is written to no more often: a fast loop would spend its time on it.
 _PAUSE_S = 0.05
-# Where the output is a file: so many lines for a whole run.
+# Where the output is a file: number of lines for a whole run.
 _LINES = 10
 
 

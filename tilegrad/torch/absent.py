@@ -44,15 +44,9 @@ _HINTS = {
     "torch.cuda": "there is no GPU here so far: torch.cuda.is_available() is False",
     "torch.xpu": "there is no GPU here so far",
     "torch.mps": "there is no GPU here so far",
-    "torch.linalg.eig": "torch.linalg.eigh of symmetric matrices",
-    "torch.linalg.eigvals": "torch.linalg.eigvalsh of symmetric matrices",
     "torch.igamma": "torch.lgamma and torch.digamma are there",
-    "torch.Tensor.data_ptr": "a tensor may have no memory yet: Tensor.data_ptr is not known",
-    "torch.Tensor.storage": "views share memory as in PyTorch, but memory has no handle",
-    "torch.Tensor.untyped_storage": "views share memory as in PyTorch, but memory has no handle",
     "torch.Tensor.resize_": "make a tensor of the new shape",
     "torch.Tensor.set_": "x.data = other takes another tensor's memory",
-    "torch.Tensor.register_post_accumulate_grad_hook": "Tensor.register_hook sees the gradient",
     "torchvision": "load images with another library, and torch.from_numpy(array)",
 }
 

@@ -1,49 +1,114 @@
-"""`torch.amp`: products in bfloat16. bfloat16 has the range of float32, so no scale is needed."""
+"""`torch.amp`: products in a half type, and the scale of losses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.torch import modes
 from tilegrad.torch.modes import autocast
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 
 class GradScaler:
-    """A scale of losses that is always 1."""
+    """A scale of losses that keeps small gradients above 0 in float16: it shrinks where one is
+    infinite or NaN, and that step is left out.
+    """
 
-    def __init__(self, device: Any = "cpu", *args: Any, **options: Any):
-        pass
+    def __init__(
+        self,
+        device: Any = "cpu",
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ):
+        self._is_enabled, self._scale = enabled, float(init_scale)
+        self._growth, self._backoff = growth_factor, backoff_factor
+        self._interval, self._steps = growth_interval, 0
+        self._unscaled: set[int] = set()
+        self._has_bad = False
 
     def scale(self, outputs: Any) -> Any:
-        """`outputs` as they are."""
-        return outputs
+        """`outputs`, or each in a list or tuple, times the scale."""
+        if not self._is_enabled:
+            return outputs
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)([self.scale(each) for each in outputs])
+        return outputs * self._scale
 
     def unscale_(self, optimizer: Any) -> None:
-        """Nothing: gradients are not scaled."""
+        """Divide the gradients of an optimizer's parameters by the scale.
+
+        Raises RuntimeError where that was done since the last `update`.
+        """
+        if not self._is_enabled:
+            return
+        if id(optimizer) in self._unscaled:
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since update()"
+            )
+        self._unscaled.add(id(optimizer))
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        with modes.no_grad():
+            for param in params:
+                if param.grad is not None:
+                    param.grad = param.grad / self._scale
+            finite = [param.grad.isfinite().all() for param in params if param.grad is not None]
+            if finite:
+                self._has_bad |= not finite[0].stack(*finite[1:]).all().item()
 
     def step(self, optimizer: Any, *args: Any, **options: Any) -> Any:
-        """A step of the optimizer."""
-        return optimizer.step(*args, **options)
+        """A step of the optimizer, unless a gradient is infinite or NaN."""
+        if self._is_enabled and id(optimizer) not in self._unscaled:
+            self.unscale_(optimizer)
+        return None if self._has_bad else optimizer.step(*args, **options)
 
     def update(self, new_scale: Any = None) -> None:
-        """Nothing."""
+        """Set the scale, or let it shrink after a step that was left out, and grow after many."""
+        if not self._is_enabled:
+            return
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif self._has_bad:
+            self._scale, self._steps = self._scale * self._backoff, 0
+        else:
+            self._steps += 1
+            if self._steps == self._interval:
+                self._scale, self._steps = self._scale * self._growth, 0
+        self._has_bad = False
+        self._unscaled.clear()
 
     def get_scale(self) -> float:
-        """The scale: 1."""
-        return 1.0
+        """The scale: 1 where there is none."""
+        return self._scale if self._is_enabled else 1.0
 
     def is_enabled(self) -> bool:
-        """False."""
-        return False
+        """Whether losses are scaled."""
+        return self._is_enabled
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing to keep."""
-        return {}
+        """The scale, and what it grows by."""
+        if not self._is_enabled:
+            return {}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth,
+            "backoff_factor": self._backoff,
+            "growth_interval": self._interval,
+            "_growth_tracker": self._steps,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing."""
+        """Take over what `state_dict` gave."""
+        if self._is_enabled:
+            self._scale = float(state_dict["scale"])
+            self._growth = state_dict["growth_factor"]
+            self._backoff = state_dict["backoff_factor"]
+            self._interval = state_dict["growth_interval"]
+            self._steps = state_dict["_growth_tracker"]
 
 
 def custom_fwd(fwd: Callable[..., Any] | None = None, **options: Any) -> Any:

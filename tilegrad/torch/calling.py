@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -46,8 +47,9 @@ def as_function(name: str) -> Callable[..., Any]:
             found = method(tensor(first) if is_beside else first, *args[1:], **options)
         elif isinstance(first, OurTensor):
             found = method(as_ours(first), *args[1:], **options)
+        elif isinstance(first, Complex):
+            found = getattr(Complex, name, method)(*args, **options)
         else:
-            # Complex numbers have methods of these names.
             found = getattr(type(first), name, method)(*args, **options)
         return found if out is None else written_to(out, found)
 

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.base.errors import CaptureError
-from tilegrad.capture.jit import jit
+from tilegrad.capture.jit import Jit
 from tilegrad.func.tree import flatten
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
@@ -18,7 +17,7 @@ __all__ = ["compiled"]
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, captured where its results require no gradient."""
-    captured = jit(function)
+    captured = Jit(function, is_strict=False)
     # Whether a call's results require a gradient, by whether gradients are recorded.
     flows: dict[bool, bool] = {}
 
@@ -37,9 +36,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                     isinstance(each, OurTensor) and bool(each._requires_grad) for each in parts
                 )
             return found
-        try:
-            return with_ours(captured(*args, **options))
-        except CaptureError:
-            return function(*args, **options)
+        return with_ours(captured(*args, **options))
 
     return call

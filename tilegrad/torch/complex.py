@@ -15,7 +15,7 @@ import numpy
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_dtypes import ComplexDType, of_parts
 from tilegrad.torch.creation import tensor
@@ -183,9 +183,8 @@ class Complex:
         return complex(self.numpy().item())
 
     def __repr__(self) -> str:
-        kind = "" if self.dtype.name == "complex64" else f", dtype={self.dtype!r}"
-        note = ", requires_grad=True" if self.requires_grad and self.is_leaf else ""
-        return complex_text(self.numpy(), f"{kind}{note}")
+        note = "requires_grad=True" if self.requires_grad and self.is_leaf else ""
+        return complex_text(self.numpy(), self.dtype.name, note)
 
     def detach(self) -> Self:
         """The same values without gradients."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.tensor.host import is_array
+from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import creation, functions, tabled
 from tilegrad.torch.complex import Complex, as_complex, make

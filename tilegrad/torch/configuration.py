@@ -12,9 +12,19 @@ from tilegrad.torch.devices import as_device, device, name_of
 from tilegrad.torch.modes import state
 
 __all__ = [
-    "are_deterministic_algorithms_enabled", "finfo", "get_default_device", "get_default_dtype",
-    "get_float32_matmul_precision", "get_num_threads", "iinfo", "is_autocast_enabled",
-    "set_default_device", "set_default_dtype", "set_float32_matmul_precision", "set_num_threads",
+    "are_deterministic_algorithms_enabled",
+    "finfo",
+    "get_autocast_dtype",
+    "get_default_device",
+    "get_default_dtype",
+    "get_float32_matmul_precision",
+    "get_num_threads",
+    "iinfo",
+    "is_autocast_enabled",
+    "set_default_device",
+    "set_default_dtype",
+    "set_float32_matmul_precision",
+    "set_num_threads",
     "use_deterministic_algorithms",
 ]  # fmt: skip
 
@@ -62,6 +72,11 @@ class finfo:
         self.tiny = self.smallest_normal = math.ldexp(1.0, 2 - (1 << (exponent - 1)))
         self.resolution = 10.0 ** -int(digits * math.log10(2))
 
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        shown = ", ".join(f"{name}={getattr(self, name):.6g}" for name in names)
+        return f"finfo({shown}, dtype={self.dtype})"
+
 
 class iinfo:
     """The limits of a dtype of integers."""
@@ -70,10 +85,18 @@ class iinfo:
         self.dtype, self.bits = type.name, type.bits
         self.min, self.max = int(type.min), int(type.max)
 
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Whether products are computed in a dtype of their own here."""
     return state.autocast is not None
+
+
+def get_autocast_dtype(device_type: str = "cpu") -> DType:
+    """The dtype in which `autocast` computes products: bfloat16 unless the block says another."""
+    return state.autocast or dtypes.bfloat16
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

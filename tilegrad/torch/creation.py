@@ -10,9 +10,11 @@ from typing import Any, TypedDict, Unpack
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import ConfigError
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.core import as_dtype
-from tilegrad.tensor.host import is_array
+from tilegrad.tensor.handle.core import as_dtype
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.devices import name_of
 from tilegrad.torch.random import Generator, drawing
@@ -286,6 +288,8 @@ def arange(
     is_whole = all(isinstance(each, int) or hasattr(each, "__index__") for each in numbers)
     kind = dtype or (dtypes.int64 if is_whole else dtypes.default_float)
     begin, stop, by = numbers
+    if by == 0 or (stop - begin) * by < 0:
+        raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}", line=here())
     return Tensor.arange(begin, stop, by, **_placed(device, kind, requires_grad))
 
 
@@ -307,8 +311,18 @@ def linspace(
     requires_grad: bool = False,
     **rest: Unpack[Rest],
 ) -> Tensor:
-    """`steps` numbers in equal distances, both ends among them."""
-    return Tensor.linspace(float(start), float(end), steps, **_placed(device, dtype, requires_grad))
+    """`steps` numbers in equal distances, both ends among them: counted from the nearer end, so
+    that each is PyTorch's to the last bit.
+    """
+    first, last, place = float(start), float(end), _placed(device, dtype, requires_grad)
+    if (dtype or dtypes.default_float) is not dtypes.float32 or steps < 2:
+        return Tensor.linspace(first, last, steps, **place)
+    low, high = numpy.float32(first), numpy.float32(last)
+    step = numpy.float64((high - low) / numpy.float32(steps - 1))
+    index = numpy.arange(steps)
+    from_end = steps - 1 - index
+    values = numpy.where(index < steps // 2, low + step * index, high - step * from_end)
+    return Tensor(values.astype(numpy.float32), **{**place, "dtype": dtypes.float32})
 
 
 def logspace(

@@ -6,10 +6,14 @@ from typing import Any, Self
 
 from tilegrad.base.errors import DeviceError
 from tilegrad.device.registry import Device
-from tilegrad.tensor.device import canonical
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.sizes import here
 
 __all__ = ["device", "name_of"]
+
+
+# Kinds that programs ask for, whether or not they are here.
+_THEIRS = frozenset(["cpu", "cuda", "hip", "meta", "mps", "xla", "xpu"])
 
 
 class device(str):
@@ -31,6 +35,12 @@ class device(str):
         text = str.__str__(type)
         kind, _, number = text.partition(":")
         place = index if index is not None else int(number) if number.isdecimal() else None
+        if kind.upper() not in Device and kind.lower() not in _THEIRS:
+            raise DeviceError(
+                f"device: no kind of device is called {kind!r}",
+                known=", ".join(each.lower() for each in Device),
+                line=here(),
+            )
         made = super().__new__(cls, kind.upper() + (f":{place}" if place else ""))
         made.type, made.index, made._before = kind.lower(), place, []
         return made

@@ -72,7 +72,7 @@ __all__ = [
     "register_kl",
 ]  # fmt: skip
 
-_METHODS = ("sample", "rsample", "log_prob", "entropy", "cdf", "icdf")
+_METHODS = ("sample", "rsample", "log_prob", "entropy", "perplexity", "cdf", "icdf")
 _TRANSFORMS = ("__call__", "inv", "log_abs_det_jacobian")
 # Arguments that must be positive, and those that are probabilities.
 _POSITIVE = frozenset(

@@ -5,6 +5,7 @@ First those whose arguments come otherwise than the method's; then the table.
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 from tilegrad.base.dtype import DType, promote
@@ -19,8 +20,9 @@ __all__ = [
     "broadcast_shapes", "broadcast_tensors", "can_cast", "cartesian_prod", "cat", "chain_matmul",
     "column_stack", "combinations", "concat", "concatenate", "dstack", "einsum", "frobenius_norm",
     "from_dlpack", "gradient", "hamming_window", "hann_window", "hstack", "is_tensor", "istft",
-    "kaiser_window", "meshgrid", "norm", "numel", "poisson", "promote_types", "qr", "result_type",
-    "row_stack", "rsub", "split", "stack", "std", "std_mean", "stft", "svd", "tensordot",
+    "kaiser_window", "meshgrid", "norm", "numel", "poisson", "promote_types", "qr",
+    "repeat_interleave", "result_type", "row_stack", "rsub", "split", "stack", "std", "std_mean",
+    "stft", "svd", "tensordot",
     "typename", "unique", "var", "var_mean", "vmap", "vstack", "where",
 ]  # fmt: skip
 
@@ -184,9 +186,21 @@ def atleast_3d(*tensors: Any) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: Any, *operands: Any) -> Tensor:
     """The sum of products that Einstein's notation names."""
+    if isinstance(equation, OurTensor):
+        # As (tensor, labels, tensor, labels, ..., labels of the result).
+        given = (equation, *operands)
+        labels = [*given[1::2], *([given[-1]] if len(given) % 2 else [])]
+        texts = ["".join(_label(each) for each in axes) for axes in labels]
+        count = len(given) // 2
+        equation = ",".join(texts[:count]) + "".join(f"->{text}" for text in texts[count:])
+        operands = given[: 2 * count : 2]
     return Tensor.einsum(equation, *_each(operands))
+
+
+def _label(axis: Any) -> str:
+    return "..." if axis is Ellipsis else string.ascii_letters[axis]
 
 
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
@@ -197,8 +211,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
 
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of matrices, in the order that takes the least work."""
-    first, *others = _each(matrices)
-    found: Tensor = first.chain_matmul(*others)
+    found: Tensor = with_ours(Tensor.multi_dot(*_each(matrices)))
     return found
 
 
@@ -302,6 +315,17 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> tuple[Tensor,
 def qr(input: Any, some: bool = True) -> tuple[Tensor, Tensor]:
     """An orthogonal times a triangular matrix."""
     found: tuple[Tensor, Tensor] = as_ours(input).qr("reduced" if some else "complete")
+    return found
+
+
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element as often as `repeats` says; of counts alone, each position as often."""
+    given = as_ours(input)
+    if repeats is None:
+        given, repeats = Tensor.arange(len(given)).long(), given
+    found: Tensor = given.repeat_interleave(repeats, dim)
     return found
 
 

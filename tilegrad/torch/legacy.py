@@ -6,7 +6,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.torch.creation import empty, tensor
-from tilegrad.torch.tensor import Tensor
+from tilegrad.torch.tensor import LegacyKind, Tensor
 
 __all__ = [
     "BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
@@ -14,42 +14,26 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _made(dtype: DType, data: tuple[Any, ...]) -> Tensor:
-    if not data or all(isinstance(size, int) for size in data):
-        return empty(*(data or (0,)), dtype=dtype)
-    return tensor(data[0], dtype=dtype)
+class _Kind(LegacyKind):
+    """Tensors of one dtype on the CPU. A call gives one: of a list, or memory of a shape."""
+
+    def __call__(self, *data: Any) -> Tensor:
+        if not data or all(isinstance(size, int) for size in data):
+            return empty(*(data or (0,)), dtype=self.dtype)
+        return tensor(data[0], dtype=self.dtype)
+
+    def __instancecheck__(self, value: object) -> bool:
+        return isinstance(value, Tensor) and value.dtype is self.dtype
 
 
-def FloatTensor(*data: Any) -> Tensor:
-    """A float32 tensor of a list, or memory of a shape."""
-    return _made(dtypes.float32, data)
+def _made(name: str, dtype: DType) -> _Kind:
+    return _Kind(name, (), {"dtype": dtype, "__module__": "torch"})
 
 
-def DoubleTensor(*data: Any) -> Tensor:
-    """A float64 tensor of a list, or memory of a shape."""
-    return _made(dtypes.float64, data)
-
-
-def HalfTensor(*data: Any) -> Tensor:
-    """A float16 tensor of a list, or memory of a shape."""
-    return _made(dtypes.float16, data)
-
-
-def LongTensor(*data: Any) -> Tensor:
-    """An int64 tensor of a list, or memory of a shape."""
-    return _made(dtypes.int64, data)
-
-
-def IntTensor(*data: Any) -> Tensor:
-    """An int32 tensor of a list, or memory of a shape."""
-    return _made(dtypes.int32, data)
-
-
-def ByteTensor(*data: Any) -> Tensor:
-    """A uint8 tensor of a list, or memory of a shape."""
-    return _made(dtypes.uint8, data)
-
-
-def BoolTensor(*data: Any) -> Tensor:
-    """A bool tensor of a list, or memory of a shape."""
-    return _made(dtypes.bool, data)
+FloatTensor = _made("FloatTensor", dtypes.float32)
+DoubleTensor = _made("DoubleTensor", dtypes.float64)
+HalfTensor = _made("HalfTensor", dtypes.float16)
+LongTensor = _made("LongTensor", dtypes.int64)
+IntTensor = _made("IntTensor", dtypes.int32)
+ByteTensor = _made("ByteTensor", dtypes.uint8)
+BoolTensor = _made("BoolTensor", dtypes.bool)

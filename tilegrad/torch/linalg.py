@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy
+
 from tilegrad.base.dtype import DType
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import absent
+from tilegrad.torch.complexes import from_numpy
+from tilegrad.torch.methods import LinAlgError
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "householder_product",
-    "inv", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
-    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
-    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
-    "vector_norm",
+    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
+    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor",
+    "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank",
+    "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular",
+    "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+
+def _shown(name: str, found: Any) -> str:
+    """A named result as it prints."""
+    parts = ",\n".join(f"{key}={value!r}" for key, value in found._asdict().items())
+    return f"torch.return_types.linalg_{name}(\n{parts})"
 
 
 class Eigh(NamedTuple):
@@ -23,6 +34,19 @@ class Eigh(NamedTuple):
 
     eigenvalues: Any
     eigenvectors: Any
+
+    def __repr__(self) -> str:
+        return _shown("eigh", self)
+
+
+class Eig(NamedTuple):
+    """Eigenvalues, and the eigenvectors as columns; both complex."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+    def __repr__(self) -> str:
+        return _shown("eig", self)
 
 
 class Svd(NamedTuple):
@@ -32,12 +56,18 @@ class Svd(NamedTuple):
     S: Any
     Vh: Any
 
+    def __repr__(self) -> str:
+        return _shown("svd", self)
+
 
 class Qr(NamedTuple):
     """An orthogonal factor and a triangular one."""
 
     Q: Any
     R: Any
+
+    def __repr__(self) -> str:
+        return _shown("qr", self)
 
 
 class Lu(NamedTuple):
@@ -47,12 +77,41 @@ class Lu(NamedTuple):
     L: Any
     U: Any
 
+    def __repr__(self) -> str:
+        return _shown("lu", self)
+
+
+class Result(NamedTuple):
+    """What a function with `_ex` gives: 0 of each matrix that has such a solution, else 1, which is
+    no more than that in which row elimination failed.
+    """
+
+    result: Any
+    info: Any
+
+
+class Factor(NamedTuple):
+    """What `cholesky_ex` gives; `info` as that of `Result`."""
+
+    L: Any
+    info: Any
+
+
+class Inverse(NamedTuple):
+    """What `inv_ex` gives; `info` as that of `Result`."""
+
+    inverse: Any
+    info: Any
+
 
 class LogDet(NamedTuple):
     """The sign of a determinant, and the logarithm of its magnitude."""
 
     sign: Any
     logabsdet: Any
+
+    def __repr__(self) -> str:
+        return _shown("slogdet", self)
 
 
 class LeastSquares(NamedTuple):
@@ -69,6 +128,37 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     return A.cholesky(upper)
 
 
+def _info(found: Any, axes: int = 2) -> Any:
+    good = found.detach().isfinite()
+    return (~good.all(tuple(range(-axes, 0)))).int()
+
+
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Factor:
+    """As `cholesky`, which says in `info` where it failed instead of raising."""
+    found = cholesky(A, upper=upper) if check_errors else _lazily(A, "cholesky", upper)
+    return Factor(found, _info(found))
+
+
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
+    """As `inv`, which says in `info` where it failed instead of raising."""
+    found = inv(A) if check_errors else _lazily(A, "inv")
+    return Inverse(found, _info(found))
+
+
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Result:
+    """As `solve`, which says in `info` where it failed instead of raising."""
+    if check_errors:
+        found = solve(A, B, left=left)
+    else:
+        found = _lazily(A, "solve", B) if left else _lazily(A.mT, "solve", B.mT).mT
+    return Result(found, _info(found, 1 if B.ndim == 1 else 2))
+
+
+def _lazily(A: Any, name: str, *args: Any) -> Any:
+    """The result of a method of tilegrad's own, which raises nothing."""
+    return getattr(OurTensor, name)(A, *args)
+
+
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """Eigenvalues and eigenvectors of symmetric matrices."""
     return Eigh(*A.eigh())
@@ -77,6 +167,33 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of symmetric matrices."""
     return A.eigvalsh()
+
+
+def _without_gradient(name: str, A: Any) -> Any:
+    """The values of matrices of any kind, computed now.
+
+    Raises RuntimeError for what requires a gradient: the decomposition has none here.
+    """
+    if A.requires_grad:
+        raise RuntimeError(
+            f"linalg.{name}: there is no gradient of eigenvalues of matrices that are not "
+            "symmetric; detach() them, or use linalg.eigh of symmetric ones"
+        )
+    return A.numpy()
+
+
+def eig(A: Any) -> Eig:
+    """Eigenvalues and eigenvectors of any square matrices, by NumPy, without gradients."""
+    array = _without_gradient("eig", A)
+    is_wide = array.dtype in (numpy.float64, numpy.complex128)
+    kind = numpy.complex128 if is_wide else numpy.complex64
+    values, vectors = numpy.linalg.eig(array)
+    return Eig(from_numpy(values.astype(kind)), from_numpy(vectors.astype(kind)))
+
+
+def eigvals(A: Any) -> Any:
+    """Eigenvalues of any square matrices, by NumPy, without gradients."""
+    return eig(A).eigenvalues
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Svd:

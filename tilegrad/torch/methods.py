@@ -8,14 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError
+from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.naming import called
-from tilegrad.torch.pairs import wide_pair
+from tilegrad.torch.pairs import LowestAndHighest, wide_pair
 from tilegrad.torch.random import drawing
 
-__all__ = ["adjust"]
+__all__ = ["LinAlgError", "adjust", "one_dtype"]
+
+
+class LinAlgError(RuntimeError):
+    """A matrix has no such factor or solution."""
+
 
 _state = modes.state
 
@@ -24,10 +32,19 @@ _INDICES = (
     "count_nonzero", "multinomial",
 )  # fmt: skip
 _PAIRS = ("sort", "topk", "kthvalue", "mode", "median", "nanmedian")
+# Steps, whose gradient is 0.
+_FLAT = ("sign", "sgn", "trunc", "fix", "floor", "ceil")
+# What writes a number into a tensor, whose dtype stays: the number is what that dtype makes of it.
+_FILLS = ("masked_fill", "masked_fill_", "index_fill", "index_fill_", "fill_diagonal_")
 _PRODUCTS = (
     "matmul", "dot", "mm", "bmm", "mv", "linear", "conv2d", "conv_transpose2d", "addmm", "baddbmm",
     "scaled_dot_product_attention", "__matmul__",
 )  # fmt: skip
+
+# What PyTorch refuses of bools.
+_DIFFERENCES = ("__neg__", "neg", "negative", "__sub__", "__rsub__", "sub", "subtract", "sub_")
+# What is infinite, or no number, where a matrix has no such solution.
+_SOLUTIONS = ("cholesky", "inv", "inverse", "solve")
 
 # PyTorch's name of an argument -> tilegrad's; None: taken, and without effect.
 _NAMES: dict[str, dict[str, str | None]] = {
@@ -51,7 +68,7 @@ _NAMES: dict[str, dict[str, str | None]] = {
 # The argument that PyTorch also takes as one tuple by name.
 _SEVERAL = {
     "expand": "size", "flip": "dims", "permute": "dims", "repeat": "repeats", "reshape": "shape",
-    "tile": "dims", "view": "size",
+    "view": "size",
 }  # fmt: skip
 _DRAWS = ("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_",
           "geometric_", "bernoulli", "multinomial", "poisson")  # fmt: skip
@@ -59,7 +76,17 @@ _DRAWS = ("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_n
 
 def adjust(kind: Any) -> None:
     """Give a class of tensors the methods of the tables."""
-    for names, make in ((_INDICES, _wide), (_PAIRS, _paired), (_PRODUCTS, _product)):
+    for names, make in (
+        (_INDICES, _wide),
+        (_PAIRS, _paired),
+        (_FLAT, _flat),
+        (_FILLS, _filling),
+        (("aminmax",), _extremes),
+        (_PRODUCTS, _product),
+        (_DIFFERENCES, _of_numbers),
+        (_SOLUTIONS, _solved),
+        (("unique", "unique_consecutive"), _counted),
+    ):
         for name in names:
             _set(kind, name, make(getattr(kind, name)))
     for name, table in _NAMES.items():
@@ -87,6 +114,38 @@ def _wide(method: Callable[..., Any]) -> Any:
     return give
 
 
+def _flat(method: Callable[..., Any]) -> Any:
+    def give(self: Any) -> Any:
+        found = method(self)
+        if not self._requires_grad:
+            return found
+        # The value is the same; what is no number only has a gradient.
+        return self.isnan().where(self, found.detach())
+
+    return give
+
+
+def _extremes(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        return LowestAndHighest(*method(self, *args, **options))
+
+    return give
+
+
+def _filling(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        if not self.dtype.is_float:
+            fit = bool if self.dtype is dtypes.bool else int
+            if args and isinstance(args[-1], (int, float)):
+                args = (*args[:-1], fit(args[-1]))
+            for name in ("value", "fill_value"):
+                if isinstance(options.get(name), (int, float)):
+                    options[name] = fit(options[name])
+        return method(self, *args, **options)
+
+    return give
+
+
 def _paired(method: Callable[..., Any]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         found = method(self, *args, **options)
@@ -98,6 +157,7 @@ def _paired(method: Callable[..., Any]) -> Any:
 def _product(method: Callable[..., Any]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         if _state.autocast is None:
+            one_dtype(method.__name__, (self, *args))
             return method(self, *args, **options)
         wanted = _state.autocast
         first, *rest = [
@@ -109,6 +169,59 @@ def _product(method: Callable[..., Any]) -> Any:
         return method(first, *rest, **options)
 
     return give
+
+
+def _of_numbers(method: Callable[..., Any]) -> Any:
+    name = method.__name__.strip("_")
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        if self.uop.dtype is dtypes.bool and not any(
+            getattr(each, "dtype", dtypes.bool) is not dtypes.bool for each in args[:1]
+        ):
+            raise DTypeError(
+                f"{name}: bools have no difference", fix="~x of a mask, x ^ y, or x.long()"
+            )
+        return method(self, *args, **options)
+
+    return give
+
+
+def _solved(method: Callable[..., Any]) -> Any:
+    name = method.__name__
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        if is_transforming() or current_recording() is not None:
+            return found
+        good = found.detach().isfinite().all()
+        found.realize(good)
+        if not good.item() and self.detach().isfinite().all().item():
+            kind = "positive definite" if name == "cholesky" else "invertible"
+            raise LinAlgError(f"linalg.{name}: a matrix of shape {tuple(self.shape)} is not {kind}")
+        return found
+
+    return give
+
+
+def _counted(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        if not isinstance(found, tuple):
+            return found
+        values, *places = found
+        return (values, *[each.long() for each in places])
+
+    return give
+
+
+def one_dtype(name: str, operands: Any) -> None:
+    """Refuse a product of two dtypes, as PyTorch does; a mask of bools is no factor."""
+    kinds = {x.uop.dtype for x in operands if isinstance(x, OurTensor)} - {dtypes.bool}
+    if len(kinds) > 1:
+        shown = " and ".join(sorted(kind.name for kind in kinds))
+        raise DTypeError(
+            f"{name}: expected operands of one dtype, but got {shown}", fix="x.to(dtype)"
+        )
 
 
 def _renamed(method: Callable[..., Any], table: dict[str, str | None]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from tilegrad.base.config import Context, gradients
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.capture.modes import add_mode
 from tilegrad.ir.op import Ops
 
 __all__ = [
@@ -37,6 +38,7 @@ class _State(threading.local):
 
 
 state = _State()
+add_mode(lambda: (state.made is None, state.is_inference, state.autocast, state.is_stepping))
 
 
 def is_grad_enabled() -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["ValuesAndIndices", "pair_of", "wide_pair"]
+__all__ = ["LowestAndHighest", "ValuesAndIndices", "pair_of", "wide_pair"]
 
 
 class ValuesAndIndices(NamedTuple):
@@ -18,6 +18,16 @@ class ValuesAndIndices(NamedTuple):
     def __repr__(self) -> str:
         name = getattr(type(self), "_method", "pair")
         return f"torch.return_types.{name}(\nvalues={self.values!r},\nindices={self.indices!r})"
+
+
+class LowestAndHighest(NamedTuple):
+    """The smallest and the largest values."""
+
+    min: Any
+    max: Any
+
+    def __repr__(self) -> str:
+        return f"torch.return_types.aminmax(\nmin={self.min!r},\nmax={self.max!r})"
 
 
 _kinds: dict[str, type[ValuesAndIndices]] = {}

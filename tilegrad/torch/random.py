@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
-from tilegrad.tensor.random import generator as stream
+from tilegrad.tensor.indexing.random import generator as stream
 
 __all__ = [
     "Generator", "drawing", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",

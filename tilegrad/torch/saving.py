@@ -20,7 +20,7 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.io import torch_load
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.devices import device, name_of
 from tilegrad.torch.sizes import Size
@@ -197,22 +197,27 @@ def load(
     source = f.read() if hasattr(f, "read") else f
     place = name_of(map_location) if isinstance(map_location, (str, int)) else None
     found: list[Any] = []
-    value = _own(torch_load(source, place), found)
+    marks: dict[int, bool] = {}
+    value = _own(torch_load(source, place, marks=marks), found, marks)
     if found:
         # The file may be written anew while the tensors live.
         Tensor.realize(*found)
     return value
 
 
-def _own(value: Any, found: list[Any]) -> Any:
+def _own(value: Any, found: list[Any], marks: dict[int, bool]) -> Any:
     if isinstance(value, OurTensor):
         made = as_ours(value).clone()
         made._is_leaf = True
         if made._has_elements():
             found.append(made)
+        is_parameter = marks.get(id(value))
+        if is_parameter is not None:
+            made.requires_grad = made.dtype.is_float
+            made._is_parameter = is_parameter
         return made
     if isinstance(value, dict):
-        return type(value)((key, _own(each, found)) for key, each in value.items())
+        return type(value)((key, _own(each, found, marks)) for key, each in value.items())
     if isinstance(value, (list, tuple)):
-        return type(value)([_own(each, found) for each in value])
+        return type(value)([_own(each, found, marks) for each in value])
     return value

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy
 
-from tilegrad.tensor.aliases import shared, steps
+from tilegrad.tensor.handle.aliases import shared, steps
 
 __all__ = ["InMemory", "Storage"]
 
@@ -84,6 +84,11 @@ class InMemory:
         offset = self.storage_offset()
         return int(self.untyped_storage().data_ptr() + offset * self.element_size())
 
+    @property
+    def nbytes(self: Any) -> int:
+        """The bytes of the elements."""
+        return int(self.numel() * self.element_size())
+
     def get_device(self: Any) -> int:
         """The number of the GPU that holds it, or -1."""
         place = self.device
@@ -135,8 +140,10 @@ class InMemory:
 
     def angle(self: Any) -> Any:
         """0, or pi of negative numbers; NaN of NaN."""
+        if not self.dtype.is_float:
+            return self.float().angle()
         turned = (self < 0).where(self.full_like(numpy.pi), self.zeros_like())
-        return self.isnan().where(self, turned) if self.dtype.is_float else turned
+        return self.isnan().where(self, turned)
 
     # one number after the other, in Python
 

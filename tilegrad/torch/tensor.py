@@ -15,23 +15,26 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes, spellings
-from tilegrad.engine.run import current_recording
+from tilegrad.base.errors import DTypeError
+from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.aliases import can_view, is_alone, same_storage, shared
-from tilegrad.tensor.core import Core, as_dtype
-from tilegrad.tensor.living import Some, with_gradient
+from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
+from tilegrad.tensor.handle.core import Core, as_dtype
+from tilegrad.tensor.handle.living import Some, with_gradient
+from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.tensor.tracing import is_transforming
 from tilegrad.torch import modes, printing
 from tilegrad.torch.devices import as_device, device, name_of
+from tilegrad.torch.differentiable import Differentiable
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.spelling import spelled
+from tilegrad.torch.steps import note, noted_methods, step_of
 from tilegrad.torch.storage import InMemory
 
-__all__ = ["Tensor", "as_ours", "given_way", "with_ours", "written"]
+__all__ = ["LegacyKind", "Tensor", "as_ours", "given_way", "with_ours", "written"]
 
 _state = modes.state
 _slot: Any = vars(Core)["device"]
@@ -39,7 +42,13 @@ _device_of, _set_device = _slot.__get__, _slot.__set__
 _MOST_MADE = 1 << 12
 
 
-class Tensor(InMemory, ours.Tensor):
+class LegacyKind(type):
+    """The classes that PyTorch once had, one for each dtype (legacy.py)."""
+
+    dtype: DType
+
+
+class Tensor(InMemory, Differentiable):  # type: ignore[misc]
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
@@ -103,11 +112,6 @@ class Tensor(InMemory, ours.Tensor):
         return Size(found) if dim is None else found
 
     @property
-    def is_leaf(self) -> bool:
-        """Whether nothing above it in its graph has a gradient."""
-        return not self._requires_grad or self._is_leaf
-
-    @property
     def requires_grad(self) -> bool:
         """Whether `backward` keeps a gradient for this tensor, or flows through it."""
         return bool(self._requires_grad)
@@ -115,11 +119,6 @@ class Tensor(InMemory, ours.Tensor):
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
         ours.Tensor.requires_grad.__set__(self, wanted)  # type: ignore[attr-defined]
-
-    @property
-    def grad_fn(self) -> Any:
-        """None of a leaf, else something: graphs have no functions to show."""
-        return None if self.is_leaf else self.uop.op
 
     @property  # type: ignore[override]
     def data(self) -> Self:
@@ -137,20 +136,31 @@ class Tensor(InMemory, ours.Tensor):
     # where values come out
 
     def numpy(self, force: bool = False) -> Any:
-        """The values as a NumPy array of its own, which may be written to."""
+        """The values as a NumPy array of its own, which may be written to.
+
+        Raises RuntimeError for a tensor that requires a gradient, unless `force`.
+        """
+        if self._requires_grad and not force:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. "
+                "Use tensor.detach().numpy() instead."
+            )
         found = super().numpy()
         return found if found.flags.writeable else found.copy()
 
     def __repr__(self) -> str:
         is_parameter = getattr(self, "_is_parameter", False)
-        notes = "" if self.is_leaf else ", grad_fn=<graph>"
+        notes = "" if self.is_leaf else f"grad_fn=<{step_of(self).name()}>"
         if self._requires_grad and self._is_leaf:
-            notes = ", requires_grad=True"
+            notes = "requires_grad=True"
         array = numpy.asarray(self.detach().float() if self.dtype.is_float else self.detach())
         text = printing.text_of(array, self.dtype, _device_of(self), notes)
         return f"Parameter containing:\n{text}" if is_parameter else text
 
     __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if self.ndim else format(self.item(), spec)
 
     def __hash__(self) -> int:
         return id(self)
@@ -165,46 +175,26 @@ class Tensor(InMemory, ours.Tensor):
         return bool((self == item).any().item())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment: detach() this one first."
+            )
         copied: Self = self.detach().clone()
         copied._is_leaf = True
         copied.__dict__.update(self.__dict__)
         if self._requires_grad:
             copied.requires_grad = True
+        if self._gradient is not None:
+            copied.grad = self._gradient.detach().clone()
         memo[id(self)] = copied
         return copied
-
-    # gradients
-
-    def backward(  # type: ignore[override]
-        self,
-        gradient: Any = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Sequence[Tensor] | Tensor | None = None,
-    ) -> None:
-        """Add the gradient of this tensor to `grad` of every leaf below that requires one, or of
-        `inputs`.
-        """
-        if gradient is None and self.ndim and self.numel() == 1:
-            gradient = self.detach().ones_like()
-        with modes.enable_grad():
-            if inputs is None:
-                super().backward(gradient)
-                return
-            wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-            for leaf, part in zip(wanted, self.gradient(*wanted, gradient=gradient)):
-                if part is not None:
-                    leaf.grad = part if leaf.grad is None else leaf.grad + part
-
-    def retain_grad(self) -> None:
-        """Keep the gradient of a tensor that was computed, in `grad`."""
-        if self.is_leaf:
-            return
-        super().retain_grad()
 
     # writing
 
     def _update(self, value: Any) -> Self:
+        if isinstance(value, OurTensor) and _kind(value.dtype) == _kind(self.dtype):
+            value = value.cast(self.dtype)
         if _state.made is None or not self._requires_grad:
             return super()._update(value)
         return self.assign(value.detach() if isinstance(value, OurTensor) else value)
@@ -230,6 +220,15 @@ class Tensor(InMemory, ours.Tensor):
             self.detach()[key] = held
             return
         super().__setitem__(key, value)
+        if self._requires_grad:
+            note(self, "CopySlices", (self, value))
+
+    def _alike(self) -> Tensor:
+        """A view of all of it, which is a tensor of its own and no leaf."""
+        made = _alias_of(self)
+        if not self._requires_grad or _state.made is not None:
+            made._requires_grad, made._is_leaf = None, True
+        return made
 
     # operands
 
@@ -240,7 +239,15 @@ class Tensor(InMemory, ours.Tensor):
             return super(Tensor, tensors[0])._meet(name, *tensors[1:], unify=unify)
         return super()._meet(name, *others, unify=unify)
 
+    def _sides(self, name: str, other: Any) -> Any:
+        if other.__class__ is int and self.uop.dtype is dtypes.bool:
+            # Beside bools an integer is int64.
+            return super(Tensor, self.long())._sides(name, other)
+        return super()._sides(name, other)
+
     def _operand(self, name: str, other: Any) -> Self:
+        if other.__class__ is int and self.uop.dtype is dtypes.bool:
+            return self.long()._operand(name, other)
         found = super()._operand(name, other)
         return found if isinstance(found, Tensor) else as_ours(found)
 
@@ -272,10 +279,27 @@ class Tensor(InMemory, ours.Tensor):
         """As `cast`; without a dtype the name of this tensor's."""
         if dtype is None:
             return f"torch.{_CLASSES[self.dtype]}" if self.dtype in _CLASSES else self.dtype.name
-        if isinstance(dtype, str) and dtype.endswith("Tensor"):
+        if isinstance(dtype, LegacyKind):
+            dtype = dtype.dtype
+        elif isinstance(dtype, str) and dtype.endswith("Tensor"):
             names = {name: kind for kind, name in _CLASSES.items()}
             dtype = names[dtype.removeprefix("torch.")]
         return self.cast(dtype)
+
+    def view(self, *sizes: Any, **options: Any) -> Any:
+        """The same memory in another shape; with a dtype alone, the same bits in that dtype.
+
+        Raises RuntimeError where strides over that memory cannot say the shape.
+        """
+        if len(sizes) == 1 and isinstance(sizes[0], DType):
+            return self.bitcast(sizes[0])
+        found = super().view(*sizes, **options)
+        if self._alias is not None and not can_view(self, found.shape):
+            raise RuntimeError(
+                f"view: the elements of this tensor {tuple(self.shape)} are not in memory in an "
+                f"order that {tuple(found.shape)} can view: use reshape, or contiguous() first"
+            )
+        return found
 
     def to(self, *args: Any, **options: Any) -> Self:
         """The same values on another device, in another dtype, or both, or as another tensor is.
@@ -290,6 +314,8 @@ class Tensor(InMemory, ours.Tensor):
                 kind = given
             elif isinstance(given, OurTensor):
                 place, kind = given.device, given.dtype
+            elif given in (float, int, bool):
+                kind = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}[given]
             elif isinstance(given, (str, int)) and not isinstance(given, bool):
                 place = given
         other = options.get("other")
@@ -327,10 +353,20 @@ class Tensor(InMemory, ours.Tensor):
 
     def std(self, *args: Any, **options: Any) -> Any:
         """The standard deviation; a bool behind the axes is PyTorch's `unbiased`."""
+        if not self.dtype.is_float:
+            raise DTypeError(f"std: the dtype must be a float, it is {self.dtype.name}")
         return super().std(*_unbiased(args, options), **options)
 
     def mean(self, *args: Any, dtype: DType | None = None, **options: Any) -> Any:
-        """The mean."""
+        """The mean.
+
+        Raises DTypeError for integers: PyTorch has no dtype for it.
+        """
+        if dtype is None and not self.dtype.is_float:
+            raise DTypeError(
+                f"mean: the dtype must be a float, it is {self.dtype.name}",
+                fix="x.float().mean(), or x.mean(dtype=torch.float32)",
+            )
         if dtype is not None:
             return self.to(dtype).mean(*args, **options)
         return super().mean(*args, **options)
@@ -448,11 +484,8 @@ def given_way(tensors: Sequence[Any]) -> list[Any]:
     made = []
     for each in tensors:
         if not each.uop.shape and each.dtype is not highest.dtype:
-            kind = _kind(each.dtype)
-            if kind <= top:
+            if _kind(each.dtype) <= top:
                 each = each.cast(highest.dtype)
-            elif kind == 2:
-                each = each.cast(dtypes.default_float)
         made.append(each)
     return made
 
@@ -461,15 +494,21 @@ def as_ours(tensor: Any) -> Any:
     """A tensor of tilegrad's as one of this class, an alias of it; what is one stays itself."""
     if isinstance(tensor, Tensor) or not isinstance(tensor, OurTensor):
         return tensor
+    made = _alias_of(tensor)
+    made._is_leaf, made._previous = tensor._is_leaf, tensor._previous
+    if tensor._gradient is not None:
+        made.grad = as_ours(tensor._gradient)
+    return made
+
+
+def _alias_of(tensor: Any) -> Tensor:
+    """Another tensor of the same memory and the same gradient."""
     made = object.__new__(Tensor)
     storage, path = shared(tensor)
     ours.Tensor._set(
-        made, tensor.uop, tensor.device, tensor._variables, tensor._requires_grad, leaf=False
+        made, tensor.uop, _device_of(tensor), tensor._variables, tensor._requires_grad, leaf=False
     )
-    made._is_leaf, made._previous = tensor._is_leaf, tensor._previous
     made._alias, made._is_shared = (storage, path), tensor._is_shared
-    if tensor._gradient is not None:
-        made.grad = as_ours(tensor._gradient)
     return made
 
 
@@ -488,5 +527,7 @@ def with_ours(value: Any) -> Any:
     return value
 
 
+Tensor._adopt = staticmethod(as_ours)
 adjust(Tensor)
+noted_methods(Tensor)
 spellings.append(spelled)

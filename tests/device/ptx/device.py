@@ -26,7 +26,8 @@ def driver_of(name: str) -> FakeDriver:
 def simulated(name: str) -> str:
     """The device's name; it is registered on first use."""
     if name not in Device:
-        _drivers[name] = FakeDriver(SIMULATED[name])
+        # One for all modules, as programs stay loaded when a module's devices go.
+        _drivers.setdefault(name, FakeDriver(SIMULATED[name]))
         Device.register(name, functools.partial(_open, driver=_drivers[name]))
     return name
 

@@ -6,8 +6,8 @@ from tilegrad import Tensor
 from tilegrad.base.config import config
 from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
-from tilegrad.engine.kernel import Kernel
-from tilegrad.engine.plans import normalise
+from tilegrad.engine.build.kernel import Kernel
+from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.schedule import make_schedule
 

@@ -756,11 +756,7 @@ def _mma(entry: Entry, instruction: Instruction) -> Step:
     c = [_source(entry, name, word) for name in groups[3]]
 
     def step(launch: Launch, active: Array) -> None:
-        if (
-            launch.lanes % _WARP
-            or (active.reshape(-1, _WARP).any(1) & ~active.reshape(-1, _WARP).all(1)).any()
-        ):
-            raise PTXError("a matrix instruction takes whole warps")
+        _whole_warps(launch, active)
         parts = [
             np.stack([np.ascontiguousarray(fetch(launch)).view(np.uint32) for fetch in group], -1)
             for group in (a, b, c)
@@ -772,6 +768,106 @@ def _mma(entry: Entry, instruction: Instruction) -> Step:
             put(launch, made[..., number].reshape(-1).view(TYPES[word]), active)
 
     return step
+
+
+def _ldmatrix(entry: Entry, instruction: Instruction) -> Step:
+    """Threads 0-7 give the rows of the first matrix, 8-15 of the second, and so on."""
+    _, sync, aligned, shape, count, *options = instruction.parts
+    is_transposed = options[0] == "trans"
+    if (sync, aligned, shape) != ("sync", "aligned", "m8n8") or options[-2:] != ["shared", "b16"]:
+        raise PTXError("ldmatrix of what is not written")
+    names = [part.strip() for part in instruction.operands[0][1:-1].split(",")]
+    if count not in ("x1", "x2", "x4") or len(names) != int(count[1:]):
+        raise PTXError(f"{len(names)} registers for {count}")
+    place = _place(entry, instruction.operands[1], "b32")
+    puts = [_target(entry, name, "b32") for name in names]
+
+    def step(launch: Launch, active: Array) -> None:
+        _whole_warps(launch, active)
+        used = active & (launch.lane % _WARP < 8 * len(names))
+        starts = place(launch)[used]
+        _whole_vector(starts, 16, instruction.text)
+        rows = np.zeros((launch.count, 8), np.uint16)
+        for column in range(8):
+            addresses = starts + np.uint64(2 * column)
+            rows[used, column] = _read(
+                launch, "shared", used, addresses, np.dtype("u2"), False, instruction.text
+            )
+        for number, put in enumerate(puts):
+            found = matrix.eighths(rows.reshape(-1, _WARP, 8), number, is_transposed)
+            put(launch, found.reshape(-1), active)
+
+    return step
+
+
+def _cp(entry: Entry, instruction: Instruction) -> Step:
+    """`cp.async` of 4, 8 or 16 bytes, of which the first so many as a fourth operand says are
+    copied and the rest becomes zero; `.cg` takes 16. And `cp.async.wait_all`.
+    """
+    if instruction.parts[1:] == ("async", "wait_all"):
+        return lambda launch, active: launch.shared.land(
+            launch.block[active], launch.lane[active], instruction.text
+        )
+    if instruction.parts[1:] not in (
+        ("async", "ca", "shared", "global"),
+        ("async", "cg", "shared", "global"),
+    ):
+        raise PTXError("cp of what is not written")
+    to, source, count, *part = instruction.operands
+    size = int(count)
+    if size not in ((16,) if instruction.parts[2] == "cg" else (4, 8, 16)):
+        raise PTXError(f"a copy of {size} bytes")
+    target, origin = _place(entry, to, "b32"), _place(entry, source, "b64")
+    given = _source(entry, part[0], "b32") if part else None
+
+    def step(launch: Launch, active: Array) -> None:
+        starts, ends = origin(launch)[active], target(launch)[active]
+        _whole_vector(starts, size, instruction.text)
+        _whole_vector(ends, size, instruction.text)
+        sizes = given(launch)[active] if given is not None else np.full(starts.size, size)
+        found = np.zeros((starts.size, size), np.uint8)
+        for byte in range(size):
+            taken = sizes > byte
+            if taken.any():
+                offsets = launch.memory.offsets(
+                    starts[taken] + np.uint64(byte), 1, instruction.text
+                )
+                found[taken, byte] = launch.memory.read(offsets, np.dtype("u1"))
+        launch.shared.copy(launch.block[active], launch.lane[active], ends, found, instruction.text)
+
+    return step
+
+
+def _shfl(entry: Entry, instruction: Instruction) -> Step:
+    """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment. The third operand
+    holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
+    """
+    if instruction.parts != ("shfl", "sync", "bfly", "b32"):
+        raise PTXError("shfl of what is not written")
+    name, source, *rest = instruction.operands
+    mask, clamp, members = (int(text, 0) for text in rest)
+    if members != 0xFFFFFFFF or not 0 <= mask < _WARP:
+        raise PTXError("a shuffle of what is no whole warp")
+    fetch, put = _source(entry, source, "b32"), _target(entry, name, "b32")
+    lanes = np.arange(_WARP)
+    segment, limit = clamp >> 8 & 31, clamp & 31
+    most = (lanes & segment) | (limit & ~segment)
+    other = np.where(lanes ^ mask <= most, lanes ^ mask, lanes)
+
+    def step(launch: Launch, active: Array) -> None:
+        _whole_warps(launch, active, "a lane of the members of a shuffle is not there")
+        values = np.ascontiguousarray(fetch(launch)).reshape(-1, _WARP)[:, other]
+        put(launch, values.reshape(-1), active)
+
+    return step
+
+
+def _whole_warps(
+    launch: Launch, active: Array, what: str = "a matrix instruction takes whole warps"
+) -> None:
+    warps = active.reshape(-1, _WARP) if launch.lanes % _WARP == 0 else None
+    if warps is None or (warps.any(1) & ~warps.all(1)).any():
+        raise PTXError(what)
 
 
 _MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
@@ -804,4 +900,7 @@ _MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
     "red": _red,
     "cvta": _cvta,
     "mma": _mma,
+    "ldmatrix": _ldmatrix,
+    "cp": _cp,
+    "shfl": _shfl,
 }

@@ -12,7 +12,7 @@ import numpy as np
 from tests.device.ptx.numbers import from_bfloat
 from tests.device.ptx.parse import PTXError
 
-__all__ = ["Shape", "multiply", "shape_of"]
+__all__ = ["Shape", "eighths", "multiply", "shape_of"]
 
 Array = np.ndarray[Any, Any]
 _LANES = np.arange(32)
@@ -83,3 +83,14 @@ def multiply(shape: Shape, kind: str, out: str, a: Array, b: Array, c: Array) ->
             return picked.astype(np.float32).view(np.uint32)
         halves = picked.astype(np.float16).view(np.uint16).astype(np.uint32)
     return halves[..., 0::2] | halves[..., 1::2] << np.uint32(16)
+
+
+def eighths(rows: Array, number: int, is_transposed: bool) -> Array:
+    """The register of each thread for matrix `number` of `ldmatrix`, of rows (warp, lane, 8): two
+    elements of row lane / 4, from column 2 * (lane % 4) on; of the transposed matrix, if so.
+    """
+    whole = rows[:, 8 * number : 8 * number + 8]
+    if is_transposed:
+        whole = whole.transpose(0, 2, 1)
+    pairs = whole[:, _GROUP[:, None], _IN_GROUP[:, None] * 2 + np.arange(2)].astype(np.uint32)
+    return pairs[..., 0] | pairs[..., 1] << np.uint32(16)

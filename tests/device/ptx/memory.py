@@ -12,6 +12,8 @@ __all__ = ["GlobalMemory", "SharedMemory"]
 
 Array = np.ndarray[Any, Any]
 _BASE = 0x7F0000000000
+# More lanes than a block has.
+_MOST_LANES = 1 << 11
 _GAP = 512
 
 
@@ -92,6 +94,40 @@ class SharedMemory:
         self._bytes = np.full(blocks * self.nbytes, 0xFF, np.uint8)
         self._writer = np.full(blocks * self.nbytes, -1, np.int64)
         self._reader = np.full(blocks * self.nbytes, -1, np.int64)
+        self._flying = np.zeros(blocks * self.nbytes, bool)
+        self._copies: list[tuple[Array, Array, Array]] = []
+
+    def copy(self, block: Array, lane: Array, addresses: Array, values: Array, what: str) -> None:
+        """Begin to write `values`, a row of bytes for each address. Until its lane has waited, what
+        is there is no value.
+        """
+        places = self._places(block, addresses, values.shape[1], what)
+        every = places[:, None] + np.arange(values.shape[1])
+        self._claim(every, lane, what)
+        self._flying[every] = True
+        self._copies.append((lane + block * _MOST_LANES, every, values))
+
+    def land(self, block: Array, lane: Array, what: str) -> None:
+        """The copies of these lanes have come."""
+        waited = lane + block * _MOST_LANES
+        left = []
+        for owner, every, values in self._copies:
+            done = np.isin(owner, waited)
+            self._claim(every[done], owner[done] % _MOST_LANES, what)
+            self._bytes[every[done]] = values[done]
+            self._flying[every[done]] = False
+            if not done.all():
+                left.append((owner[~done], every[~done], values[~done]))
+        self._copies = left
+
+    def _claim(self, every: Array, lane: Array, what: str) -> None:
+        """Note that lanes write; an error where others have touched the bytes."""
+        for touched, verb in ((self._writer[every], "wrote"), (self._reader[every], "read")):
+            if ((touched != -1) & (touched != lane[:, None])).any():
+                raise PTXError(f"{what}: writes what another lane {verb} since the last barrier")
+        self._writer[every] = lane[:, None]
+        if (self._writer[every] != lane[:, None]).any():
+            raise PTXError(f"{what}: two lanes write one address")
 
     def meet(self, blocks: Array) -> None:
         """The lanes of these blocks have met at a barrier."""
@@ -111,6 +147,8 @@ class SharedMemory:
         size = np.dtype(kind).itemsize
         places = self._places(block, addresses, size, what)
         every = places[:, None] + np.arange(size)
+        if self._flying[every].any():
+            raise PTXError(f"{what}: reads what an asynchronous copy has not brought yet")
         writers = self._writer[every]
         if ((writers >= 0) & (writers != lane[:, None])).any():
             raise PTXError(f"{what}: reads what another lane wrote since the last barrier")
@@ -124,10 +162,5 @@ class SharedMemory:
     def write(self, block: Array, lane: Array, addresses: Array, values: Array, what: str) -> None:
         places = self._places(block, addresses, values.itemsize, what)
         every = places[:, None] + np.arange(values.itemsize)
-        for touched, verb in ((self._writer[every], "wrote"), (self._reader[every], "read")):
-            if ((touched != -1) & (touched != lane[:, None])).any():
-                raise PTXError(f"{what}: writes what another lane {verb} since the last barrier")
+        self._claim(every, lane, what)
         self._bytes.view(values.dtype)[places // values.itemsize] = values
-        self._writer[every] = lane[:, None]
-        if (self._writer[every] != lane[:, None]).any():
-            raise PTXError(f"{what}: two lanes write one address")

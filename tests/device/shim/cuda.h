@@ -54,6 +54,17 @@ template <class T> static inline void atomicMax(T *pointer, T value) {
   if (value > *pointer) *pointer = value;
 }
 
+// Every lane's value in 32 bits, and what the lane `lane ^ mask` gave.
+template <class T> static inline T __shfl_xor_sync(unsigned members, T value, int mask) {
+  static T given[1024];
+  if (members != 0xffffffffu || sizeof(T) != 4 || mask < 1 || mask > 31) abort();
+  given[shim::current] = value;
+  shim::meet(-4);
+  T found = given[shim::current ^ mask];
+  shim::meet(-5);
+  return found;
+}
+
 // mma.sync, by the layouts of the PTX ISA (section on matrix fragments): in lane 4g+t,
 //   a   element i: row g + 8 * (i/2 % 2), column 2t + i%2 + 8 * (i/4)
 //   b   element i: row 2t + i%2 + 8 * (i/2), column g

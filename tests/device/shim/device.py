@@ -48,8 +48,10 @@ class Shim:
 
 
 SHIMS = {
-    "CUDA": Shim("CUDA:sm_80", "g++", "cuda.h", ("__syncthreads", "asm volatile")),
-    "METAL": Shim("METAL", "g++", "metal_stdlib", ("threadgroup_barrier", "simdgroup_matrix")),
+    "CUDA": Shim("CUDA:sm_80", "g++", "cuda.h", ("__syncthreads", "__shfl", "asm volatile")),
+    "METAL": Shim(
+        "METAL", "g++", "metal_stdlib", ("threadgroup_barrier", "simdgroup_matrix", "simd_shuffle")
+    ),
     "HIP": Shim("HIP:gfx942", CLANG.replace("clang-", "clang++-"), "hip.h", ("s_barrier",)),
 }
 _HEAD = re.compile(r"^(?:extern|kernel) .*?(\w+)\(([^()]*(?:\[\[[^()]*)?)\) \{$", re.M)

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.case import Case
 from tests.conformance.cases import SAMPLE
 from tests.device.shim.device import SHIMS, shimmed
-from tilegrad import Device, Tensor
+from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.base.trace import recording
@@ -110,3 +110,18 @@ def test_lanes_that_wait_at_different_barriers_are_reported() -> None:
             backend.runtime.load("apart", good), [memory], [], (1, 1, 1), (4, 1, 1)
         )
         assert list(memory.cast("i")) == [0, 1, 2, 3]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_attention_agrees(kind: str, dtype: str) -> None:
+    """Lanes exchange values, and both products of half precision run on matrix units."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 64, 16)).astype(dtype)
+    with shimmed(kind), Context(SIZES=0):
+        found = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), is_causal=True).numpy()
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    scores = np.where(np.tri(64) > 0, wide[0] @ wide[1].transpose(0, 2, 1) / 4, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ wide[2]
+    np.testing.assert_allclose(found, expected, atol=2e-3 if dtype == "float16" else 2e-6)

@@ -10,8 +10,8 @@ __all__ = ["MUTANTS", "STORED_BEFORE"]
 STORED_BEFORE = Mutant(
     "the values that a reduction folds are stored first",
     "tilegrad/schedule/fuse.py",
-    "        hold(costs, fusion, target)\n    if target.most_buffers:\n",
-    "        hold(costs, fusion, target)\n"
+    "        share_in_scratch(costs, fusion, target)\n    if target.most_buffers:\n",
+    "        share_in_scratch(costs, fusion, target)\n"
     "    folds = [node for node in nodes if node.op is Ops.REDUCE_AXIS and node.src[0].op.is_alu]\n"
     "    more = {fold.src[0]: Reason.SHARED for fold in folds if not fold.is_constant}\n"
     "    fusion.stored = _in_order({**more, **fusion.stored}, nodes)\n"
@@ -25,8 +25,8 @@ _NO_CONTIGUOUS = Mutant(
 )
 _COPIED_ARRAY = Mutant(
     "an array that is read is always a copy",
-    "tilegrad/engine/realize.py",
-    "        found = buffer.lend() if is_small_too or buffer.nbytes > _PAGE else None\n",
+    "tilegrad/engine/realize/realize.py",
+    "        found = buffer.lend()\n",
     "        found = None\n",
 )
 _NEIGHBOURS_APART = Mutant(
@@ -45,7 +45,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S0.2": Mutant(
         "what is copied to the host has no row",
-        "tilegrad/engine/realize.py",
+        "tilegrad/engine/realize/realize.py",
         '            show_copy("HOST", buffer.device, buffer.nbytes, seconds)\n',
         "            pass\n",
     ),
@@ -64,7 +64,7 @@ MUTANTS: dict[str, Mutant] = {
     "S0.5": _COPIED_ARRAY,
     "S1.1": Mutant(
         "an operation on two tensors runs at once",
-        "tilegrad/tensor/arithmetic.py",
+        "tilegrad/tensor/elementwise/arithmetic.py",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"
         "        return self._joined(node, *others)\n",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"
@@ -72,7 +72,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S1.2": Mutant(
         "printing computes what is pending",
-        "tilegrad/tensor/printing.py",
+        "tilegrad/tensor/results/printing.py",
         "        elif not (stored.op.is_movement or stored.op is Ops.DETACH):\n"
         "            return None\n",
         "        elif not (stored.op.is_movement or stored.op is Ops.DETACH):\n"
@@ -80,20 +80,20 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S1.3": Mutant(
         "empty tensors have no row",
-        "tilegrad/engine/run.py",
+        "tilegrad/engine/run/run.py",
         "            _show_empty(plan, table)\n",
         "            pass\n",
     ),
     "S1.4": Mutant(
         "the row of a kernel does not name the user's calls",
-        "tilegrad/engine/run.py",
+        "tilegrad/engine/run/run.py",
         "            launch.calls,\n",
         "            (),\n",
     ),
     "S1.5": _NEIGHBOURS_APART,
     "S1.6": Mutant(
         "NOOPT=1 has no effect on the shape of kernels",
-        "tilegrad/engine/stages.py",
+        "tilegrad/engine/program/stages.py",
         "    if not config.NOOPT:\n",
         "    if True:\n",
     ),
@@ -122,15 +122,21 @@ MUTANTS: dict[str, Mutant] = {
         'ids={"gidx": "gid.{axis}", "lidx": "lid.{axis}"}',
         'ids={"gidx": "lid.{axis}", "lidx": "gid.{axis}"}',
     ),
+    "S1.11": Mutant(
+        "every GPU is of one architecture",
+        "tilegrad/device/nv.py",
+        '    arch = f"sm_{major}{minor}"\n',
+        "    arch = _DEFAULT_ARCH\n",
+    ),
     "S1.12": Mutant(
         "elementwise kernels are called as copies are",
         "tilegrad/schedule/finish.py",
-        'letter = "r" if is_fold else "C" if stored.op is Ops.LOAD else "E"',
-        'letter = "r" if is_fold else "C"',
+        'letter = "r" if is_reduction else "C" if stored.op is Ops.LOAD else "E"',
+        'letter = "r" if is_reduction else "C"',
     ),
     "F1.1": Mutant(
         "products of integers are floats",
-        "tilegrad/tensor/linear.py",
+        "tilegrad/tensor/products/linear.py",
         "        return (left * right)._sum_of_products(-1, is_wide)\n",
         "        return (left * right)._sum_of_products(-1, is_wide).float()\n",
     ),
@@ -142,13 +148,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "F1.3": Mutant(
         "DEBUG=3 does not print the tree of a kernel",
-        "tilegrad/engine/stages.py",
+        "tilegrad/engine/program/stages.py",
         "        print(ast)\n",
         "",
     ),
     "F1.4": Mutant(
         "DEBUG=5 does not print the instructions",
-        "tilegrad/engine/pipeline.py",
+        "tilegrad/engine/build/pipeline.py",
         "        print(listing(program))\n",
         "        pass\n",
     ),
@@ -176,16 +182,14 @@ MUTANTS: dict[str, Mutant] = {
     "F2.5": Mutant(
         "a border is what the work inside makes of nothing",
         "tilegrad/schedule/index.py",
-        "        value = yield source, _under(tuple(moved), both), both\n        return (\n"
-        "            inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST "
-        "else value\n        )\n",
-        "        value = yield source, _under(tuple(moved), both), both\n        return value\n",
+        "        return _or_zero(inside, (yield source, _under(tuple(moved), both), both))\n",
+        "        return (yield source, _under(tuple(moved), both), both)\n",
     ),
     "F2.6": Mutant(
         "a part of a buffer is copied as if it were the whole",
         "tilegrad/schedule/fuse.py",
-        "            while node.op in _OF_BYTES and source.op is Ops.RESHAPE:\n",
-        "            while node.op in _OF_BYTES and source.op.is_movement:\n",
+        "                source = below_reshapes(source)\n",
+        "                source = base_of(source)\n",
     ),
     "F2.7": Mutant(
         "a product of equal values is another product",
@@ -199,13 +203,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "F2.8": Mutant(
         "all memory is taken before the first step",
-        "tilegrad/engine/run.py",
+        "tilegrad/engine/run/run.py",
         "        for step in plan.steps if is_writing else ():\n",
         "        for step in plan.steps:\n",
     ),
     "F2.9": Mutant(
         "a transfer between two of a kind is called a copy",
-        "tilegrad/engine/run.py",
+        "tilegrad/engine/run/run.py",
         'kind="xfer" if moved else "copy"',
         'kind="copy"',
     ),
@@ -218,7 +222,7 @@ MUTANTS: dict[str, Mutant] = {
     "F2.11": Mutant(
         "no kernel has several outputs",
         "tilegrad/schedule/schedule.py",
-        "            order = join_drafts(order, limits)\n",
+        "            order = join_items(order, limits)\n",
         "            pass\n",
     ),
     "F3.1": Mutant(
@@ -261,15 +265,15 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "F3.6": Mutant(
         "arithmetic on indices counts as work",
-        "tilegrad/engine/estimate.py",
+        "tilegrad/engine/program/estimate.py",
         "        elif node.op.is_alu and node.dtype.scalar is not dtypes.index:\n",
         "        elif node.op.is_alu:\n",
     ),
     "F4.1": Mutant(
         "a kernel without parameters has no positions",
         "tilegrad/render/clike.py",
-        'return ", ".join([*parts, *self.dialect.launch_parameters]) or self.dialect.no_parameters',
-        'return ", ".join([*parts, *self.dialect.launch_parameters] if parts else [])',
+        'return ", ".join([*texts, *self.dialect.launch_parameters]) or self.dialect.no_parameters',
+        'return ", ".join([*texts, *self.dialect.launch_parameters] if texts else [])',
     ),
     "F4.2": Mutant(
         "constants get names",

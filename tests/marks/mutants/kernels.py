@@ -100,9 +100,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M9.3": Mutant(
         "each operand of a matrix unit serves one product",
-        "tilegrad/optimize/heuristic_simt.py",
-        "if part is not None and (amount := _divisor(part, (4, 3, 2))):",
-        "if part is not None and (amount := _divisor(part, ())):",
+        "tilegrad/optimize/heuristic_units.py",
+        "amount := next((n for n in (4, 3, 2) if part.src[0].arg % n == 0), 0)",
+        "amount := 0",
     ),
     "M9.4": Mutant(
         "the inline instruction takes its second operand by rows",
@@ -174,23 +174,23 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M11.6": Mutant(
         "kernels of one name are not numbered",
-        "tilegrad/engine/pipeline.py",
+        "tilegrad/engine/build/pipeline.py",
         'return f"n{number}" if number else ""',
         'return ""',
     ),
     "R3.1": Mutant(
         "windows of a convolution begin one element late",
-        "tilegrad/tensor/windows.py",
-        "        columns = rows._window(last + 1, 0, positions * s)"
+        "tilegrad/tensor/views/patches.py",
+        "        columns = rows._slice(last + 1, 0, positions * s)"
         ".reshape(*lead, k, positions, s)\n",
-        "        columns = rows._window(last + 1, d, positions * s + d)"
+        "        columns = rows._slice(last + 1, d, positions * s + d)"
         ".reshape(*lead, k, positions, s)\n",
     ),
     "R3.2": Mutant(
         "windows do not mind their dilation",
-        "tilegrad/tensor/windows.py",
-        "            x = x._one_window(first, kernel[place], stride[place], dilation[place])\n",
-        "            x = x._one_window(first, kernel[place], stride[place], 1)\n",
+        "tilegrad/tensor/views/patches.py",
+        "first, kernel[number], stride[number], dilation[number])",
+        "first, kernel[number], stride[number], 1)",
     ),
     "R3.3": STORED_BEFORE,
     "R3.4": _NO_CLOSED_FORM,
@@ -198,13 +198,13 @@ MUTANTS: dict[str, Mutant] = {
     "R3.6": _NO_CLOSED_FORM,
     "R3.7": Mutant(
         "picking rows reads the whole table",
-        "tilegrad/engine/estimate.py",
+        "tilegrad/engine/program/estimate.py",
         "            if isinstance(touched, int) and 0 < size < touched:\n",
         "            if size > 0:\n",
     ),
     "R4.1": Mutant(
         "a refused Opt leaves a kernel without Opts",
-        "tilegrad/engine/kernel.py",
+        "tilegrad/engine/build/kernel.py",
         "        self.ast = apply_opt(self.ast, opt, self.target)\n        return self\n",
         "        before, self.ast = self.ast, self.ast.replace(arg=None)\n"
         "        self.ast = apply_opt(before, opt, self.target)\n        return self\n",
@@ -267,7 +267,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "R4.11": Mutant(
         "candidates that compute other values are not left out",
-        "tilegrad/engine/search.py",
+        "tilegrad/engine/search/search.py",
         '        if "wrong" in answer:\n            _refused(built.opts, answer["wrong"])\n'
         '            return None\n        taken, other = answer["taken"]\n',
         '        taken, other = answer.get("taken", (1e-9, 1.0))\n',

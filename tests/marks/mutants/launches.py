@@ -9,11 +9,11 @@ __all__ = ["MUTANTS"]
 _JIT = "tilegrad/capture/jit.py"
 _GRAPH = "tilegrad/capture/graph.py"
 _ENTRY = "tilegrad/capture/entry.py"
-_REPORT = "tilegrad/engine/report.py"
+_REPORT = "tilegrad/engine/run/report.py"
 
 _COMPILED_FOR_EACH_SIZE = Mutant(
     "a bound variable is the number that it is bound to",
-    "tilegrad/tensor/sizes.py",
+    "tilegrad/tensor/handle/sizes.py",
     "        free, found = value.unbound()\n",
     "        free, found = value.unbound()\n"
     "        if len(found) == 1 and free in found:\n"
@@ -23,7 +23,7 @@ _COMPILED_FOR_EACH_SIZE = Mutant(
 MUTANTS: dict[str, Mutant] = {
     "M3.1": Mutant(
         "the row of a copy shows its direction the other way round",
-        "tilegrad/engine/run.py",
+        "tilegrad/engine/run/run.py",
         'name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"',
         'name = f"{kind} {size:>8s}, {source:>7s} <- {target:7s}"',
     ),
@@ -74,8 +74,8 @@ MUTANTS: dict[str, Mutant] = {
     "M4.4": Mutant(
         "a lone kernel is a batch of one",
         _GRAPH,
-        "        if len(self.steps) == 1:\n            name, arguments, calls = (\n",
-        "        if len(self.steps) == 0:\n            name, arguments, calls = (\n",
+        "        if self._count == 1:\n            name, inputs",
+        "        if self._count == 0:\n            name, inputs",
     ),
     "M4.5": Mutant(
         "a batch goes on at another device",
@@ -87,8 +87,8 @@ MUTANTS: dict[str, Mutant] = {
         "the shape of an input may differ from the captured one",
         "tilegrad/capture/inputs.py",
         "            tensor.uop.shape == self.shape\n"
-        "            and tensor.uop.dtype is form.dtype\n",
-        "            tensor.uop.dtype is form.dtype\n",
+        "            and tensor.uop.dtype is signature.dtype\n",
+        "            tensor.uop.dtype is signature.dtype\n",
     ),
     "M4.7": Mutant(
         "a replay keeps the value of a bound variable",
@@ -123,7 +123,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M4.12": Mutant(
         "a twin device compiles anew",
-        "tilegrad/engine/pipeline.py",
+        "tilegrad/engine/build/pipeline.py",
         "        (backend.target, backend.compiler, config.code_key()",
         "        (backend.name, backend.target, backend.compiler, config.code_key()",
     ),
@@ -157,6 +157,14 @@ MUTANTS: dict[str, Mutant] = {
         '_ENVIRONMENT.get(key) in ("1", b"1")',
         '_ENVIRONMENT.get(key) == "yes"',
     ),
+    "M7.2": Mutant(
+        "a device must run several launches as one",
+        "tilegrad/runtime/protocol.py",
+        "launch after the other. Of little work, which `is_small`, no other thread is woken.\n"
+        '        """\n        return None\n',
+        "launch after the other. Of little work, which `is_small`, no other thread is woken.\n"
+        '        """\n        raise NotImplementedError\n',
+    ),
     "M7.3": Mutant(
         "freed blocks do not serve again",
         "tilegrad/runtime/allocator.py",
@@ -168,6 +176,19 @@ MUTANTS: dict[str, Mutant] = {
         "tilegrad/device/emulator.py",
         "    if lanes > target.block_lanes:\n",
         "    if lanes < 0:\n",
+    ),
+    "M7.5": Mutant(
+        "what a target lacks and nothing replaces is let through",
+        "tilegrad/lower/decompose.py",
+        "    _refuse_missing(ast, target)\n    return ast\n",
+        "    return ast\n",
+    ),
+    "M7.6": Mutant(
+        "Metal calls functions of bfloat that it has not",
+        "tilegrad/render/metal.py",
+        '    **{(op, dtypes.bfloat16): f"(bfloat)({name}((float)({{0}})))" for op, name in '
+        "_MATH.items()},\n",
+        "",
     ),
     "B1.1": Mutant(
         "kernels of all sizes are called alike",
@@ -193,7 +214,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "B1.5": Mutant(
         "a mean over a symbolic axis divides by its largest size",
-        "tilegrad/tensor/reduce.py",
+        "tilegrad/tensor/reductions/reduce.py",
         "        if isinstance(count, int):\n            return count\n        return self._of(",
         "        if True:\n            return count if isinstance(count, int) else count.vmax\n"
         "        return self._of(",
@@ -201,15 +222,15 @@ MUTANTS: dict[str, Mutant] = {
     "B1.6": _COMPILED_FOR_EACH_SIZE,
     "R8.1": Mutant(
         "an array of another byte order is taken as it lies",
-        "tilegrad/tensor/host.py",
+        "tilegrad/tensor/storage/host.py",
         '    if array.dtype.byteorder not in ("=", "|", "<" if sys.byteorder == "little" '
         'else ">"):\n',
         "    if False:\n",
     ),
     "R8.2": Mutant(
         "an array that is read is always a copy",
-        "tilegrad/engine/realize.py",
-        "        found = buffer.lend() if is_small_too or buffer.nbytes > _PAGE else None\n",
+        "tilegrad/engine/realize/realize.py",
+        "        found = buffer.lend()\n",
         "        found = None\n",
     ),
 }

@@ -9,20 +9,20 @@ __all__ = ["MUTANTS"]
 MUTANTS: dict[str, Mutant] = {
     "X.1": Mutant(
         "a list of integers makes floats",
-        "tilegrad/tensor/host.py",
+        "tilegrad/tensor/storage/host.py",
         "    if kinds <= {bool, int} and values:\n        return dtypes.default_int\n",
         "",
     ),
     "X.2": Mutant(
         "integers divide as integers",
-        "tilegrad/tensor/arithmetic.py",
-        '        return self._floating()._binary("div", Ops.FDIV, other, swap=swap)\n',
+        "tilegrad/tensor/elementwise/arithmetic.py",
+        '        return x._binary("div", Ops.FDIV, other, swap=swap)\n',
         "        if self.dtype.is_int:\n            return self._floor_divide(other, swap=swap)\n"
-        '        return self._floating()._binary("div", Ops.FDIV, other, swap=swap)\n',
+        '        return x._binary("div", Ops.FDIV, other, swap=swap)\n',
     ),
     "X.3": Mutant(
         "a seed does not begin its stream anew",
-        "tilegrad/tensor/random.py",
+        "tilegrad/tensor/indexing/random.py",
         "self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0",
         "self.seed, self.forks = seed & (2**64 - 1), 0",
     ),
@@ -41,12 +41,24 @@ MUTANTS: dict[str, Mutant] = {
     "P.3": Mutant(
         "no stored value moves into the kernel that reads it",
         "tilegrad/schedule/fuse.py",
-        "        fusion = move_back(nodes, fusion, target, wanted)\n",
+        "        fusion = inline_values(nodes, fusion, target, wanted)\n",
         "",
+    ),
+    "P.5": Mutant(
+        "languages like C find unequal what is equal",
+        "tilegrad/render/clike.py",
+        '    Ops.CMPNE: "({0}!={1})",\n',
+        '    Ops.CMPNE: "({0}=={1})",\n',
+    ),
+    "P.11": Mutant(
+        "installed packages bring no devices",
+        "tilegrad/device/outside.py",
+        'GROUP = "tilegrad.devices"\n',
+        'GROUP = "tilegrad.backends"\n',
     ),
     "P.10": Mutant(
         "minimum has the sign of the mirrored maximum",
-        "tilegrad/tensor/elementwise.py",
+        "tilegrad/tensor/elementwise/elementwise.py",
         'return left._mirrored()._binary("minimum", Ops.MAX, right._mirrored())._mirrored()',
         'return left._mirrored()._binary("minimum", Ops.MAX, right._mirrored())',
     ),

@@ -165,7 +165,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M10.9": Mutant(
         "a kernel made by hand has one block of one lane",
-        "tilegrad/engine/kernel.py",
+        "tilegrad/engine/build/kernel.py",
         "tuple(program), dims.global_size, dims.local_size)",
         "tuple(program), (1, 1, 1), (1, 1, 1))",
     ),

@@ -15,8 +15,8 @@ from tilegrad.ir.rules.terms import conjuncts, from_terms, terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "BOOLEANS", "COMPARISONS", "DIVISION", "FOLDING", "IDENTITIES", "SIMPLIFY", "SUMS", "conjuncts", "from_terms",
-    "simplify", "simplify_under", "terms_of",
+    "BOOLEANS", "COMPARISONS", "DIVISION", "FOLDING", "IDENTITIES", "SIMPLIFY", "SUMS", "conjuncts",
+    "distance_between", "from_terms", "simplify", "simplify_under", "terms_of",
 ]  # fmt: skip
 
 SIMPLIFY = PatternMatcher(
@@ -33,6 +33,15 @@ def simplify(node: UOp, mapping: Mapping[UOp, UOp] | None = None) -> UOp:
     if mapping:
         return replace_and_rewrite(node, mapping, SIMPLIFY, name="simplify")
     return graph_rewrite(node, SIMPLIFY, name="simplify")
+
+
+def distance_between(first: UOp, other: UOp) -> int | None:
+    """`other - first`, two index expressions, where it is constant."""
+    ours, theirs = terms_of(first), terms_of(other)
+    if ours is not None and theirs is not None and ours[0] == theirs[0]:
+        return theirs[1] - ours[1]
+    apart = simplify(other - first)
+    return int(apart.arg) if apart.op is Ops.CONST else None
 
 
 def limits_of(condition: UOp) -> dict[UOp, tuple[int | None, int | None]]:

@@ -18,25 +18,27 @@ def terms_of(node: UOp) -> tuple[dict[UOp, int], int] | None:
     """`node` as ({factor: coefficient}, constant), like factors gathered; None if it has too many terms."""
     terms: dict[UOp, int] = {}
     constant = 0
-    stack = [(node, 1)]
-    count = 0
-    while stack:
-        term, scale = stack.pop()
-        count += 1
-        if count > _MOST:
-            return None
+    term, scale = node, 1
+    # Right operands wait while the left ones are gathered.
+    waiting: list[tuple[UOp, int]] = []
+    for _ in range(_MOST):
         op = term.op
         if op is Ops.ADD:
-            left, right = term.src
-            stack.append((right, scale))
-            stack.append((left, scale))
-        elif op is Ops.CONST:
+            term, right = term.src
+            waiting.append((right, scale))
+            continue
+        if op is Ops.MUL and term.src[1].op is Ops.CONST:
+            term, factor = term.src
+            scale *= factor.arg
+            continue
+        if op is Ops.CONST:
             constant += term.arg * scale
-        elif op is Ops.MUL and term.src[1].op is Ops.CONST:
-            stack.append((term.src[0], scale * term.src[1].arg))
         else:
             terms[term] = terms.get(term, 0) + scale
-    return terms, constant
+        if not waiting:
+            return terms, constant
+        term, scale = waiting.pop()
+    return None
 
 
 def from_terms(terms: Iterable[tuple[UOp, int]], constant: int, like: UOp) -> UOp:

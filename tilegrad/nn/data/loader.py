@@ -20,15 +20,23 @@ import numpy as np
 from tilegrad.base.errors import ConfigError, DataError
 from tilegrad.nn.data.samplers import BatchSampler, stream
 from tilegrad.nn.data.sets import IterableDataset
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["DataLoader", "collate", "default_collate"]
 
 
 def collate(items: Sequence[Any]) -> Any:
-    """Items joined along a new first axis: numbers and arrays to arrays, part by part in tuples,
-    lists and dicts; strings stay a list.
+    """Join items along a new first axis: numbers and arrays to arrays, element by element in
+    tuples, lists and dicts; strings stay a list.
+
+    Args:
+        items: the items of a batch, all of the same structure and shapes.
+
+    Returns an item whose arrays have shape (len(items), ...); numbers become int64 or float64
+    arrays.
+
+    Raises ShapeError if shapes differ.
 
     >>> nn.data.collate([(1, "a"), (2, "b")])
     (array([1, 2]), ['a', 'b'])
@@ -95,8 +103,9 @@ def _of_first(function: Callable[[Any], Any], items: Sequence[Any]) -> Any:
 class DataLoader:
     """Batches of a data set, each time it is iterated over.
 
+    An exception in a worker is raised in the loop, with the worker's traceback in its notes.
+
     Args:
-        batch_size: None gives the items as they are, one by one.
         shuffle: a new order in each round, by `seed` and the round's number, or without `seed` by
             the stream that `Tensor.manual_seed` begins.
         drop_last: leave out the last batch if it is short.
@@ -110,8 +119,16 @@ class DataLoader:
         tensors: give tensors on `device`; without it what `collate_fn` gives.
         progress: write a line to stderr as batches go by.
         pin_memory, persistent_workers: taken for other libraries' sake, and do nothing.
+        dataset: what has a length and items by index, or an `IterableDataset`.
+        batch_size: number of items in a batch; None gives the items as they are, one by one.
+        seed: seed of the order.
+        spawn: workers are processes, not threads.
+        device: name of the device.
 
-    An exception in a worker is raised in the loop, with the worker's traceback in its notes.
+    Shape: items of shapes (...) give batches (batch_size, ...); the last may be shorter.
+
+    Raises ConfigError for options that exclude each other or a number below its least, DataError
+    for what is no data set.
 
     >>> loader = nn.data.DataLoader(range(5), batch_size=2)
     >>> [batch.tolist() for batch in loader], len(loader)

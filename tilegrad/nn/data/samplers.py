@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.random import generator
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.indexing.random import generator
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -35,7 +35,9 @@ def stream(seed: Any) -> np.random.Generator:
 
 
 class Sampler:
-    """The base of samplers: a subclass gives `__iter__`.
+    """Base of samplers: a subclass defines `__iter__`, which gives indices.
+
+    Raises NotImplementedError where the subclass does not.
 
     >>> class Backwards(nn.data.Sampler):
     ...     def __iter__(self):
@@ -49,7 +51,10 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """All indices in order.
+    """All indices in order: 0 to len - 1.
+
+    Args:
+        data_source: what has a length.
 
     >>> list(nn.data.SequentialSampler([7, 8, 9]))
     [0, 1, 2]
@@ -77,8 +82,15 @@ class _Drawn(Sampler):
 
 
 class RandomSampler(_Drawn):
-    """All indices in a random order; with `num_samples` so many of them, with `replacement` drawn
-    each for itself.
+    """All indices in random order.
+
+    Args:
+        data_source: what has a length.
+        replacement: draw each index independently.
+        num_samples: number of indices, by default all.
+        seed: seed of the order; by default the stream of `Tensor.manual_seed`.
+
+    Raises ShapeError for more samples than indices without `replacement`.
 
     >>> sorted(nn.data.RandomSampler([7, 8, 9]))
     [0, 1, 2]
@@ -108,7 +120,13 @@ class RandomSampler(_Drawn):
 
 
 class SubsetRandomSampler(_Drawn):
-    """The given indices in a random order.
+    """Given indices in random order.
+
+    Args:
+        indices: the indices.
+        seed: seed of the order; by default the stream of `Tensor.manual_seed`.
+
+    Shape: it gives len(indices) numbers.
 
     >>> sorted(nn.data.SubsetRandomSampler([4, 2]))
     [2, 4]
@@ -127,8 +145,13 @@ class SubsetRandomSampler(_Drawn):
 
 
 class WeightedRandomSampler(_Drawn):
-    """`num_samples` indices, each drawn as often as its share of `weights`; without `replacement`
-    none twice.
+    """Indices drawn with probabilities proportional to weights.
+
+    Args:
+        weights: a weight for each index, not negative, (n,).
+        num_samples: number of draws.
+        replacement: whether an index can be drawn more than once.
+        seed: seed of the draws; by default the stream of `Tensor.manual_seed`.
 
     Raises ConfigError for weights that are negative or all 0, or fewer than are drawn without
     replacement.
@@ -168,8 +191,12 @@ class WeightedRandomSampler(_Drawn):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` indices of another sampler; the last may be short, or is left out with
-    `drop_last`.
+    """Lists of `batch_size` indices of another sampler.
+
+    Args:
+        sampler: gives the indices.
+        batch_size: length of a list.
+        drop_last: leave out the last list if it is short.
 
     Raises ConfigError unless `batch_size` is positive.
 
@@ -196,9 +223,19 @@ class BatchSampler(Sampler):
 
 
 class DistributedSampler(Sampler):
-    """Every `num_replicas`-th index, from `rank` on, of an order that is the same in all processes:
-    by `seed` and what `set_epoch` says. The first indices stand at the end once more, so that all
-    have as many; with `drop_last` the last ones are left out instead.
+    """Share of one process of many: every `num_replicas`-th index, from `rank` on, of an order that
+    is the same in all processes.
+
+    The order depends on `seed` and `set_epoch`. The first indices are repeated at the end, so that
+    all processes have equally many.
+
+    Args:
+        dataset: what has a length.
+        num_replicas: number of processes.
+        rank: number of this process, from 0.
+        shuffle: whether the order is random.
+        seed: seed of the order.
+        drop_last: leave out the last indices instead of repeating the first.
 
     Raises ConfigError unless `rank` is 0 to num_replicas - 1.
 

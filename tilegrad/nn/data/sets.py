@@ -12,7 +12,7 @@ import numpy as np
 
 from tilegrad.base.errors import DataError, IndexBoundsError, ShapeError
 from tilegrad.nn.data.samplers import stream
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -28,7 +28,9 @@ __all__ = [
 
 
 class Dataset:
-    """A data set by index: a subclass gives `__len__` and `__getitem__`.
+    """Data set by index: a subclass defines `__len__` and `__getitem__`.
+
+    Raises NotImplementedError where the subclass does not.
 
     >>> class Squares(nn.data.Dataset):
     ...     def __len__(self):
@@ -51,9 +53,13 @@ class Dataset:
 
 
 class TensorDataset(Dataset):
-    """Rows of arrays or tensors of equal length: item i is the tuple of their rows i.
+    """Rows of arrays or tensors of equal length: item i is the tuple of their rows i. Tensors are
+    read to the host once.
 
-    Tensors are read to the host once.
+    Args:
+        arrays: arrays or tensors of shapes (n, ...).
+
+    Shape: an item is a tuple of NumPy arrays without the first axis.
 
     Raises ShapeError unless the lengths agree.
 
@@ -79,7 +85,15 @@ class TensorDataset(Dataset):
 
 
 class Subset(Dataset):
-    """The items `indices` of another data set.
+    """Chosen items of another data set.
+
+    Shape: items as those of `dataset`.
+
+    Args:
+        dataset: the data set.
+        indices: the positions of the items.
+
+    Shape: an item keeps the shape that `dataset` gives it.
 
     >>> len(nn.data.Subset(range(10), [3, 4]))
     2
@@ -97,6 +111,13 @@ class Subset(Dataset):
 
 class ConcatDataset(Dataset):
     """Data sets one after another.
+
+    Shape: items as those of `datasets`.
+
+    Args:
+        datasets: data sets with lengths.
+
+    Shape: an item keeps the shape that its data set gives it.
 
     Raises DataError if there is none, IndexBoundsError for an index outside.
 
@@ -128,6 +149,12 @@ class StackDataset(Dataset):
     """Data sets of equal length side by side: item i is the tuple of their items i, or a dict where
     they are given by name.
 
+    Args:
+        datasets: data sets with lengths.
+        named: the same by name.
+
+    Shape: a tuple or dict of items.
+
     Raises ShapeError unless the lengths agree.
 
     >>> nn.data.StackDataset([1, 2], ["a", "b"])[1], nn.data.StackDataset(x=[5], y=[6])[0]
@@ -155,8 +182,10 @@ class StackDataset(Dataset):
 
 
 class IterableDataset:
-    """A data set that gives one item after another: a subclass gives `__iter__`. A loader takes
+    """Data set that gives one item after another: a subclass defines `__iter__`. A loader takes
     them in that order, without workers.
+
+    Raises NotImplementedError where the subclass does not.
 
     >>> class Count(nn.data.IterableDataset):
     ...     def __iter__(self):
@@ -173,7 +202,12 @@ class IterableDataset:
 
 
 class ChainDataset(IterableDataset):
-    """The items of one data set after those of another.
+    """Items of one data set after those of another.
+
+    Args:
+        datasets: iterables.
+
+    Shape: items as those of `datasets`.
 
     >>> list(nn.data.ChainDataset([[1, 2], [3]]))
     [1, 2, 3]
@@ -187,8 +221,15 @@ class ChainDataset(IterableDataset):
 
 
 def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None) -> list[Subset]:
-    """Parts of `lengths`, or of shares that add up to 1, drawn without repetition: by `seed`, else
-    by `Tensor.manual_seed`'s. What shares leave over goes to the first parts, one each.
+    """Split a data set at random, without repetition.
+
+    Args:
+        dataset: what has a length.
+        lengths: lengths that add up to the whole, or shares that add up to 1; items that shares
+            leave over go to the first subsets, one each.
+        seed: seed of the order; by default the stream of `Tensor.manual_seed`.
+
+    Returns a list of `Subset`.
 
     Raises ShapeError unless the lengths add up.
 

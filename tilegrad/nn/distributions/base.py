@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -19,8 +19,18 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 class Distribution:
-    """What distributions share. A subclass gives `rsample`, or `sample` where draws have no
+    """Base of distributions: a subclass defines `rsample`, or `sample` where draws have no
     gradient, and `log_prob`.
+
+    Args:
+        batch_shape: shape of independent distributions.
+        event_shape: shape of one draw.
+
+    Shape: `sample(s)` gives (*s, *batch_shape, *event_shape); `log_prob` of that gives (*s,
+    *batch_shape).
+
+    Raises NotImplementedError for what the subclass does not define, ConfigError for parameters
+    outside their range under `validate_args`.
 
     >>> class Fixed(nn.distributions.Distribution):
     ...     def rsample(self, sample_shape=()):
@@ -62,6 +72,10 @@ class Distribution:
     def entropy(self) -> Tensor:
         """The mean of -log_prob."""
         raise NotImplementedError
+
+    def perplexity(self) -> Tensor:
+        """The exponential of the entropy."""
+        return self.entropy().exp()
 
     def _shape(self, sample_shape: Sequence[int]) -> tuple[Any, ...]:
         return (*sample_shape, *self.batch_shape, *self.event_shape)
@@ -130,7 +144,15 @@ class LocationScale(Distribution):
 
 
 class Independent(Distribution):
-    """`base`, whose last `reinterpreted_batch_ndims` axes of the batch are one event.
+    """`base` with the last axes of its batch as one event.
+
+    Args:
+        base: a distribution.
+        reinterpreted_batch_ndims: number of axes that move.
+
+    Shape: batch (*batch[:-k]), event (*batch[-k:], *event).
+
+    Raises ConfigError for more axes than the batch has.
 
     >>> d = nn.distributions.Independent(nn.distributions.Normal(Tensor.zeros(4, 3), 1.0), 1)
     >>> d.batch_shape, d.event_shape, d.log_prob(Tensor.zeros(4, 3)).shape
@@ -167,3 +189,6 @@ class Independent(Distribution):
 
     def entropy(self) -> Tensor:
         return over_last(self.base.entropy(), self.count)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base!r}, {self.count})"

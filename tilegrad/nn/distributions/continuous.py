@@ -18,7 +18,13 @@ __all__ = ["Cauchy", "Exponential", "Gumbel", "Laplace", "Pareto", "Uniform", "W
 
 
 class Laplace(LocationScale):
-    """The distribution of density exp(-|x - loc| / scale) / (2 * scale).
+    """Laplace distribution: density exp(-|x - loc| / scale) / (2 * scale).
+
+    Args:
+        loc: the mean.
+        scale: the mean distance from `loc`, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> round(nn.distributions.Laplace(0.0, 1.0).log_prob(Tensor(1.0)).item(), 4)
     -1.6931
@@ -46,7 +52,13 @@ class Laplace(LocationScale):
 
 
 class Uniform(Distribution):
-    """Every value from `low` up to `high`, alike.
+    """Uniform distribution: density 1 / (high - low) from `low` up to `high`.
+
+    Args:
+        low: least value.
+        high: end, not included.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> nn.distributions.Uniform(0.0, 4.0).log_prob(Tensor([1.0, 9.0])).exp().tolist()
     [0.25, 0.0]
@@ -81,7 +93,12 @@ class Uniform(Distribution):
 
 
 class Exponential(Distribution):
-    """The distribution of density rate * exp(-rate * x), for x of at least 0.
+    """Exponential distribution: density rate * exp(-rate * x) for x of at least 0.
+
+    Args:
+        rate: 1 / mean, positive.
+
+    Shape: the batch has the shape of the parameter, events are numbers; float.
 
     >>> nn.distributions.Exponential(2.0).mean.item()
     0.5
@@ -114,8 +131,14 @@ class Exponential(Distribution):
 
 
 class Cauchy(LocationScale):
-    """The distribution of density 1 / (pi * scale * (1 + ((x - loc) / scale)^2)), which has neither
-    a mean nor a variance.
+    """Cauchy distribution: density 1 / (pi * scale * (1 + ((x - loc) / scale)^2)); it has neither a
+    mean nor a variance.
+
+    Args:
+        loc: the median.
+        scale: half the width at half the height, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> round(nn.distributions.Cauchy(0.0, 1.0).log_prob(Tensor(0.0)).item(), 4)
     -1.1447
@@ -149,8 +172,14 @@ class Cauchy(LocationScale):
 
 
 class Gumbel(LocationScale):
-    """The distribution of the largest of many values: its probability of at most x is
-    exp(-exp(-(x - loc) / scale)).
+    """Gumbel distribution, that of the largest of many values: P(X <= x) = exp(-exp(-(x - loc) /
+    scale)).
+
+    Args:
+        loc: the mode.
+        scale: the scale, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> round(nn.distributions.Gumbel(0.0, 1.0).mean.item(), 4)
     0.5772
@@ -186,7 +215,13 @@ class Gumbel(LocationScale):
 
 
 class Weibull(Distribution):
-    """The distribution whose probability of more than x is exp(-(x / scale)^concentration).
+    """Weibull distribution: P(X > x) = exp(-(x / scale)^concentration).
+
+    Args:
+        scale: the scale, positive.
+        concentration: the exponent, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> nn.distributions.Weibull(2.0, 1.0).mean.item()
     2.0
@@ -225,7 +260,13 @@ class Weibull(Distribution):
 
 
 class Pareto(Distribution):
-    """The distribution whose probability of more than x, at least `scale`, is (scale / x)^alpha.
+    """Pareto distribution: P(X > x) = (scale / x)^alpha for x of at least `scale`.
+
+    Args:
+        scale: least value, positive.
+        alpha: the exponent, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> nn.distributions.Pareto(1.0, 3.0).mean.item()
     1.5

@@ -13,7 +13,7 @@ from tilegrad.nn.distributions.base import (
     together,
     uniform,
 )
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -23,7 +23,15 @@ __all__ = [
 
 
 class Bernoulli(Distribution):
-    """1 with probability `probs`, or the sigmoid of `logits`, else 0; draws are floats.
+    """Bernoulli distribution: 1 with probability `probs`, else 0.
+
+    Args:
+        probs: probabilities, of the shape of the batch.
+        logits: the logarithms of the odds, instead of `probs`.
+
+    Shape: the batch has the shape of the parameter, events are float numbers.
+
+    Raises ConfigError unless one of the two is given.
 
     >>> nn.distributions.Bernoulli(probs=0.25).log_prob(Tensor([1.0])).exp().tolist()
     [0.25]
@@ -60,10 +68,16 @@ class Bernoulli(Distribution):
 
 
 class Categorical(Distribution):
-    """The classes 0, 1, ... with probabilities `probs`, or the softmax of `logits`, along the last
-    axis; draws are int32.
+    """Categorical distribution over the classes 0, 1, ...
 
-    Raises ShapeError for a number, which has no axis of classes.
+    Args:
+        probs: probabilities along the last axis, (*batch, classes); they are divided by their sum.
+        logits: logarithms of probabilities, instead.
+
+    Shape: batch (*batch), events are int32 numbers.
+
+    Raises ShapeError for a number, which has no axis of classes; ConfigError unless one of the two
+    is given.
 
     >>> d = nn.distributions.Categorical(probs=Tensor([1.0, 3.0]))
     >>> d.probs.tolist(), d.log_prob(Tensor([1])).exp().tolist()
@@ -102,7 +116,15 @@ class Categorical(Distribution):
 
 
 class OneHotCategorical(Distribution):
-    """`Categorical`, whose draws are rows of 0 with a 1 at the class.
+    """`Categorical` whose draws are one-hot rows.
+
+    Shape: batch (*batch), events (classes,), float.
+
+    Args:
+        probs: probabilities along the last axis, (*batch, classes).
+        logits: logarithms of probabilities, instead.
+
+    Shape: batch (*batch), events of shape (classes,), float.
 
     >>> d = nn.distributions.OneHotCategorical(probs=Tensor([1.0, 3.0]))
     >>> round(d.log_prob(Tensor([0.0, 1.0])).exp().item(), 4)
@@ -142,7 +164,14 @@ class OneHotCategorical(Distribution):
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """`OneHotCategorical`, whose draws have the gradient of the probabilities.
+    """`OneHotCategorical` whose draws have the gradient of the probabilities (Bengio et al. 2013,
+    arXiv:1308.3432).
+
+    Args:
+        probs: probabilities along the last axis, (*batch, classes).
+        logits: logarithms of probabilities, instead.
+
+    Shape: batch (*batch), events (classes,), float.
 
     >>> d = nn.distributions.OneHotCategoricalStraightThrough(probs=Tensor([0.0, 1.0]))
     >>> d.rsample((2,)).tolist()
@@ -154,7 +183,15 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Geometric(Distribution):
-    """How often a trial of success probability `probs` fails before it first succeeds.
+    """Geometric distribution: the number of failures before the first success.
+
+    Args:
+        probs: probability of success.
+        logits: the logarithms of the odds, instead of `probs`.
+
+    Shape: the batch has the shape of the parameter, events are float numbers.
+
+    Raises ConfigError unless one of the two is given.
 
     >>> nn.distributions.Geometric(0.25).mean.item()
     3.0
@@ -188,7 +225,12 @@ class Geometric(Distribution):
 
 
 class Poisson(Distribution):
-    """The number of events where `rate` are to be expected.
+    """Poisson distribution: the number of events where `rate` are expected.
+
+    Args:
+        rate: the mean.
+
+    Shape: the batch has the shape of the parameter, events are float numbers.
 
     >>> round(nn.distributions.Poisson(2.0).log_prob(Tensor(0.0)).item(), 4)
     -2.0
@@ -212,7 +254,14 @@ class Poisson(Distribution):
 
 
 class Binomial(Distribution):
-    """How many of `total_count` trials of success probability `probs` succeed.
+    """Binomial distribution: the number of successes in `total_count` trials.
+
+    Args:
+        total_count: number of trials.
+        probs: probability of success.
+        logits: the logarithms of the odds, instead of `probs`.
+
+    Shape: the batch has the shape of the parameter, events are float numbers.
 
     >>> nn.distributions.Binomial(4, 0.25).mean.item()
     1.0
@@ -247,8 +296,15 @@ def _log(temperature: Any) -> Any:
 
 
 class RelaxedBernoulli(Distribution):
-    """`Bernoulli`, smoothed: the sigmoid of logits with logistic noise, over a `temperature`; draws
-    have a gradient (Maddison et al., "The Concrete Distribution", 2016).
+    """Smooth `Bernoulli`: the sigmoid of logits with logistic noise, divided by a temperature;
+    draws have a gradient (Maddison et al., "The Concrete Distribution", 2016).
+
+    Args:
+        temperature: the lower, the nearer to 0 and 1.
+        probs: probabilities, of the shape of the batch.
+        logits: the logarithms of the odds, instead of `probs`.
+
+    Shape: the batch has the shape of the parameters, events are float numbers.
 
     >>> d = nn.distributions.RelaxedBernoulli(0.5, probs=0.5)
     >>> d.rsample((3,)).shape
@@ -277,8 +333,15 @@ class RelaxedBernoulli(Distribution):
 
 
 class RelaxedOneHotCategorical(Distribution):
-    """`OneHotCategorical`, smoothed: the softmax of logits with Gumbel's noise, over a
-    `temperature`; draws have a gradient.
+    """Smooth `OneHotCategorical`: the softmax of logits with Gumbel's noise, divided by a
+    temperature; draws have a gradient (Maddison et al. 2016).
+
+    Args:
+        temperature: the lower, the nearer to 0 and 1.
+        probs: probabilities along the last axis, (*batch, classes).
+        logits: logarithms of probabilities, instead.
+
+    Shape: batch (*batch), events (classes,), float.
 
     >>> d = nn.distributions.RelaxedOneHotCategorical(0.5, probs=Tensor([0.25, 0.75]))
     >>> d.rsample((4,)).shape

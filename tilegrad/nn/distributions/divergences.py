@@ -18,7 +18,7 @@ from tilegrad.nn.distributions.discrete import (
 )
 from tilegrad.nn.distributions.gamma import Beta, Dirichlet, Gamma, log_beta
 from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["DIVERGENCES", "kl_divergence", "register_kl"]
@@ -128,7 +128,13 @@ DIVERGENCES: dict[type[Distribution], Callable[[Any, Any], Tensor]] = {
 def register_kl(
     type_p: type[Distribution], type_q: type[Distribution]
 ) -> Callable[[Callable[[Any, Any], Tensor]], Callable[[Any, Any], Tensor]]:
-    """A decorator: the function gives the divergence of distributions of these two kinds.
+    """Decorator: register a function as the divergence of two kinds of distributions.
+
+    Args:
+        type_p: class of the first.
+        type_q: class of the second.
+
+    Returns the decorator; the function takes (p, q) and gives a tensor of the shape of the batch.
 
     >>> D = nn.distributions
     >>> @D.register_kl(D.Uniform, D.Exponential)
@@ -149,9 +155,15 @@ _REGISTERED: dict[tuple[type[Distribution], type[Distribution]], Callable[[Any, 
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """The mean of log p - log q over draws of p, for each distribution of the batch.
+    """Kullback-Leibler divergence: the mean of log p - log q over draws of p.
 
-    Raises ConfigError for distributions of two kinds.
+    Args:
+        p: a distribution.
+        q: a distribution of a registered pair of classes.
+
+    Returns a float tensor of the shape of the batch.
+
+    Raises ConfigError for classes that have no formula.
 
     >>> Normal = nn.distributions.Normal
     >>> nn.distributions.kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()

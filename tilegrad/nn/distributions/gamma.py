@@ -46,8 +46,14 @@ def _standard_gamma(concentration: Tensor, shape: tuple[Any, ...]) -> Tensor:
 
 
 class Gamma(Distribution):
-    """The distribution of density rate^a x^(a-1) exp(-rate x) / gamma(a), with a the
-    `concentration`. Draws have no gradient.
+    """Gamma distribution: density rate^a x^(a-1) exp(-rate x) / gamma(a), a the `concentration`.
+    Draws have no gradient.
+
+    Args:
+        concentration: the shape parameter, positive.
+        rate: 1 / scale, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> nn.distributions.Gamma(3.0, 2.0).mean.item()
     1.5
@@ -84,7 +90,12 @@ class Gamma(Distribution):
 
 
 class Chi2(Gamma):
-    """The distribution of the sum of `df` squares of standard normal values.
+    """Chi-squared distribution: the sum of `df` squares of standard normal values.
+
+    Args:
+        df: degrees of freedom, positive.
+
+    Shape: the batch has the shape of the parameter, events are numbers; float.
 
     >>> nn.distributions.Chi2(3.0).mean.item()
     3.0
@@ -96,7 +107,13 @@ class Chi2(Gamma):
 
 
 class InverseGamma(Distribution):
-    """The distribution of 1 / x, where x has the gamma distribution.
+    """Inverse gamma distribution: that of 1 / x where x has the gamma distribution.
+
+    Args:
+        concentration: the shape parameter, positive.
+        rate: 1 / scale of x, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> nn.distributions.InverseGamma(3.0, 2.0).mean.item()
     1.0
@@ -131,8 +148,13 @@ class InverseGamma(Distribution):
 
 
 class Beta(Distribution):
-    """The distribution of density x^(a-1) (1-x)^(b-1) / beta(a, b), with a `concentration1` and b
-    `concentration0`. Draws have no gradient.
+    """Beta distribution: density x^(a-1) (1-x)^(b-1) / beta(a, b). Draws have no gradient.
+
+    Args:
+        concentration1: a, positive.
+        concentration0: b, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> nn.distributions.Beta(1.0, 3.0).mean.item()
     0.25
@@ -172,8 +194,13 @@ class Beta(Distribution):
 
 
 class Dirichlet(Distribution):
-    """The distribution of shares that add up to 1, of density proportional to the product of
-    x_i^(a_i - 1), with a the `concentration`, (*batch, n). Draws have no gradient.
+    """Dirichlet distribution of shares that add up to 1: density proportional to the product of
+    x_i^(a_i - 1). Draws have no gradient.
+
+    Args:
+        concentration: a, (*batch, n), positive.
+
+    Shape: batch (*batch), events (n,), float.
 
     >>> nn.distributions.Dirichlet(Tensor([1.0, 3.0])).mean.tolist()
     [0.25, 0.75]
@@ -212,8 +239,14 @@ class Dirichlet(Distribution):
 
 
 class StudentT(Distribution):
-    """Student's t distribution with `df` degrees of freedom. Draws have the gradient of `loc` and
-    `scale`, not of `df`.
+    """Student's t distribution. Draws have the gradient of `loc` and `scale`, not of `df`.
+
+    Args:
+        df: degrees of freedom, positive.
+        loc: the middle.
+        scale: the scale, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> nn.distributions.StudentT(4.0).variance.item()
     2.0

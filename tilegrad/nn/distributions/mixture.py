@@ -7,15 +7,22 @@ from typing import Any
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.distributions.base import Distribution
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
-    """A draw of one of several distributions, which are along the last axis of the batch of
-    `component_distribution`, chosen by `mixture_distribution`, a `Categorical`.
+    """Mixture: a draw of one of several distributions, chosen by a `Categorical`.
+
+    Shape: batch (*batch), events as those of the components.
+
+    Args:
+        mixture_distribution: a `Categorical` of batch (*batch).
+        component_distribution: distributions of batch (*batch, classes).
+
+    Shape: batch (*batch), events of the shape of those of the components; float.
 
     Raises ShapeError unless there are as many distributions as classes.
 

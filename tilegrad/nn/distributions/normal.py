@@ -14,14 +14,20 @@ from tilegrad.nn.distributions.base import (
     normal,
     together,
 )
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["HalfNormal", "LogNormal", "MultivariateNormal", "Normal"]
 
 
 class Normal(LocationScale):
-    """The normal distribution of mean `loc` and standard deviation `scale`.
+    """Normal distribution: density exp(-((x - loc) / scale)^2 / 2) / (scale sqrt(2 pi)).
+
+    Args:
+        loc: the mean.
+        scale: the standard deviation, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> d = nn.distributions.Normal(0.0, 2.0)
     >>> round(d.log_prob(Tensor(2.0)).item(), 4), d.sample((3,)).shape
@@ -51,7 +57,13 @@ class Normal(LocationScale):
 
 
 class LogNormal(Normal):
-    """The distribution of exp(x), where x is normal of mean `loc` and deviation `scale`.
+    """Distribution of exp(x) where x is normal.
+
+    Args:
+        loc: mean of x.
+        scale: standard deviation of x, positive.
+
+    Shape: parameters broadcast to the batch, events are numbers; float.
 
     >>> round(nn.distributions.LogNormal(0.0, 1.0).mean.item(), 4)
     1.6487
@@ -88,8 +100,15 @@ class LogNormal(Normal):
 
 
 class MultivariateNormal(Distribution):
-    """The normal distribution of mean `loc`, (*batch, n), and covariance L @ L.T, (*batch, n, n):
-    given as `covariance_matrix`, as its inverse `precision_matrix`, or as `scale_tril`, L.
+    """Normal distribution of vectors with mean `loc` and covariance L @ L.T.
+
+    Args:
+        loc: the mean, (*batch, n).
+        covariance_matrix: the covariance, (*batch, n, n).
+        precision_matrix: its inverse, instead.
+        scale_tril: L, instead.
+
+    Shape: batch (*batch), events (n,), float.
 
     Raises ConfigError unless one of the three is given.
 
@@ -158,7 +177,12 @@ class MultivariateNormal(Distribution):
 
 
 class HalfNormal(Distribution):
-    """The distribution of |x|, where x is normal of mean 0 and deviation `scale`.
+    """Distribution of |x| where x is normal with mean 0.
+
+    Args:
+        scale: standard deviation of x, positive.
+
+    Shape: the batch has the shape of the parameter, events are numbers; float.
 
     >>> round(nn.distributions.HalfNormal(1.0).mean.item(), 4)
     0.7979

@@ -16,9 +16,16 @@ __all__ = [
 
 
 class Transform:
-    """A function of each number that can be undone. A subclass gives `_call`, `_inverse` and
-    `log_abs_det_jacobian`. With `cache_size=1` the last value is remembered, so that undoing it
-    gives what it was made of, digit by digit.
+    """Function of each number that can be inverted: a subclass defines `_call`, `_inverse` and
+    `log_abs_det_jacobian`.
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
+
+    Raises NotImplementedError for what the subclass does not define.
 
     >>> t = nn.distributions.ExpTransform()
     >>> round(t.inv(t(Tensor(2.0))).item(), 4)
@@ -50,9 +57,21 @@ class Transform:
         """log |dy/dx| at each number."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
 
 class AffineTransform(Transform):
-    """loc + scale * x.
+    """Affine map: loc + scale * x.
+
+    Args:
+        loc: added.
+        scale: the factor.
+        event_dim: number of last axes that are one event.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape that broadcasts with `loc` and `scale` to the broadcast shape.
 
     >>> nn.distributions.AffineTransform(1.0, 2.0)(Tensor(3.0)).item()
     7.0
@@ -81,7 +100,13 @@ class AffineTransform(Transform):
 
 
 class ExpTransform(Transform):
-    """exp(x).
+    """Exponential function: exp(x).
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
 
     >>> nn.distributions.ExpTransform()(Tensor(0.0)).item()
     1.0
@@ -98,7 +123,14 @@ class ExpTransform(Transform):
 
 
 class PowerTransform(Transform):
-    """x^exponent, of positive numbers.
+    """Power of positive numbers: x^exponent.
+
+    Args:
+        exponent: the exponent, a number or a tensor.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
 
     >>> nn.distributions.PowerTransform(2.0)(Tensor(3.0)).item()
     9.0
@@ -122,7 +154,13 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(Transform):
-    """1 / (1 + exp(-x)).
+    """Logistic function: 1 / (1 + exp(-x)).
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
 
     >>> nn.distributions.SigmoidTransform()(Tensor(0.0)).item()
     0.5
@@ -139,7 +177,13 @@ class SigmoidTransform(Transform):
 
 
 class TanhTransform(Transform):
-    """tanh(x).
+    """Hyperbolic tangent: tanh(x).
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
 
     >>> nn.distributions.TanhTransform()(Tensor(0.0)).item()
     0.0
@@ -157,7 +201,13 @@ class TanhTransform(Transform):
 
 
 class SoftplusTransform(Transform):
-    """log(1 + exp(x)).
+    """Smooth rectifier: log(1 + exp(x)).
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
 
     >>> t = nn.distributions.SoftplusTransform()
     >>> round(t(Tensor(0.0)).item(), 4)
@@ -177,6 +227,13 @@ class SoftplusTransform(Transform):
 class ComposeTransform(Transform):
     """Several transforms, one after the other.
 
+    Args:
+        parts: the transforms, the first first.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
+
     >>> exp, double = nn.distributions.ExpTransform(), nn.distributions.AffineTransform(0.0, 2.0)
     >>> nn.distributions.ComposeTransform([exp, double])(Tensor(0.0)).item()
     2.0
@@ -185,6 +242,9 @@ class ComposeTransform(Transform):
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0):
         super().__init__(cache_size)
         self.parts = list(parts)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(\n    " + ",\n    ".join(map(repr, self.parts)) + "\n)"
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -207,7 +267,13 @@ class ComposeTransform(Transform):
 
 
 class TransformedDistribution(Distribution):
-    """The distribution of what `transforms` make of draws of `base_distribution`.
+    """Distribution of what transforms make of draws of another.
+
+    Args:
+        base_distribution: the distribution that is drawn.
+        transforms: a transform, or a list.
+
+    Shape: batch and events as those of `base_distribution`, with the events of `transforms`.
 
     >>> base, exp = nn.distributions.Normal(0.0, 1.0), nn.distributions.ExpTransform()
     >>> d = nn.distributions.TransformedDistribution(base, [exp])

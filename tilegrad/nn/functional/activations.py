@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import as_axis, here, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import as_axis, here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -20,7 +20,13 @@ __all__ = [
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(x, 0).
+    """Rectified linear unit: max(x, 0).
+
+    Args:
+        input: a tensor of any shape.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape and dtype of `input`.
 
     >>> nn.functional.relu(Tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -29,7 +35,13 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(x, 0), 6).
+    """Rectified linear unit with a limit: min(max(x, 0), 6) (Krizhevsky 2010).
+
+    Args:
+        input: a tensor of any shape.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape and dtype of `input`.
 
     >>> nn.functional.relu6(Tensor([-1.0, 8.0])).tolist()
     [0.0, 6.0]
@@ -38,7 +50,15 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """x, or negative_slope * x below 0.
+    """Leaky rectifier: x, or negative_slope * x below 0 (Maas et al. 2013).
+
+    Args:
+        input: a tensor of any shape.
+        negative_slope: factor below 0.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.leaky_relu(Tensor([-4.0, 2.0]), 0.25).tolist()
     [-1.0, 2.0]
@@ -47,7 +67,14 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """x, or weight * x below 0: one weight, or one for each channel (axis 1).
+    """Rectifier with a trained slope: x, or weight * x below 0 (He et al. 2015, arXiv:1502.01852).
+
+    Args:
+        input: (N, C, ...), or any shape with one weight.
+        weight: one slope, (1,), or one for each channel, (C,).
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     Raises ShapeError for another number of weights.
 
@@ -75,7 +102,18 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """x, or a * x below 0: in training a is uniform in [lower, upper], else the middle.
+    """Rectifier with a random slope: x, or a * x below 0; in training a is uniform in [lower,
+    upper], else the middle (Xu et al. 2015, arXiv:1505.00853).
+
+    Args:
+        input: a tensor of any shape.
+        lower: least slope.
+        upper: largest slope.
+        training: whether slopes are drawn.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.rrelu(Tensor([-4.0, 2.0]), 0.25, 0.25).tolist()
     [-1.0, 2.0]
@@ -87,7 +125,16 @@ def rrelu(
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x, or alpha * (exp(x) - 1) below 0.
+    """Exponential linear unit: x, or alpha * (exp(x) - 1) below 0 (Clevert et al. 2015,
+    arXiv:1511.07289).
+
+    Args:
+        input: a tensor of any shape.
+        alpha: minus the limit at minus infinity.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.elu(Tensor([-100.0, 2.0]), 0.5).tolist()
     [-0.5, 2.0]
@@ -96,7 +143,16 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)).
+    """Continuously differentiable ELU: max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron
+    2017, arXiv:1704.07483).
+
+    Args:
+        input: a tensor of any shape.
+        alpha: minus the limit at minus infinity.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.celu(Tensor([-100.0, 2.0]), 0.5).tolist()
     [-0.5, 2.0]
@@ -105,7 +161,15 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """scale * (max(x, 0) + min(0, alpha * (exp(x) - 1))), with two fixed numbers.
+    """Scaled exponential linear unit: scale * (max(x, 0) + min(0, alpha * (exp(x) - 1))), with the
+    constants of Klambauer et al. 2017, arXiv:1706.02515.
+
+    Args:
+        input: a tensor of any shape.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.selu(Tensor([0.0])).tolist()
     [0.0]
@@ -114,7 +178,17 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x * Phi(x), Phi the normal distribution; approximate="tanh" is a formula with tanh.
+    """Gaussian error linear unit: x * Phi(x), Phi the normal distribution function (Hendrycks and
+    Gimpel 2016, arXiv:1606.08415).
+
+    Args:
+        input: a tensor of any shape.
+        approximate: "none", or "tanh" for a formula with tanh.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises DTypeError for another `approximate`.
 
     >>> nn.functional.gelu(Tensor([0.0, 100.0])).tolist()
     [0.0, 100.0]
@@ -123,7 +197,14 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * sigmoid(x).
+    """Sigmoid linear unit: x * sigmoid(x) (Elfwing et al. 2017, arXiv:1702.03118).
+
+    Args:
+        input: a tensor of any shape.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.silu(Tensor([0.0, 100.0])).tolist()
     [0.0, 100.0]
@@ -132,7 +213,14 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * tanh(softplus(x)).
+    """Mish: x * tanh(softplus(x)) (Misra 2019, arXiv:1908.08681).
+
+    Args:
+        input: a tensor of any shape.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.mish(Tensor([0.0, 100.0])).tolist()
     [0.0, 100.0]
@@ -141,9 +229,16 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """a * sigmoid(b) of the halves a and b of axis `dim`.
+    """Gated linear unit: a * sigmoid(b) of the halves a and b of an axis (Dauphin et al. 2017,
+    arXiv:1612.08083).
 
-    Raises ShapeError for an axis of odd size.
+    Args:
+        input: a tensor of any shape.
+        dim: the axis; a negative one counts from the last.
+
+    Returns a tensor of half the size along `dim`; floats keep their dtype.
+
+    Raises ShapeError for an axis of odd size, IndexBoundsError for one that is out of range.
 
     >>> nn.functional.glu(Tensor([[4.0, 0.0]])).tolist()
     [[2.0]]
@@ -161,7 +256,13 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)).
+    """Logistic function: 1 / (1 + exp(-x)).
+
+    Args:
+        input: a tensor of any shape.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.sigmoid(Tensor([0.0])).tolist()
     [0.5]
@@ -170,7 +271,13 @@ def sigmoid(input: Tensor) -> Tensor:
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)), without overflow.
+    """Logarithm of the sigmoid, without overflow.
+
+    Args:
+        input: a tensor of any shape.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.logsigmoid(Tensor([-1000.0])).tolist()
     [-1000.0]
@@ -179,7 +286,14 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """0 up to -3, 1 from 3 on, between them x / 6 + 1 / 2.
+    """Piecewise linear sigmoid: 0 up to -3, 1 from 3 on, between them x / 6 + 1 / 2.
+
+    Args:
+        input: a tensor of any shape.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.hardsigmoid(Tensor([-4.0, 0.0, 4.0])).tolist()
     [0.0, 0.5, 1.0]
@@ -188,7 +302,14 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * hardsigmoid(x).
+    """Piecewise approximation of `silu`: x * hardsigmoid(x) (Howard et al. 2019, arXiv:1905.02244).
+
+    Args:
+        input: a tensor of any shape.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.hardswish(Tensor([-4.0, 0.0, 4.0])).tolist()
     [-0.0, 0.0, 4.0]
@@ -199,7 +320,16 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
-    """x held between min_val and max_val.
+    """Limit x to min_val..max_val.
+
+    Args:
+        input: a tensor of any shape.
+        min_val: lower limit.
+        max_val: upper limit.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.hardtanh(Tensor([-4.0, 0.5, 4.0])).tolist()
     [-1.0, 0.5, 1.0]
@@ -208,7 +338,13 @@ def hardtanh(
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x, or 0 where |x| <= lambd.
+    """Set x to 0 where |x| <= lambd.
+
+    Args:
+        input: a tensor of any shape.
+        lambd: the threshold.
+
+    Returns a tensor of the shape and dtype of `input`.
 
     >>> nn.functional.hardshrink(Tensor([-0.25, 2.0])).tolist()
     [0.0, 2.0]
@@ -217,7 +353,16 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x - lambd above lambd, x + lambd below -lambd, else 0. Raises ConfigError below 0.
+    """Bring x nearer to 0 by `lambd`: x - lambd above lambd, x + lambd below -lambd, else 0.
+
+    Args:
+        input: a tensor of any shape.
+        lambd: the distance, at least 0.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises ConfigError for a negative `lambd`.
 
     >>> nn.functional.softshrink(Tensor([-0.25, 2.0])).tolist()
     [0.0, 1.5]
@@ -228,7 +373,13 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def softsign(input: Tensor) -> Tensor:
-    """x / (1 + |x|).
+    """Softsign: x / (1 + |x|), between -1 and 1.
+
+    Args:
+        input: a tensor of any shape.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.softsign(Tensor([1.0, -3.0])).tolist()
     [0.5, -0.75]
@@ -237,7 +388,15 @@ def softsign(input: Tensor) -> Tensor:
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta * x)) / beta. There is no overflow, and no need of a `threshold`.
+    """Smooth rectifier: log(1 + exp(beta * x)) / beta, without overflow.
+
+    Args:
+        input: a tensor of any shape.
+        beta: the larger, the sharper the bend at 0.
+        threshold: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.softplus(Tensor([1000.0])).tolist()
     [1000.0]
@@ -246,7 +405,13 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def tanh(input: Tensor) -> Tensor:
-    """tanh(x).
+    """Hyperbolic tangent.
+
+    Args:
+        input: a tensor of any shape.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.tanh(Tensor([0.0, 100.0])).tolist()
     [0.0, 1.0]
@@ -255,7 +420,13 @@ def tanh(input: Tensor) -> Tensor:
 
 
 def tanhshrink(input: Tensor) -> Tensor:
-    """x - tanh(x).
+    """Tanh shrinkage: x - tanh(x).
+
+    Args:
+        input: a tensor of any shape.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     >>> nn.functional.tanhshrink(Tensor([0.0])).tolist()
     [0.0]
@@ -264,7 +435,15 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x above `threshold`, else `value`.
+    """Threshold: x where it is above `threshold`, else `value`.
+
+    Args:
+        input: a tensor of any shape.
+        threshold: the limit.
+        value: replaces what is not above.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape and dtype of `input`.
 
     >>> nn.functional.threshold(Tensor([0.5, 2.0]), 1.0, 0.0).tolist()
     [0.0, 2.0]
@@ -274,7 +453,17 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 
 
 def softmax(input: Tensor, dim: int = -1, dtype: DType | str | None = None) -> Tensor:
-    """exp(x) over its sum along axis `dim`.
+    """Softmax: exp(x) divided by its sum along an axis, without overflow.
+
+    Args:
+        input: a tensor of any shape.
+        dim: the axis; a negative one counts from the last.
+        dtype: dtype in which to compute, and of the result.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.functional.softmax(Tensor([1.0, 1.0]), dim=0).tolist()
     [0.5, 0.5]
@@ -283,7 +472,17 @@ def softmax(input: Tensor, dim: int = -1, dtype: DType | str | None = None) -> T
 
 
 def softmin(input: Tensor, dim: int = -1, dtype: DType | str | None = None) -> Tensor:
-    """`softmax` of -x.
+    """Softmax of -x.
+
+    Args:
+        input: a tensor of any shape.
+        dim: the axis; a negative one counts from the last.
+        dtype: dtype in which to compute, and of the result.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.functional.softmin(Tensor([[0.0, 0.0]]), dim=1).tolist()
     [[0.5, 0.5]]
@@ -292,7 +491,17 @@ def softmin(input: Tensor, dim: int = -1, dtype: DType | str | None = None) -> T
 
 
 def log_softmax(input: Tensor, dim: int = -1, dtype: DType | str | None = None) -> Tensor:
-    """The logarithm of `softmax`, without overflow.
+    """Logarithm of `softmax`, without overflow.
+
+    Args:
+        input: a tensor of any shape.
+        dim: the axis; a negative one counts from the last.
+        dtype: dtype in which to compute, and of the result.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.functional.log_softmax(Tensor([[0.0, 1000.0]]), dim=1).tolist()
     [[-1000.0, 0.0]]
@@ -303,9 +512,19 @@ def log_softmax(input: Tensor, dim: int = -1, dtype: DType | str | None = None) 
 def gumbel_softmax(
     logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
-    """A draw of classes that has a gradient: softmax((logits + g) / tau), g from Gumbel's
-    distribution. With `hard` one-hot, with the gradient of the soft draw (Jang, Gu and Poole,
-    "Categorical Reparameterization with Gumbel-Softmax", 2017). `eps` is taken and not needed.
+    """Draw classes with a gradient: softmax((logits + g) / tau), g from Gumbel's distribution
+    (Jang, Gu and Poole, "Categorical Reparameterization with Gumbel-Softmax", 2017).
+
+    Args:
+        logits: logarithms of probabilities, of any shape.
+        tau: the temperature: the lower, the nearer to one-hot.
+        hard: give one-hot values, with the gradient of the soft draw.
+        eps: accepted and ignored.
+        dim: the axis; a negative one counts from the last.
+
+    Returns a float tensor of the shape of `logits`.
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.functional.gumbel_softmax(Tensor.zeros(2, 5), hard=True).sum(-1).tolist()
     [1.0, 1.0]

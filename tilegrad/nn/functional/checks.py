@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["check_shapes", "reduced"]

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.nn.functional.checks import reduced
-from tilegrad.tensor.core import check_tensors, describe
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.loops import scan
-from tilegrad.tensor.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ctc_loss"]
@@ -39,7 +39,8 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """The negated log-probability of label sequences, summed over all alignments.
+    """Connectionist temporal classification: the negated log-probability of label sequences, summed
+    over all alignments (Graves et al. 2006).
 
     Args:
         log_probs: logarithms of probabilities, (T, N, C), or (T, C) of one sequence.
@@ -51,6 +52,8 @@ def ctc_loss(
         reduction: "none" for (N,), "sum", or "mean": of the losses over the lengths of the targets.
         zero_infinity: 0, with a gradient of 0, where the steps are too few for the labels;
             otherwise the loss is infinite.
+
+    Returns a float number, or (N,) for "none".
 
     Raises ShapeError for shapes or lengths that do not fit, DTypeError for labels that are no
     integers, ConfigError for a blank that is no class.

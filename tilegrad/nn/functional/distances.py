@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["cosine_similarity", "pairwise_distance", "pdist"]
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x1 * x2 summed along `dim`, over the product of the lengths, each at least `eps`.
+    """Cosine of the angle between vectors: x1 * x2 summed along an axis, divided by the product of
+    the lengths.
+
+    Args:
+        x1: a tensor.
+        x2: a tensor whose shape broadcasts with it.
+        dim: the axis; a negative one counts from the last.
+        eps: least length.
+
+    Returns a float tensor of the broadcast shape without `dim`.
+
+    Raises ShapeError unless the shapes broadcast, IndexBoundsError for an axis that is out of
+    range.
 
     >>> nn.functional.cosine_similarity(Tensor([[2.0, 0.0]]), Tensor([[0.0, 3.0]])).tolist()
     [0.0]
@@ -23,7 +35,18 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """The p-norm of x1 - x2 + eps along the last axis.
+    """Distance of vectors: the p-norm of x1 - x2 + eps along the last axis.
+
+    Args:
+        x1: (..., D).
+        x2: (..., D), which broadcasts with it.
+        p: order of the norm.
+        eps: added to the difference, so that there is a gradient at 0.
+        keepdim: keep the last axis, with size 1.
+
+    Returns a float tensor of the broadcast shape without the last axis.
+
+    Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
 
     >>> nn.functional.pairwise_distance(Tensor([3.0, 4.0]), Tensor([0.0, 0.0]), eps=0.0).item()
     5.0
@@ -33,8 +56,14 @@ def pairwise_distance(
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The p-norms of the differences of all pairs of rows i < j of (N, M): (N * (N - 1) / 2,), in
-    the order (0, 1), (0, 2), ..., (1, 2), ...
+    """Distances of all pairs of rows i < j of a matrix (N, M), in the order (0, 1), (0, 2), ...,
+    (1, 2), ...
+
+    Args:
+        input: (N, M).
+        p: order of the norm.
+
+    Returns a float tensor of shape (N * (N - 1) / 2,).
 
     Raises ShapeError unless `input` is a matrix.
 

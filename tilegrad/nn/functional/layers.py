@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -18,7 +18,16 @@ __all__ = [
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias over the last axis; `weight` is (out_features, in_features).
+    """Affine map: input @ weight.T + bias over the last axis.
+
+    Args:
+        input: (..., in_features).
+        weight: (out_features, in_features).
+        bias: (out_features,), or None.
+
+    Returns a tensor of shape (..., out_features), in the dtype to which all promote.
+
+    Raises ShapeError unless the sizes fit, DTypeError for what is no tensor.
 
     >>> nn.functional.linear(Tensor([1.0, 2.0]), Tensor([[1.0, 10.0]])).tolist()
     [21.0]
@@ -28,8 +37,15 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """For each output k, input1 @ weight[k] @ input2 + bias[k] over the last axes; `weight` is
-    (out_features, in1_features, in2_features).
+    """Bilinear map: input1 @ weight[k] @ input2 + bias[k] for each output k, over the last axes.
+
+    Args:
+        input1: (..., in1_features).
+        input2: (..., in2_features).
+        weight: (out_features, in1_features, in2_features).
+        bias: (out_features,), or None.
+
+    Returns a tensor of shape (..., out_features).
 
     Raises ShapeError for sizes that do not fit.
 
@@ -60,11 +76,19 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Row `input` of `weight`, (num_embeddings, embedding_dim), for each index. No gradient goes to
-    row `padding_idx`. `sparse` is taken and does nothing: only the rows asked for are read, and the
-    gradient costs no more than they do. With `max_norm` the rows asked for that are longer, by the
-    norm `norm_type`, are first written so long. With `scale_grad_by_freq` the gradient of a row is
-    over how often it is asked for.
+    """Rows of a table: row `input` of `weight` for each index.
+
+    Args:
+        input: integers of any shape.
+        weight: (num_embeddings, embedding_dim).
+        padding_idx: a row that gets no gradient.
+        max_norm: rows asked for that are longer are first shortened, in the weight itself.
+        norm_type: order of that norm.
+        scale_grad_by_freq: divide the gradient of a row by how often it is asked for.
+        sparse: accepted and ignored: only the rows asked for are read, and the gradient costs no
+            more than they do.
+
+    Returns a tensor of shape (*input.shape, embedding_dim) in the dtype of `weight`.
 
     Raises DTypeError for indices that are no integers, ConfigError for a `padding_idx` out of
     range.
@@ -131,13 +155,26 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """The rows of `weight` that each bag of indices asks for, folded to one: their "sum", "mean" or
-    "max". Bags are the rows of `input`, (B, L), or the parts of (L,) that begin at `offsets`, (B,);
-    with `include_last_offset` the last offset is an end. An empty bag gives zeros. Indices equal to
-    `padding_idx` do not count.
+    """Rows of a table, reduced over bags of indices. An empty bag gives zeros.
 
-    Raises ConfigError for an unknown mode, for weights unless the mode is "sum", and as
-    `embedding`; ShapeError for other shapes.
+    Args:
+        input: integers (B, L), a bag in each row, or (L,) with `offsets`.
+        weight: (num_embeddings, embedding_dim).
+        offsets: (B,), where each bag begins in `input`.
+        max_norm: rows asked for that are longer are first shortened, in the weight itself.
+        norm_type: order of that norm.
+        scale_grad_by_freq: divide the gradient of a row by how often it is asked for.
+        mode: "sum", "mean" or "max".
+        sparse: accepted and ignored.
+        per_sample_weights: factor of each row, of the shape of `input`, for "sum".
+        include_last_offset: the last offset is an end.
+        padding_idx: indices that do not count.
+
+    Returns a tensor of shape (B, embedding_dim) in the dtype of `weight`.
+
+    Raises ConfigError for an unknown mode, for weights unless the mode is "sum", and for a
+    `padding_idx` out of range; DTypeError for indices that are no integers; ShapeError for other
+    shapes.
 
     >>> table = Tensor([[1.0], [2.0], [4.0]])
     >>> nn.functional.embedding_bag(Tensor([0, 2, 1]), table, Tensor([0, 2]), mode="sum").tolist()
@@ -192,8 +229,16 @@ def _folded_rows(rows: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
 
 
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
-    """(...) to (..., num_classes): 1 at the index, else 0. Without a number of classes there are as
-    many as the largest index says, which waits for it.
+    """A vector with a single 1 for each integer.
+
+    Args:
+        input: integers of any shape.
+        num_classes: length of the vectors; -1 takes the largest index plus 1, which is computed
+            now.
+
+    Returns an int32 tensor of shape (*input.shape, num_classes).
+
+    Raises DTypeError for floats.
 
     >>> nn.functional.one_hot(Tensor([1, 0]), 2).tolist()
     [[0, 1], [1, 0]]
@@ -204,7 +249,19 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """In training a share `p` of the elements is 0, the rest over 1 - p; otherwise the input.
+    """Dropout: in training each element is zero with probability `p`, else divided by 1 - p;
+    otherwise the input (Srivastava et al. 2014).
+
+    Args:
+        input: a tensor of any shape.
+        p: the probability of zero, in 0..1.
+        training: whether to drop at all.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.functional.dropout(Tensor([1.0, 2.0]), training=False).tolist()
     [1.0, 2.0]
@@ -218,7 +275,19 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """As `dropout`, of whole channels of (N, C, ...): one draw for each item and channel.
+    """Dropout of whole channels: one draw for each item and channel (Tompson et al. 2014,
+    arXiv:1411.4280).
+
+    Args:
+        input: (N, C, ...).
+        p: the probability of zero, in 0..1.
+        training: whether to drop at all.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.functional.dropout1d(Tensor.ones(1, 2, 2), training=False).tolist()
     [[[1.0, 1.0], [1.0, 1.0]]]
@@ -246,7 +315,19 @@ def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Dropout for `selu`: in training a share `p` of the elements takes SELU's least value, and all
-    are scaled and shifted so that mean 0 and variance 1 stay (Klambauer et al., 2017).
+    are scaled and shifted so that mean 0 and variance 1 stay (Klambauer et al. 2017,
+    arXiv:1706.02515).
+
+    Args:
+        input: a tensor of any shape.
+        p: the probability of zero, in 0..1.
+        training: whether to drop at all.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.functional.alpha_dropout(Tensor([1.0, 2.0]), training=False).tolist()
     [1.0, 2.0]
@@ -259,7 +340,18 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """As `alpha_dropout`, of whole channels of (N, C, ...).
+    """`alpha_dropout` of whole channels.
+
+    Args:
+        input: (N, C, ...).
+        p: the probability of zero, in 0..1.
+        training: whether to drop at all.
+        inplace: accepted for other libraries' sake; ignored.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises ConfigError unless 0 <= p <= 1.
 
     >>> nn.functional.feature_alpha_dropout(Tensor([[1.0, 2.0]]), training=False).tolist()
     [[1.0, 2.0]]
@@ -281,8 +373,18 @@ def _alpha(input: Tensor, is_kept: Tensor, p: float) -> Tensor:
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """A border of (left, right, top, bottom, ...), counted from the last axis; `mode` is
-    "constant", "reflect", "replicate" or "circular".
+    """Add elements around.
+
+    Args:
+        input: a tensor of any shape.
+        pad: (left, right, top, bottom, ...), counted from the last axis; negative amounts cut off.
+        mode: "constant", "reflect", "replicate" or "circular".
+        value: fills the padding of "constant", by default 0.
+
+    Returns a tensor of the dtype of `input`, larger by the amounts.
+
+    Raises ShapeError if a reflected or circular padding is wider than its axis, DTypeError for
+    another mode.
 
     >>> nn.functional.pad(Tensor([[1, 2]]), (1, 0)).tolist()
     [[0, 1, 2]]
@@ -299,23 +401,30 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """All axes but the first two resampled to `size`, or to their sizes times `scale_factor`; with
-    `recompute_scale_factor` elements lie as the sizes say, not the factor.
+    """Resample all axes but the first two.
 
-    Raises as `Tensor.interpolate`; DTypeError for `antialias`.
+    Args:
+        input: (N, C, *sizes).
+        size: the new sizes.
+        scale_factor: factor of the sizes, rounded down, instead.
+        mode: "nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic" or "area".
+        align_corners: the first and last points keep their positions.
+        recompute_scale_factor: positions follow from the sizes, not from the factor.
+        antialias: where an axis shrinks, weigh all elements that a new one covers ("bilinear" and
+            "bicubic" only).
+
+    Returns a tensor of shape (N, C, *new sizes) in the dtype of `input`.
+
+    Raises DTypeError for another mode, or one without `antialias`; ShapeError unless there are as
+    many sizes as axes to resample.
 
     >>> nn.functional.interpolate(Tensor([[[1.0, 2.0]]]), scale_factor=2).tolist()
     [[[1.0, 1.0, 2.0, 2.0]]]
     """
     check_tensors("interpolate", input)
-    if antialias:
-        raise DTypeError(
-            "interpolate: antialias is not implemented",
-            remedy='mode="area" averages what an element covers',
-        )
     if recompute_scale_factor and scale_factor is not None:
         size, scale_factor = input._output_sizes(None, scale_factor)[0], None
-    return input.interpolate(size, mode, bool(align_corners), scale_factor)
+    return input.interpolate(size, mode, bool(align_corners), scale_factor, antialias)
 
 
 upsample = interpolate
@@ -328,7 +437,18 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Images read at the places of a grid, as `Tensor.grid_sample`.
+    """Sample images at the coordinates of a grid; see `Tensor.grid_sample`.
+
+    Args:
+        input: (N, C, H, W) or (N, C, D, H, W).
+        grid: coordinates in -1..1, (N, Ho, Wo, 2) or (N, Do, Ho, Wo, 3).
+        mode: "bilinear" or "nearest".
+        padding_mode: "zeros", "border" or "reflection".
+        align_corners: the edges are the middles of the outermost elements.
+
+    Returns a float tensor of shape (N, C, Ho, Wo) or (N, C, Do, Ho, Wo).
+
+    Raises DTypeError for another mode or padding, ShapeError for other shapes.
 
     >>> nn.functional.grid_sample(Tensor([[[[1.0, 2.0]]]]), Tensor([[[[0.0, 0.0]]]])).tolist()
     [[[[1.5]]]]
@@ -337,9 +457,15 @@ def grid_sample(
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """The grid for `grid_sample` of affine maps: theta (N, 2, 3) and size (N, C, H, W) to
-    (N, H, W, 2), or (N, 3, 4) and (N, C, D, H, W) to (N, D, H, W, 3). Places go from -1 to 1: to
-    the centres of the outer pixels with `align_corners`, else to their outer edges.
+    """Grid for `grid_sample` of affine maps.
+
+    Args:
+        theta: (N, 2, 3), or (N, 3, 4).
+        size: (N, C, H, W), or (N, C, D, H, W).
+        align_corners: coordinates -1 and 1 are the centres of the outer pixels, else their outer
+            edges.
+
+    Returns a float tensor of shape (N, H, W, 2), or (N, D, H, W, 3).
 
     Raises ShapeError for other shapes.
 
@@ -379,7 +505,23 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value, as `Tensor.scaled_dot_product_attention`.
+    """Attention: softmax(query @ key.T * scale + mask) @ value (Vaswani et al. 2017,
+    arXiv:1706.03762); see `Tensor.scaled_dot_product_attention`.
+
+    Args:
+        query: (..., queries, size).
+        key: (..., keys, size).
+        value: (..., keys, width).
+        attn_mask: broadcasts to (..., queries, keys); bool, true where a key may be seen, or float,
+            added.
+        dropout_p: share of the weights that is set to zero.
+        is_causal: query i sees the keys 0 to i only.
+        scale: factor of the scores, by default 1 / sqrt(size).
+        enable_gqa: repeat the heads of key and value.
+
+    Returns a float tensor of shape (..., queries, width).
+
+    Raises ShapeError if both a mask and `is_causal` are given, or shapes do not fit.
 
     >>> q = k = Tensor.zeros(1, 2, 4)
     >>> v = Tensor([[[1.0, 2.0], [3.0, 6.0]]])

@@ -10,8 +10,8 @@ import math
 from tilegrad.base.dtype import sum_dtype
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.functional.checks import check_shapes, reduced
-from tilegrad.tensor.checked import check_shares
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.storage.checked import check_shares
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -32,7 +32,21 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The cross-entropy of softmax(input) over axis 1 with classes, or with probabilities.
+    """Cross-entropy of softmax(input) over axis 1.
+
+    Args:
+        input: logits, (N, C, ...) or (C,).
+        target: integer classes (N, ...) or (), or probabilities of the shape of `input`.
+        weight: factor of each class, (C,).
+        ignore_index: a class that does not count.
+        reduction: "mean" (over the weights that count), "sum" or "none".
+        label_smoothing: share in 0..1 of each target that is spread over all classes (Szegedy et
+            al. 2015, arXiv:1512.00567).
+
+    Returns a float number, or for "none" (N, ...).
+
+    Raises ShapeError for a target of another shape, DTypeError for classes that are no integers, or
+    another option.
 
     >>> nn.functional.cross_entropy(Tensor([[100.0, 0.0]]), Tensor([1])).item()
     100.0
@@ -48,7 +62,18 @@ def nll_loss(
     ignore_index: int | None = IGNORED,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negated log-probability of each class in `target`; `input` has them along axis 1.
+    """Negated log-probability of each target class.
+
+    Args:
+        input: log-probabilities, (N, C, ...) or (C,).
+        target: integer classes, (N, ...) or ().
+        weight: factor of each class, (C,).
+        ignore_index: a class that does not count.
+        reduction: "mean" (over the weights that count), "sum" or "none".
+
+    Returns a float number, or for "none" (N, ...).
+
+    Raises ShapeError for a target of another shape, DTypeError for classes that are no integers.
 
     >>> nn.functional.nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1])).item()
     1.0
@@ -64,7 +89,16 @@ def _ignored(target: Tensor, ignore_index: int | None) -> int | None:
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared difference.
+    """Squared difference: (input - target)^2.
+
+    Args:
+        input: a tensor of any shape.
+        target: a tensor whose shape broadcasts with `input`.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
 
     >>> nn.functional.mse_loss(Tensor([1.0, 2.0]), Tensor([2.0, 4.0])).item()
     2.5
@@ -74,7 +108,16 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The magnitude of the difference.
+    """Magnitude of the difference: |input - target|.
+
+    Args:
+        input: a tensor of any shape.
+        target: a tensor whose shape broadcasts with `input`.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
 
     >>> nn.functional.l1_loss(Tensor([1.0, 2.0]), Tensor([2.0, 4.0])).item()
     1.5
@@ -86,7 +129,18 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
-    """Half the squared difference d up to |d| = delta, then the line delta * (|d| - delta / 2).
+    """Huber loss: half the squared difference d up to |d| = delta, then the line delta * (|d| -
+    delta / 2) (Huber 1964).
+
+    Args:
+        input: a tensor of any shape.
+        target: a tensor whose shape broadcasts with `input`.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+        delta: where the line begins, positive.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another option.
 
     >>> nn.functional.huber_loss(Tensor([0.0, 0.0]), Tensor([1.0, 3.0])).item()
     1.5
@@ -110,7 +164,18 @@ def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
-    """`huber_loss` over `beta`; the magnitude of the difference where that is 0.
+    """Smooth magnitude of the difference: `huber_loss` divided by `beta`; the magnitude itself
+    where that is 0 (Girshick 2015, arXiv:1504.08083).
+
+    Args:
+        input: a tensor of any shape.
+        target: a tensor whose shape broadcasts with `input`.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+        beta: where the line begins, at least 0.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another option.
 
     >>> nn.functional.smooth_l1_loss(Tensor([0.0, 0.0]), Tensor([1.0, 3.0])).item()
     1.5
@@ -127,7 +192,19 @@ def smooth_l1_loss(
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """-(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least -100.
+    """Binary cross-entropy: -(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least
+    -100.
+
+    Args:
+        input: probabilities p, of any shape.
+        target: t in 0..1, of the same shape.
+        weight: factor of each element; broadcasts.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError for another shape, ConfigError for another `reduction`, DataError under
+    `TILEGRAD_CHECK` for what is no probability.
 
     >>> nn.functional.binary_cross_entropy(Tensor([1.0, 0.0]), Tensor([1.0, 0.0])).item()
     -0.0
@@ -156,7 +233,18 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """`binary_cross_entropy` of sigmoid(input); positives count `pos_weight` times.
+    """Binary cross-entropy of sigmoid(input), without overflow.
+
+    Args:
+        input: a tensor of any shape.
+        target: numbers in 0..1, of the same shape.
+        weight: factor of each element; broadcasts.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+        pos_weight: factor of the loss of positives; broadcasts.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError for another shape, ConfigError for another `reduction`.
 
     >>> nn.functional.binary_cross_entropy_with_logits(Tensor([100.0]), Tensor([0.0])).item()
     100.0
@@ -170,8 +258,18 @@ def binary_cross_entropy_with_logits(
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
-    """target * (log target - input) of log-probabilities `input`; with `log_target`, `target` is a
-    logarithm too. "batchmean" is the sum over the length of the first axis.
+    """Kullback-Leibler divergence of log-probabilities: target * (log target - input).
+
+    Args:
+        input: log-probabilities, of any shape.
+        target: probabilities of the same shape, or their logarithms with `log_target`.
+        reduction: "mean", "sum", "none", or "batchmean", the sum divided by the length of the first
+            axis.
+        log_target: whether `target` is a logarithm.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
 
     >>> nn.functional.kl_div(Tensor([[0.0, 0.0]]), Tensor([[1.0, 1.0]]), reduction="sum").item()
     0.0
@@ -196,13 +294,21 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negated log-probability of the counts `target` in Poisson distributions of which `input`
-    is the logarithm of the mean, or the mean without `log_input`, as far as it depends on that:
+    """Negated log-probability of counts in Poisson distributions: exp(input) - target * input, or
+    input - target * log(input + eps) without `log_input`.
 
-        exp(input) - target * input,   or   input - target * log(input + eps)
+    Args:
+        input: logarithms of the means, or the means.
+        target: counts; broadcasts.
+        log_input: whether `input` is a logarithm.
+        full: add Stirling's formula for log(target!) where the target is above 1: target *
+            log(target) - target + log(2 * pi * target) / 2.
+        eps: added to the mean in the logarithm.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
 
-    With `full`, Stirling's formula for log(target!) is added where the target is above 1:
-    target * log(target) - target + log(2 * pi * target) / 2.
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
 
     >>> nn.functional.poisson_nll_loss(Tensor([0.0]), Tensor([3.0])).item()
     1.0
@@ -228,11 +334,21 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negated log-probability of `target` in normal distributions of mean `input` and variance
-    `var`: (log v + (input - target)^2 / v) / 2, v the variance, at least `eps`, whose gradient goes
-    on below that. `full` adds log(2 * pi) / 2.
+    """Negated log-probability in normal distributions: (log v + (input - target)^2 / v) / 2, v the
+    variance, at least `eps`, whose gradient goes on below that.
 
-    `var` has the shape of `input`, or that with 1 for its last axis or without it, or is a number.
+    Args:
+        input: means, of any shape.
+        target: values; broadcasts.
+        var: variances, in the shape of `input`, that with 1 for its last axis or without it, or a
+            number.
+        full: add log(2 * pi) / 2.
+        eps: least variance.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError for another shape, ConfigError for another option.
 
     >>> nn.functional.gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0])).item()
     2.0

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.functional.checks import check_shapes, reduced
 from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -25,7 +25,19 @@ def cosine_embedding_loss(
     margin: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1: (N, D) and (N,).
+    """Cosine loss of pairs of vectors: 1 - cos where the target is 1, max(0, cos - margin) where it
+    is -1.
+
+    Args:
+        input1: (N, D) or (D,).
+        input2: the same shape.
+        target: 1 or -1, (N,) or ().
+        margin: the largest cosine of unlike vectors that costs nothing.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or (N,) for "none".
+
+    Raises ShapeError for other shapes, ConfigError for another `reduction`.
 
     >>> x = Tensor([[1.0, 0.0]])
     >>> nn.functional.cosine_embedding_loss(x, x, Tensor([1])).item()
@@ -47,9 +59,22 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm of
-    a - b + eps along the last axis. With `swap` the nearer of anchor and positive to the negative
-    counts (Balntas et al., 2016).
+    """Triplet loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm
+    of a - b + eps along the last axis (Balntas et al. 2016).
+
+    Args:
+        anchor: (N, D) or (D,).
+        positive: the same shape.
+        negative: the same shape.
+        margin: how much farther the negative is to be.
+        p: order of the norm.
+        eps: added to the differences.
+        swap: take the nearer of anchor and positive to the negative.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or (N,) for "none".
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another option.
 
     >>> x = Tensor([[1.0, 0.0]])
     >>> nn.functional.triplet_margin_loss(x, x, x + 9).item()
@@ -77,7 +102,20 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` by a distance of one's own, `pairwise_distance` unless given.
+    """`triplet_margin_loss` by a distance of one's own.
+
+    Args:
+        anchor: (N, D) or (D,).
+        positive: the same shape.
+        negative: the same shape.
+        distance_function: takes two tensors and gives (N,); by default `pairwise_distance`.
+        margin: how much farther the negative is to be.
+        swap: take the nearer of anchor and positive to the negative.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or (N,) for "none".
+
+    Raises ConfigError for another option, ShapeError unless the shapes broadcast.
 
     >>> x = Tensor([[1.0, 0.0]])
     >>> nn.functional.triplet_margin_with_distance_loss(x, x, x + 9).item()
@@ -93,8 +131,19 @@ def triplet_margin_with_distance_loss(
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """max(0, margin - target * (input1 - input2)): the first should be above the second where the
-    target is 1, below it where it is -1.
+    """Ranking loss: max(0, margin - target * (input1 - input2)); the first should be above the
+    second where the target is 1, below it where it is -1.
+
+    Args:
+        input1: a tensor.
+        input2: a tensor that broadcasts with it.
+        target: 1 or -1; broadcasts.
+        margin: the least difference.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
 
     >>> one, two = Tensor([1.0]), Tensor([2.0])
     >>> nn.functional.margin_ranking_loss(one, two, Tensor([1.0]), margin=0.5).item()
@@ -109,8 +158,18 @@ def margin_ranking_loss(
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    """Of distances `input`: themselves where the target is 1, max(0, margin - input) where it is
+    """Hinge loss of distances: themselves where the target is 1, max(0, margin - input) where it is
     -1.
+
+    Args:
+        input: distances, of any shape.
+        target: 1 or -1; broadcasts.
+        margin: least distance of unlike things.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
 
     >>> nn.functional.hinge_embedding_loss(Tensor([3.0, 0.25]), Tensor([1, -1])).item()
     1.875
@@ -121,7 +180,16 @@ def hinge_embedding_loss(
 
 
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """log(1 + exp(-target * input)), targets 1 or -1, without overflow.
+    """Logistic loss: log(1 + exp(-target * input)), without overflow.
+
+    Args:
+        input: a tensor of any shape.
+        target: 1 or -1; broadcasts.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or for "none" a tensor of the shape of the elements.
+
+    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
 
     >>> round(nn.functional.soft_margin_loss(Tensor([0.0]), Tensor([1.0])).item(), 4)
     0.6931
@@ -138,8 +206,18 @@ def multi_margin_loss(
     weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Of scores (N, C) or (C,) and classes (N,) or (): the sum over the other classes i of
-    max(0, margin - input[target] + input[i])^p, over C, times the weight of the target's class.
+    """Multi-class hinge loss: the sum over the other classes i of max(0, margin - input[target] +
+    input[i])^p, divided by C, times the weight of the target's class.
+
+    Args:
+        input: scores, (N, C) or (C,).
+        target: integer classes, (N,) or ().
+        p: 1 or 2.
+        margin: the least difference.
+        weight: factor of each class, (C,).
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or (N,) for "none".
 
     Raises ConfigError unless p is 1 or 2, ShapeError for targets of another shape.
 
@@ -159,9 +237,17 @@ def multi_margin_loss(
 
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """Of scores (N, C) or (C,), and targets of that shape: classes, of which those before the first
-    -1 count. The sum over each such class t and each class i that is none of them of
-    max(0, 1 - input[t] + input[i]), over C.
+    """Hinge loss of several classes at once: the sum over each target class t and each class i that
+    is none of them of max(0, 1 - input[t] + input[i]), divided by C.
+
+    Args:
+        input: scores, (N, C) or (C,).
+        target: integer classes in that shape; those before the first -1 count.
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or (N,) for "none".
+
+    Raises ShapeError for other shapes, ConfigError for another `reduction`.
 
     >>> x, y = Tensor([[0.1, 0.2, 0.4, 0.8]]), Tensor([[3, 0, -1, 1]])
     >>> round(nn.functional.multilabel_margin_loss(x, y).item(), 4)
@@ -182,8 +268,17 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Of scores (N, C) or (C,) and targets of that shape, 1 or 0: the mean over the classes of the
-    binary cross-entropy of sigmoid(input), each class times its weight.
+    """Mean over the classes of the binary cross-entropy of sigmoid(input).
+
+    Args:
+        input: scores, (N, C) or (C,).
+        target: 1 or 0, in that shape.
+        weight: factor of each class, (C,).
+        reduction: "mean" and "sum" give one number, "none" one for each element.
+
+    Returns a float number, or (N,) for "none".
+
+    Raises ShapeError for other shapes, ConfigError for another `reduction`.
 
     >>> x, y = Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]])
     >>> round(nn.functional.multilabel_soft_margin_loss(x, y).item(), 4)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -27,10 +27,22 @@ def batch_norm(
     momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel (axis 1) brought to mean 0 and variance 1, then times `weight`, plus `bias`.
+    """Batch normalisation: bring each channel (axis 1) to mean 0 and variance 1, then multiply by
+    `weight` and add `bias` (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    In training by the mean and the variance of the batch, toward which the running ones, if given,
-    move by `momentum` (toward the unbiased variance); else by the running ones.
+    Args:
+        input: (N, C, ...).
+        running_mean: (C,); in training it moves toward the mean of the batch, else it is what is
+            taken off.
+        running_var: (C,), likewise, toward the unbiased variance.
+        weight: (C,), or None.
+        bias: (C,), or None.
+        training: use the statistics of the batch.
+        momentum: share of the new statistics in the running ones.
+        eps: added to the variance.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     Raises ShapeError in training for one value per channel.
 
@@ -73,9 +85,23 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel (axis 1) of each item brought to mean 0 and variance 1, then times `weight` plus
-    `bias`. Running statistics are the means over the items; without `use_input_stats` they are
-    what is used.
+    """Instance normalisation: bring each channel (axis 1) of each item to mean 0 and variance 1,
+    then multiply by `weight` and add `bias` (Ulyanov et al. 2016, arXiv:1607.08022).
+
+    Args:
+        input: (N, C, ...).
+        running_mean: (C,), or None; it moves toward the mean over the items.
+        running_var: (C,), likewise.
+        weight: (C,), or None.
+        bias: (C,), or None.
+        use_input_stats: else the running statistics are used.
+        momentum: share of the new statistics in the running ones.
+        eps: added to the variance.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises ShapeError for one value per channel, or other sizes.
 
     >>> nn.functional.instance_norm(Tensor([[[1.0, 3.0]]]), eps=0.0).tolist()
     [[[-1.0, 1.0]]]
@@ -97,8 +123,19 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each of `num_groups` groups of channels (axis 1) of each item brought to mean 0 and variance
-    1, then each channel times `weight`, plus `bias`.
+    """Group normalisation: bring each group of channels (axis 1) of each item to mean 0 and
+    variance 1, then multiply each channel by `weight` and add `bias` (Wu and He 2018,
+    arXiv:1803.08494).
+
+    Args:
+        input: (N, C, ...).
+        num_groups: number of groups, a divisor of C.
+        weight: (C,), or None.
+        bias: (C,), or None.
+        eps: added to the variance.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     Raises ShapeError unless the groups divide the channels.
 
@@ -126,8 +163,18 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """The last axes, of sizes `normalized_shape`, brought to mean 0 and variance 1, then times
-    `weight`, plus `bias`.
+    """Layer normalisation: bring the last axes to mean 0 and variance 1, then multiply by `weight`
+    and add `bias` (Ba et al. 2016, arXiv:1607.06450).
+
+    Args:
+        input: (..., *normalized_shape).
+        normalized_shape: sizes of the last axes.
+        weight: of that shape, or None.
+        bias: of that shape, or None.
+        eps: added to the variance.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     Raises ShapeError for axes of other sizes.
 
@@ -145,8 +192,17 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """The last axes, of sizes `normalized_shape`, brought to a mean square of 1, then times
-    `weight`. Without `eps` it is the resolution of the dtype.
+    """Root mean square normalisation: bring the last axes to a mean square of 1, then multiply by
+    `weight` (Zhang and Sennrich 2019, arXiv:1910.07467).
+
+    Args:
+        input: (..., *normalized_shape).
+        normalized_shape: sizes of the last axes.
+        weight: of that shape, or None.
+        eps: added to the mean square, by default the resolution of the dtype.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     Raises ShapeError for axes of other sizes.
 
@@ -175,8 +231,19 @@ def _last(name: str, input: Tensor, sizes: int | Sequence[int]) -> tuple[int, ..
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """x / (k + alpha * m)^beta, m the mean of the squares of `size` channels (axis 1) around each,
-    which are zeros beyond the ends (Krizhevsky, Sutskever and Hinton, 2012).
+    """Local response normalisation: x / (k + alpha * m)^beta, m the mean of the squares of `size`
+    channels (axis 1) around each, with zeros beyond the ends (Krizhevsky, Sutskever and Hinton
+    2012).
+
+    Args:
+        input: (N, C, ...).
+        size: number of channels.
+        alpha: factor of the mean.
+        beta: the exponent.
+        k: the constant.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
 
     Raises ShapeError for an input without channels and positions.
 
@@ -197,7 +264,18 @@ def local_response_norm(
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x over its p-norm along axis `dim`, at least `eps`.
+    """Divide by the p-norm along an axis.
+
+    Args:
+        input: a tensor of any shape.
+        p: order of the norm.
+        dim: the axis; a negative one counts from the last.
+        eps: least divisor.
+
+    Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
+    default float (float32).
+
+    Raises IndexBoundsError for an axis that is out of range.
 
     >>> nn.functional.normalize(Tensor([[0.0, 4.0]])).tolist()
     [[0.0, 1.0]]

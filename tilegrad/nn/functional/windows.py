@@ -12,8 +12,8 @@ from typing import Any
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn import pooling, shapes
 from tilegrad.nn.checks import tuple_of
-from tilegrad.tensor.core import check_tensors, describe
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -37,7 +37,22 @@ def conv1d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """(N, in_channels, L) by `weight`, (out_channels, in_channels / groups, kernel), see `conv2d`.
+    """Convolution along one axis; see `conv2d`.
+
+    Args:
+        input: (N, in_channels, L).
+        weight: (out_channels, in_channels / groups, kernel).
+        bias: (out_channels,), or None.
+        stride: step between windows, an int or one for each spatial axis.
+        padding: zeros on both sides, "same" or "valid".
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        groups: number of groups of channels that do not mix.
+
+    Returns a tensor of shape (N, out_channels, (L + 2 padding - dilation * (kernel - 1) - 1) //
+    stride + 1).
+
+    Raises ShapeError for shapes or sizes that do not fit, ConfigError for another text as
+    `padding`.
 
     >>> nn.functional.conv1d(Tensor([[[1.0, 2.0, 4.0]]]), Tensor([[[1.0, 1.0]]])).tolist()
     [[[3.0, 6.0]]]
@@ -54,8 +69,19 @@ def conv2d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """(N, in_channels, H, W) by `weight`, (out_channels, in_channels / groups, *kernel). `padding`
-    is zeros on both sides, or "same" for an output of the input's size, or "valid" for none.
+    """Cross-correlation of images, which the field calls convolution.
+
+    Args:
+        input: (N, in_channels, H, W).
+        weight: (out_channels, in_channels / groups, *kernel).
+        bias: (out_channels,), or None.
+        stride: step between windows, an int or one for each spatial axis.
+        padding: zeros on both sides, "same" for an output of the input's size, or "valid" for none.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        groups: number of groups of channels that do not mix.
+
+    Returns a tensor of shape (N, out_channels, H', W') with H' = (H + 2 padding - dilation *
+    (kernel - 1) - 1) // stride + 1, in the dtype to which all promote.
 
     Raises ShapeError for shapes or sizes that do not fit.
 
@@ -74,7 +100,21 @@ def conv3d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """(N, in_channels, D, H, W) by `weight`, see `conv2d`.
+    """Convolution along three axes; see `conv2d`.
+
+    Args:
+        input: (N, in_channels, D, H, W).
+        weight: (out_channels, in_channels / groups, *kernel).
+        bias: (out_channels,), or None.
+        stride: step between windows, an int or one for each spatial axis.
+        padding: zeros on both sides, "same" or "valid".
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        groups: number of groups of channels that do not mix.
+
+    Returns a tensor of shape (N, out_channels, D', H', W'), sizes as those of `conv2d`.
+
+    Raises ShapeError for shapes or sizes that do not fit, ConfigError for another text as
+    `padding`.
 
     >>> nn.functional.conv3d(Tensor.ones(1, 1, 3, 3, 3), Tensor.ones(2, 1, 2, 2, 2)).shape
     (1, 2, 2, 2, 2)
@@ -150,7 +190,22 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """The transpose of the map of `conv1d`, see `conv_transpose2d`.
+    """Transpose of `conv1d` as a linear map; see `conv_transpose2d`.
+
+    Args:
+        input: (N, in_channels, L).
+        weight: (in_channels, out_channels / groups, kernel).
+        bias: (out_channels,), or None.
+        stride: step of the convolution that this transposes.
+        padding: amount cut off on both sides.
+        output_padding: elements added at the end.
+        groups: number of groups of channels that do not mix.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+
+    Returns a tensor of shape (N, out_channels, (L - 1) * stride - 2 padding + dilation * (kernel -
+    1) + output_padding + 1).
+
+    Raises ShapeError for shapes or sizes that do not fit.
 
     >>> nn.functional.conv_transpose1d(Tensor.ones(1, 1, 2), Tensor.ones(1, 1, 2)).tolist()
     [[[1.0, 2.0, 1.0]]]
@@ -169,8 +224,22 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """The transpose of the map of `conv2d`; `weight` is (in_channels, out_channels / groups,
-    *kernel).
+    """Transpose of `conv2d` as a linear map.
+
+    Args:
+        input: (N, in_channels, H, W).
+        weight: (in_channels, out_channels / groups, *kernel).
+        bias: (out_channels,), or None.
+        stride: step of the convolution that this transposes.
+        padding: amount cut off on both sides.
+        output_padding: elements added at the end of each axis.
+        groups: number of groups of channels that do not mix.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+
+    Returns a tensor of shape (N, out_channels, H', W') with H' = (H - 1) * stride - 2 padding +
+    dilation * (kernel - 1) + output_padding + 1.
+
+    Raises ShapeError for shapes or sizes that do not fit.
 
     >>> nn.functional.conv_transpose2d(Tensor.ones(1, 1, 2, 2), Tensor.ones(1, 1, 2, 2)).shape
     (1, 1, 3, 3)
@@ -189,7 +258,21 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """The transpose of the map of `conv3d`, see `conv_transpose2d`.
+    """Transpose of `conv3d` as a linear map; see `conv_transpose2d`.
+
+    Args:
+        input: (N, in_channels, D, H, W).
+        weight: (in_channels, out_channels / groups, *kernel).
+        bias: (out_channels,), or None.
+        stride: step of the convolution that this transposes.
+        padding: amount cut off on both sides.
+        output_padding: elements added at the end of each axis.
+        groups: number of groups of channels that do not mix.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+
+    Returns a tensor of shape (N, out_channels, D', H', W'), sizes as those of `conv_transpose2d`.
+
+    Raises ShapeError for shapes or sizes that do not fit.
 
     >>> nn.functional.conv_transpose3d(Tensor.ones(1, 1, 2, 2, 2), Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 3, 3, 3)
@@ -231,7 +314,7 @@ def _max_pool(axes: int) -> Any:
         made = getattr(pooling, f"MaxPool{axes}d")
         return made(kernel_size, stride, padding, dilation, return_indices, ceil_mode)(input)
 
-    return _named(max_pool, f"max_pool{axes}d", f"The largest of windows: `nn.MaxPool{axes}d`.")
+    return _named(max_pool, f"max_pool{axes}d", f"MaxPool{axes}d", "Largest element of each window")
 
 
 def _avg_pool(axes: int) -> Any:
@@ -249,7 +332,7 @@ def _avg_pool(axes: int) -> Any:
         pooled: Tensor = made(*options)(input)
         return pooled
 
-    return _named(avg_pool, f"avg_pool{axes}d", f"The mean of windows: `nn.AvgPool{axes}d`.")
+    return _named(avg_pool, f"avg_pool{axes}d", f"AvgPool{axes}d", "Mean of each window")
 
 
 def _lp_pool(axes: int) -> Any:
@@ -264,7 +347,7 @@ def _lp_pool(axes: int) -> Any:
         pooled: Tensor = made(norm_type, kernel_size, stride, ceil_mode)(input)
         return pooled
 
-    return _named(lp_pool, f"lp_pool{axes}d", f"The norm of windows: `nn.LPPool{axes}d`.")
+    return _named(lp_pool, f"lp_pool{axes}d", f"LPPool{axes}d", "Norm of each window")
 
 
 def _adaptive(kind: str, axes: int) -> Any:
@@ -272,8 +355,9 @@ def _adaptive(kind: str, axes: int) -> Any:
         pooled: Tensor = getattr(pooling, f"Adaptive{kind}Pool{axes}d")(output_size)(input)
         return pooled
 
-    text = f"So many windows along each axis: `nn.Adaptive{kind}Pool{axes}d`."
-    return _named(adaptive, f"adaptive_{kind.lower()}_pool{axes}d", text)
+    name, module = f"adaptive_{kind.lower()}_pool{axes}d", f"Adaptive{kind}Pool{axes}d"
+    summary = "Mean" if kind == "Avg" else "Largest element"
+    return _named(adaptive, name, module, f"{summary} of `output_size` windows")
 
 
 def _max_unpool(axes: int) -> Any:
@@ -289,14 +373,27 @@ def _max_unpool(axes: int) -> Any:
         back: Tensor = made(kernel_size, stride, padding)(input, indices, output_size)
         return back
 
-    text = f"Values back where `max_pool{axes}d` found them: `nn.MaxUnpool{axes}d`."
-    return _named(max_unpool, f"max_unpool{axes}d", text)
+    name = f"max_unpool{axes}d"
+    summary = f"Values back at the positions where `max_pool{axes}d` found them"
+    return _named(max_unpool, name, f"MaxUnpool{axes}d", summary)
 
 
-def _named(function: Any, name: str, text: str) -> Any:
+def _named(function: Any, name: str, module: str, summary: str) -> Any:
+    """`function` under its public name, with the docstring of what the `module` does."""
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
-    function.__doc__ = text
+    sizes = {"1": "L", "2": "H, W", "3": "D, H, W"}[name[-2]]
+    unpools = name.startswith("max_unpool")
+    extra = (
+        "    indices: int32 positions of that shape, as the pooling gives them.\n"
+        "    output_size: sizes of the result, where several sizes were pooled to one.\n"
+    )
+    function.__doc__ = (
+        f"{summary}; other arguments as `nn.{module}`.\n\nArgs:\n"
+        f"    input: (N, C, {sizes}), or without N.\n{extra if unpools else ''}\n"
+        f"Returns what `nn.{module}` gives, of shape (N, C, *sizes).\n\n"
+        "Raises ShapeError for shapes or sizes that do not fit.\n"
+    )
     return function
 
 
@@ -322,9 +419,18 @@ def unfold(
     padding: Sizes = 0,
     stride: Sizes = 1,
 ) -> Tensor:
-    """The windows of images (N, C, H, W) as columns: (N, C * the elements of a window, windows).
+    """Slices of images as columns (im2col).
 
-    Raises ShapeError for another number of axes, or a window that is longer than its axis.
+    Args:
+        input: (N, C, H, W).
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        padding: elements added on both sides, an int or one for each spatial axis.
+        stride: step between windows, an int or one for each spatial axis.
+
+    Returns a tensor of shape (N, C * elements of a slice, slices) in the dtype of `input`.
+
+    Raises ShapeError for another number of axes, or a slice that is longer than its axis.
 
     >>> nn.functional.unfold(Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), (1, 2)).tolist()
     [[[1.0, 3.0], [2.0, 4.0]]]
@@ -332,7 +438,7 @@ def unfold(
     batch = _batched("unfold", 2, input)
     kernel, spread, around, steps = _four("unfold", kernel_size, dilation, padding, stride)
     padded = batch.pad(((0, 0), (0, 0), *[(width, width) for width in around]))
-    windows = padded._windows("unfold", kernel, steps, spread)
+    windows = padded._patches("unfold", kernel, steps, spread)
     count, channels = windows._sizes[:2]
     columns = windows.permute(0, 1, 4, 5, 2, 3).reshape(count, channels * math.prod(kernel), -1)
     return columns if batch is input else columns.squeeze(0)
@@ -346,10 +452,19 @@ def fold(
     padding: Sizes = 0,
     stride: Sizes = 1,
 ) -> Tensor:
-    """Columns (N, C * the elements of a window, windows) added up where `unfold` took them from:
-    (N, C, *output_size).
+    """Columns added up where `unfold` took them from (col2im).
 
-    Raises ShapeError unless there are as many windows, and elements in them, as that says.
+    Args:
+        input: (N, C * elements of a slice, slices).
+        output_size: (H, W) of the result.
+        kernel_size: size of the filter window, an int or one for each spatial axis.
+        dilation: step between the elements of a window, an int or one for each spatial axis.
+        padding: elements added on both sides, an int or one for each spatial axis.
+        stride: step between windows, an int or one for each spatial axis.
+
+    Returns a tensor of shape (N, C, *output_size) in the dtype of `input`.
+
+    Raises ShapeError unless the number of slices, and of elements in them, fits.
 
     >>> columns = Tensor([[[1.0, 3.0], [2.0, 4.0]]])
     >>> nn.functional.fold(columns, (1, 3), (1, 2)).tolist()
@@ -397,7 +512,15 @@ def _four(
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """(..., C * r^2, H, W) to (..., C, H * r, W * r), as `nn.PixelShuffle`.
+    """Rearrange channels to pixels, as `nn.PixelShuffle` (Shi et al. 2016, arXiv:1609.05158).
+
+    Args:
+        input: (..., C * r^2, H, W).
+        upscale_factor: r.
+
+    Returns a tensor of shape (..., C, H * r, W * r).
+
+    Raises ShapeError unless r^2 divides the channels.
 
     >>> nn.functional.pixel_shuffle(Tensor.ones(1, 4, 2, 2), 2).shape
     (1, 1, 4, 4)
@@ -407,7 +530,15 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """(..., C, H * r, W * r) to (..., C * r^2, H, W), as `nn.PixelUnshuffle`.
+    """Rearrange pixels to channels, as `nn.PixelUnshuffle`.
+
+    Args:
+        input: (..., C, H * r, W * r).
+        downscale_factor: r.
+
+    Returns a tensor of shape (..., C * r^2, H, W).
+
+    Raises ShapeError unless r divides the sizes.
 
     >>> nn.functional.pixel_unshuffle(Tensor.ones(1, 1, 4, 4), 2).shape
     (1, 4, 2, 2)
@@ -417,7 +548,15 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Channels dealt out, as `nn.ChannelShuffle`.
+    """Interleave groups of channels, as `nn.ChannelShuffle` (Zhang et al. 2017, arXiv:1707.01083).
+
+    Args:
+        input: (N, C, ...).
+        groups: number of groups, a divisor of C.
+
+    Returns a tensor of the shape and dtype of `input`.
+
+    Raises ShapeError unless the groups divide the channels.
 
     >>> nn.functional.channel_shuffle(Tensor([[[1], [2], [3], [4]]]), 2).tolist()
     [[[1], [3], [2], [4]]]

@@ -71,7 +71,8 @@ class _Moments(Optimizer):
 
 
 class Adam(_Moments):
-    """Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015).
+    """Adam optimizer: steps by the ratio of the first moment of the gradient to the root of the
+    second (Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015).
 
         g = gradient + weight_decay * p
         m = b1 * m + (1 - b1) * g
@@ -80,6 +81,21 @@ class Adam(_Moments):
 
     With `amsgrad` the largest v so far takes the place of v in the last line (Reddi, Kale and
     Kumar, "On the Convergence of Adam and Beyond", 2018).
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the old first and second moment that stay in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the parameter that is added to its gradient.
+        amsgrad: whether the largest second moment so far counts.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> p = Tensor([1.0]); opt = nn.optim.Adam([p], lr=0.5)
     >>> with Tensor.train():
@@ -98,7 +114,7 @@ class Adam(_Moments):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         amsgrad: bool = False,
         **common: Unpack[Common],
     ):
@@ -135,6 +151,21 @@ class AdamW(Adam):
 
     Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), as PyTorch has it.
 
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the old first and second moment that stay in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the decay.
+        amsgrad: as of `Adam`.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.AdamW([w], lr=0.1)
     >>> with Tensor.train():
@@ -167,6 +198,20 @@ class LAMB(Adam):
         u = (m / c1) / (sqrt(v / c2) + eps) + weight_decay * p
         p = p - lr * r * u,  r = |p| / |u|, or 1 where either is 0
 
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the old first and second moment that stay in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the parameter in the step.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.LAMB([w], lr=0.1)
     >>> with Tensor.train():
@@ -182,7 +227,7 @@ class LAMB(Adam):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         **common: Unpack[Common],
     ):
         super().__init__(params, lr, betas, eps, weight_decay, **common)
@@ -210,6 +255,22 @@ class NAdam(_Moments):
 
     `decoupled_weight_decay` takes the decay out of the gradient, as in AdamW.
 
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the old first and second moment that stay in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the parameter that is added to its gradient.
+        momentum_decay: how fast the momentum grows.
+        decoupled_weight_decay: decay as in AdamW.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.NAdam([w], lr=0.1)
     >>> with Tensor.train():
@@ -225,7 +286,7 @@ class NAdam(_Moments):
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         momentum_decay: float = 4e-3,
         decoupled_weight_decay: bool = False,
         **common: Unpack[Common],
@@ -288,6 +349,21 @@ class RAdam(_Moments):
 
     `decoupled_weight_decay` takes the decay out of the gradient, as in AdamW.
 
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the old first and second moment that stay in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the parameter that is added to its gradient.
+        decoupled_weight_decay: decay as in AdamW.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.RAdam([w], lr=0.1)
     >>> with Tensor.train():
@@ -303,7 +379,7 @@ class RAdam(_Moments):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         decoupled_weight_decay: bool = False,
         **common: Unpack[Common],
     ):
@@ -351,6 +427,20 @@ class Adamax(_Moments):
     m = b1 * m + (1 - b1) * g;  u = max(b2 * u, |g| + eps)
     p = p - lr * (m / c1) / u
 
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the old first and second moment that stay in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the parameter that is added to its gradient.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.Adamax([w], lr=0.1)
     >>> with Tensor.train():
@@ -368,7 +458,7 @@ class Adamax(_Moments):
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         **common: Unpack[Common],
     ):
         super().__init__(params, lr, common, betas=betas, eps=eps, weight_decay=weight_decay)

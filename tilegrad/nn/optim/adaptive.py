@@ -9,19 +9,36 @@ from typing import Any, Unpack
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop", "Rprop"]
 
 
 class RMSprop(Optimizer):
-    """Tieleman and Hinton (2012), as PyTorch has it.
+    """RMSprop optimizer: steps by the gradient divided by the root of its mean square (Tieleman and
+    Hinton, 2012), as PyTorch has it.
 
     g = gradient + weight_decay * p
     v = alpha * v + (1 - alpha) * g^2
     a = alpha * a + (1 - alpha) * g       (centered: v - a^2 takes the place of v below)
     p = p - lr * b,  b = momentum * b + g / (sqrt(v) + eps)
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        alpha: share of the old mean square that stays in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the parameter that is added to its gradient.
+        momentum: share of the old step that stays.
+        centered: take the square of the mean off the mean square.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.RMSprop([w], lr=0.1)
@@ -43,8 +60,8 @@ class RMSprop(Optimizer):
         lr: float = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
+        weight_decay: float = 0,
+        momentum: float = 0,
         centered: bool = False,
         **common: Unpack[Common],
     ):
@@ -86,10 +103,26 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Duchi, Hazan and Singer, "Adaptive Subgradient Methods" (2011), as PyTorch has it. In step t:
+    """Adagrad optimizer: steps by the gradient divided by the root of the sum of its squares
+    (Duchi, Hazan and Singer, "Adaptive Subgradient Methods", 2011), as PyTorch has it. In step t:
 
     g = gradient + weight_decay * p;  v = v + g^2
     p = p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(v) + eps)
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        lr_decay: how fast the rate falls.
+        weight_decay: factor of the parameter that is added to its gradient.
+        initial_accumulator_value: first value of v.
+        eps: added to the divisor.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.Adagrad([w], lr=0.1)
@@ -107,9 +140,9 @@ class Adagrad(Optimizer):
         self,
         params: Iterable[Any],
         lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
         eps: float = 1e-10,
         **common: Unpack[Common],
     ):
@@ -145,11 +178,27 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Zeiler, "ADADELTA: An Adaptive Learning Rate Method" (2012), as PyTorch has it.
+    """Adadelta optimizer: steps by the gradient times the ratio of the roots of the mean squares of
+    steps and gradients (Zeiler, "ADADELTA: An Adaptive Learning Rate Method", 2012), as PyTorch has
+    it.
 
     g = gradient + weight_decay * p;  v = rho * v + (1 - rho) * g^2
     d = sqrt(a + eps) / sqrt(v + eps) * g;  a = rho * a + (1 - rho) * d^2
     p = p - lr * d
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        rho: share of the old mean squares that stays in a step.
+        eps: added to the divisor.
+        weight_decay: factor of the parameter that is added to its gradient.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.Adadelta([w])
@@ -170,7 +219,7 @@ class Adadelta(Optimizer):
         lr: float = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         **common: Unpack[Common],
     ):
         super().__init__(params, lr, common, rho=rho, eps=eps, weight_decay=weight_decay)
@@ -195,11 +244,25 @@ class Adadelta(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning" (1993),
-    as PyTorch has it: for gradients of the whole data, whose size does not count.
+    """Resilient backpropagation: steps by the sign of the gradient (Riedmiller and Braun, "A direct
+    adaptive method for faster backpropagation learning", 1993), as PyTorch has it: for gradients of
+    the whole data, whose size does not count.
 
     A step size, first `lr`, is times `etas[1]` where the gradient keeps its sign, times `etas[0]`
     where it turns, within `step_sizes`; where it turns the element stays for this step.
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: first step size.
+        etas: factors of the step size where the gradient changes its sign, and where it keeps it.
+        step_sizes: least and largest step size.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.Rprop([w], lr=0.1)
@@ -219,7 +282,7 @@ class Rprop(Optimizer):
         params: Iterable[Any],
         lr: float = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        step_sizes: tuple[float, float] = (1e-6, 50),
         **common: Unpack[Common],
     ):
         super().__init__(params, lr, common, etas=etas, step_sizes=step_sizes)
@@ -254,8 +317,9 @@ class Rprop(Optimizer):
 
 
 class Adafactor(Optimizer):
-    """Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018), as
-    PyTorch has it: of g^2 the means of rows and of columns are kept, not each element. In step t:
+    """Adafactor optimizer: as Adam, but of the squares of gradients only the means of rows and of
+    columns are stored (Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory
+    Cost", 2018), as PyTorch has it. In step t:
 
         r = r + (mean of g^2 along the last axis - r) * t^beta2_decay;  c as r, along the one before
         v = r * c / max(mean of r, eps1);  u = g / sqrt(max(v, eps1^2))
@@ -264,6 +328,21 @@ class Adafactor(Optimizer):
 
     Parameters of fewer than two axes have a v of their own size. eps1 is the resolution of the
     dtype unless it is given.
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: upper limit of the relative step.
+        beta2_decay: exponent of the decay.
+        eps: (eps1, eps2).
+        d: limit of the root mean square of a step.
+        weight_decay: factor of the decay.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.Adafactor([w], lr=0.1)
@@ -286,7 +365,7 @@ class Adafactor(Optimizer):
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,
-        weight_decay: float = 0.0,
+        weight_decay: float = 0,
         **common: Unpack[Common],
     ):
         super().__init__(

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, TypedDict
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
-from tilegrad.engine.run import current_recording
+from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim.saved import Saved
-from tilegrad.tensor import memory
-from tilegrad.tensor.assignment import all_or_nothing
-from tilegrad.tensor.printing import values_of
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.results.printing import values_of
+from tilegrad.tensor.storage import memory, writes
 from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.writing.assignment import all_or_nothing
 
 __all__ = ["Common", "Optimizer", "ParamGroup"]
 
@@ -40,6 +40,8 @@ class ParamGroup(dict[str, Any]):
     `lr` is a tensor of one element; to assign a number is to write it there. So is the momentum, or
     the first of the betas, once a scheduler moves it.
 
+    Shape: `lr` is a float32 tensor of shape (1,).
+
     >>> w = Tensor([1.0], requires_grad=True)
     >>> group = nn.optim.SGD([w], lr=0.5).param_groups[0]
     >>> group["lr"] = 0.25
@@ -59,7 +61,7 @@ class ParamGroup(dict[str, Any]):
 
 
 class Optimizer:
-    """What all optimizers share; a subclass gives `_update`.
+    """Base of optimizers: a subclass defines `_update`.
 
     `params` are tensors, pairs of names and tensors, or dicts {"params": tensors, "lr": ..., ...},
     whose options stand in for those of the optimizer.
@@ -70,6 +72,17 @@ class Optimizer:
         buffers: what was passed but is not trained: integers, and what was made with
             `requires_grad=False`, such as the running statistics of a BatchNorm. They are computed
             with each step, so that no graph piles up on them.
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        common: options of all optimizers, `Common`.
+        options: what the subclass takes.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for no parameters or an
+    unknown option, NotImplementedError where `_update` is not defined.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = nn.optim.SGD([w], lr=0.5)
@@ -417,7 +430,12 @@ class Optimizer:
             written = self._advance()
             for place in moving:
                 written += self._written(place)
-            Tensor.realize(*written, *self._beside())
+            beside = [*written, *self._beside()]
+            if all(writes.is_put_off(tensor) for tensor in beside):
+                # What is read takes all that is assigned with it.
+                beside[0].realize()
+            else:
+                Tensor.realize(*beside)
         return loss
 
     def _settle(self) -> None:
@@ -534,7 +552,12 @@ def _written_to(held: Any, value: Any) -> Any:
     """What is held from now on: where that is memory, the same with the value written to it."""
     if not isinstance(held, Tensor) or value is held:
         return value
-    new = value if isinstance(value, Tensor) else Tensor([value], dtype=held.dtype)
+    if isinstance(value, Tensor):
+        new = value
+    else:
+        new = Tensor([value], dtype=held.dtype, device=held.device, requires_grad=False)
+        if writes.can_replace(held, new):
+            return held.replace(new)
     held.assign(new.detach().reshape(1).cast(held.dtype).to(held.device)).realize()
     return held
 

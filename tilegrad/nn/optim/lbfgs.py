@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim.base import Optimizer
 from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LBFGS"]
@@ -43,8 +43,9 @@ class Point(NamedTuple):
 
 
 class LBFGS(Optimizer):
-    """L-BFGS as PyTorch has it: one `step` is up to `max_iter` iterations, each of which moves all
-    parameters and calls `closure`, which computes the loss anew with its gradients.
+    """L-BFGS (Liu and Nocedal 1989) as PyTorch has it: one `step` is up to `max_iter` iterations,
+    each of which moves all parameters and calls `closure`, which computes the loss anew with its
+    gradients.
 
     Args:
         max_eval: the most calls of `closure`; 5 / 4 of `max_iter` unless given.
@@ -52,6 +53,11 @@ class LBFGS(Optimizer):
         tolerance_change: a step ends where parameters or loss change by less.
         history_size: how many steps are kept, each as large as two times the parameters.
         line_search_fn: None, each iteration goes `lr` along its direction; or "strong_wolfe".
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        max_iter: most iterations in a step.
+
+    Shape: parameters of any shapes and float dtypes.
 
     Raises ConfigError for several groups, or an unknown line search.
 

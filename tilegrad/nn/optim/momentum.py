@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ASGD", "LARS", "SGD", "Lion", "Muon"]
@@ -23,6 +23,21 @@ class SGD(Optimizer):
 
     Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013),
     with the learning rate outside of m.
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        momentum: share of the old step that stays.
+        weight_decay: factor of the parameter that is added to its gradient.
+        nesterov: look ahead.
+        dampening: share of the gradient that is left out of the momentum.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> p = Tensor([1.0]); opt = nn.optim.SGD([p], lr=0.5)
     >>> with Tensor.train():
@@ -98,6 +113,21 @@ class ASGD(Optimizer):
 
     The averages are `ax`, a list beside `params`.
 
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        lambd: decay.
+        alpha: exponent of the rate's decay.
+        t0: step at which averaging begins.
+        weight_decay: factor of the parameter that is added to its gradient.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.ASGD([w], lr=0.1)
     >>> with Tensor.train():
@@ -149,6 +179,21 @@ class LARS(Optimizer):
 
     r is 1 where |p| or |gradient| is 0.
 
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        momentum: share of the old step that stays.
+        weight_decay: factor of the parameter that is added to its gradient.
+        nesterov: look ahead.
+        tcoef: the trust coefficient.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.LARS([w], lr=10.0)
     >>> with Tensor.train():
@@ -198,10 +243,24 @@ class LARS(Optimizer):
 
 
 class Lion(Optimizer):
-    """Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
+    """Lion optimizer: steps by the sign of the momentum (Chen et al., "Symbolic Discovery of
+    Optimization Algorithms", 2023, arXiv:2302.06675).
 
     p = p - lr * (sign(b1 * m + (1 - b1) * gradient) + weight_decay * p)
     m = b2 * m + (1 - b2) * gradient
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the momentum in the step, and of the old one in the new.
+        weight_decay: factor of the decay.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
 
     >>> w = Tensor([1.0, 2.0])
     >>> opt = nn.optim.Lion([w], lr=0.1)
@@ -248,6 +307,20 @@ class Muon(Optimizer):
 
     `orthogonal` is `ns_steps` of X = a X + (b A + c A^2) X, A = X X^T, from X = u / |u|. Other
     parameters belong to another optimizer.
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        weight_decay: factor of the decay.
+        momentum: share of the old momentum that stays.
+        nesterov: look ahead.
+        ns_coefficients: (a, b, c).
+        eps: least norm.
+        ns_steps: number of iterations.
+        common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
+            `differentiable` are accepted and ignored.
+
+    Shape: parameters of two or more axes, more are flattened to two.
 
     Raises ConfigError for a parameter of fewer than two axes.
 

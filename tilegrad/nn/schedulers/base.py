@@ -9,15 +9,22 @@ from typing import Any, ClassVar
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, DataError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LRScheduler", "at_least_one", "cosine", "power", "restore", "saved"]
 
 
 class LRScheduler:
-    """What schedulers share; a subclass gives `_rate`, the rate of step t (a float32 tensor of one
+    """Base of schedulers: a subclass defines `_rate`, the rate of step t (a float32 tensor of one
     element) of a group whose first rate is `base`.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for what is no optimizer, NotImplementedError where `_rate` is not defined.
 
     >>> opt = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
     >>> schedule = nn.schedulers.StepLR(opt, step_size=2, gamma=0.5)

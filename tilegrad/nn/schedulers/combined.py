@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.base import LRScheduler
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ChainedScheduler", "SequentialLR"]
@@ -17,8 +17,15 @@ __all__ = ["ChainedScheduler", "SequentialLR"]
 class SequentialLR(LRScheduler):
     """One scheduler after another: `schedulers[i]` up to `milestones[i]`, each from its step 0.
 
-    Raises ConfigError unless there is one milestone fewer than schedulers; for a scheduler that
-    keeps more than its count.
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        schedulers: the schedulers.
+        milestones: steps at which the next one begins.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError unless there is one milestone fewer than schedulers; for a scheduler with
+    more state than its count.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> warm = nn.schedulers.LinearLR(optimizer, start_factor=0.5, total_iters=2)
@@ -72,9 +79,15 @@ class SequentialLR(LRScheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """All schedulers at once: base times what each makes of it, as a factor.
+    """All schedulers at once: the base rate times the factor of each.
 
-    Raises ConfigError for none, for schedulers of several optimizers, or for one that keeps more
+    Args:
+        schedulers: the schedulers, of one optimizer.
+        optimizer: that optimizer.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for none, for schedulers of several optimizers, or for one with more state
     than its count.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)

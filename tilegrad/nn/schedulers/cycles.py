@@ -8,14 +8,25 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, cosine, power
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """CosineAnnealingLR that begins anew after T_0 steps, then after T_0 * T_mult, and so on.
+    """CosineAnnealingLR that begins anew after T_0 steps, then after T_0 * T_mult, and so on
+    (Loshchilov and Hutter 2017, arXiv:1608.03983).
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        T_0: steps of the first cycle.
+        T_mult: factor of the length of the next cycle.
+        eta_min: least rate.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.CosineAnnealingWarmRestarts(optimizer, T_0=2)
@@ -81,13 +92,29 @@ class _MomentumCycle(LRScheduler):
 
 
 class OneCycleLR(_MomentumCycle):
-    """Up from max_lr / div_factor to max_lr in the share pct_start of the steps, then down to
-    max_lr / div_factor / final_div_factor (Smith and Topin, 2019). With `three_phase` the way down
-    first takes as long as the way up, back to the first rate.
+    """One cycle: up from max_lr / div_factor to max_lr in the share pct_start of the steps, then
+    down to max_lr / div_factor / final_div_factor (Smith and Topin, 2019, arXiv:1708.07120). With
+    `three_phase` the way down first takes as long as the way up, back to the first rate.
 
     Momentum, or the first of the betas, goes down from max_momentum to base_momentum as the rate
     goes up, and up again, unless `cycle_momentum` is off. The steps are `total_steps`, or `epochs`
     times `steps_per_epoch`.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        max_lr: largest rate, or one for each group.
+        total_steps: number of steps.
+        epochs: number of epochs, instead.
+        steps_per_epoch: steps of an epoch.
+        pct_start: share of the steps upward.
+        anneal_strategy: "cos" or "linear".
+        cycle_momentum: whether the momentum moves the other way.
+        base_momentum: least momentum.
+        max_momentum: largest momentum.
+        div_factor: max_lr / first rate.
+        final_div_factor: first rate / last rate.
+
+    Shape: rates are tensors of one element, (1,), float32.
 
     Raises ConfigError for another anneal_strategy than "cos" and "linear", for an optimizer without
     momentum to cycle, and if it is not said how many steps there are.
@@ -174,13 +201,30 @@ class OneCycleLR(_MomentumCycle):
 
 
 class CyclicLR(_MomentumCycle):
-    """Up from base_lr to max_lr in step_size_up steps, down in step_size_down, again and again
-    (Smith, 2017). The height of cycle n is whole ("triangular"), halved each time ("triangular2"),
-    or times gamma^t ("exp_range"); or times `scale_fn` of n, counted from 1, or of t with
-    scale_mode "iterations": a function of a tensor of one element.
+    """Cycles: up from base_lr to max_lr in step_size_up steps, down in step_size_down, again and
+    again (Smith, 2017, arXiv:1506.01186).
 
     Momentum, or the first of the betas, goes the other way, from max_momentum down to
     base_momentum, unless `cycle_momentum` is off.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        base_lr: least rate, or one for each group.
+        max_lr: largest rate, or one for each group.
+        step_size_up: steps upward.
+        step_size_down: steps downward, by default as many.
+        mode: "triangular" (the height stays), "triangular2" (it halves in each cycle) or
+            "exp_range" (times gamma^t).
+        gamma: base of "exp_range".
+        scale_fn: height as a function of a tensor of one element, instead of `mode`.
+        scale_mode: that element is the cycle, counted from 1, or the step for "iterations".
+        cycle_momentum: whether the momentum moves the other way.
+        base_momentum: least momentum.
+        max_momentum: largest momentum.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for another mode, or an optimizer without momentum to cycle.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0, momentum=0.9)
     >>> scheduler = nn.schedulers.CyclicLR(optimizer, base_lr=1.0, max_lr=3.0, step_size_up=2)

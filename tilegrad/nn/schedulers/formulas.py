@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, cosine, power
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -17,7 +17,16 @@ __all__ = [
 
 
 class StepLR(LRScheduler):
-    """base * gamma^floor(t / step_size).
+    """Decay by steps: base * gamma^floor(t / step_size).
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        step_size: steps between two drops.
+        gamma: factor of a drop.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.StepLR(optimizer, step_size=1, gamma=0.5)
@@ -36,7 +45,16 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """base * gamma^(how many of `milestones` are at most t).
+    """Decay at milestones: base * gamma^n, n the number of `milestones` up to t.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        milestones: the steps of the drops.
+        gamma: factor of a drop.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.MultiStepLR(optimizer, milestones=[1], gamma=0.5)
@@ -57,7 +75,16 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """base * factor up to step total_iters, then base.
+    """Constant factor: base * factor before step total_iters, then base.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        factor: the factor.
+        total_iters: number of steps.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.ConstantLR(optimizer, factor=0.5, total_iters=2)
@@ -75,7 +102,17 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """base * (start + (end - start) * min(t, total_iters) / total_iters): a warm-up.
+    """Linear warm-up: base * (start + (end - start) * min(t, total_iters) / total_iters).
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        start_factor: factor of step 0.
+        end_factor: factor from step `total_iters` on.
+        total_iters: number of steps.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.LinearLR(optimizer, start_factor=0.5, total_iters=2)
@@ -102,7 +139,15 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """base * gamma^t.
+    """Exponential decay: base * gamma^t.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        gamma: factor of a step.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.ExponentialLR(optimizer, gamma=0.5)
@@ -120,7 +165,16 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """base * (1 - min(t, total_iters) / total_iters)^power.
+    """Polynomial decay: base * (1 - min(t, total_iters) / total_iters)^power.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        total_iters: number of steps.
+        power: the exponent.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.PolynomialLR(optimizer, total_iters=2)
@@ -140,7 +194,17 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """eta_min + (base - eta_min) * (1 + cos(pi * t / T_max)) / 2 (Loshchilov and Hutter, 2017).
+    """Cosine decay: eta_min + (base - eta_min) * (1 + cos(pi * t / T_max)) / 2 (Loshchilov and
+    Hutter, 2017, arXiv:1608.03983).
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        T_max: steps of half a period.
+        eta_min: least rate.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.CosineAnnealingLR(optimizer, T_max=2)
@@ -159,8 +223,18 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class WarmupCosineLR(LRScheduler):
-    """base * t / warmup_steps up to there, then half a cosine down to base * min_ratio at step
-    total_steps, and no further.
+    """Warm-up and cosine decay: base * t / warmup_steps up to there, then half a cosine down to
+    base * min_ratio at step total_steps, and no further.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        warmup_steps: steps upward.
+        total_steps: all steps.
+        min_ratio: last rate / base.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises ConfigError for an option outside its range.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.WarmupCosineLR(optimizer, 2, 10)

@@ -6,18 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.errors import CaptureError, ConfigError
-from tilegrad.engine.run import current_recording
+from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.base import LRScheduler
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 
 __all__ = ["LambdaLR", "MultiplicativeLR"]
 
 
 class LambdaLR(LRScheduler):
-    """base * lr_lambda(t), a Python function, or one for each group.
+    """Rate by a function: base * lr_lambda(t).
 
-    Raises CaptureError inside a captured function.
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        lr_lambda: a Python function of the step, or one for each group.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises CaptureError inside a captured function, ConfigError for another number of functions than
+    groups.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.LambdaLR(optimizer, lr_lambda=lambda step: 1 / (step + 1))
@@ -78,7 +85,16 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """base * lr_lambda(1) * ... * lr_lambda(t).
+    """Rate by factors: base * lr_lambda(1) * ... * lr_lambda(t).
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        lr_lambda: a Python function of the step, or one for each group.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises CaptureError inside a captured function, ConfigError for another number of functions than
+    groups.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.MultiplicativeLR(optimizer, lr_lambda=lambda step: 0.5)

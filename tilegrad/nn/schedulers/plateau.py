@@ -10,18 +10,34 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.base import restore, saved
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ReduceLROnPlateau"]
 
 
 class ReduceLROnPlateau:
-    """The rate times `factor` after more than `patience` steps whose metric was no better.
+    """Decay on a plateau: multiply the rate by `factor` after more than `patience` steps whose
+    metric was no better.
 
     Better is below best * (1 - threshold) ("rel") or best - threshold ("abs") for mode "min", and
     the reverse for "max". After a reduction, `cooldown` steps are not counted. All of it is kept on
     the device: `step` may be given a tensor, and may be captured.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+        mode: "min" or "max", which metric is better.
+        factor: factor of a drop.
+        patience: steps without improvement that are allowed.
+        threshold: least improvement that counts.
+        threshold_mode: "rel" or "abs".
+        cooldown: steps after a drop that are not counted.
+        min_lr: least rate.
+        eps: least change of the rate.
+
+    Shape: `step` takes the metric, a number or a tensor of one element.
+
+    Raises ConfigError for an option outside its range.
 
     >>> opt = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
     >>> schedule = nn.schedulers.ReduceLROnPlateau(opt, factor=0.5, patience=1)

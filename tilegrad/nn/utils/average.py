@@ -7,17 +7,26 @@ from contextlib import contextmanager
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.state import get_state_dict
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["EMA"]
 
 
 class EMA:
-    """An average of a model's tensors that forgets: average = decay * average + (1 - decay) * now.
+    """Exponential moving average of a model's tensors: average = decay * average + (1 - decay) *
+    now.
 
-    Integers are copied. `update()` follows a step of the optimizer; with `warm_up` the decay of
-    update n is min(decay, (1 + n) / (10 + n)).
+    Integers are copied. `update()` follows a step of the optimizer.
+
+    Args:
+        model: a module, or any object that holds tensors.
+        decay: share of the average that stays in an update.
+        warm_up: the decay of update n is min(decay, (1 + n) / (10 + n)).
+
+    Shape: averages of the shapes and dtypes of the tensors.
+
+    Raises ConfigError for a decay outside 0..1.
 
     >>> layer = nn.Linear(1, 1); ema = nn.utils.EMA(layer, 0.5)
     >>> with ema.applied():

@@ -6,14 +6,22 @@ import copy
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval"]
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A convolution that computes what `bn`, by its running statistics, makes of that of `conv`.
+    """Convolution that computes what `bn`, by its running statistics, makes of the result of
+    `conv`.
+
+    Args:
+        conv: a convolution.
+        bn: a batch normalisation of its output channels.
+        transpose: whether `conv` is a transposed convolution.
+
+    Returns a new layer, with weights of the shapes of those of `conv`.
 
     Raises ConfigError for a normalisation without running statistics.
 
@@ -25,7 +33,14 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """A linear layer that computes what `bn`, by its running statistics, makes of that of `linear`.
+    """Linear layer that computes what `bn`, by its running statistics, makes of the result of
+    `linear`.
+
+    Args:
+        linear: a linear layer.
+        bn: a batch normalisation of its outputs.
+
+    Returns a new layer, with weights of the shapes of those of `linear`.
 
     Raises ConfigError for a normalisation without running statistics.
     """

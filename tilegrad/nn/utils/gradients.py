@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
@@ -15,11 +15,19 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
 ) -> Tensor:
-    """Scale all gradients so that their norm, taken together, is at most `max_norm`; gives the norm
-    that they had.
+    """Scale all gradients so that their common norm is at most `max_norm`.
 
     As in PyTorch the factor is min(1, max_norm / (norm + 1e-6)). Nothing is computed until the
-    gradients are: a step of an optimizer takes the factor in.
+    gradients are: a step of an optimizer computes the factor with it.
+
+    Args:
+        parameters: a tensor, or several, of any shapes; those without a gradient do not count.
+        max_norm: the limit.
+        norm_type: order of the norm.
+
+    Returns the norm before, a float number.
+
+    Raises ConfigError for a limit that is not positive.
 
     >>> p = Tensor([3.0, 4.0], requires_grad=True); (p * p).sum().backward().item()
     25.0
@@ -35,7 +43,15 @@ def clip_grad_norm_(
 
 
 def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
-    """The norm of all tensors taken together, one number; 0 for none.
+    """Common norm of all tensors, as one vector; 0 for none.
+
+    Args:
+        tensors: a tensor, or several, of any shapes.
+        norm_type: order of the norm.
+
+    Returns a float number.
+
+    Raises DTypeError for what is no tensor.
 
     >>> nn.utils.get_total_norm([Tensor([3.0]), Tensor([4.0])]).item()
     5.0
@@ -55,7 +71,14 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0) -
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor
 ) -> None:
-    """Scale all gradients, of norm `total_norm`, by min(1, max_norm / (total_norm + 1e-6)).
+    """Scale all gradients by min(1, max_norm / (total_norm + 1e-6)).
+
+    Args:
+        parameters: a tensor, or several, of any shapes; those without a gradient do not count.
+        max_norm: the limit.
+        total_norm: their norm, as `get_total_norm` gives it.
+
+    Returns None.
 
     >>> w = Tensor([3.0, 4.0], requires_grad=True)
     >>> loss = w.square().sum().backward()
@@ -70,7 +93,13 @@ def clip_grads_with_norm_(
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Hold every element of every gradient between -clip_value and clip_value.
+    """Limit every element of every gradient to -clip_value..clip_value.
+
+    Args:
+        parameters: a tensor, or several, of any shapes; those without a gradient do not count.
+        clip_value: the limit.
+
+    Returns None.
 
     >>> p = Tensor([3.0], requires_grad=True); loss = (p * p).sum().backward()
     >>> nn.utils.clip_grad_value_([p], 0.5); p.grad.tolist()

@@ -7,7 +7,7 @@ from typing import Any
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.parametrize import register_parametrization
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["SpectralNorm", "WeightNorm", "length", "spectral_norm", "weight_norm"]

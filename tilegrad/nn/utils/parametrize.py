@@ -13,7 +13,7 @@ from typing import Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.containers import ModuleDict
 from tilegrad.nn.module import Module
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -41,6 +41,25 @@ class ParametrizationList(Module):
     def add(self, function: Any) -> None:
         """Apply `function` behind the others."""
         self._functions.append(function)
+
+    def assign(self, value: Any) -> None:
+        """Train from what makes `value`: each function from the last to the first says by its
+        `right_inverse` what gives it.
+
+        Raises ConfigError for a function that has none.
+        """
+        for function in reversed(self._functions):
+            inverse = getattr(function, "right_inverse", None)
+            if inverse is None:
+                raise ConfigError(
+                    f"parametrize: cannot assign, {type(function).__name__} has no right_inverse",
+                    fix="define right_inverse(self, value)",
+                    line=here(),
+                )
+            value = inverse(value)
+        given = (value,) if isinstance(value, Tensor) else value
+        for name, each in zip(self._names(), given):
+            getattr(self, name).detach().assign(each.detach())
 
     def __getitem__(self, index: int) -> Any:
         return self._functions[index]
@@ -93,7 +112,12 @@ def register_parametrization(
     if not hasattr(module, "parametrizations"):
         module.parametrizations = ModuleDict()
     module.parametrizations[tensor_name] = functions
-    computed(module, tensor_name, lambda self: self.parametrizations[tensor_name]())
+    computed(
+        module,
+        tensor_name,
+        lambda self: self.parametrizations[tensor_name](),
+        lambda self, value: self.parametrizations[tensor_name].assign(value),
+    )
     return module
 
 
@@ -129,12 +153,14 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
     return module
 
 
-def computed(module: Any, name: str, function: Any) -> None:
-    """Make the attribute `name` of this module alone what `function` of the module gives."""
+def computed(module: Any, name: str, function: Any, setter: Any = None) -> None:
+    """Make the attribute `name` of this module alone what `function` of the module gives; to
+    assign to it is to call `setter`.
+    """
     kind = type(module)
     module.__dict__.pop(name, None)
     label = kind.__name__ if getattr(kind, "_made_of", None) else f"Parametrized{kind.__name__}"
-    space = {name: property(function), "_made_of": kind, "__module__": kind.__module__}
+    space = {name: property(function, setter), "_made_of": kind, "__module__": kind.__module__}
     module.__class__ = type(label, (kind,), space)
 
 
@@ -143,11 +169,15 @@ def stored(module: Any, name: str, value: Tensor) -> None:
     others = []
     while name not in type(module).__dict__:
         own = type(module)
-        others += [(at, item.fget) for at, item in vars(own).items() if isinstance(item, property)]
+        others += [
+            (at, item.fget, item.fset)
+            for at, item in vars(own).items()
+            if isinstance(item, property)
+        ]
         module.__class__ = own._made_of
     module.__class__ = type(module)._made_of
-    for other, function in reversed(others):
-        computed(module, other, function)
+    for other, function, setter in reversed(others):
+        computed(module, other, function, setter)
     setattr(module, name, value.detach().clone().requires_grad_())
 
 

@@ -9,14 +9,23 @@ from typing import Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.utils.parametrizations import SpectralNorm, length
 from tilegrad.nn.utils.parametrize import _tensor, computed, stored
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """As `parametrizations.weight_norm`, with the length as `weight_g` and the direction as
-    `weight_v`.
+    """Train length and direction of a weight apart (Salimans and Kingma 2016, arXiv:1602.07868): as
+    `parametrizations.weight_norm`, with the length as `weight_g` and the direction as `weight_v`.
+
+    Args:
+        module: the layer.
+        name: name of the weight.
+        dim: the axis along which each slice has a length; None for one length.
+
+    Returns `module`; `weight_v` has the shape of the weight, `weight_g` size 1 beside `dim`.
+
+    Raises ConfigError for a name that the module has not.
 
     >>> layer = nn.utils.weight_norm(nn.Linear(2, 3))
     >>> list(layer.state_dict()), layer.weight.shape
@@ -35,7 +44,15 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Hold the weight itself again; gives the module. Raises ConfigError where it is not normed.
+    """Store the weight itself again.
+
+    Args:
+        module: the layer.
+        name: name of the weight.
+
+    Returns `module`.
+
+    Raises ConfigError where it is not normed.
 
     >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(2, 3)))
     >>> list(layer.state_dict())
@@ -51,8 +68,20 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> Any:
-    """As `parametrizations.spectral_norm`, with the trained weight as `weight_orig`, the vectors of
-    the power iteration as `weight_u` and `weight_v`.
+    """Divide a weight by its largest singular value (Miyato et al. 2018, arXiv:1802.05957): as
+    `parametrizations.spectral_norm`, with the trained weight as `weight_orig`, the vectors of the
+    power iteration as `weight_u` and `weight_v`.
+
+    Args:
+        module: the layer.
+        name: name of the weight.
+        n_power_iterations: iterations in a training step.
+        eps: least norm of the vectors.
+        dim: the axis of the rows.
+
+    Returns `module`; `weight_orig` has the shape of the weight.
+
+    Raises ConfigError for a name that the module has not.
 
     >>> layer = nn.utils.spectral_norm(nn.Linear(2, 3))
     >>> list(layer.state_dict())
@@ -77,7 +106,15 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Hold the weight itself again; gives the module. Raises ConfigError where it is not normed.
+    """Store the weight itself again.
+
+    Args:
+        module: the layer.
+        name: name of the weight.
+
+    Returns `module`.
+
+    Raises ConfigError where it is not normed.
 
     >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(2, 3)))
     >>> list(layer.state_dict())

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.tensor.core import check_tensors
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.core import check_tensors
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

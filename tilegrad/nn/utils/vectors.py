@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters, one after another: (the sum of their numbers,).
+    """Concatenate the elements of all parameters.
+
+    Args:
+        parameters: tensors of any shapes.
+
+    Returns a vector of shape (sum of their elements,), in the dtype to which all promote.
+
+    Raises ShapeError for no parameters.
 
     >>> nn.utils.parameters_to_vector([Tensor([[1.0], [2.0]]), Tensor(3.0)]).tolist()
     [1.0, 2.0, 3.0]
@@ -22,9 +29,15 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Write the elements of `vec` into the parameters, which keep their shapes and dtypes.
+    """Write the elements of a vector into the parameters, which keep their shapes and dtypes.
 
-    Raises ShapeError unless it has as many as they; nothing is written then.
+    Args:
+        vec: a vector with as many elements.
+        parameters: tensors of any shapes.
+
+    Returns None.
+
+    Raises ShapeError unless it has as many elements as they; nothing is written then.
 
     >>> weight = Tensor.zeros(2, 1)
     >>> nn.utils.vector_to_parameters(Tensor([5.0, 6.0]), [weight]); weight.tolist()

@@ -27,7 +27,7 @@ __all__ = ["Child", "Found", "fuzz"]
 _PATIENCE_S = 60.0
 # The folder of a run: behind this its process.
 _PREFIX = "tilegrad-fuzz-"
-# A child is started anew after so many cases, so that what it keeps does not grow.
+# A child is started anew after this number of cases, so that its memory does not grow.
 _MOST_CASES = 1000
 
 
@@ -133,13 +133,13 @@ def fuzz(
     programs: int | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Found]:
-    """Run cases from `seed` on for so many minutes; those that fail, with their files.
+    """Run cases from `seed` on for `minutes`; those that fail, with their files.
 
     Args:
         minutes: how long.
         seed: of the first case.
         folder: where the files of failures go; it is made for the first one.
-        modes: names of `MODES`, taken in turn.
+        modes: names of `MODES`, taken in rotation.
         environment: variables of the child processes.
         first_only: whether to end with the first failure.
         is_known: whether the failure of a script in a mode is of no interest.

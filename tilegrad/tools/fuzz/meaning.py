@@ -108,7 +108,7 @@ def _result(made: Instruction, given: Sequence[Value], params: Any, step: Step) 
             raise ValueError("numbers are too large")
         return Value(out, dtype, first.error, is_wild, symbolic, repeated, is_zero_loose)
     array = np.array(out, "f8" if dtype == "float32" else dtype, order="C")
-    value = Value(array, dtype, is_symbolic=_stays_symbolic(given, params, array))
+    value = Value(array, dtype, is_symbolic=_is_symbolic(given, params, array))
     value.is_zero_loose = is_zero_loose and value.is_float
     if not value.is_float:
         return value
@@ -128,7 +128,7 @@ def _result(made: Instruction, given: Sequence[Value], params: Any, step: Step) 
     return value
 
 
-def _stays_symbolic(given: Sequence[Value], params: Sequence[Any], out: Any) -> bool:
+def _is_symbolic(given: Sequence[Value], params: Sequence[Any], out: Any) -> bool:
     if not any(value.is_symbolic for value in given):
         return False
     if out.ndim == given[0].array.ndim:

@@ -39,7 +39,7 @@ class Program:
         reads: the values that are read at the end, in this order.
         calls: how often it runs, each time with other data.
         threads: whether the calls run at the same time, each in a thread.
-        given: a word of GIVEN: the inputs wait on the host, are computed, in memory, or a window.
+        given: a word of GIVEN: the inputs wait on the host, are computed, in memory, or a slice.
     """
 
     steps: tuple[Step, ...]
@@ -67,11 +67,11 @@ def needed(program: Program, views: Iterable[str] = (), writes: Iterable[str] = 
     steps = program.steps
     order = sorted(needed_steps(program, views, writes))
     position = {number: at for at, number in enumerate(order)}
-    kept = [
+    chosen = [
         replace(steps[number], args=tuple([position[a] for a in steps[number].args]))
         for number in order
     ]
-    return replace(program, steps=tuple(kept), reads=tuple([position[n] for n in program.reads]))
+    return replace(program, steps=tuple(chosen), reads=tuple([position[n] for n in program.reads]))
 
 
 def needed_steps(

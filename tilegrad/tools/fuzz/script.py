@@ -89,7 +89,7 @@ def _function(program: Program, how: Mode, values: Sequence[Sequence[Value]]) ->
     for n in bounds:
         size, number = program.steps[n].params
         given.append(f"Variable('n{n}', 1, {size}).bind(1 + ({number} + k) % {size})")
-    checks = [_parts(by_call[n]) for by_call in values for n in program.reads]
+    checks = [_wanted(by_call[n]) for by_call in values for n in program.reads]
     count = len(program.reads)
     wanted = ", ".join(
         f"[{', '.join(f'({text}, {atol})' for text, _, atol in checks[at : at + count])}]"
@@ -154,7 +154,7 @@ def _array_text(values: Sequence[Any], shape: Sequence[int], dtype: str) -> str:
     return made if len(shape) == 1 else f"{made}.reshape{tuple(shape)}"
 
 
-def _parts(value: Value) -> tuple[str, float, float]:
+def _wanted(value: Value) -> tuple[str, float, float]:
     """The text of a value, and the tolerances."""
     flat = value.array.ravel().tolist()
     if value.is_float:
@@ -169,5 +169,5 @@ def _parts(value: Value) -> tuple[str, float, float]:
 
 
 def _check(name: str, value: Value) -> str:
-    text, rtol, atol = _parts(value)
+    text, rtol, atol = _wanted(value)
     return f"np.testing.assert_allclose({name}.numpy(), {text}, {rtol}, {atol}, strict=True)"

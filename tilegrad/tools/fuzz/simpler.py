@@ -45,7 +45,7 @@ def simpler(program: Program) -> Iterator[Program]:
 
 
 def _without(program: Program, number: int, arg: int) -> Program:
-    """The program with value `arg` in the place of value `number`."""
+    """The program with value `arg` instead of value `number`."""
 
     def other(each: int) -> int:
         return arg if each == number else each
@@ -63,11 +63,11 @@ def _without(program: Program, number: int, arg: int) -> Program:
 
 def _dropped(program: Program) -> Program:
     """The program without steps of no known name, which nothing takes."""
-    kept = [n for n, step in enumerate(program.steps) if step.name in INSTRUCTIONS]
-    position = {number: at for at, number in enumerate(kept)}
+    known = [n for n, step in enumerate(program.steps) if step.name in INSTRUCTIONS]
+    position = {number: at for at, number in enumerate(known)}
     steps = [
         replace(program.steps[n], args=tuple([position[a] for a in program.steps[n].args]))
-        for n in kept
+        for n in known
     ]
     reads = tuple([position[n] for n in program.reads])
     return _cut(replace(program, steps=tuple(steps), reads=reads))

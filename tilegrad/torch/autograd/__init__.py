@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.config import Context
 from tilegrad.base.errors import TilegradError
 from tilegrad.func import Function as OurFunction
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
 from tilegrad.torch.autograd import functional
 from tilegrad.torch.autograd.checking import gradcheck
 from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
@@ -101,11 +102,16 @@ class Function(OurFunction):
     at values.
     """
 
+    @staticmethod
+    def _wants_gradient(argument: object) -> bool:
+        return isinstance(argument, OurTensor) and bool(argument._requires_grad)
+
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """What `forward` gives, with the gradient that `backward` gives."""
         with modes.enable_grad():
             made = with_ours(super().apply(*args))
+        note(made, f"{cls.__name__}Backward", args)
         if not modes.is_grad_enabled():
             for each in _listed(made):
                 if isinstance(each, OurTensor):

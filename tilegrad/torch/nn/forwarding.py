@@ -9,10 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.methods import one_dtype
 from tilegrad.torch.naming import called
+from tilegrad.torch.step_names import BY_ARGUMENTS, FUNCTIONS
+from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, with_ours
 
 __all__ = ["forwarded", "in_place"]
@@ -28,7 +31,10 @@ _PRODUCTS = frozenset([
 def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, whose results are tensors of `torch`."""
     name = function.__name__
+    step, choose = FUNCTIONS.get(name), BY_ARGUMENTS.get(name)
     is_product, is_loss = name in _PRODUCTS, name.endswith(("_loss", "entropy", "logits"))
+
+    is_pool = "max_pool" in name
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> Any:
@@ -37,8 +43,17 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
         if _state.autocast is not None and (is_product or is_loss):
             wanted = _state.autocast if is_product else None
             args = tuple([_cast(each, wanted) for each in args])
+        elif is_product:
+            one_dtype(name, args)
         made = function(*args, **options)
-        return made if type(made) is Tensor else with_ours(made)
+        if type(made) is not Tensor:
+            made = with_ours(made)
+            if is_pool and isinstance(made, tuple):
+                made = made[0], made[1].long()
+        if step is not None:
+            operands = (*args, *options.values())
+            note(made, step if choose is None else choose(*operands), operands)
+        return made
 
     return called(forward, name)
 

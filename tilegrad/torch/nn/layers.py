@@ -9,17 +9,22 @@ from typing import Any
 from tilegrad import nn as ours
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import lazy
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.nn.forwarding import forwarded
 from tilegrad.torch.nn.module import Module, Parameter, counterparts, is_parameter
+from tilegrad.torch.step_names import FUNCTIONS, LAYERS
+from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import with_ours
 
 __all__ = ["layers"]
 
 _OTHERS = ("Module", "Parameter", "QuickGELU", "LayerNorm2d", "BatchNorm", "InstanceNorm")
-# One class of tilegrad's serves several of PyTorch's.
-_SEVERAL = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d",
-            "InstanceNorm3d")  # fmt: skip
+# One class of tilegrad's serves several of PyTorch's, which differ in the axes of their inputs.
+_AXES = {
+    "BatchNorm1d": (2, 3), "BatchNorm2d": (4,), "BatchNorm3d": (5,), "InstanceNorm1d": (2, 3),
+    "InstanceNorm2d": (3, 4), "InstanceNorm3d": (4, 5),
+}  # fmt: skip
 _OLD = {"size_average": None, "reduce": None}
 
 
@@ -27,10 +32,23 @@ def _made(name: str, kind: type) -> type:
     space: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": "tilegrad.torch.nn"}
     if name.endswith("Loss"):
         space["__init__"] = _without_old(kind)
-    if name == "EmbeddingBag":
-        space["__call__"] = _own_results(kind)
+    call: Any = kind.__call__
+    if name in ("CTCLoss", "EmbeddingBag", "LSTM", "GRU", "RNN"):
+        call = _own_results(call)
+    if name.startswith("MaxPool"):
+        call = _with_places(call)
+    if name in _AXES:
+        call = _of_axes(call, *_AXES[name])
+    if name in LAYERS:
+        call = _noting(call, FUNCTIONS[LAYERS[name]])
+    if call is not kind.__call__:
+        space["__call__"] = call
     if name in ("ParameterList", "ParameterDict"):
         space |= _CONTAINERS[name]
+    for base in kind.__mro__:
+        for key, value in vars(base).items():
+            if isinstance(value, staticmethod) and not key.startswith("_"):
+                space.setdefault(key, staticmethod(forwarded(value.__func__)))
     if not issubclass(kind, (list, dict)):
         space["__init__"] = _remembering(space.get("__init__", kind.__init__))
     return type(name, (Module, kind), space)
@@ -53,11 +71,44 @@ def _remembering(make: Any) -> Any:
     return __init__
 
 
-def _own_results(kind: Any) -> Any:
-    """A call of a layer that makes tensors of tilegrad's class from constants."""
+def _own_results(call: Any) -> Any:
+    """A call of a layer that makes tensors of tilegrad's class, of constants or what is packed."""
 
     def __call__(self: Any, *args: Any, **options: Any) -> Any:
-        return with_ours(kind.__call__(self, *args, **options))
+        return with_ours(call(self, *args, **options))
+
+    return __call__
+
+
+def _with_places(call: Any) -> Any:
+    """A call of a pooling, whose places are int64."""
+
+    def __call__(self: Any, x: Any) -> Any:
+        found = call(self, x)
+        return (found[0], found[1].long()) if isinstance(found, tuple) else found
+
+    return __call__
+
+
+def _of_axes(call: Any, *allowed: int) -> Any:
+    """A call of a layer whose input has a number of axes that its name says."""
+
+    def __call__(self: Any, x: Any) -> Any:
+        if x.ndim not in allowed:
+            shown = " or ".join(f"{count}D" for count in allowed)
+            raise ValueError(f"expected {shown} input (got {x.ndim}D input)")
+        return call(self, x)
+
+    return __call__
+
+
+def _noting(call: Any, step: str) -> Any:
+    """A call of a layer whose result tells by its `grad_fn` which layer it was."""
+
+    def __call__(self: Any, *args: Any, **options: Any) -> Any:
+        found = call(self, *args, **options)
+        note(found, step, (*args, *options.values()))
+        return found
 
     return __call__
 

@@ -16,6 +16,7 @@ from tilegrad.torch import modes
 from tilegrad.torch.capturing import compiled
 from tilegrad.torch.devices import name_of
 from tilegrad.torch.nn.printing import arguments_of, text_of
+from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["Buffer", "Module", "Parameter", "adopted", "is_parameter", "marked"]
@@ -92,7 +93,7 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})".replace(
+        return f"_IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})".replace(
             "self.", ""
         )
 
@@ -122,6 +123,12 @@ class Module(ours.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (OurTensor, ours.Module)):
             value = self._own(name, value)
+        if isinstance(value, Tensor) and not is_parameter(value):
+            if is_parameter(self.__dict__.get(name)):
+                raise TypeError(
+                    f"cannot assign '{value.type()}' as parameter '{name}' "
+                    "(torch.nn.Parameter or None expected)"
+                )
         super().__setattr__(name, value)
 
     def _own(self, name: str, value: Any) -> Any:
@@ -176,8 +183,7 @@ class Module(ours.Module):
 
     def extra_repr(self) -> str:
         """What stands in brackets behind the class: the arguments of a layer of this package."""
-        found = arguments_of(self)
-        return super().extra_repr() if found is None else found
+        return arguments_of(self)
 
     def __repr__(self) -> str:
         return text_of(self)
@@ -196,8 +202,18 @@ class Module(ours.Module):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """The parameters, each once, by name; without `recurse` only this module's own."""
-        return super().named_parameters(prefix, recurse)
+        """The parameters, each once or by each of its names; without `recurse` only this module's
+        own.
+        """
+        if remove_duplicate:
+            yield from super().named_parameters(prefix, recurse)
+            return
+        start = f"{prefix}." if prefix else ""
+        for name, tensor in self._parameters.items():
+            yield f"{start}{name}", tensor
+        if recurse:
+            for name, module in self._modules.items():
+                yield from module.named_parameters(f"{start}{name}", remove_duplicate=False)
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -216,6 +232,7 @@ class Module(ours.Module):
         """Hold `tensor` as the attribute `name`, as state that is never trained; without
         `persistent` it stays out of `state_dict()`.
         """
+        self._check_name("buffer", name, self._buffers)
         self._own_buffers = (*self._own_buffers, name)
         if not persistent:
             self._transient = (*self._transient, name)
@@ -223,9 +240,17 @@ class Module(ours.Module):
 
     def register_parameter(self, name: str, param: Any) -> None:
         """Hold a parameter, or None for one that is to come, as the attribute `name`."""
+        self._check_name("parameter", name, self._parameters)
         if param is None:
             self._reserved = (*self._reserved, name)
         setattr(self, name, None if param is None else marked(param))
+
+    def _check_name(self, kind: str, name: str, held: Mapping[str, Any]) -> None:
+        """Raises KeyError for a name that a module cannot have, or has for something else."""
+        if not name or "." in name:
+            raise KeyError(f'{kind} name can\'t contain "."' if name else f"{kind} name is empty")
+        if name not in held and getattr(self, name, None) is not None:
+            raise KeyError(f"attribute '{name}' already exists")
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Train all parameters, or none; gives this module."""
@@ -257,23 +282,48 @@ class Module(ours.Module):
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
         """Write the tensors of `state_dict` into those of their names."""
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         given = {name: value for name, value in state_dict.items() if name != "_metadata"}
         try:
             missing, unexpected = super().load_state_dict(given, strict)
-            # Files from before batches were counted are whole.
-            lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
-            return IncompatibleKeys(lacking, unexpected)
         except TilegradError as error:
-            # As which PyTorch raises all of them.
-            if isinstance(error, RuntimeError):
-                raise
-            raise RuntimeError(str(error)) from error
+            # As which PyTorch raises all of them, in words that programs know.
+            reasons = "".join(f"\n\t{reason}" for reason in self._unfit(given, strict))
+            raise RuntimeError(
+                f"Error(s) in loading state_dict for {type(self).__name__}:{reasons}"
+                if reasons
+                else str(error)
+            ) from error
+        # Files from before batches were counted are whole.
+        lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
+        return IncompatibleKeys(lacking, unexpected)
+
+    def _unfit(self, given: Mapping[str, Any], strict: bool) -> Iterator[str]:
+        """What of a state dict does not fit this module."""
+        own = self.state_dict()
+        missing = [f'"{name}"' for name in own if name not in given]
+        unexpected = [f'"{name}"' for name in given if name not in own]
+        if strict and missing:
+            yield f"Missing key(s) in state_dict: {', '.join(missing)}. "
+        if strict and unexpected:
+            yield f"Unexpected key(s) in state_dict: {', '.join(unexpected)}. "
+        for name, tensor in own.items():
+            shape = tuple(getattr(given.get(name, tensor), "shape", ()))
+            if shape != tuple(tensor.shape):
+                yield (
+                    f"size mismatch for {name}: copying a param with shape {Size(shape)} from "
+                    f"checkpoint, the shape in current model is {Size(tensor.shape)}."
+                )
 
     # devices and dtypes
 
     def to(self, *args: Any, **options: Any) -> Self:
         """Move all tensors to a device, and floats to a dtype; gives this module."""
-        device, dtype = options.get("device"), options.get("dtype")
+        device, dtype = options.pop("device", None), options.pop("dtype", None)
+        for name in options:
+            if name not in ("non_blocking", "memory_format", "copy"):
+                raise TypeError(f"{type(self).__name__}: unexpected keyword argument {name!r}")
         for given in args[:2]:
             if isinstance(given, DType):
                 dtype = given

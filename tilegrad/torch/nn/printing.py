@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.nn.module import arguments_of as of_class
 
 __all__ = ["arguments_of", "text_of"]
 
+# PyTorch's names of classes that have others here.
+_CLASSES = {"WeightNorm": "_WeightNorm", "SpectralNorm": "_SpectralNorm"}
 _POOLS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
 def text_of(module: Any) -> str:
     """The class, what `extra_repr` says, and a line for each module below."""
-    extra = module.extra_repr()
     below = list(_below(module))
-    head = type(module).__name__
-    if below and head in ("ParameterList", "ParameterDict"):
-        return f"{head}(" + "\n".join(f"  {line}" for line in below) + ")"
+    extra = module.extra_repr()
+    if type(module).__name__ in ("ParameterList", "ParameterDict"):
+        below, extra = [], "\n".join(below)
+    head = _CLASSES.get(type(module).__name__, type(module).__name__)
     if not below:
         if "\n" not in extra:
             return f"{head}({extra})"
@@ -27,11 +29,11 @@ def text_of(module: Any) -> str:
 
 
 def _below(module: Any) -> Iterator[str]:
-    parts: list[tuple[str, str]]
     if type(module).__name__ in ("ParameterList", "ParameterDict"):
-        parts = [(name, _of_parameter(part)) for name, part in module._parameters.items()]
-    else:
-        parts = [(name, repr(part)) for name, part in module._modules.items()]
+        parts = [(name, _of_parameter(module, part)) for name, part in module._parameters.items()]
+        yield from (f"  ({name}): {text}" for name, text in parts)
+        return
+    parts = [(name, _of_module(module, name, part)) for name, part in module._modules.items()]
     if not isinstance(module, list) or type(module).__name__ != "ModuleList":
         yield from (f"({name}): {text}" for name, text in parts)
         return
@@ -46,23 +48,30 @@ def _below(module: Any) -> Iterator[str]:
         first = last + 1
 
 
-def _of_parameter(tensor: OurTensor) -> str:
+def _of_module(holder: Any, name: str, module: Any) -> str:
+    # PyTorch has a class of its own for the projection behind attention.
+    is_projection = name == "out_proj" and type(holder).__name__ == "MultiheadAttention"
+    return f"NonDynamicallyQuantizable{module!r}" if is_projection else repr(module)
+
+
+def _of_parameter(holder: Any, tensor: Any) -> str:
     sizes = "x".join(map(str, tensor.shape))
-    return f"Parameter containing: [torch.{tensor.dtype.name} of size {sizes}]"
+    kind = f"torch.{tensor.dtype.name}" if isinstance(holder, list) else tensor.type()
+    return f"Parameter containing: [{kind} of size {sizes}]"
 
 
 def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-def arguments_of(module: Any) -> str | None:
-    """What stands in the brackets of a layer of this package; None where the arguments do, by
-    name, and of what a program defines itself, nothing.
+def arguments_of(module: Any) -> str:
+    """What stands in the brackets of a layer of this package, also of one that a program derives;
+    of what a program defines itself, nothing.
     """
     for kind in type(module).__mro__:
         if kind.__module__ == "tilegrad.torch.nn":
             rule = _RULES.get(kind.__name__)
-            return None if rule is None else rule(module)
+            return of_class(module, kind) if rule is None else rule(module)
     return ""
 
 

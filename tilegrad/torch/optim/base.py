@@ -4,17 +4,21 @@ program's own.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilegrad.nn.optim import Optimizer as Ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
 from tilegrad.torch.optim.groups import GroupView, as_number, without_effect
 from tilegrad.torch.tensor import as_ours, written
 
 __all__ = ["Optimizer", "stepping"]
+
+_numbers = itertools.count()
 
 
 class Optimizer(Ours):
@@ -41,10 +45,28 @@ class Optimizer(Ours):
             views.append(GroupView(group, without_effect(self, group)))
         return views
 
+    def _listed(self, params: Any) -> list[Any]:
+        if isinstance(params, OurTensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                f"but got {as_ours(params).type()}"
+            )
+        return super()._listed(params)
+
     def _join(self, given: Mapping[str, Any]) -> None:
+        held = {id(tensor) for tensor in self.params}
+        members, names = _members(given["params"])
+        for each in members:
+            if isinstance(each, OurTensor) and not each.is_leaf:
+                raise ValueError("can't optimize a non-leaf Tensor")
+            if id(each) in held:
+                raise ValueError("some parameters appear in more than one parameter group")
         known = {"params", *self.defaults}
         extra = {name: value for name, value in given.items() if name not in known}
-        super()._join({name: value for name, value in given.items() if name in known})
+        own = {name: value for name, value in given.items() if name in known}
+        super()._join({**own, "params": members})
+        if names:
+            extra["param_names"] = names
         # What only the program reads.
         self.param_groups[-1]._extra.update(extra)
 
@@ -69,7 +91,7 @@ class Optimizer(Ours):
         found: dict[Any, dict[str, Any]] = {}
         for place, tensor in enumerate(self.params):
             counts = self._counts[self._group_of[place]]
-            count = {"step": as_ours(counts["step"])} if "step" in counts else {}
+            count = {"step": as_ours(counts["step"].reshape(()))} if "step" in counts else {}
             held = {name: as_ours(each) for name, each in self._state_at(place).items()}
             found[tensor] = count | held
         return found
@@ -87,7 +109,10 @@ class Optimizer(Ours):
             found["state"] = {numbers[id(tensor)]: dict(each) for tensor, each in own.items()}
         else:
             found["state"] = {
-                place: {name: as_ours(tensor) for name, tensor in each.items()}
+                place: {
+                    name: as_ours(tensor.reshape(()) if name == "step" else tensor)
+                    for name, tensor in each.items()
+                }
                 for place, each in found["state"].items()
             }
         for group, view, raw in zip(found["param_groups"], self.param_groups, self._param_groups):
@@ -113,19 +138,24 @@ class Optimizer(Ours):
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for number, view in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {number}")
+            lines += [*([""] if number else []), f"Parameter Group {number}"]
             lines += [f"    {key}: {view[key]}" for key in sorted(view) if key != "params"]
         return "\n".join([*lines, ")"])
 
     # steps
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> None:
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call hook(optimizer, args, kwargs) before each step."""
-        self.__dict__.setdefault("_before", []).append(hook)
+        return self._hooked("_before", hook)
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> None:
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call hook(optimizer, args, kwargs) after each step."""
-        self.__dict__.setdefault("_after", []).append(hook)
+        return self._hooked("_after", hook)
+
+    def _hooked(self, when: str, hook: Callable[..., Any]) -> RemovableHandle:
+        hooks = self.__dict__.setdefault(when, {})
+        hooks[key := next(_numbers)] = hook
+        return RemovableHandle(hooks, key)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move each parameter that has a gradient; gives what `closure`, called first, gives."""
@@ -133,13 +163,25 @@ class Optimizer(Ours):
         if closure is not None:
             with modes.enable_grad():
                 loss = closure()
-        for hook in self.__dict__.get("_before", ()):
+        for hook in list(self.__dict__.get("_before", {}).values()):
             hook(self, (), {})
+        self.__dict__["_has_stepped"] = True
         if any(tensor.grad is not None for tensor in self.params):
             stepping(super().step)
-        for hook in self.__dict__.get("_after", ()):
+        for hook in list(self.__dict__.get("_after", {}).values()):
             hook(self, (), {})
         return loss
+
+
+def _members(params: Any) -> tuple[list[Any], list[str]]:
+    """Parameters, and their names where they are pairs."""
+    if isinstance(params, OurTensor):
+        return [params], []
+    if isinstance(params, (set, frozenset)):
+        raise TypeError("optimizer parameters need to be in an order: a set has none")
+    given = list(params)
+    names = [each[0] for each in given if isinstance(each, tuple)]
+    return [each[1] if isinstance(each, tuple) else each for each in given], names
 
 
 def stepping(step: Callable[..., Any], *args: Any) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import schedulers as ours
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.torch.absent import absent
 from tilegrad.torch.optim.groups import as_number
+from tilegrad.torch.optim.plateau import ReduceLROnPlateau
 
 if TYPE_CHECKING:
     from tilegrad.nn.schedulers import ChainedScheduler as ChainedScheduler
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from tilegrad.nn.schedulers import MultiStepLR as MultiStepLR
     from tilegrad.nn.schedulers import OneCycleLR as OneCycleLR
     from tilegrad.nn.schedulers import PolynomialLR as PolynomialLR
-    from tilegrad.nn.schedulers import ReduceLROnPlateau as ReduceLROnPlateau
     from tilegrad.nn.schedulers import SequentialLR as SequentialLR
     from tilegrad.nn.schedulers import StepLR as StepLR
     from tilegrad.nn.schedulers import WarmupCosineLR as WarmupCosineLR
@@ -49,6 +51,10 @@ class LRScheduler(_Rates, ours.LRScheduler):
     `self.last_epoch`.
     """
 
+    # Of a schedule that tilegrad knows: its options, and what begins it anew with others.
+    _options: dict[str, Any]
+    _begin: Callable[..., None]
+
     def __init__(self, optimizer: Any, last_epoch: int = -1, verbose: Any = None):
         self.optimizer = optimizer
         groups = optimizer.param_groups
@@ -56,7 +62,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
             group.setdefault("initial_lr", group["lr"])
         self.base_lrs = [group["initial_lr"] for group in groups]
         self.last_epoch = last_epoch
-        self.step()
+        self._go_on()
 
     @property
     def last_epoch(self) -> int:
@@ -72,8 +78,21 @@ class LRScheduler(_Rates, ours.LRScheduler):
         """The rate of each group."""
         return self.get_last_lr()
 
+    @property
+    def _step_count(self) -> int:
+        return self.last_epoch + 1
+
     def step(self, epoch: int | None = None) -> None:
         """Go on by one step: write the rate of each group."""
+        if self.last_epoch == 0 and not self.optimizer.__dict__.get("_has_stepped", True):
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first rate "
+                "of the schedule is skipped. Call `optimizer.step()` first.",
+                stacklevel=2,
+            )
+        self._go_on(epoch)
+
+    def _go_on(self, epoch: int | None = None) -> None:
         if "_epoch" not in self.__dict__:
             super().step()
             return
@@ -84,42 +103,92 @@ class LRScheduler(_Rates, ours.LRScheduler):
     def state_dict(self) -> dict[str, Any]:
         """What the schedule needs to go on."""
         if "_epoch" in self.__dict__:
-            own = {name: item for name, item in vars(self).items() if name != "optimizer"}
-            return {**own, "last_epoch": self.last_epoch}
-        found = super().state_dict()
-        return {**found, "last_epoch": self.last_epoch, "_last_lr": self.get_last_lr()}
+            skipped = ("optimizer", "_epoch")
+            own = {name: item for name, item in vars(self).items() if name not in skipped}
+        else:
+            # The options, and for a schedule of schedules the state of each.
+            own = {name: _state_of(value) for name, value in self._options.items()}
+        return {
+            **own,
+            "base_lrs": list(self.base_lrs),
+            "last_epoch": self.last_epoch,
+            "_step_count": self._step_count,
+            "_is_initial": False,
+            "_get_lr_called_within_step": False,
+            "_last_lr": self.get_last_lr(),
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
         if "_epoch" in self.__dict__:
-            self.__dict__.update({k: v for k, v in state_dict.items() if k != "last_epoch"})
+            skipped = ("last_epoch", "_last_lr", "_step_count")
+            self.__dict__.update({k: v for k, v in state_dict.items() if k not in skipped})
             self.last_epoch = int(state_dict["last_epoch"])
             return
-        given = dict(state_dict)
-        given.setdefault("count", [int(given.get("last_epoch", 0))])
-        super().load_state_dict(given)
+        options = {
+            name: state_dict.get(name, old) if _is_plain(old) else old
+            for name, old in self._options.items()
+        }
+        rates = [as_number(group["lr"]) for group in self.optimizer._param_groups]
+        self._begin(self.optimizer, **options)
+        self.base_lrs = [float(rate) for rate in state_dict["base_lrs"]]
+        for name, held in options.items():
+            if isinstance(held, (list, tuple)) and name == "schedulers":
+                for each, state in zip(held, state_dict[name]):
+                    each.load_state_dict(state)
+        _resume(self, int(state_dict["last_epoch"]))
+        for group, rate in zip(self.optimizer._param_groups, state_dict.get("_last_lr", rates)):
+            group["lr"] = rate
 
 
 _LRScheduler = LRScheduler
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether a state dict holds an option: functions and schedules are the program's own."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _state_of(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_state_of(each) for each in value]
+    if isinstance(value, ours.LRScheduler):
+        return value.state_dict()
+    return value if _is_plain(value) else None
+
+
 def _made(name: str) -> type:
     kind = getattr(ours, name)
-    is_plain = not issubclass(kind, ours.LRScheduler)
+    signature = inspect.signature(kind)
+
+    def begin(self: Any, *args: Any, **options: Any) -> None:
+        bound = signature.bind(*args, **options)
+        bound.apply_defaults()
+        self._options = {k: v for k, v in bound.arguments.items() if k != "optimizer"}
+        for group in getattr(bound.arguments.get("optimizer"), "_param_groups", ()):
+            group.setdefault("initial_lr", as_number(group["lr"]))
+        kind.__init__(self, *args, **options)
+        for key, value in self._options.items():
+            self.__dict__.setdefault(key, value)
 
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         options.pop("verbose", None)
         last = options.pop("last_epoch", -1)
-        kind.__init__(self, *args, **options)
+        if last >= 0 and any("initial_lr" not in each for each in args[0].param_groups):
+            raise KeyError(f"{name}: last_epoch is {last}, and a group has no 'initial_lr'")
+        begin(self, *args, **options)
+        self.optimizer.__dict__.setdefault("_has_stepped", False)
         if last >= 0:
-            _resume(self, last)
+            _resume(self, last + 1)
 
-    space = {"__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__}
-    return type(name, (_Rates, kind) if is_plain else (LRScheduler, kind), space)
+    space = {"__init__": __init__, "_begin": begin, "__doc__": kind.__doc__}
+    return type(name, (LRScheduler, kind), {**space, "__module__": __name__})
 
 
-def _resume(scheduler: Any, last: int) -> None:
-    """Let a schedule stand behind step `last`."""
+def _resume(scheduler: Any, count: int) -> None:
+    """Let a schedule stand behind `count` steps."""
     if not hasattr(scheduler, "count"):
         raise ConfigError(
             f"{type(scheduler).__name__}: last_epoch is not supported",
@@ -127,13 +196,14 @@ def _resume(scheduler: Any, last: int) -> None:
             line=here(),
         )
     if hasattr(scheduler, "_steps"):
-        scheduler._steps = last + 1
-    scheduler.count.assign(scheduler.count * 0 + (last + 1))
+        scheduler._steps = count
+    scheduler.count.assign(scheduler.count * 0 + count)
     scheduler._write()
 
 
 if not TYPE_CHECKING:
-    globals().update({name: _made(name) for name in ours.__all__ if name != "LRScheduler"})
+    _others = ("LRScheduler", "ReduceLROnPlateau")
+    globals().update({name: _made(name) for name in ours.__all__ if name not in _others})
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",

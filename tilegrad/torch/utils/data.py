@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 import numpy
 
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ConfigError
 from tilegrad.nn import data as ours
 from tilegrad.nn.data import BatchSampler, SequentialSampler
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import randint, randperm, tensor
-from tilegrad.torch.random import Generator
+from tilegrad.torch.random import Generator, initial_seed
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -76,9 +78,7 @@ class TensorDataset(Dataset[Any]):
         self.tensors = tuple(as_ours(each) for each in tensors)
         sizes = {int(each.shape[0]) for each in self.tensors}
         if len(sizes) > 1:
-            raise ShapeError(
-                f"TensorDataset: the tensors have {sorted(sizes)} rows", line=here(),
-            )  # fmt: skip
+            raise AssertionError(f"Size mismatch between tensors: {sorted(sizes)} rows")
         self._rows: tuple[Any, ...] | None = None
 
     def _arrays(self) -> tuple[Any, ...]:
@@ -129,7 +129,7 @@ def default_convert(data: Any) -> Any:
 
 def default_collate(batch: Sequence[Any]) -> Any:
     """Items joined along a new first axis: numbers, arrays and tensors to tensors, by their parts
-    in tuples, lists and dicts; texts stay a list.
+    in tuples, lists and dicts; texts stay as they are.
     """
     first = batch[0]
     if isinstance(first, OurTensor):
@@ -138,6 +138,12 @@ def default_collate(batch: Sequence[Any]) -> Any:
             return whole
         arrays = [each.detach().float() if each.dtype.name == "bfloat16" else each.detach()
                   for each in batch]  # fmt: skip
+        odd = next((i for i, each in enumerate(arrays) if each.shape != first.shape), None)
+        if odd is not None:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(first.shape)} at "
+                f"entry 0 and {list(arrays[odd].shape)} at entry {odd}"
+            )
         return tensor(numpy.stack([each.numpy() for each in arrays])).to(first.dtype)
     if isinstance(first, (numpy.ndarray, numpy.generic)):
         return tensor(numpy.stack([numpy.asarray(each) for each in batch]))
@@ -146,7 +152,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (bool, int)):
         return tensor(list(batch))
     if isinstance(first, (str, bytes)):
-        return list(batch)
+        return batch
     if isinstance(first, Mapping):
         return {key: default_collate([each[key] for each in batch]) for key in first}
     if isinstance(first, tuple) and hasattr(first, "_fields"):
@@ -271,6 +277,8 @@ class DataLoader(Generic[Item]):
     """Batches of a data set, each time it is iterated over.
 
     Workers are threads that fetch ahead; `worker_init_fn` runs in none, as they share all memory.
+    Those of an IterableDataset are in this thread: each goes through a copy of the data set, with
+    `get_worker_info()` of its own.
     """
 
     def __init__(
@@ -295,7 +303,7 @@ class DataLoader(Generic[Item]):
         in_order: bool = True,
     ):
         if sampler is not None and shuffle:
-            raise ConfigError("DataLoader: shuffle and sampler are both given", line=here())
+            raise ConfigError("sampler option is mutually exclusive with shuffle", line=here())
         self.dataset, self.batch_size, self.num_workers = dataset, batch_size, num_workers
         self.drop_last, self.generator, self.pin_memory = drop_last, generator, pin_memory
         self.prefetch_factor = prefetch_factor or 2
@@ -325,7 +333,8 @@ class DataLoader(Generic[Item]):
             self.batch_size = None
         elif batch_size is not None and not self.is_stream:
             self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
-        if worker_init_fn is not None and num_workers:
+        self.worker_init_fn = worker_init_fn
+        if worker_init_fn is not None and num_workers and not self.is_stream:
             warnings.warn("DataLoader: workers are threads: worker_init_fn is not called",
                           stacklevel=2)  # fmt: skip
 
@@ -350,11 +359,33 @@ class DataLoader(Generic[Item]):
             yield from self._ahead()
 
     def _stream(self) -> Iterator[Any]:
+        if not self.num_workers:
+            yield from self._items_of(self.dataset)
+            return
+        # One batch of each worker in turn, each with a copy of the data set that it may change.
+        streams: list[Any] = []
+        for number in range(self.num_workers):
+            own = copy.copy(self.dataset)
+            info = WorkerInfo(number, self.num_workers, initial_seed() + number, own)
+            with info:
+                if self.worker_init_fn is not None:
+                    self.worker_init_fn(number)
+                streams.append((info, iter(self._items_of(own))))
+        while streams:
+            for info, stream in list(streams):
+                with info:
+                    found = next(stream, streams)
+                if found is streams:
+                    streams.remove((info, stream))
+                else:
+                    yield found
+
+    def _items_of(self, dataset: Any) -> Iterator[Any]:
         if self.batch_size is None:
-            for item in self.dataset:
+            for item in dataset:
                 yield self.collate_fn(item)
             return
-        for items in BatchSampler(self.dataset, self.batch_size, self.drop_last):
+        for items in BatchSampler(dataset, self.batch_size, self.drop_last):
             yield self.collate_fn(items)
 
     def _joined(self, indices: list[int]) -> Any:
@@ -392,8 +423,27 @@ class _Batches:
         return self._loader._joined(indices)
 
 
-def get_worker_info() -> None:
-    """None: workers are threads, which share the data set."""
+class WorkerInfo:
+    """What `get_worker_info` says while a worker goes through an IterableDataset."""
+
+    def __init__(self, id: int, num_workers: int, seed: int, dataset: Any):
+        self.id, self.num_workers, self.seed, self.dataset = id, num_workers, seed, dataset
+
+    def __enter__(self) -> None:
+        self._token = _worker.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        _worker.reset(self._token)
+
+
+_worker: ContextVar[WorkerInfo | None] = ContextVar("worker", default=None)
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """The worker of an IterableDataset that asks; None elsewhere: the threads of a data set by
+    index share it.
+    """
+    return _worker.get()
 
 
 also_known(sys.modules[__name__], ("dataset", "dataloader", "sampler"), sys.modules[__name__], {})

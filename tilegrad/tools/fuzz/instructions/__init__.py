@@ -9,7 +9,7 @@ from tilegrad.tools.fuzz.instructions.inputs import drawn_input, input_array
 from tilegrad.tools.fuzz.instructions.kind import Instruction
 from tilegrad.tools.fuzz.instructions.movement import MOVEMENT, WRITES
 from tilegrad.tools.fuzz.instructions.others import CLOSED, GRADIENTS, RANDOM, SYMBOLIC
-from tilegrad.tools.fuzz.instructions.reducing import REDUCING, WINDOWS
+from tilegrad.tools.fuzz.instructions.reducing import POOLING, REDUCING
 
 __all__ = ["GROUPS", "INSTRUCTIONS", "VIEW_NAMES", "WRITE_NAMES"]
 
@@ -25,7 +25,7 @@ GROUPS: list[tuple[int, list[Instruction]]] = [
     (10, ELEMENTWISE),
     (10, MOVEMENT),
     (8, REDUCING),
-    (3, WINDOWS),
+    (3, POOLING),
     (4, WRITES),
     (2, RANDOM),
     (2, SYMBOLIC),

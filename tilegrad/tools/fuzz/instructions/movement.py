@@ -69,7 +69,7 @@ def _pick(chance: random.Random, given: Sequence[Value]) -> _Params:
     return (tuple([chance.randrange(-n, n) for n in shape[: chance.randrange(1, len(shape) + 1)]]),)
 
 
-def _window(chance: random.Random, given: Sequence[Value]) -> _Params:
+def _slice(chance: random.Random, given: Sequence[Value]) -> _Params:
     """The text of an index of slices."""
     shape = given[0].array.shape
     if not shape:
@@ -192,15 +192,15 @@ def _unfolds(chance: random.Random, given: Sequence[Value]) -> _Params:
 
 def _unfolded(a: Any, axis: int, size: int, step: int) -> Any:
     np = _np()
-    windows = np.lib.stride_tricks.sliding_window_view(a, size, axis)
-    return windows[(slice(None),) * axis + (slice(None, None, step),)]
+    slices = np.lib.stride_tricks.sliding_window_view(a, size, axis)
+    return slices[(slice(None),) * axis + (slice(None, None, step),)]
 
 
 MOVEMENT = [
     Instruction("permute", 1, "{a}.permute{p[0]}", lambda a, order: a.transpose(order), _permute, is_wild_safe=True, is_view=True),
     Instruction("reshape", 1, "{a}.reshape({p[0]})", lambda a, shape: a.reshape(shape), _reshape, is_wild_safe=True, is_view=True),
     Instruction("expand", 1, "{a}.expand{p[0]}", lambda a, shape: _np().broadcast_to(a, shape), _expand, is_wild_safe=True, is_view=True),
-    Instruction("index", 1, "{a}[{p[0]}]", _sliced, _window, is_wild_safe=True, is_view=True, torch=None),
+    Instruction("index", 1, "{a}[{p[0]}]", _sliced, _slice, is_wild_safe=True, is_view=True, torch=None),
     Instruction("pick", 1, "{a}[{p[0]}]", lambda a, at: a[(*at, ...)], _pick, is_wild_safe=True, is_view=True),
     Instruction("diagonal", 1, "{a}.diagonal()", lambda a: _np().einsum("ii->i", a), _square, is_wild_safe=True, is_view=True),
     Instruction("flip", 1, "{a}.flip({p[0]})", lambda a, axis: _np().flip(a, axis), _axis, is_wild_safe=True),
@@ -226,9 +226,9 @@ def _write(chance: random.Random, given: Sequence[Value]) -> _Params:
     return (chance.randrange(low, 7),)
 
 
-def _write_window(chance: random.Random, given: Sequence[Value]) -> _Params:
-    window, number = _window(chance, given), _write(chance, given)
-    return None if window is None or number is None else (*window, *number)
+def _write_slice(chance: random.Random, given: Sequence[Value]) -> _Params:
+    cut, number = _slice(chance, given), _write(chance, given)
+    return None if cut is None or number is None else (*cut, *number)
 
 
 def _write_value(chance: random.Random, given: Sequence[Value]) -> _Params:
@@ -245,7 +245,7 @@ def _filled(a: Any, number: int) -> Any:
     return a
 
 
-def _window_filled(a: Any, text: str, number: int) -> Any:
+def _slice_filled(a: Any, text: str, number: int) -> Any:
     _sliced(a, text)[...] = number
     return a
 
@@ -272,7 +272,7 @@ def _write_rows(chance: random.Random, given: Sequence[Value]) -> _Params:
 
 WRITES = [
     Instruction("fill_", 1, "{a}", _filled, _write, _FI, is_write=True, statement="{a}.fill_({p[0]})"),
-    Instruction("set_window", 1, "{a}", _window_filled, _write_window, _FI, is_write=True, statement="{a}[{p[0]}] = {p[1]}", torch=None),
+    Instruction("set_window", 1, "{a}", _slice_filled, _write_slice, _FI, is_write=True, statement="{a}[{p[0]}] = {p[1]}", torch=None),
     Instruction("copy_", 2, "{a}", _copied, _write_value, _FI, is_write=True, statement="{a}.copy_({b})"),
     Instruction("assign_window", 2, "{a}", _copied, _write_value, _FI, is_write=True, statement="{a}[...] = {b}"),
     Instruction("add_", 1, "{a}", _added, _write, _SIGNED, is_write=True, statement="{a}.add_({p[0]})"),

@@ -55,7 +55,7 @@ def bound_at(size: int, number: int, call: int) -> int:
     return 1 + (number + call) % size
 
 
-def _window(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...] | None:
+def _slice(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...] | None:
     shape = given[0].array.shape
     if not shape or given[0].is_symbolic:
         return None
@@ -64,7 +64,7 @@ def _window(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...] | 
 
 # Its meaning gets the bound value; its line the Variable's name or value.
 SYMBOLIC = [
-    Instruction("bound", 1, "{a}[:{n}]", lambda a, count: a[:count], _window, is_wild_safe=True, is_view=True, torch=None),
+    Instruction("bound", 1, "{a}[:{n}]", lambda a, count: a[:count], _slice, is_wild_safe=True, is_view=True, torch=None),
 ]  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def _even(a: Any, axis: int) -> Any:
 
 
 def _larger(a: Any, b: Any) -> Any:
-    """The gradient of the larger of two, of which the other is a constant; equal ones share."""
+    """The gradient of the larger of two, one of them a constant; equal ones share."""
     return (a > b) + 0.5 * (a == b)
 
 

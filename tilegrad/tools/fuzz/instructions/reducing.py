@@ -9,7 +9,7 @@ from typing import Any
 
 from tilegrad.tools.fuzz.instructions.kind import EPSILON, Instruction, Value, magnitude
 
-__all__ = ["REDUCING", "WINDOWS"]
+__all__ = ["POOLING", "REDUCING"]
 
 _F = ("float32",)
 _I = ("int8", "uint8", "int16", "int32", "int64")
@@ -147,8 +147,8 @@ def _conv(a: Any, w: Any, shape: Any, stride: int, padding: int, dilation: int, 
             for i in range(height):
                 for j in range(width):
                     top, left = i * dilation, j * dilation
-                    window = x[:, first + c, top:, left:][:, ::stride, ::stride]
-                    made[:, o] += w[o, c, i, j] * window[:, :rows, :columns]
+                    slices = x[:, first + c, top:, left:][:, ::stride, ::stride]
+                    made[:, o] += w[o, c, i, j] * slices[:, :rows, :columns]
     return made
 
 
@@ -204,15 +204,15 @@ def _pooled(how: str, fill: float) -> Any:
         np = _np()
         ends = [(0, 0), (0, 0), (padding, padding), (padding, padding)]
         x = np.pad(a.reshape(shape), ends, constant_values=fill)
-        windows = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3))
-        return getattr(windows[:, :, ::stride, ::stride], how)((-2, -1))
+        slices = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3))
+        return getattr(slices[:, :, ::stride, ::stride], how)((-2, -1))
 
     return pooled
 
 
 _CALL = "stride={p[1]}, padding={p[2]}, dilation={p[3]}, groups={p[4]})"
 _POOL = "({p[1]}, stride={p[2]}, padding={p[3]})"
-WINDOWS = [
+POOLING = [
     Instruction("conv2d", 2, "{a}.reshape{p[0]}.conv2d({b}, " + _CALL, _conv, _convolution, _F, error=_conv_error, fresh=_weight, torch="torch.nn.functional.conv2d({a}.reshape{p[0]}, {b}, " + _CALL, has_loose_zero=True),
     Instruction("max_pool2d", 1, "{a}.reshape{p[0]}.max_pool2d" + _POOL, _pooled("max", -float("inf")), _pooling, _F, torch="torch.nn.functional.max_pool2d({a}.reshape{p[0]}, " + _POOL[1:], has_loose_zero=True),
     Instruction("avg_pool2d", 1, "{a}.reshape{p[0]}.avg_pool2d" + _POOL, _pooled("mean", 0.0), _pooling, _F, is_exact=False, rounding=8.0, torch="torch.nn.functional.avg_pool2d({a}.reshape{p[0]}, " + _POOL[1:], has_loose_zero=True),

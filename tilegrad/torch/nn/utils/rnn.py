@@ -5,13 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.nn.utils import rnn as ours
-from tilegrad.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
+from tilegrad.nn.utils.rnn import PackedSequence
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
     "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
     "pad_sequence", "unpack_sequence", "unpad_sequence",
 ]  # fmt: skip
+
+
+def _packed(found: PackedSequence) -> PackedSequence:
+    """What was packed, in tensors of `torch`; its numbers are int64."""
+    data, *numbers = found
+    return PackedSequence(
+        as_ours(data),
+        *[as_ours(each).long() if isinstance(each, OurTensor) else each for each in numbers],
+    )
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """The steps of padded sequences without the padding."""
+    return _packed(ours.pack_padded_sequence(input, lengths, batch_first, enforce_sorted))
+
+
+def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
+    """The steps of sequences of several lengths."""
+    return _packed(ours.pack_sequence(sequences, enforce_sorted))
 
 
 def pad_packed_sequence(sequence: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,99 @@
+"""`bench/gpu.py` on a machine without a GPU, and what it does with one on a stand-in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
+import gpu
+from models.library import Made
+
+
+def no_gpu(name: str) -> tuple[str, str]:
+    return f"{name}: no driver is here", "install the driver"
+
+
+def test_without_a_gpu_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu.Device, "refusal", no_gpu)
+    out = tmp_path / "gpu.json"
+    assert gpu.main(["--out", str(out)]) == 2
+    printed = capsys.readouterr().out
+    assert "no GPU that tilegrad can use is here" in printed
+    assert "pip install 'tilegrad[nvidia]'" in printed
+    found = json.loads(out.read_text())
+    assert found["device"] is None
+    assert found["not_here"]["NV"] == "no driver is here; install the driver"
+    assert set(found["not_here"]) == set(gpu.GPUS)
+
+
+def test_an_implementation_on_the_processor_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu.Device, "refusal", lambda name: ("", ""))
+    monkeypatch.setattr(gpu, "_is_gpu", lambda name: name == "NV")
+    assert "NV" not in gpu.refusals()
+    assert "runs on the processor" in gpu.refusals()["CL"]
+
+
+class _Quick:
+    """Stands for a library whose second row fails."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def make(self, row: Any, arrays: Any) -> Any:
+        self.made.append(row.name)
+        if len(self.made) == 2:
+            raise MemoryError("no room")
+        return Made(lambda: None, list).run
+
+    def wait(self) -> None:
+        return
+
+    def launches(self, graph: bool) -> Any:
+        return lambda: None
+
+
+def test_a_row_that_fails_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = _Quick()
+    few = [gpu.Row(name, "sum", {"size": 8}, nbytes=32.0) for name in ("a", "b", "c")]
+    monkeypatch.setattr(gpu, "Ours", lambda device: quick)
+    monkeypatch.setattr(gpu, "Theirs", lambda device: (_ for _ in ()).throw(ImportError("none")))
+    monkeypatch.setattr(gpu, "rows", lambda: few)
+    monkeypatch.setattr(gpu, "_SAMPLE_SECONDS", 1e-4)
+    left_out: list[str] = []
+    found = gpu.compared("CPU", gpu.Clock(60), left_out)
+    assert found["b"]["tilegrad"] == {"failed": "MemoryError: no room"}
+    assert found["c"]["tilegrad"]["median"] > 0
+    assert found["without_torch"] == "none"
+    assert not left_out
+
+
+def test_rows_that_time_has_run_out_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "Ours", lambda device: _Quick())
+    monkeypatch.setattr(gpu, "Theirs", lambda device: _Quick())
+    monkeypatch.setattr(gpu, "rows", lambda: [gpu.Row("late", "sum", {"size": 8})])
+    monkeypatch.setattr(gpu, "_SAMPLE_SECONDS", 1e-4)
+    left_out: list[str] = []
+    gpu.compared("CPU", gpu.Clock(-1), left_out)
+    assert left_out == ["late"]
+
+
+@pytest.mark.parametrize("row", list(gpu.rows()), ids=lambda row: row.name)
+def test_each_row_is_one_that_both_libraries_have(row: gpu.Row) -> None:
+    """By its kind, with sizes that its inputs take."""
+    import inspect
+
+    from models import inputs
+    from models.with_tilegrad import Tilegrad
+
+    assert hasattr(Tilegrad, row.kind)
+    inspect.signature(inputs._MADE[row.kind]).bind(**row.sizes)
+    written = (Path(gpu.__file__).parent / "models" / "with_torch.py").read_text()
+    networks = (Path(gpu.__file__).parent / "models" / "networks.py").read_text()
+    assert f"def {row.kind}(" in written + networks

@@ -1,0 +1,79 @@
+"""Products of 4096 as NVIDIA's assembler makes them: what stays in registers, how many lanes run at
+once, and what the inner loop issues.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, name, program
+from tilegrad.base.dtype import DType
+from tilegrad.compile import nvrtc
+from tilegrad.compile.ptxas import find_ptxas
+from tilegrad.device.nv import nv_target
+from tilegrad.render.ptx import PTXRenderer
+from tilegrad.tools.gpu_report import Compiled, count, innermost
+
+PTXAS, NVDISASM = find_ptxas(), nvrtc.find_tool("nvdisasm")
+pytestmark = pytest.mark.skipif(
+    not PTXAS or not NVDISASM, reason="ptxas and nvdisasm are not here; pip install tilegrad[test]"
+)
+SIZE = 4096
+# Registers of a multiprocessor, and its warps, from sm_80 to sm_100.
+REGISTERS, WARP = 65536, 32
+
+
+def assembled(dtype: DType, arch: str, folder: Path) -> tuple[Compiled, int]:
+    """What `ptxas` made of the product, and the lanes of its blocks."""
+    target = nv_target(arch)
+    sides = [buffer(slot, SIZE, SIZE, dtype=dtype) for slot in (0, 1)]
+    ast = kernel(matmul(*sides, total=FLOAT if dtype is HALF else None), target=target)
+    text = PTXRenderer(target).render(name(ast, None, target), program(ast, None, target))
+    source, cubin = folder / "kernel.ptx", folder / "kernel.cubin"
+    source.write_text(text)
+    command = [PTXAS or "", "-v", "-arch", arch, str(source), "-o", str(cubin)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    registers = re.search(r"Used (\d+) registers", done.stderr)
+    lanes = re.search(r"\.maxntid (\d+)", text)
+    assert registers is not None and lanes is not None
+    spilled = sum(map(int, re.findall(r"(\d+) bytes spill", done.stderr)))
+    listing = subprocess.run([NVDISASM or "", "-c", cubin], capture_output=True, text=True)
+    return Compiled(int(registers[1]), spilled, innermost(listing.stdout)), int(lanes[1])
+
+
+@pytest.mark.row("S1.5", "M9.1")
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [HALF, FLOAT], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_product_of_4096_keeps_its_units_busy(dtype: DType, arch: str, tmp_path: Path) -> None:
+    made, lanes = assembled(dtype, arch, tmp_path)
+    assert made.spilled_bytes == 0
+    # Registers are given to warps in groups of 256.
+    of_warp = -(-made.registers * WARP // 256) * 256
+    blocks = REGISTERS // (of_warp * lanes // WARP)
+    assert blocks >= 2 or blocks * lanes // WARP >= 8
+    issued = sum(made.loop.values())
+    if dtype is HALF:
+        assert issued - made.loop["HMMA"] <= 1.5 * made.loop["HMMA"]
+    else:
+        assert made.loop["FFMA"] >= 0.85 * issued
+
+
+@pytest.mark.row("S1.5")
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [HALF, FLOAT], ids=lambda dtype: dtype.name)
+def test_a_block_moves_what_its_tile_needs(dtype: DType) -> None:
+    """Of 4096x256 by 256x4096, as a sum of 4096 takes Python minutes: the same loop, less often."""
+    target, depth = nv_target("sm_80"), 256
+    left, right = buffer(0, SIZE, depth, dtype=dtype), buffer(1, depth, SIZE, dtype=dtype)
+    ast = kernel(matmul(left, right, total=FLOAT if dtype is HALF else None), target=target)
+    found = count(program(ast, None, target), 1)
+    needed = 2 * 128 * depth * dtype.itemsize + 128 * 128 * 4
+    assert found.touched_bytes == needed
+    # A tile of each operand more: the last iteration has none to load.
+    assert found.moved_bytes <= 1.1 * needed
+    assert found.sector_use == 1.0 and found.conflicts == 0

@@ -1,0 +1,123 @@
+"""Values and dtypes that PyTorch states, where tilegrad's own differ."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad.torch import nn
+from tilegrad.torch.nn.utils import parametrize
+
+
+def test_an_integer_beside_bools_is_int64() -> None:
+    mask = torch.tensor([True, False])
+    for made in (mask * 1, mask + 1, mask.clamp(0, 1), mask & 1, torch.where(mask, 1, 0)):
+        assert made.dtype == torch.int64
+    assert (mask + 1).tolist() == [2, 1] and (mask * 2.5).dtype == torch.float32
+
+
+def test_what_is_filled_keeps_its_dtype() -> None:
+    x, mask = torch.tensor([1, 2]), torch.tensor([True, False])
+    assert repr(x.masked_fill(mask, 7.5)) == "tensor([7, 2])"
+    assert (
+        repr(torch.zeros(2, 2, dtype=torch.bool).fill_diagonal_(1)[0]) == "tensor([ True, False])"
+    )
+
+
+def test_elements_repeat_as_often_as_a_tensor_says() -> None:
+    x = torch.tensor([[1, 2], [3, 4]])
+    assert x.repeat_interleave(torch.tensor([1, 2]), dim=0).tolist() == [[1, 2], [3, 4], [3, 4]]
+    assert torch.repeat_interleave(torch.tensor([2, 0, 1])).tolist() == [0, 0, 2]
+    with pytest.raises(RuntimeError, match="3 counts for 2 elements"):
+        x.repeat_interleave(torch.tensor([1, 2, 3]), dim=0)
+    assert x.tile(2).tolist() == [[1, 2, 1, 2], [3, 4, 3, 4]]
+
+
+def test_counts_and_pairs_are_those_of_pytorch() -> None:
+    _, places, counts = torch.unique(
+        torch.tensor([3, 1, 3]), return_inverse=True, return_counts=True
+    )
+    assert places.dtype == counts.dtype == torch.int64
+    text = "torch.return_types.aminmax(\nmin=tensor(1.),\nmax=tensor(2.))"
+    assert repr(torch.tensor([1.0, 2.0]).aminmax()) == text
+    assert torch.ones(3).nbytes == 12 and torch.ones(2).to(float).dtype == torch.float64
+
+
+def test_a_file_says_what_requires_a_gradient() -> None:
+    held = io.BytesIO()
+    saved = {"w": torch.ones(2, requires_grad=True), "p": nn.Parameter(torch.ones(1))}
+    torch.save({**saved, "d": torch.ones(1)}, held)
+    held.seek(0)
+    found = torch.load(held)
+    assert [each.requires_grad for each in found.values()] == [True, True, False]
+    assert isinstance(found["p"], nn.Parameter) and not isinstance(found["w"], nn.Parameter)
+    assert found["w"].is_leaf
+
+
+def test_eigenvalues_of_any_matrix_are_numpys() -> None:
+    a = np.random.default_rng(1).normal(size=(4, 4))
+    values, vectors = torch.linalg.eig(torch.tensor(a))
+    assert values.dtype == torch.complex128
+    assert np.allclose(a @ vectors.numpy(), vectors.numpy() * values.numpy())
+    with pytest.raises(RuntimeError, match="no gradient of eigenvalues"):
+        torch.linalg.eigvals(torch.eye(2).requires_grad_())
+
+
+def test_a_scaler_leaves_out_a_step_that_would_be_infinite() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale((weight * 0.5).sum()).backward()
+    assert weight.grad is not None and weight.grad.tolist() == [4.0, 4.0]
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() == [0.5, 0.5] and scaler.get_scale() == 8.0
+    weight.grad = torch.tensor([float("inf"), 0.0])
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() == [0.5, 0.5] and scaler.get_scale() == 4.0
+
+
+def test_a_state_dict_that_does_not_fit_is_refused_in_the_words_of_pytorch() -> None:
+    layer = nn.Linear(2, 2)
+    with pytest.raises(RuntimeError) as missing:
+        layer.load_state_dict({"weight": torch.ones(2, 2), "extra": torch.ones(1)})
+    assert str(missing.value) == (
+        "Error(s) in loading state_dict for Linear:\n"
+        '\tMissing key(s) in state_dict: "bias". \n'
+        '\tUnexpected key(s) in state_dict: "extra". '
+    )
+    with pytest.raises(RuntimeError, match="size mismatch for weight: copying a param with shape"):
+        layer.load_state_dict({"weight": torch.ones(2, 3), "bias": torch.ones(2)})
+
+
+def test_a_module_without_forward_is_not_implemented() -> None:
+    with pytest.raises(NotImplementedError):
+        nn.Module()(1)
+
+
+def test_to_assign_to_a_parametrized_weight_trains_what_makes_it() -> None:
+    class Double(nn.Module):
+        def forward(self, value: Any) -> Any:
+            return value * 2
+
+        def right_inverse(self, value: Any) -> Any:
+            return value / 2
+
+    layer = nn.Linear(1, 1)
+    parametrize.register_parametrization(layer, "weight", Double())
+    layer.weight = torch.tensor([[6.0]])
+    assert layer.weight.tolist() == [[6.0]]
+    assert layer.parametrizations.weight.original.tolist() == [[3.0]]
+
+
+def test_packed_sequences_pass_through_a_layer_as_tensors_of_this_package() -> None:
+    rows = [torch.ones(3, 2), torch.ones(1, 2)]
+    packed = nn.utils.rnn.pack_sequence(rows)
+    assert packed.batch_sizes.tolist() == [2, 1, 1] and packed.batch_sizes.dtype == torch.int64
+    out, (hidden, _) = nn.LSTM(2, 4)(packed)
+    assert isinstance(out.data, torch.Tensor) and isinstance(hidden, torch.Tensor)

@@ -1,0 +1,113 @@
+"""Who compiles beside this thread: helper processes, as many as there may be, or one thread.
+
+A compiler such as LLVM runs without Python's lock, so a thread can make the binary of one kernel
+while this one lowers the next. It serves the kernels of a small graph, for which helper processes
+(engine.workers) would start too late.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
+
+from tilegrad.base.config import config
+from tilegrad.base.trace import trace
+
+__all__ = ["Beside", "count_of_helpers"]
+
+_MOST = 7
+Compiler = Callable[[str], bytes]
+
+
+def count_of_helpers() -> int:
+    """How many helpers there may be: one less than there are cores.
+
+    None where kernels are to be shown or recorded as they are made, where PARALLEL=0, where a
+    search decides (it has processes of its own, and must not be disturbed), and where there is no
+    interpreter to start: the executable of a frozen program is the program.
+    """
+    if not config.PARALLEL or config.DEBUG >= 3 or trace.get() is not None:
+        return 0
+    if config.BEAM or config.BEAM_FILE:
+        return 0
+    if not sys.executable or getattr(sys, "frozen", False):
+        return 0
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    return min(cores - 1, _MOST)
+
+
+class _Job:
+    """A source, and its binary or the compiler's error once `done`."""
+
+    def __init__(self, compiler: Compiler, source: str):
+        self.compiler, self.source = compiler, source
+        self.done = threading.Event()
+        self.binary = b""
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.binary = self.compiler(self.source)
+        except BaseException as error:
+            self.error = error
+        self.done.set()
+
+    def result(self) -> bytes:
+        self.done.wait()
+        if self.error is not None:
+            raise self.error
+        return self.binary
+
+
+class Beside:
+    """A thread that compiles what it is given, in order, until the block ends.
+
+    with Beside() as beside:
+        binary = beside.compile(compiler, source)
+        ...
+        binary()
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_over = False
+
+    def compile(self, compiler: Compiler, source: str) -> Callable[[], bytes]:
+        """A function that waits for the binary of `source`, and raises what the compiler raised."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._serve, name="tilegrad compiler", daemon=True
+            )
+            self._thread.start()
+        job = _Job(compiler, source)
+        self._jobs.put(job)
+        return job.result
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not self._is_over:
+                job.run()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        # After an error nobody asks for what is left.
+        self._is_over = error is not None
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()

@@ -1,0 +1,134 @@
+"""The kernels of a plan: those that are kept are recalled, the others made, on more than one core.
+
+A large graph has helper processes (engine.workers). In a small one, a thread compiles a kernel
+while this one lowers the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from tilegrad.base.errors import TilegradError, located
+from tilegrad.base.origin import Entry, method_names, user_lines
+from tilegrad.base.trace import counters
+from tilegrad.device.backend import Backend
+from tilegrad.engine.build.beside import Beside, count_of_helpers
+from tilegrad.engine.build.pipeline import (
+    CompiledKernel,
+    Job,
+    Made,
+    keep_kernel,
+    kernel_key,
+    make_kernel,
+    recall_kernel,
+    render_ast,
+)
+from tilegrad.engine.build.progress import Progress
+
+if TYPE_CHECKING:
+    from tilegrad.ir.uop import UOp
+
+__all__ = ["Helpers", "compile_kernels"]
+
+# Fewer kernels are made before a helper is there.
+_WORTH_HELP = 8
+
+
+class Helpers(Protocol):
+    """Who makes kernels beside this process (engine.workers)."""
+
+    def make(
+        self, jobs: Sequence[Job], here: Callable[[Job], Made], tell: Callable[[int], None]
+    ) -> dict[str, Made]: ...
+
+
+def compile_kernels(
+    items: Sequence[tuple[UOp, Backend]],
+    helpers: Helpers | None = None,
+    origin_of: Callable[[int], tuple[Entry, ...]] = lambda place: (),
+) -> list[CompiledKernel]:
+    """Each of `items` as a binary; those that are not kept anywhere are shared with `helpers`, and
+    lowered while others are compiled. `origin_of` gives the user's calls behind an item, for the
+    error of one that fails.
+    """
+    keys = [kernel_key(ast, backend) for ast, backend in items]
+    found: dict[str, CompiledKernel] = {}
+    missing: dict[str, tuple[UOp, Backend]] = {}
+    # The first item of each key.
+    places: dict[str, int] = {}
+    for place, (key, item) in enumerate(zip(keys, items, strict=True)):
+        if key in places:
+            continue
+        places[key] = place
+        known = recall_kernel(key)
+        if known is None:
+            missing[key] = item
+        else:
+            found[key] = known
+    with Progress(len(places)) as progress:
+        if helpers is not None and len(missing) >= _WORTH_HELP:
+            _make_with(helpers, missing, progress, found)
+        # What no helper gave is made here, and fails here.
+        left = {key: item for key, item in missing.items() if key not in found}
+        _make_here(left, progress, found, lambda key: origin_of(places[key]))
+    return [found[key] for key in keys]
+
+
+def _make_here(
+    jobs: Mapping[str, tuple[UOp, Backend]],
+    progress: Progress,
+    found: dict[str, CompiledKernel],
+    origin_of: Callable[[str], tuple[Entry, ...]],
+) -> None:
+    """Add the kernels of `jobs` to `found`. With a second core, the next one is lowered while a
+    thread compiles.
+    """
+    has_help = len(jobs) > 1 and count_of_helpers() > 0
+    waiting: list[tuple[str, CompiledKernel, Callable[[], bytes]]] = []
+    with Beside() as beside:
+        for key, (ast, backend) in jobs.items():
+            with _located(origin_of, key):
+                if has_help and backend.compiles_unlocked:
+                    kernel, source = render_ast(ast, backend, key)
+                    counters.compiles += 1
+                    waiting.append((key, kernel, beside.compile(backend.compile, source)))
+                else:
+                    found[key] = keep_kernel(make_kernel(ast, backend, key))
+            progress.tell(len(found) + len(waiting))
+        for key, kernel, binary in waiting:
+            with _located(origin_of, key):
+                found[key] = keep_kernel(Made(kernel, binary()))
+
+
+@contextmanager
+def _located(origin_of: Callable[[str], tuple[Entry, ...]], key: str) -> Iterator[None]:
+    """Errors of the kernel `key` name the user's calls behind it."""
+    try:
+        yield
+    except TilegradError as error:
+        raise located(error, origin_of(key)) from error
+    except Exception as error:
+        for name, of in (("call", method_names), ("line", user_lines)):
+            if behind := of(origin_of(key)):
+                error.add_note(f"  {name}: {', '.join(behind)}")
+        raise
+
+
+def _make_with(
+    helpers: Helpers,
+    missing: Mapping[str, tuple[UOp, Backend]],
+    progress: Progress,
+    found: dict[str, CompiledKernel],
+) -> None:
+    """Add to `found` what the helpers, and this thread meanwhile, make of `missing`."""
+    jobs = [Job(key, ast, backend.name) for key, (ast, backend) in missing.items()]
+
+    def here(job: Job) -> Made:
+        return make_kernel(job.ast, missing[job.key][1], job.key)
+
+    made = helpers.make(jobs, here, progress.tell)
+    for key in missing:
+        if key in made:
+            found[key] = keep_kernel(made[key])

@@ -1,0 +1,356 @@
+"""The stages in their order, for one kernel: optimize, lower, render, compile, with checks in
+between.
+
+A compiled kernel is kept by everything that shaped it: its graph, the target, the switches that
+shape code, the compiler behind the back end, and tilegrad's own sources. Twin devices (`CPU`,
+`CPU:1`) have one target, so they share binaries.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilegrad.base import cache
+from tilegrad.base.config import config
+from tilegrad.base.forks import held_at_fork
+from tilegrad.base.recent import Recent
+from tilegrad.base.trace import PassRecord, counters, trace
+from tilegrad.device.backend import Backend
+from tilegrad.engine.program.blocks import blocks_of, size_from
+from tilegrad.engine.program.fields import names, numbers, parsed, row, terms, text, whole
+
+if TYPE_CHECKING:
+    from tilegrad.engine.program.stages import Shaped
+    from tilegrad.ir.lengths import Terms
+    from tilegrad.ir.uop import UOp
+
+__all__ = [
+    "CompiledKernel", "Job", "Made", "Rendered", "compile_kernel", "finish_kernel", "keep_kernel",
+    "kernel_key", "make_kernel", "recall_kernel", "render_ast", "render_kernel",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What a launch needs of a kernel, without the graph it came from.
+
+    Attributes:
+        key: under which it is kept.
+        name, display: its name, plain and with the colours of its axes.
+        function: the symbol in the binary.
+        global_size, local_size: blocks, and lanes of a block.
+        variables: names of the integers that a launch gives, in order.
+        ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic
+            sizes.
+        costs: operations and bytes where these are for a launch to say (`ir.lengths`).
+        blocks: the global size where that is for a launch to say (`engine.program.blocks`).
+        binary: what the device loads.
+        graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
+            may have operands copied beforehand (engine.prepack).
+    """
+
+    key: str
+    name: str
+    display: str
+    function: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    variables: tuple[str, ...]
+    ops: int
+    mem: int
+    graph: str = ""
+    costs: tuple[Terms, Terms] | None = None
+    blocks: tuple[Any, ...] | None = None
+    binary: bytes = field(default=b"", repr=False, compare=False)
+
+    def fields(self) -> dict[str, Any]:
+        """All but the binary."""
+        found = dict(vars(self))
+        del found["binary"]
+        return found
+
+
+# Kernels live as long as a plan or a capture that has them, or as they are among those used last.
+_kernels: Recent[str, CompiledKernel] = Recent(lambda: config.KEEP_KERNELS)
+_lock = held_at_fork(threading.Lock(), 40)
+# By name, the keys of the kernels of this process that have it, with their numbers.
+_named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
+
+
+# What shapes a kernel or a plan. A graph holds all that the folders above these decide.
+_COMPILER = (
+    "base", "ir", "target.py", "schedule", "optimize", "lower", "render", "compile", "runtime",
+    "device", "engine",
+)  # fmt: skip
+
+
+_PACKAGE = Path(__file__).parents[2]
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Changes with any file of the compiler, so that an edited tilegrad does not run stale code."""
+    parts: list[str] = []
+    for name in _COMPILER:
+        for path in _sources(str(_PACKAGE / name)):
+            state = os.stat(path)
+            parts.append(f"{path[len(str(_PACKAGE)) :]} {state.st_size} {state.st_mtime_ns}")
+    return cache.digest(*parts)
+
+
+def _sources(path: str) -> list[str]:
+    """The Python files at and below `path`, in a fixed order."""
+    if path.endswith(".py"):
+        return [path]
+    with os.scandir(path) as entries:
+        names = sorted((each.name, each.is_dir()) for each in entries)
+    inside = (
+        _sources(f"{path}/{name}")
+        for name, is_folder in names
+        if name.endswith(".py") or (is_folder and name != "__pycache__")
+    )
+    return [each for files in inside for each in files]
+
+
+def kernel_key(ast: UOp, backend: Backend) -> str:
+    """The digest of everything that shapes the binary of `ast` on `backend`."""
+    target = backend_key(backend)
+    return cache.digest(ast.key, target)
+
+
+def backend_key(backend: Backend) -> str:
+    """What the device, its compiler and the switches add to every key."""
+    return repr(
+        (backend.target, backend.compiler, config.code_key(), sources_digest(), _findings_state())
+    )
+
+
+def _findings_state() -> str:
+    """The file of findings, if there is one, is part of every key."""
+    if not config.BEAM_FILE:
+        return ""
+    from tilegrad.engine.search.search import findings_state
+
+    return findings_state()
+
+
+def is_recalled() -> bool:
+    """Whether compiled code is taken from disk: not where how it is made is to be shown, nor where
+    what was found before is to be left.
+    """
+    return config.DEBUG < 3 and not (config.BEAM and config.IGNORE_BEAM_CACHE)
+
+
+def recall_kernel(key: str) -> CompiledKernel | None:
+    """The kernel kept under `key`, in this process or on disk."""
+    found = _kernels.get(key)
+    if found is not None:
+        return found
+    kept = cache.get("kernels", key) if is_recalled() else None
+    kernel = None if kept is None else _kernel_of(key, kept)
+    return None if kernel is None else _remember(kernel)
+
+
+def _kernel_of(key: str, kept: bytes) -> CompiledKernel | None:
+    """The kernel of an entry: a line of JSON, then the binary. None if it is not one of `key`."""
+    head, _, binary = kept.partition(b"\n")
+    try:
+        given: dict[str, Any] = parsed(head)
+        if text(given["key"]) != key:
+            return None
+        return CompiledKernel(
+            key,
+            text(given["name"]),
+            text(given["display"]),
+            text(given["function"]),
+            numbers(given["global_size"]),
+            numbers(given["local_size"]),
+            names(given["variables"]),
+            whole(given["ops"]),
+            whole(given["mem"]),
+            text(given["graph"]),
+            _costs_of(given["costs"]),
+            _blocks_of(given["blocks"]),
+            binary,
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _costs_of(given: Any) -> tuple[Terms, Terms] | None:
+    if given is None:
+        return None
+    ops, mem = map(terms, row(given, 2))
+    return None if ops is None or mem is None else (ops, mem)
+
+
+def _blocks_of(given: Any) -> tuple[Any, ...] | None:
+    return None if given is None else tuple(map(size_from, row(given, 3)))
+
+
+def _remember(kernel: CompiledKernel) -> CompiledKernel:
+    """The kernel under its name in this process."""
+    known = _kernels.get(kernel.key)
+    if known is None:
+        suffix = _suffix(kernel.name, kernel.key)
+        named = replace(kernel, name=kernel.name + suffix, display=kernel.display + suffix)
+        known = _kernels.setdefault(kernel.key, named)
+    return known
+
+
+def _suffix(name: str, key: str) -> str:
+    """What the second and further kernels of one name in this process add to it: "", "n1", "n2", in
+    the order in which they are met. On disk names have none, as another process meets other
+    kernels.
+    """
+    with _lock:
+        keys = _named.setdefault(name, {})
+        number = keys.setdefault(key, len(keys))
+    return f"n{number}" if number else ""
+
+
+class Made(NamedTuple):
+    """A kernel and its binary."""
+
+    kernel: CompiledKernel
+    binary: bytes
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel to make: its key, its graph, and the name of the device that it is for."""
+
+    key: str
+    ast: UOp
+    device: str
+
+
+class Rendered(NamedTuple):
+    """A kernel and the source of its binary."""
+
+    kernel: CompiledKernel
+    source: str
+
+
+def make_kernel(
+    ast: UOp,
+    backend: Backend,
+    key: str,
+    opts: Sequence[Any] | None = None,
+) -> Made:
+    """`ast` through all stages, by the Opts given or those the heuristic picks; nothing is kept."""
+    return _compiled(render_ast(ast, backend, key, opts), backend)
+
+
+def render_ast(ast: UOp, backend: Backend, key: str, opts: Sequence[Any] | None = None) -> Rendered:
+    """`ast` through all stages but the compiler."""
+    from tilegrad.engine.program.estimate import estimate, estimate_lengths
+    from tilegrad.engine.program.stages import to_program
+
+    if opts is None and (config.BEAM or config.BEAM_FILE):
+        from tilegrad.engine.search.search import best_opts
+
+        opts = best_opts(ast, backend)
+    shaped, program = to_program(ast, backend.target, opts)
+    made = render_kernel(shaped, program, backend, key, estimate(ast), str(ast))
+    return made._replace(kernel=replace(made.kernel, costs=estimate_lengths(ast)))
+
+
+def _compiled(rendered: Rendered, backend: Backend) -> Made:
+    counters.compiles += 1
+    return Made(rendered.kernel, backend.compile(rendered.source))
+
+
+def finish_kernel(
+    shaped: Shaped, program: list[UOp], backend: Backend, key: str, costs: tuple[int, int]
+) -> Made:
+    """As `render_kernel`, with the binary."""
+    return _compiled(render_kernel(shaped, program, backend, key, costs), backend)
+
+
+def render_kernel(
+    shaped: Shaped,
+    program: list[UOp],
+    backend: Backend,
+    key: str,
+    costs: tuple[int, int],
+    graph: str = "",
+) -> Rendered:
+    """The program of a kernel, rendered; its operations and bytes are `costs`."""
+    from tilegrad.runtime.protocol import launch_dims, variable_names
+
+    name, display = shaped.names
+    function = shaped.function
+    counters.renders += 1
+    source = backend.render(function, program)
+    record = trace.get()
+    if record is not None:
+        record.append(PassRecord("render", program, source, device=backend.name))
+    if config.DEBUG >= 5:
+        print(listing(program))
+    if config.DEBUG >= 4:
+        print(source)
+    largest = {node.arg[0]: node.arg[2] for node in program if node.op.name == "DEFINE_VAR"}
+    dims = launch_dims(program, largest)
+    ops, mem = costs
+    kernel = CompiledKernel(
+        key,
+        name,
+        display,
+        function,
+        dims.global_size,
+        dims.local_size,
+        variable_names(program),
+        ops,
+        mem,
+        graph if shaped.is_tiled else "",
+        blocks=None if _is_in_rows(dims.global_size, backend) else blocks_of(program),
+    )
+    return Rendered(kernel, source)
+
+
+def _is_in_rows(blocks: Sequence[int], backend: Backend) -> bool:
+    """Whether the kernel finds its block by the largest grid."""
+    target = backend.target
+    return not target.has_locals or 0 < target.most_blocks < max(blocks)
+
+
+def keep_kernel(made: Made) -> CompiledKernel:
+    """Keep a kernel, in this process and on disk."""
+    kernel = replace(made.kernel, binary=made.binary)
+    head = json.dumps(kernel.fields()).encode()
+    cache.put("kernels", kernel.key, head + b"\n" + made.binary)
+    return _remember(kernel)
+
+
+def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:
+    """`ast` as a binary for `backend`, by the Opts given, found by a search (BEAM), or picked by
+    the heuristic.
+    """
+    key = (
+        kernel_key(ast, backend)
+        if opts is None
+        else cache.digest(kernel_key(ast, backend), repr(tuple(opts)))
+    )
+    found = recall_kernel(key)
+    if found is not None:
+        return found
+    return keep_kernel(make_kernel(ast, backend, key, opts))
+
+
+def listing(program: Sequence[UOp]) -> str:
+    """A program as rows: step, op, dtype, the steps it takes, argument."""
+    step = {node: number for number, node in enumerate(program)}
+    rows = []
+    for number, node in enumerate(program):
+        src = [step[source] for source in node.src]
+        arg = "" if node.arg is None else node.arg
+        rows.append(f"{number:4d} {node.op!s:20} {node.dtype!r:22} {src!s:24} {arg}")
+    return "\n".join(rows)

@@ -1,0 +1,1 @@
+"""Plans: a schedule whose kernels are compiled and whose memory is planned."""

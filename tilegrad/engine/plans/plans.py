@@ -1,0 +1,255 @@
+"""Plans: a schedule with its kernels compiled and its memory planned, kept by the graph that it
+computes.
+
+A plan (`engine.plans.plan`) serves every graph of one form, in this process and the next. The key
+of a graph numbers its leaves by first visit, which leaves aliasing visible; values of variables,
+offsets of random draws and source lines stay out of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.base import cache
+from tilegrad.base.config import config
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.origin import Entry
+from tilegrad.base.recent import Recent
+from tilegrad.device.registry import Device
+from tilegrad.engine.build.beside import count_of_helpers
+from tilegrad.engine.build.kernels import Helpers, compile_kernels
+from tilegrad.engine.build.pipeline import backend_key, is_recalled
+from tilegrad.engine.plans.plan import Memory, Plan, Step, Turns, plan_of, text_of
+from tilegrad.ir.args import BufferArg, RandArg
+from tilegrad.ir.lengths import terms_of
+from tilegrad.ir.op import Ops
+from tilegrad.ir.slices import MemorySlice, offset_number, open_slices
+from tilegrad.ir.uop import UOp, toposort
+
+if TYPE_CHECKING:
+    from tilegrad.schedule.schedule import Item, Schedule
+
+__all__ = ["Graph", "Plan", "Step", "Turns", "key_of", "normalise", "plan_for"]
+
+
+@dataclass
+class Graph:
+    """A graph as plans see it: its nodes in order, its leaves and draws by number, those windows of
+    memory whose places are variables, and its key.
+    """
+
+    nodes: list[UOp]
+    leaves: list[UOp]
+    draws: list[UOp]
+    key: str
+    windows: Sequence[MemorySlice] = ()
+
+    def numbered(self) -> UOp:
+        """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
+        root = open_slices(self.nodes, self.windows) if self.windows else self.nodes[-1]
+        mapping: dict[UOp, UOp] = {}
+        for number, node in enumerate(self.leaves):
+            mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
+        for number, node in enumerate(self.draws):
+            mapping[node] = node.replace(arg=RandArg(node.arg.shape, number, 0, node.arg.device))
+        return root.substitute(mapping)
+
+    def origin_of(self, places: Iterable[int]) -> tuple[Entry, ...]:
+        """The user's calls behind some of the nodes: those of this graph, whoever made the plan."""
+        known = [self.nodes[place] for place in places if place < len(self.nodes)]
+        return tuple(dict.fromkeys(entry for node in known for entry in node.origin))
+
+
+# Graphs of so many nodes have tens of kernels.
+_LARGE = 400
+
+_plans: Recent[str, Plan] = Recent(lambda: config.KEEP_KERNELS)
+
+
+def normalise(sink: UOp) -> Graph:
+    """The graph under `sink`, with the key that equal graphs over other memory share."""
+    nodes = list(toposort([sink]))
+    leaves = [node for node in nodes if node.op is Ops.BUFFER]
+    draws = [node for node in nodes if node.op is Ops.RAND]
+    return Graph(nodes, leaves, draws, key_of(nodes))
+
+
+def key_of(nodes: Sequence[UOp], windows: Sequence[MemorySlice] = ()) -> str:
+    """The key of the graph that `nodes` make up; it leaves out the places of `windows`."""
+    places: dict[int, list[object]] = {}
+    for window in windows:
+        bounds = places.setdefault(window.position, list(nodes[window.position].arg))
+        bounds[window.axis] = window.size
+    known: dict[UOp, int] = {}
+    leaves = draws = 0
+    text: list[str] = []
+    for number, node in enumerate(nodes):
+        known[node] = number
+        arg: Any = node.arg
+        if node.op is Ops.BUFFER:
+            arg, leaves = (leaves, arg.device, arg.size), leaves + 1
+        elif node.op is Ops.RAND:
+            arg, draws = (draws, arg.shape, arg.device), draws + 1
+        elif number in places:
+            arg = places[number]
+        sources = ",".join([str(known[source]) for source in node.src])
+        text.append(
+            f"{node.op.serial} {node.dtype!r} {sources} {arg!r}"
+            if arg is not None
+            else f"{node.op.serial} {node.dtype!r} {sources}"
+        )
+    return hashlib.blake2b("\n".join(text).encode(), digest_size=20).hexdigest()
+
+
+def plan_for(graph: Graph, keep: Sequence[int] = ()) -> Plan:
+    """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
+    keeps what the nodes at the positions `keep` can be computed from.
+    """
+    devices = sorted(
+        {_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT}
+    )
+    key = cache.digest(
+        graph.key,
+        Device.DEFAULT,
+        repr(devices),
+        *(backend_key(Device[name]) for name in devices),
+        *map(str, keep),
+    )
+    found = _plans.get(key)
+    if found is None and is_recalled():
+        found = _recall(key)
+    if found is None:
+        with _no_collection():
+            found = _make(graph, keep)
+        cache.put("plans", key, text_of(found))
+    return _plans.setdefault(key, found)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Graphs have no cycles: a collector that walks all nodes again and again only makes large ones
+    slow.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _device(node: UOp) -> str:
+    return str(node.arg.device)
+
+
+def _make(graph: Graph, keep: Sequence[int]) -> Plan:
+    from tilegrad.ir.op import Stage
+    from tilegrad.ir.spec import verify
+    from tilegrad.schedule.memory import plan_memory
+    from tilegrad.schedule.schedule import make_schedule
+
+    numbered = graph.numbered()
+    if config.VERIFY:
+        verify(numbered, Stage.TENSOR, "tensor")
+    names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
+    names |= {node.arg for node in graph.nodes if node.op is Ops.COPY} | {
+        node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
+    }
+    targets = {name: Device[name].target for name in names}
+    with _helpers(graph, names) as helpers:
+        schedule = make_schedule(
+            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), wanted=keep
+        )
+        compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
+        asts = [(ast, Device[item.device]) for ast, item in compiled]
+        kernels = iter(
+            compile_kernels(asts, helpers, lambda place: graph.origin_of(compiled[place][1].nodes))
+        )
+    loops = [place for place, item in enumerate(schedule.items) if item.loop is not None]
+    turns = {place: _turns(schedule, place) for place in loops}
+    outputs = [*schedule.outputs, *schedule.materialised.values()]
+    memory = plan_memory(schedule, outputs, targets)
+    steps = []
+    for place, item in enumerate(schedule.items):
+        kernel = None if item.ast is None else next(kernels)
+        given = () if kernel is None else _names_in_graph(kernel.variables, item)
+        loop = turns.get(place)
+        steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
+    buffers = [
+        Memory(
+            spec.device,
+            spec.dtype,
+            spec.size,
+            spec.source,
+            memory.offsets.get(number),
+            None if spec.extent is None else terms_of(spec.extent),
+            memory.slots.get(number),
+        )
+        for number, spec in enumerate(schedule.buffers)
+    ]
+    return Plan(
+        tuple(steps), tuple(buffers), tuple(outputs), memory.blocks, tuple(schedule.materialised)
+    )
+
+
+def _turns(schedule: Schedule, place: int) -> Turns:
+    """The plan of a loop's step. Its temporaries get a buffer of the schedule, one per device: they
+    live as long as the loop runs.
+    """
+    from tilegrad.schedule.schedule import BufferSpec
+
+    item = schedule.items[place]
+    loop = item.loop
+    assert loop is not None
+    graph = normalise(loop.body)
+    plan = plan_for(graph)
+    blocks: dict[str, int] = {}
+    for device, size in plan.blocks.items():
+        blocks[device] = len(item.buffers)
+        item = replace(item, buffers=(*item.buffers, len(schedule.buffers)))
+        schedule.buffers.append(BufferSpec(device, dtypes.uint8, size))
+    schedule.items[place] = item
+    inputs = [loop.positions[-1 - leaf.arg.slot] for leaf in graph.leaves]
+    return Turns(plan, loop.length, loop.is_reversed, tuple(inputs), blocks)
+
+
+def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Helpers | None]:
+    """Processes to make kernels with, if the graph is large enough to have many; they begin while
+    it is scheduled.
+    """
+    count = count_of_helpers() if len(graph.nodes) >= _LARGE else 0
+    if not count:
+        return nullcontext()
+    from tilegrad.engine.build import workers
+
+    return workers.Helpers(count, sorted(set(devices) - {"HOST"}))
+
+
+_DRAW = re.compile(r"(seed|offset)(\d+)(_low|_high|)")
+
+
+def _names_in_graph(variables: Sequence[str], item: Item) -> tuple[str, ...]:
+    """The names that a kernel's variables have in its graph: a kernel counts its own draws and
+    windows.
+    """
+    names: list[str] = []
+    for name in variables:
+        draw, place = _DRAW.fullmatch(name), offset_number(name)
+        if draw is not None and int(draw[2]) < len(item.draws):
+            name = f"{draw[1]}{item.draws[int(draw[2])]}{draw[3]}"
+        elif place is not None and place < len(item.offset_names):
+            name = item.offset_names[place]
+        names.append(name)
+    return tuple(names)
+
+
+def _recall(key: str) -> Plan | None:
+    kept = cache.get("plans", key)
+    return None if kept is None else plan_of(kept)

@@ -1,0 +1,115 @@
+"""Kernel graph to program: the part of the pipeline that a warm start never imports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilegrad.base.config import config
+from tilegrad.base.trace import trace
+from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.spec import verify
+from tilegrad.ir.text import render
+from tilegrad.ir.uop import UOp
+from tilegrad.ir.view import ShapeTracker, View
+from tilegrad.lower.lower import lower
+from tilegrad.optimize.explain import explain
+from tilegrad.optimize.heuristic import shape
+from tilegrad.optimize.name import kernel_name
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.render.names import function_name
+from tilegrad.target import Target
+
+__all__ = ["Shaped", "accesses", "lowered", "to_program"]
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A kernel graph after its Opts, and its names."""
+
+    ast: UOp
+    names: tuple[str, str]
+
+    @property
+    def function(self) -> str:
+        """The name as a C identifier."""
+        return function_name(self.names[0])
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether it has a tile of two axes, whose operands are copied or could be."""
+        names = [opt.op for opt in self.ast.arg.opts]
+        return OptOps.STAGE in names or names.count(OptOps.UPCAST) > 1
+
+
+def accesses(ast: UOp) -> list[str]:
+    """A line for each load and store of a kernel graph: how it looks at its buffer over the loops
+    of its index, or the index itself where that is no one view.
+
+        data1: ShapeTracker(views=(View(shape=(2,), strides=(1,), offset=0, mask=None),))
+    """
+    rows: list[str] = []
+    for node in ast.toposort():
+        if node.op not in (Ops.LOAD, Ops.STORE) or node.src[0].op is not Ops.DEFINE_GLOBAL:
+            continue
+        pointer, index = node.src[:2]
+        found = terms_of(index)
+        if found is not None and all(part.op is Ops.RANGE for part in found[0]):
+            strides, offset = found
+            loops = sorted(strides, key=lambda loop: loop.number)
+            sizes = [loop.src[0] for loop in loops]
+            shape = tuple(size.arg if size.op is Ops.CONST else size for size in sizes) or (1,)
+            view = View.create(shape, tuple(strides[loop] for loop in loops) or (0,), offset)
+            text = repr(ShapeTracker((view,)))
+        else:
+            text = render(index)
+        gate = f" where {render(node.src[3])}" if len(node.src) > 3 else ""
+        rows.append(f"data{pointer.arg}: {text}{gate}")
+    return sorted(rows)
+
+
+# Compilers take minutes for many more: the largest kernel of a ResNet has half as many.
+_MOST_INSTRUCTIONS = 7000
+
+
+def to_program(
+    ast: UOp, target: Target, opts: Sequence[Opt] | None = None
+) -> tuple[Shaped, list[UOp]]:
+    """The kernel in its best shape, by `opts` or the heuristic, and its program."""
+    if config.DEBUG >= 3:
+        print(ast)
+        print(*accesses(ast), sep="\n")
+    verify(ast, Stage.KERNEL, "schedule")
+    started = start(ast, target)
+    record = trace.get()
+    passed = len(record or ())
+    shapes = _choices(started, target) if opts is None else [apply_opts(started, opts, target)]
+    for shaped in shapes:
+        # A kernel that is entered here after its Opts has some.
+        chosen = shaped.arg.opts[len(started.arg.opts) :]
+        if config.DEBUG >= 3:
+            print(*chosen, explain(started, chosen, target), sep="\n")
+        if record is not None:
+            # What the heuristic tried, and what was too long before, never runs.
+            del record[passed:]
+            shaped = apply_opts(started, chosen, target)
+        found = lowered(shaped, target)
+        if len(found[1]) <= _MOST_INSTRUCTIONS:
+            break
+    return found
+
+
+def _choices(started: UOp, target: Target) -> Iterator[UOp]:
+    """The kernel in the heuristic's shape, and in shapes that unroll less."""
+    if not config.NOOPT:
+        yield shape(started, target)
+        yield shape(started, replace(target, registers=target.registers // 4))
+    yield started
+
+
+def lowered(shaped: UOp, target: Target) -> tuple[Shaped, list[UOp]]:
+    """A kernel after its Opts, and its program."""
+    verify(shaped, Stage.KERNEL, "optimize")
+    return Shaped(shaped, kernel_name(shaped)), lower(shaped, target)

@@ -1,0 +1,57 @@
+"""Numbers that change from step to step, known by the call that uses them.
+
+The first steps of a program are different graphs: the first has no state yet, the second begins to
+keep it. A number that changes at each step, such as Adam's `1 - 0.99**step`, would be found in each
+of these kinds anew, by a second graph of it. So the numbers of graphs that are planned are noted by
+the user's calls, and where a call comes with others, they are variables at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.base.origin import Entry
+from tilegrad.base.recent import Recent
+from tilegrad.engine.realize.request import Request
+from tilegrad.ir.op import Ops
+
+__all__ = ["changed_since"]
+
+# Calls that are remembered.
+_MOST = 4096
+
+_Call = tuple[Ops, tuple[Entry, ...]]
+# The constants of a call in the graph that was planned last, in their order.
+_lately: Recent[_Call, tuple[float, ...]] = Recent(lambda: _MOST)
+
+
+def changed_since(request: Request) -> Sequence[bool]:
+    """For each constant of `request`, which is about to be planned, whether its call had another
+    one when a graph with it was planned before; and note those of `request`.
+    """
+    users = _users(request)
+    calls: dict[_Call, list[int]] = {}
+    for place, number in enumerate(request.constants):
+        node = request.nodes[users[number]] if number in users else None
+        if node is not None and node.origin:
+            calls.setdefault((node.op, node.origin), []).append(place)
+    found = [False] * len(request.constants)
+    for call, places in calls.items():
+        now = tuple([request.nodes[request.constants[place]].arg for place in places])
+        before = _lately.get(call)
+        if before is not None and len(before) == len(now):
+            for place, old, new in zip(places, before, now, strict=True):
+                found[place] = old != new
+        _lately.put(call, now)
+    return found
+
+
+def _users(request: Request) -> dict[int, int]:
+    """For each constant, the node that uses it."""
+    constants = set(request.constants)
+    found: dict[int, int] = {}
+    for number, sources in enumerate(request.sources):
+        for source in sources:
+            if source in constants:
+                found.setdefault(source, number)
+    return found

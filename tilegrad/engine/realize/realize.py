@@ -1,0 +1,430 @@
+"""From requested nodes to memory that holds their values: the one entry that tensors use.
+
+What was computed once is remembered by node, as long as the node lives, so that a graph is never
+run twice. Before a buffer is overwritten, every live tensor that still needs its old value is
+computed in the same schedule.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tilegrad.base.config import config, current_config
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.forks import held_at_fork
+from tilegrad.base.trace import counters
+from tilegrad.engine.realize.compare import Expected
+from tilegrad.engine.realize.forms import Form, form_of
+from tilegrad.engine.realize.known import Known, readers
+from tilegrad.engine.realize.request import Request
+from tilegrad.engine.realize.sized import form_for_sizes
+from tilegrad.engine.run import report
+from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf, overwrite
+from tilegrad.engine.run.run import current_recording, run_plan, show_copy
+from tilegrad.engine.run.users import above, index
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of, below_reshapes
+from tilegrad.ir.uop import UOp, remade, toposort
+from tilegrad.runtime.buffer import Buffer
+
+__all__ = [
+    "Others", "base_of", "computed_below", "exclusive", "expose", "index", "late_readers",
+    "leaves_below", "lend", "looked_at", "pending", "read", "readers_of", "realize", "realized",
+    "remember", "share", "users_of", "view_of",
+]  # fmt: skip
+
+_known = Known()
+_lock = held_at_fork(threading.RLock(), 10)
+# What memory is once it was written to, whole or in part.
+_WRITTEN = (Ops.ASSIGN, Ops.AFTER)
+_PAGE = 4096
+# Less is computed again sooner than it is found out who needs it.
+_SMALL = 16
+
+
+def realized(node: UOp) -> UOp | None:
+    """[Movement of] the BUFFER that holds the value of `node`, if it was computed."""
+    if node.stored is not None:
+        found = _known.get(node)
+        if found is not None:
+            return found
+    base = node
+    while base.op.is_movement:
+        base = base.src[0]
+    if base.op is Ops.BUFFER:
+        return node
+    known = None if base.stored is None else _known.get(base)
+    return None if known is None else node.substitute({base: known})
+
+
+def remember(node: UOp, memory: UOp) -> None:
+    """Say that [movement of] a BUFFER, `memory`, holds the value of `node`."""
+    _known[node] = memory
+
+
+class Others:
+    """What a run has to know of values that nobody asked for: nothing, unless a subclass tells."""
+
+    def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
+        """Nodes of live tensors, among them all that may need what is in `memory`, which a run of
+        `request` is about to overwrite.
+        """
+        return ()
+
+    def beside(self) -> Iterable[UOp]:
+        """Nodes that will be asked for soon; what they share with the run is kept."""
+        return ()
+
+    def held(self, request: Request) -> Iterable[UOp]:
+        """Nodes on the way of `request` whose values its run keeps as well."""
+        return ()
+
+    def computed(self, memory: Mapping[UOp, UOp]) -> None:
+        """Take the memory of values that the run computed and that nobody remembers by their nodes,
+        as these are other values where variables have other values.
+        """
+
+    def ran(
+        self, request: Request, form: Form, memory: Sequence[UOp], values: Mapping[str, int]
+    ) -> None:
+        """Take note of a run that is through: `memory` holds the values of the form, `values` are
+        the variables of its launches.
+        """
+
+
+_NOTHING = Others()
+
+
+def realize(
+    roots: Sequence[UOp], variables: Mapping[UOp, int], others: Others = _NOTHING
+) -> list[UOp]:
+    """For each root, [movement of] a BUFFER that holds its value; what is not yet computed runs
+    now, in one schedule. `variables` has the value of every symbolic variable in the roots' graphs.
+    """
+    record = current_recording()
+    tracer = sys.gettrace()
+    is_traced = tracer is not None and record is not None and record.tracer is tracer
+    if is_traced:
+        # It follows the user's functions; to trace the compiler would cost seconds.
+        sys.settrace(None)
+    try:
+        with _lock:
+            todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
+            done = _run(todo, variables, others) if todo else {}
+            results = [done.get(root) or realized(root) for root in roots]
+    finally:
+        if is_traced:
+            sys.settrace(tracer)
+    assert all(result is not None for result in results)
+    return [result for result in results if result is not None]
+
+
+def computed_below(node: UOp) -> dict[UOp, UOp]:
+    """What was computed below `node`, with the memory that holds it."""
+    found: dict[UOp, UOp] = {}
+    seen: set[UOp] = set()
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if part.stored is not None and (memory := _known.get(part)) is not None:
+            found[part] = memory
+        else:
+            stack += part.src
+    counters.visits += len(seen)
+    return found
+
+
+def leaves_below(root: UOp) -> list[UOp]:
+    """The memory that has to be read to compute `root`."""
+    below = toposort([root], stop=_known.__contains__)
+    leaves = [base_of(_known.get(node) or node) for node in below]
+    return [leaf for leaf in leaves if leaf.op is Ops.BUFFER]
+
+
+def exclusive() -> AbstractContextManager[Any]:
+    """While it is entered, no other thread runs a graph or overwrites memory."""
+    return _lock
+
+
+def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
+    """Those of `roots` whose values are in, or are still to be computed from, the memory of
+    `leaves`.
+    """
+    return readers(roots, leaves, _known)
+
+
+def users_of(memory: Collection[UOp]) -> list[UOp]:
+    """The leaves `memory`, and the indexed nodes whose values are in it or are still to be computed
+    from it.
+    """
+
+    def is_elsewhere(node: UOp) -> bool:
+        found = _known.get(node)
+        return found is not None and base_of(found) not in memory
+
+    return above(memory, is_elsewhere)
+
+
+def pending(roots: Sequence[UOp]) -> list[UOp]:
+    """Memory as assignments leave it that have to run for `roots`, each behind those it needs."""
+    return [node for node in toposort(roots, stop=_known.__contains__) if node.op in _WRITTEN]
+
+
+def late_readers(roots: Sequence[UOp], others: Sequence[UOp]) -> list[UOp]:
+    """Those of `others` that need a value which a run of `roots` overwrites."""
+    request = Request(_known.get)
+    request.want(roots)
+    return _late(request, roots, _Given(others))
+
+
+class _Given(Others):
+    def __init__(self, nodes: Sequence[UOp]):
+        self.nodes = nodes
+
+    def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
+        return self.nodes
+
+
+def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[UOp, UOp]:
+    """Compute `todo`, and give the memory of each."""
+    request = Request(_known.get)
+    request.want(todo)
+    wanted = [*todo, *_late(request, todo, others)]
+    held = [node for node in others.held(request) if node not in wanted]
+    request.want(held)
+    wanted += held
+    record = current_recording()
+    for node in request.nodes:
+        # Before the graph is planned, which may be long.
+        if node.op is Ops.BUFFER and is_overwritten(node):
+            buffer_of(node)
+    keep = _needed_beside(request, others)
+    form = form_of(
+        request,
+        keep,
+        # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
+        # those of the call before it, which is compared with it.
+        may_open=not (config.NOOPT or (record is not None and record.is_of_capture)),
+        otherwise=form_for_sizes,
+    )
+    nodes = request.nodes
+    values = {variable.arg[0]: value for variable, value in variables.items()}
+    values.update(form.draws_and_places(request))
+    inputs = [buffer_of(nodes[number]) for number in form.inputs]
+    for number in form.targets:
+        buffer_of(nodes[number]).before_write()
+    expected = None
+    if request.lengths and config.SIZES > 1:
+        expected = Expected(request, keep, inputs, form)
+    outputs = run_plan(
+        form.plan,
+        inputs,
+        values,
+        lambda step: form.origin_of(request, step),
+        bool(form.targets),
+        form.graph_of(request),
+    )
+    if expected is not None:
+        expected.compare(outputs)
+    memory = _memory_after(form, request, outputs)
+    passing = _of_variables(nodes) if variables else ()
+    for number, place in form.known:
+        if nodes[number] not in passing:
+            _known[nodes[number]] = memory[place]
+    done: dict[UOp, UOp] = {}
+    for position, (name, at) in enumerate(zip(wanted, form.roots, strict=True)):
+        if at is not None:
+            done[name] = memory[at]
+            if position not in form.unkept and name not in passing:
+                # The request holds the memory of a root that was computed before, not its name.
+                _known[name] = memory[at]
+    if passing:
+        others.computed({name: stored for name, stored in done.items() if name in passing})
+    others.ran(request, form, memory, values)
+    return done
+
+
+def _of_variables(nodes: Iterable[UOp]) -> set[UOp]:
+    """Those of `nodes`, sources first, whose values are other ones where variables have other
+    values: nothing is remembered of them, as one node is all of these. What an assignment leaves in
+    memory is there once it has run.
+    """
+    found: set[UOp] = set()
+    for node in nodes:
+        if node.op in _WRITTEN:
+            continue
+        if node.op is Ops.DEFINE_VAR or _names_node(node.arg) or not found.isdisjoint(node.src):
+            found.add(node)
+    return found
+
+
+def _names_node(arg: Any) -> bool:
+    """Whether sizes or bounds are nodes."""
+    return isinstance(arg, UOp) or (isinstance(arg, tuple) and any(map(_names_node, arg)))
+
+
+def _memory_after(form: Form, request: Request, outputs: Sequence[Buffer]) -> list[UOp]:
+    """[Movement of] the leaves that hold the values of a form after its run."""
+    # All targets first: an assignment to what another one wrote must find the leaf that both
+    # overwrite.
+    written = {number: overwrite(request.nodes[number]) for number in form.targets}
+    found: list[UOp] = []
+    for value in form.values:
+        node = written[value.source] if value.is_written else leaf(outputs[value.source])
+        for op, arg in form.moves_of(value, request):
+            if op is Ops.RESHAPE:
+                node = remade((op.serial, node.dtype, (node,), arg, arg.__class__), op, arg)
+            else:
+                node = UOp(op, node.dtype, (node,), arg)
+        found.append(node)
+    return found
+
+
+def _needed_beside(request: Request, others: Others) -> list[int]:
+    """The numbers of nodes of a graph that is about to run which other graphs use as well: of
+    values that these need next, what is stored anyway is not computed again.
+    """
+    nodes, numbers = request.nodes, request.numbers
+    if len(nodes) < _SMALL:
+        return []
+    beside = [node for node in others.beside() if node not in _known]
+    used = {
+        numbers[source]
+        for node in toposort(beside, stop=lambda node: node in numbers or node in _known)
+        if node not in numbers
+        for source in node.src
+        if source in numbers
+    }
+    return sorted(n for n in used if nodes[n].src and not nodes[n].is_constant)
+
+
+def _late(request: Request, todo: Sequence[UOp], others: Others) -> list[UOp]:
+    """Live nodes that need the old value of a buffer that a run of `todo`, which `request` holds,
+    overwrites; the request wants them too. What is to be run for these may overwrite more.
+    """
+    found: dict[UOp, None] = {}
+    count = 0
+    while count < len(request.assigns):
+        count = len(request.assigns)
+        memory = {request.nodes[request.target_of(assign)] for assign in request.assigns}
+        roots = dict.fromkeys(others.standing_on(memory, request))
+        late = _readers(request, roots, {*todo, *found})
+        # In the order of the graph: whichever tensors happen to be older, it is one signature.
+        late.sort(key=lambda node: request.numbers.get(node, len(request.numbers)))
+        found |= dict.fromkeys(late)
+        request.want(late)
+    return list(found)
+
+
+def _readers(request: Request, live: Iterable[UOp], todo: set[UOp]) -> list[UOp]:
+    """Live nodes that need the old value of a buffer that is about to be overwritten."""
+    numbers = request.numbers
+    targets = {request.target_of(assign) for assign in request.assigns}
+    needing = _needing(request, targets, todo)
+    outside: dict[UOp, bool] = {}
+
+    def needs_old(node: UOp) -> bool:
+        number = numbers.get(node)
+        return outside[node] if number is None else number in needing
+
+    found: list[UOp] = []
+    for root in live:
+        if root in todo:
+            continue
+        memory = realized(root)
+        if memory is not None:
+            if (
+                numbers.get(base_of(memory)) in targets
+                and root.op not in _WRITTEN
+                and base_of(root).op not in _WRITTEN
+            ):
+                found.append(root)
+            continue
+        if root not in numbers:
+            for node in toposort([root], stop=lambda node: node in numbers or node in outside):
+                if node in numbers or node in outside:
+                    continue
+                memory = _known.get(node)
+                outside[node] = (
+                    any(needs_old(source) for source in node.src)
+                    if memory is None
+                    else numbers.get(base_of(memory)) in targets
+                )
+        if needs_old(root):
+            found.append(root)
+    return found
+
+
+def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) -> set[int]:
+    """The numbers of nodes whose values depend on what the memory `targets` holds before the run,
+    and will not be known after it: the run computes `todo`, and assignments are their outcome.
+    """
+    nodes, numbers = request.nodes, request.numbers
+    # What one assignment wrote and another overwrites in this very run.
+    between = {request.version_of(assign) for assign in request.assigns}
+    settled = {*request.versions, *[numbers[root] for root in todo if nodes[numbers[root]] is root]}
+    found = {*targets, *between}
+    for number, sources in enumerate(request.sources):
+        if number not in settled and not found.isdisjoint(sources):
+            found.add(number)
+    return found
+
+
+def read(buffer: Buffer) -> memoryview:
+    """The bytes of memory, in fresh memory of the host; shown as a copy."""
+    start = time.perf_counter()
+    data = buffer.copy_out()
+    seconds = time.perf_counter() - start
+    if buffer.device != "HOST":
+        report.count(0, buffer.nbytes, seconds, kernels=0)
+        if current_config().DEBUG >= 2:
+            show_copy("HOST", buffer.device, buffer.nbytes, seconds)
+    return data
+
+
+def expose(node: UOp) -> None:
+    """Say that the memory of a realized node goes to others who could write it unseen."""
+    buffer_of(base_of(node)).expose()
+
+
+def lend(buffer: Buffer) -> memoryview:
+    """The bytes of memory, read-only, and never written to while somebody looks at them: the memory
+    itself where the host can reach it, else a copy.
+
+    What fits a page is copied: that costs less than to remember who looks.
+    """
+    return share(buffer) if buffer.nbytes > _PAGE else read(buffer).toreadonly()
+
+
+def share(buffer: Buffer) -> memoryview:
+    """As `lend`, of small memory too."""
+    with _lock:
+        found = buffer.lend()
+    return read(buffer).toreadonly() if found is None else found
+
+
+def view_of(leaf: UOp) -> memoryview | None:
+    """The memory of a leaf, where the host can reach it."""
+    return buffer_of(leaf).host_view()
+
+
+def looked_at(node: UOp) -> Buffer:
+    """The memory of a realized node, row-major, that the host is about to read."""
+    base = below_reshapes(node)
+    if base.op is not Ops.BUFFER:
+        raise ShapeError(
+            "read: the value is not stored as a whole",
+            remedy="call contiguous() and realize() first",
+        )
+    record = current_recording()
+    if record is not None and record.on_read is not None:
+        record.on_read(node)
+    return buffer_of(base)

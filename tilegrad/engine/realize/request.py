@@ -1,0 +1,207 @@
+"""What a run is asked for, in one walk: the graph with numbers for its nodes, and its form.
+
+The form is what equal graphs over other memory share: all that is decided of a run follows from it
+(`forms` beside this file). So of a graph whose form has run before nothing is made anew, not even
+the graph in which memory stands for what was computed: its nodes are found here by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from struct import Struct
+from typing import Any
+
+from tilegrad.base.trace import counters
+from tilegrad.engine.realize.numbers import may_change
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, alive
+
+__all__ = ["Request"]
+
+_FLOAT_BITS = Struct("<d")
+# What a window of memory is seen through (ir.slices).
+_ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH})
+_SPECIAL = _ORDER | {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.SHRINK, Ops.ASSIGN, Ops.AFTER}
+# Arguments that are equal only if they mean the same, and cost nothing to keep.
+_PLAIN = frozenset({type(None), tuple, str, int, bool, Ops})
+
+
+class Request:
+    """The graphs of some roots, each node once, sources first. What was computed before counts as
+    the memory that holds it.
+
+    `stored` gives [movement of] the BUFFER that holds a node's value, if it was computed.
+
+    Attributes:
+        nodes: the nodes by number.
+        sources: for each number, those of its sources.
+        numbers: the number of a node; of one that was computed, that of its memory.
+        roots: the numbers of what is wanted.
+        assigns: the numbers of assignments, and `versions` those of memory that they leave.
+        windows: the numbers of windows of memory whose places are integers.
+        lengths: the values of the lengths of the plan that computes it (`ir.lengths`).
+        comes_again: of such a plan, counts a run that does not ask for its form; False where the
+            sizes are to have a plan of their own.
+        constants: the numbers of constants whose values may be variables of the launches, one for
+            each use.
+    """
+
+    __slots__ = (
+        "_arguments", "_form", "_stored", "_targets", "_views", "assigns", "comes_again",
+        "constants", "lengths", "nodes",
+        "numbers", "roots",
+        "sources", "versions", "windows",
+    )  # fmt: skip
+
+    def __init__(self, stored: Callable[[UOp], UOp | None]):
+        self._stored = stored
+        self.nodes: list[UOp] = []
+        self.sources: list[tuple[int, ...]] = []
+        self.numbers: dict[UOp, int] = {}
+        self.roots: list[int] = []
+        self.assigns: list[int] = []
+        self.versions: list[int] = []
+        self.windows: list[int] = []
+        self.constants: list[int] = []
+        self.lengths: Mapping[str, int] = {}
+        self.comes_again: Callable[[], bool] | None = None
+        self._arguments: dict[Any, int] = {}
+        self._form: list[Any] = []
+        self._views: set[int] = set()
+        # By assignments, and what memory is after them.
+        self._targets: dict[int, int] = {}
+
+    def want(self, roots: Iterable[UOp]) -> None:
+        """Ask for `roots` too."""
+        known = len(self.nodes)
+        for root in roots:
+            self._walk(root)
+            self.roots.append(self.numbers[root])
+        counters.visits += len(self.nodes) - known
+
+    def form(self) -> tuple[Any, ...]:
+        """What equal graphs over other memory share: of windows of memory all but the places, of
+        random draws all but the numbers drawn, and of most float constants all but the values.
+        """
+        return (*self._form, *self.roots)
+
+    @property
+    def rows(self) -> list[Any]:
+        """The part of each node in the form."""
+        return self._form
+
+    def target_of(self, assign: int) -> int:
+        """The memory that assignment number `assign` writes to."""
+        return self._targets[assign]
+
+    def version_of(self, assign: int) -> int:
+        """The memory that assignment number `assign` writes to, as the one before left it."""
+        place = self.sources[assign][0]
+        while self.nodes[place].op.is_movement:
+            place = self.sources[place][0]
+        return place
+
+    def _memory_of(self, number: int) -> int:
+        """The memory that a node views, whatever was written to it."""
+        while number not in self._targets and self.nodes[number].op is not Ops.BUFFER:
+            number = self.sources[number][0]
+        return self._targets.get(number, number)
+
+    def _walk(self, root: UOp) -> None:
+        numbers, nodes, all_sources, form = self.numbers, self.nodes, self.sources, self._form
+        stored, number_of = self._stored, self.numbers.__getitem__
+        # A node waits here for its sources, under None.
+        stack: list[UOp | None] = [root]
+        while stack:
+            node = stack.pop()
+            if node is None:
+                node = stack.pop()
+                assert node is not None
+                src = node.src
+            else:
+                if node in numbers:
+                    continue
+                if node.stored is not None and (memory := stored(node)) is not None:
+                    if memory in numbers:
+                        numbers[node] = numbers[memory]
+                    else:
+                        stack += (node, memory)
+                    continue
+                src = node.src
+                waits = False
+                for each in src:
+                    if each not in numbers and (each.op is not Ops.CONST or not may_change(each)):
+                        if not waits:
+                            stack += (node, None)
+                            waits = True
+                        stack.append(each)
+                if waits:
+                    continue
+            try:
+                sources = tuple(map(number_of, src))
+            except KeyError:
+                sources = tuple([self._used(source) for source in src])
+            number = numbers[node] = len(nodes)
+            nodes.append(node)
+            all_sources.append(sources)
+            op, arg = node.op, node.arg
+            if op in _SPECIAL or arg.__class__ not in _PLAIN:
+                arg = self._shared(number, node, sources)
+                if op is Ops.LOOP:
+                    # What somebody holds of a loop is made as it runs anyway.
+                    stack += _held_parts(node)
+            form.append((op.serial, node.dtype, arg, sources))
+
+    def _used(self, source: UOp) -> int:
+        """The number of a source: a constant that may change has one for each use, as two that are
+        equal in this graph may differ in the next.
+        """
+        number = self.numbers.get(source)
+        if number is None:
+            number = len(self.nodes)
+            self.nodes.append(source)
+            self.sources.append(())
+            self.constants.append(number)
+            self._form.append((Ops.CONST.serial, source.dtype, None, ()))
+        return number
+
+    def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:
+        """The part of a node's argument that equal graphs over other memory share."""
+        op, arg = node.op, node.arg
+        if op in _ORDER:
+            if sources[0] in self._views:
+                self._views.add(number)
+        elif op is Ops.CONST:
+            if may_change(node):
+                self.constants.append(number)
+                return None
+            return _FLOAT_BITS.pack(arg) if node.dtype.is_float else arg
+        elif op is Ops.BUFFER:
+            self._views.add(number)
+            return arg.device, arg.size
+        elif op is Ops.RAND:
+            return arg.device, arg.shape
+        elif op is Ops.SHRINK:
+            if sources[0] in self._views and all(
+                type(start) is int is type(end) for start, end in arg
+            ):
+                self.windows.append(number)
+                return tuple([end - start for start, end in arg])
+        elif op is Ops.ASSIGN:
+            self.assigns.append(number)
+            self.versions.append(number)
+            self._targets[number] = self._memory_of(sources[0])
+        elif op is Ops.AFTER:
+            self.versions.append(number)
+            self._targets[number] = self._memory_of(sources[0])
+        elif type(arg) not in _PLAIN:
+            # A Python function may hold anything: it is known by its name, and by where it recurs.
+            return repr(arg), self._arguments.setdefault(arg, number)
+        return arg
+
+
+def _held_parts(loop: UOp) -> list[UOp]:
+    """What somebody holds of a loop, and may ask for later."""
+    values = [(number, loop.arg.value(number)) for number in range(loop.arg.outputs)]
+    found = [alive(Ops.PART, value.dtype, (loop,), number) for number, value in values]
+    return [part for part in found if part is not None]

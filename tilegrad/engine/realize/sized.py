@@ -1,0 +1,207 @@
+"""Plans for a range of sizes: what a graph gets that comes with one size after the other.
+
+The first graph of a kind is planned with its sizes, as these make the best kernels. When it comes
+with others, what these are of each other is looked for (`unknowns` beside this file), and one plan
+with variables for them serves all further sizes: the third plan at most, of a range that is longer
+than that before. A size that keeps coming has a plan of its own again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from functools import partial
+from typing import Any
+
+from tilegrad.base.config import Config, config
+from tilegrad.base.origin import user_line
+from tilegrad.base.recent import Recent
+from tilegrad.device.registry import Device
+from tilegrad.engine.realize.forms import Form, Forms, Sized, constants_of, form_among
+from tilegrad.engine.realize.request import Request
+from tilegrad.engine.realize.skeleton import Sizes, sizes_of, split, with_sizes
+from tilegrad.engine.realize.unknowns import Explained, explain
+from tilegrad.ir.lengths import length_name, length_variable
+from tilegrad.ir.op import Ops
+from tilegrad.ir.polynomial import Polynomial
+from tilegrad.ir.sizes import tidy
+from tilegrad.ir.uop import UOp, sint
+
+__all__ = ["form_for_sizes"]
+
+# How far a plan reaches at least: the first, the second, and those after it.
+_REACHES = (1 << 10, 1 << 16, 1 << 22)
+# A size that came so often, while others came too, has a plan of its own; the next one must come
+# twice as often, so that many sizes that come again and again do not have one each.
+_OFTEN = 8
+# So many sizes are counted.
+_COUNTED = 64
+# Earlier graphs that an explanation must fit.
+_MOST_GRAPHS = 3
+# After this many explanations that did not hold, graphs of a kind are planned with their sizes.
+_MOST_GUESSES = 4
+
+
+class _Family:
+    """Graphs that differ in sizes only, and the plan for a range of them, if there is one."""
+
+    def __init__(self) -> None:
+        self.graphs: list[tuple[Sizes, tuple[Hashable, ...]]] = []
+        self.explained: Explained | None = None
+        self.forms: Forms | None = None
+        self.sized: Sized | None = None
+        self.guesses = self.reach = self.special = 0
+        self.counts: Counter[Sizes] = Counter()
+
+    def note(self, sizes: Sizes, constants: tuple[Hashable, ...]) -> None:
+        """Remember a graph: the first one, and the last ones."""
+        if all(sizes != other for other, _ in self.graphs):
+            self.graphs.append((sizes, constants))
+            if len(self.graphs) > _MOST_GRAPHS:
+                del self.graphs[1]
+
+    def keeps_coming(self, sizes: Sizes) -> bool:
+        """Whether these sizes have come so often that they are worth a plan of their own."""
+        self.counts[sizes] += 1
+        if self.counts[sizes] >= _OFTEN << self.special:
+            del self.counts[sizes]
+            self.special += 1
+            return True
+        if len(self.counts) > _COUNTED:
+            del self.counts[next(iter(self.counts))]
+        return False
+
+    def comes_again(self, sizes: Sizes) -> bool:
+        """Count a run that knows its form. Not where these sizes now come so often that they are to
+        have a plan of their own: then the form has to be asked for.
+        """
+        if self.counts[sizes] + 1 >= _OFTEN << self.special:
+            return False
+        self.counts[sizes] += 1
+        return True
+
+
+_Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
+_families: Recent[_Key, _Family] = Recent(lambda: config.KEEP_KERNELS)
+
+
+def form_for_sizes(request: Request, keep: Sequence[int]) -> Form | None:
+    """The form of `request` for a range of sizes that has its own; None if it is to be planned with
+    them.
+    """
+    if not config.SIZES or config.BEAM:
+        return None
+    found = split(request)
+    if found is None:
+        return None
+    signature, sizes = found
+    key = config.current(), Device.DEFAULT, signature, tuple(keep)
+    family = _families.get(key)
+    if family is None:
+        family = _families.setdefault(key, _Family())
+    return _form_in(family, request, keep, sizes)
+
+
+def _form_in(family: _Family, request: Request, keep: Sequence[int], sizes: Sizes) -> Form | None:
+    constants = constants_of(request)
+    values = None if family.explained is None else family.explained.values(sizes)
+    if values is None:
+        values = _open(family, request, sizes)
+        family.note(sizes, constants)
+    if values is None or family.forms is None:
+        return None
+    if family.keeps_coming(sizes):
+        if config.DEBUG >= 1:
+            print(f"SIZES stay, {_line(request)}: a plan for {values}")
+        return None
+    try:
+        form = form_among(family.forms, request, keep, may_open=True, sized=family.sized)
+    except Exception:
+        if config.SIZES > 1:
+            raise
+        # No stage can do something for all sizes that it cannot do for one. Should one fail, each
+        # size gets a plan of its own, and errors of the user's are raised by that.
+        family.explained, family.guesses = None, _MOST_GUESSES
+        return None
+    request.lengths = {length_name(number): value for number, value in enumerate(values)}
+    request.comes_again = partial(family.comes_again, sizes)
+    return form
+
+
+def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:
+    """Find a new explanation, of the sizes of earlier graphs and these; the values of its unknowns
+    if there is one.
+    """
+    others = [graph for graph, _ in family.graphs if graph != sizes]
+    if not others or family.guesses >= _MOST_GUESSES:
+        return None
+    beyond = 0 if family.explained is None else family.explained.beyond(sizes)
+    if beyond < 0:
+        return None
+    if beyond > 0:
+        family.reach += 1
+    elif family.explained is not None:
+        family.guesses += 1
+    reach = _REACHES[min(family.reach, len(_REACHES) - 1)]
+    found = explain(request, [*others, sizes], reach)
+    values = None if found is None else found.values(sizes)
+    if found is None or values is None:
+        family.guesses += found is None and family.explained is None
+        return None
+    first = next(numbers for graph, numbers in family.graphs if graph != sizes)
+    family.explained, family.forms = found, Forms(first)
+    family.sized = _sized(request, found)
+    if config.DEBUG >= 1:
+        ranges = " and ".join(f"{low} to {high}" for low, high in zip(found.low, found.high))
+        print(f"SIZES change, {_line(request)}: one plan for {ranges}, here {values}")
+    return values
+
+
+def _line(request: Request) -> str:
+    """Where the user asked for the last node of the graph that has a line."""
+    found = (user_line(node.origin) for node in reversed(request.nodes) if node.origin)
+    return next(found, "unknown line")
+
+
+def _sized(request: Request, explained: Explained) -> Sized:
+    """The nodes of `request` whose sizes depend on lengths."""
+    lengths = [
+        length_variable(number, low, high)
+        for number, (low, high) in enumerate(zip(explained.low, explained.high, strict=True))
+    ]
+    arguments: dict[int, Any] = {}
+    shapes: dict[int, tuple[sint, ...]] = {}
+    nodes: dict[int, UOp] = {}
+    windows: set[int] = set()
+    place = 0
+    for number, node in enumerate(request.nodes):
+        numbers = sizes_of(node)
+        own = explained.sizes[place : place + len(numbers)]
+        place += len(numbers)
+        if not any(size is not None and any(size) for size in own):
+            continue
+        new = [
+            old if size is None else _size(size, lengths)
+            for old, size in zip(numbers, own, strict=True)
+        ]
+        if node.op is Ops.CONST:
+            (length,) = new
+            assert isinstance(length, UOp)
+            nodes[number] = length.cast(node.dtype)
+            continue
+        arguments[number] = with_sizes(node, new)
+        shapes[number] = tuple([_size(size, lengths) for size in explained.shapes[number]])
+        if node.op is Ops.SHRINK:
+            windows.add(number)
+    return Sized(arguments, shapes, nodes, frozenset(windows))
+
+
+def _size(size: Polynomial, lengths: Sequence[UOp]) -> Any:
+    """A polynomial of lengths as a size, in its one form."""
+    total: Any = 0
+    for factors, by in size.items():
+        term: Any = by
+        for number in factors:
+            term = lengths[number] * term
+        total = term if isinstance(total, int) and total == 0 else total + term
+    return tidy(total)

@@ -1,0 +1,112 @@
+"""A request without its sizes: what graphs share that differ in lengths only.
+
+The sizes stand in arguments: of memory, of draws, of movement ops, and integers as constants, which
+often are sizes. They are taken out in the order of the nodes; of a SHRINK, where it begins and how
+long it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilegrad.engine.realize.request import Request
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+
+__all__ = ["Role", "Sizes", "role_of", "sizes_of", "split", "with_sizes"]
+
+Sizes = tuple[int, ...]
+Role = str
+
+_SHAPES = (Ops.RESHAPE, Ops.EXPAND)
+# What takes or gives sizes in ways of its own.
+_CLOSED = frozenset({Ops.LOOP, Ops.PART, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
+_SIZED = frozenset({
+    Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST
+})  # fmt: skip
+
+
+def role_of(node: UOp, place: int) -> Role:
+    """What size number `place` of `node` is: one of "shape", "start", "amount", "memory" and
+    "number".
+    """
+    op = node.op
+    if op is Ops.SHRINK:
+        return "shape" if place % 2 else "start"
+    if op is Ops.PAD:
+        return "amount"
+    if op is Ops.BUFFER:
+        return "memory"
+    return "number" if op is Ops.CONST else "shape"
+
+
+def sizes_of(node: UOp) -> Sequence[int]:
+    """The sizes in the argument of a node."""
+    op, arg = node.op, node.arg
+    if op in _SHAPES:
+        return arg  # type: ignore[no-any-return]
+    if op is Ops.PAD:
+        return [amount for pair in arg for amount in pair]
+    if op is Ops.SHRINK:
+        return [number for start, end in arg for number in (start, end - start)]
+    if op is Ops.BUFFER:
+        return (arg.size,)
+    if op is Ops.RAND:
+        return arg.shape  # type: ignore[no-any-return]
+    if op is Ops.CONST and node.dtype.is_int:
+        return (arg,)
+    return ()
+
+
+def with_sizes(node: UOp, sizes: Sequence[Any]) -> Any:
+    """The argument of `node` with other sizes."""
+    op = node.op
+    if op in _SHAPES:
+        return tuple(sizes)
+    if op is Ops.PAD:
+        return tuple(zip(sizes[::2], sizes[1::2], strict=True))
+    if op is Ops.SHRINK:
+        starts, lengths = sizes[::2], sizes[1::2]
+        return tuple([
+            (start, start + length if _is_there(start) else length)
+            for start, length in zip(starts, lengths, strict=True)
+        ])  # fmt: skip
+    if op is Ops.BUFFER:
+        return node.arg._replace(size=sizes[0])
+    assert op is Ops.RAND
+    return replace(node.arg, shape=tuple(sizes))
+
+
+def _is_there(start: Any) -> bool:
+    return isinstance(start, UOp) or start != 0
+
+
+def split(request: Request) -> tuple[tuple[Any, ...], Sizes] | None:
+    """The signature of `request` without sizes, and the sizes; None where some of its ops have
+    sizes of another kind.
+    """
+    rows: list[Any] = []
+    sizes: list[int] = []
+    for node, row in zip(request.nodes, request.rows, strict=True):
+        op = node.op
+        if op in _CLOSED:
+            return None
+        if op not in _SIZED or not (found := sizes_of(node)):
+            rows.append(row)
+            continue
+        if not all(type(size) is int for size in found):
+            return None
+        sizes += found
+        rows.append((row[0], row[1], len(found), row[3], _rest(node, row)))
+    return (*rows, *request.roots), tuple(sizes)
+
+
+def _rest(node: UOp, row: tuple[Any, ...]) -> Any:
+    """What counts of a node beside its sizes: of a constant, whether it is one of the request's
+    `constants`. All graphs of a signature have as many of these.
+    """
+    if node.op is Ops.CONST:
+        return row[2] is None
+    return node.arg.device if node.op in (Ops.BUFFER, Ops.RAND) else None

@@ -1,0 +1,425 @@
+"""Which sizes of a graph are what of each other, found from a few graphs that differ in sizes only.
+
+Each size was seen with one number in each graph. What was always the same number stays it. Of the
+others the smallest are unknowns, and the rest is explained by these: 12 and 20 beside 3 and 5 are
+four times that, 4 and 6 one more. Two numbers prove little, so an explanation is used under two
+conditions. The graph must be a graph whatever the unknowns are: operands of one shape, as many
+elements after a RESHAPE as before. And of each further graph all sizes are compared with what the
+explanation says (`Explained.values`). So a wrong guess costs a plan, never a value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilegrad.engine.realize.request import Request
+from tilegrad.engine.realize.skeleton import Sizes, role_of, sizes_of
+from tilegrad.ir import polynomial as poly
+from tilegrad.ir.op import Ops
+from tilegrad.ir.polynomial import Polynomial
+
+__all__ = ["Explained", "explain"]
+
+Seen = tuple[int, ...]
+Shape = list[Polynomial]
+
+# Elements of one value: beyond, positions need 64 bits.
+_MOST_ELEMENTS = 1 << 31
+# How often two shapes that must be one may say something of the unknowns.
+_MOST_EQUATIONS = 64
+# Factors and differences of what is explained by a factor and a difference.
+_MOST_SCALE, _MOST_OFFSET = 16, 64
+_SAME_SHAPE = frozenset({
+    Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.FLIP
+})  # fmt: skip
+_ONE = poly.constant(1)
+
+
+class _Differ(Exception):
+    """Two sizes that must be equal are not."""
+
+    def __init__(self, left: Polynomial, right: Polynomial):
+        super().__init__()
+        self.left, self.right = left, right
+
+
+class _NoGraph(Exception):
+    """What is explained is no graph for all values, or not one of those that are planned here."""
+
+
+@dataclass
+class Explained:
+    """The sizes of a graph as polynomials of unknowns.
+
+    Attributes:
+        sizes: of each size of the graph what it is; None for the beginning of a window of memory
+            that may be anywhere (`ir.slices`).
+        shapes: the shape of each node.
+        low, high: between what the unknowns may be.
+        defined: for each unknown, a size that is this unknown.
+    """
+
+    sizes: list[Polynomial | None]
+    shapes: list[Shape]
+    low: list[int]
+    high: list[int]
+    defined: list[int]
+    _same: list[tuple[int, int]] = field(default_factory=list)
+    _others: list[tuple[Polynomial, list[int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        places: dict[tuple[tuple[tuple[int, ...], int], ...], list[int]] = {}
+        for place, size in enumerate(self.sizes):
+            if size is not None and poly.is_constant(size):
+                self._same.append((place, size.get((), 0)))
+            elif size is not None:
+                places.setdefault(tuple(sorted(size.items())), []).append(place)
+        self._others = [(dict(size), several) for size, several in places.items()]
+
+    def values(self, sizes: Sizes) -> list[int] | None:
+        """The unknowns of a graph with these sizes; None if they do not explain these."""
+        values = [sizes[place] for place in self.defined]
+        for value, low, high in zip(values, self.low, self.high):
+            if not low <= value <= high:
+                return None
+        return values if self.is_explained(sizes, values) else None
+
+    def beyond(self, sizes: Sizes) -> int:
+        """1 if a graph with these sizes is this one, but for unknowns that are larger than planned,
+        -1 for smaller ones, 0 if it is another.
+        """
+        values = [sizes[place] for place in self.defined]
+        if not self.is_explained(sizes, values):
+            return 0
+        return -1 if any(map(operator.lt, values, self.low)) else 1
+
+    def is_explained(self, sizes: Sizes, values: Sequence[int]) -> bool:
+        """Whether a graph with these sizes is this one, where its unknowns are `values`."""
+        for place, size in self._same:
+            if sizes[place] != size:
+                return False
+        for what, places in self._others:
+            expected = poly.evaluate(what, values)
+            for place in places:
+                if sizes[place] != expected:
+                    return False
+        return True
+
+
+def explain(request: Request, graphs: Sequence[Sizes], reach: int) -> Explained | None:
+    """What the sizes of `graphs` are of each other, of which `request` is the last; None if that
+    is not found. Unknowns may be up to `reach`, or four times what was seen, as far as the graph
+    allows.
+    """
+    for is_loose in (False, True):
+        try:
+            return _Solver(request, graphs, reach, is_loose=is_loose).solve()
+        except _NoGraph:
+            continue
+    return None
+
+
+class _Solver:
+    def __init__(self, request: Request, graphs: Sequence[Sizes], reach: int, *, is_loose: bool):
+        self.request, self.graphs = request, graphs
+        self.reach, self.is_loose = reach, is_loose
+        self.seen: list[Seen] = list(zip(*graphs, strict=True))
+        # Where the sizes of each node begin.
+        self.first = [0, *itertools.accumulate(len(sizes_of(node)) for node in request.nodes)]
+        self.known: dict[Seen, Polynomial] = {}
+        self.defined: list[int] = []
+        self.shapes: list[Shape] = []
+        self.is_free = self._free_starts()
+
+    def solve(self) -> Explained:
+        self._explain_all()
+        for _ in range(_MOST_EQUATIONS):
+            try:
+                self.shapes = []
+                self._walk()
+            except _Differ as found:
+                self._equate(found)
+            else:
+                return self._bounded()
+        raise _NoGraph
+
+    # what sizes are of each other
+
+    def _explain_all(self) -> None:
+        memory: list[int] = []
+        numbers: list[int] = []
+        shapes: list[int] = []
+        for number, node in enumerate(self.request.nodes):
+            for place in range(self.first[number], self.first[number + 1]):
+                if place in self.is_free or not _varies(self.seen[place]):
+                    continue
+                role = role_of(node, place - self.first[number])
+                (memory if role == "memory" else numbers if role == "number" else shapes).append(
+                    place
+                )
+        shapes.sort(key=lambda place: (max(self.seen[place]), self.seen[place]))
+        for place in shapes:
+            seen = self.seen[place]
+            if seen not in self.known:
+                self.known[seen] = self._explained(seen) or self._unknown(place)
+        self._explain_memory()
+        for place in memory:
+            seen = self.seen[place]
+            if seen not in self.known:
+                self.known[seen] = self._explained(seen) or self._unknown(place)
+        for place in numbers:
+            seen = self.seen[place]
+            if seen not in self.known:
+                found = self._explained(seen)
+                if found is None:
+                    raise _NoGraph
+                self.known[seen] = found
+
+    def _unknown(self, place: int) -> Polynomial:
+        self.defined.append(place)
+        return poly.unknown(len(self.defined) - 1)
+
+    def _explain_memory(self) -> None:
+        """Memory has as many elements as the shape that it is seen in."""
+        nodes, sources = self.request.nodes, self.request.sources
+        for number, node in enumerate(nodes):
+            if node.op is not Ops.RESHAPE:
+                continue
+            (below,) = sources[number]
+            while nodes[below].op in _SAME_SHAPE:
+                (below,) = sources[below]
+            if nodes[below].op is Ops.BUFFER:
+                seen = self.seen[self.first[below]]
+                if _varies(seen):
+                    self.known.setdefault(seen, poly.product(self._sizes(number)))
+
+    def _explained(self, seen: Seen) -> Polynomial | None:
+        """What was `seen`, by what is known already."""
+        known = list(self.known.items())
+        for other, size in known:
+            factor = seen[0] // other[0] if other[0] else 0
+            if factor and all(a == factor * b for a, b in zip(seen, other)):
+                return poly.scale(size, factor)
+        for other, size in known:
+            more = seen[0] - other[0]
+            if all(a - b == more for a, b in zip(seen, other)):
+                return poly.add(size, poly.constant(more))
+        for (first, one), (second, two) in itertools.combinations_with_replacement(known, 2):
+            both = [a * b for a, b in zip(first, second)]
+            factor = seen[0] // both[0] if both[0] else 0
+            if factor > 0 and all(a == factor * b for a, b in zip(seen, both)):
+                return poly.scale(poly.multiply(one, two), factor)
+        for (first, one), (second, two) in itertools.combinations_with_replacement(known, 2):
+            more = seen[0] - first[0] - second[0]
+            if all(a - b - c == more for a, b, c in zip(seen, first, second)) and first != second:
+                return poly.add(poly.add(one, two), poly.constant(more))
+        return self._scaled(seen) if self.is_loose else None
+
+    def _scaled(self, seen: Seen) -> Polynomial | None:
+        """A multiple of something known, and a number more."""
+        for other, size in self.known.items():
+            for factor in range(2, _MOST_SCALE + 1):
+                more = seen[0] - factor * other[0]
+                if abs(more) <= _MOST_OFFSET and all(
+                    a - factor * b == more for a, b in zip(seen, other)
+                ):
+                    return poly.add(poly.scale(size, factor), poly.constant(more))
+        return None
+
+    def _equate(self, found: _Differ) -> None:
+        """Let two sizes be one."""
+        solved = poly.solve(found.left, found.right)
+        if solved is None:
+            raise _NoGraph
+        number, by = solved
+        self.known = {seen: poly.replace(size, number, by) for seen, size in self.known.items()}
+
+    # whether it is a graph
+
+    def _sizes(self, number: int) -> list[Polynomial]:
+        """The sizes in the argument of a node."""
+        found = []
+        for place in range(self.first[number], self.first[number + 1]):
+            seen = self.seen[place]
+            is_size = _varies(seen) and place not in self.is_free
+            found.append(self.known[seen] if is_size else poly.constant(seen[-1]))
+        return found
+
+    def _free_starts(self) -> set[int]:
+        """Where windows of memory begin whose sizes, and those of the memory, do not change: that
+        is no size (`ir.slices`).
+        """
+        found: set[int] = set()
+        changing: set[int] = set()
+        for number, sources in enumerate(self.request.sources):
+            first, end = self.first[number], self.first[number + 1]
+            is_window = number in self.request.windows and changing.isdisjoint(sources)
+            lengths = range(first + 1, end, 2) if is_window else range(first, end)
+            if any(_varies(self.seen[place]) for place in lengths) or not changing.isdisjoint(
+                sources
+            ):
+                changing.add(number)
+            elif is_window:
+                found.update(range(first, end, 2))
+        return found
+
+    def _walk(self) -> None:
+        for number in range(len(self.request.nodes)):
+            self.shapes.append(self._shape(number))
+
+    def _shape(self, number: int) -> Shape:
+        node, sources = self.request.nodes[number], self.request.sources[number]
+        op = node.op
+        below = [self.shapes[source] for source in sources]
+        if op in (Ops.BUFFER, Ops.RAND):
+            return self._sizes(number)
+        if op is Ops.CONST:
+            return []
+        if op is Ops.RESHAPE:
+            shape = self._sizes(number)
+            _equal([poly.product(below[0])], [poly.product(shape)])
+            return shape
+        if op is Ops.EXPAND:
+            shape = self._sizes(number)
+            for old, new in zip(below[0], shape, strict=True):
+                if old != _ONE:
+                    _equal([old], [new])
+            return shape
+        if op is Ops.PERMUTE:
+            return [below[0][axis] for axis in node.arg]
+        if op is Ops.PAD:
+            amounts = self._sizes(number)
+            around = [poly.add(*pair) for pair in zip(amounts[::2], amounts[1::2])]
+            return [poly.add(*pair) for pair in zip(below[0], around, strict=True)]
+        if op is Ops.SHRINK:
+            return self._sizes(number)[1::2]
+        if op is Ops.REDUCE_AXIS:
+            axes = node.arg[1]
+            return [_ONE if axis in axes else size for axis, size in enumerate(below[0])]
+        if op is Ops.PREFIX_AXIS:
+            if not poly.is_constant(below[0][node.arg[1]]):
+                raise _NoGraph
+            return below[0]
+        if op is Ops.GATHER:
+            return [*below[1], *below[0][1:]]
+        if op is Ops.SCATTER_ADD:
+            _equal(below[2], [*below[1], *below[0][1:]])
+            return below[0]
+        if op in (Ops.ASSIGN, Ops.AFTER):
+            if op is Ops.ASSIGN and below[1]:
+                _equal(below[0], below[1])
+            return below[0]
+        if op.is_alu or op in _SAME_SHAPE:
+            shaped = [shape for shape in below if shape]
+            for other in shaped[1:]:
+                _equal(shaped[0], other)
+            return shaped[0] if shaped else []
+        raise _NoGraph
+
+    # between what the unknowns may be
+
+    def _bounded(self) -> Explained:
+        used = sorted(set().union(*[poly.unknowns(size) for size in self.known.values()], set()))
+        renamed = {old: new for new, old in enumerate(used)}
+        values = [self.seen[self.defined[old]] for old in used]
+        low = [min(1, *each) for each in values]
+        most = [max(each) for each in values]
+        high = [max(4 * seen, self.reach) for seen in most]
+
+        def own(size: Polynomial) -> Polynomial:
+            return {
+                tuple(renamed[number] for number in factors): value
+                for factors, value in size.items()
+            }
+
+        for size in self._not_negative():
+            _fit(own(size), low, high)
+        shapes = [[own(size) for size in shape] for shape in self.shapes]
+        self._keep_small(shapes, low, high, most)
+        for size in self._not_negative():
+            if poly.range_of(own(size), low, high)[0] < 0:
+                raise _NoGraph
+        sizes: list[Polynomial | None] = []
+        for place, seen in enumerate(self.seen):
+            if place in self.is_free:
+                sizes.append(None)
+            else:
+                sizes.append(own(self.known[seen]) if _varies(seen) else poly.constant(seen[-1]))
+        for each in (low, high):
+            if any(bound < 0 for bound in each):
+                raise _NoGraph
+        for seen, least, largest in zip(values, low, high):
+            if not least <= seen[-1] <= largest:
+                raise _NoGraph
+        found = Explained(sizes, shapes, low, high, [self.defined[old] for old in used])
+        for number, graph in enumerate(self.graphs):
+            if not found.is_explained(graph, [seen[number] for seen in values]):
+                raise _NoGraph
+        return found
+
+    def _not_negative(self) -> list[Polynomial]:
+        """What stands before and behind a window, amounts of padding, and sizes less 1, as what is
+        empty has no memory; if they vary.
+        """
+        found: dict[tuple[tuple[tuple[int, ...], int], ...], Polynomial] = {}
+
+        def note(size: Polynomial) -> None:
+            if not poly.is_constant(size):
+                found[tuple(sorted(size.items()))] = size
+
+        for number, node in enumerate(self.request.nodes):
+            for size in self.shapes[number]:
+                note(poly.add(size, poly.constant(-1)))
+            if node.op in (Ops.PAD, Ops.SHRINK):
+                sizes = self._sizes(number)
+                for size in sizes:
+                    note(size)
+                if node.op is Ops.SHRINK:
+                    whole = self.shapes[self.request.sources[number][0]]
+                    for start, length, full in zip(sizes[::2], sizes[1::2], whole, strict=True):
+                        note(poly.add(full, poly.scale(poly.add(start, length), -1)))
+        return list(found.values())
+
+    def _keep_small(
+        self, shapes: Sequence[Shape], low: list[int], high: list[int], most: Sequence[int]
+    ) -> None:
+        """Lower the bounds until positions fit 32 bits."""
+        elements = {
+            tuple(sorted(count.items())): count for count in map(poly.product, shapes) if count
+        }
+        while any(
+            poly.range_of(count, low, high)[1] >= _MOST_ELEMENTS for count in elements.values()
+        ):
+            lower = [max(seen, bound // 2) for seen, bound in zip(most, high)]
+            if lower == high:
+                raise _NoGraph
+            high[:] = lower
+
+
+def _varies(seen: Seen) -> bool:
+    return any(number != seen[0] for number in seen)
+
+
+def _equal(left: Sequence[Polynomial], right: Sequence[Polynomial]) -> None:
+    if len(left) != len(right):
+        raise _NoGraph
+    for one, other in zip(left, right):
+        if one != other:
+            raise _Differ(one, other)
+
+
+def _fit(size: Polynomial, low: list[int], high: list[int]) -> None:
+    """Narrow the bounds of an unknown so that `size`, a number and a multiple of it, is not
+    negative.
+    """
+    if len(poly.unknowns(size)) != 1 or any(len(factors) > 1 for factors in size):
+        return
+    (number,) = poly.unknowns(size)
+    by, more = size[(number,)], size.get((), 0)
+    if by > 0:
+        low[number] = max(low[number], -(more // by))
+    else:
+        high[number] = min(high[number], more // -by)

@@ -1,0 +1,1 @@
+"""Search on this machine: candidates compiled and run in child processes."""

@@ -1,0 +1,217 @@
+"""Processes that compile and run for a search, and may die of it.
+
+A child runs a module of ours and nothing of the user's: it is started, not forked, and reads
+requests from a pipe. A request that crashes it, or takes longer than its limit, ends the child and
+nothing else; the next request gets a fresh one. A child also ends itself by an alarm, so that none
+outlives a killed parent, and at the end of its input.
+
+A message is two lengths, a JSON object, and bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+from tilegrad.base.config import config
+from tilegrad.base.errors import InternalError, TilegradError
+
+__all__ = ["Child", "ChildError", "Children", "read_message", "write_message"]
+
+_HEAD = struct.Struct("<QQ")
+_MOST = 1 << 34
+_START = "import sys; sys.path[:] = {!r}; from tilegrad.engine.search.candidate import main; main()"
+_START_SECONDS = 60.0
+
+Message = tuple[dict[str, Any], bytes]
+
+
+class ChildError(TilegradError, RuntimeError):
+    """A child crashed, hung, or refused a request."""
+
+
+def write_message(stream: BinaryIO, fields: dict[str, Any], data: bytes = b"") -> None:
+    """Send a message."""
+    text = json.dumps(fields).encode()
+    stream.write(_HEAD.pack(len(text), len(data)) + text + data)
+    stream.flush()
+
+
+def read_message(stream: BinaryIO) -> Message | None:
+    """The next message, or None at the end of the input."""
+    head = stream.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    text, data = _HEAD.unpack(head)
+    fields: dict[str, Any] = json.loads(stream.read(text))
+    return fields, stream.read(data)
+
+
+class Child:
+    """One process, started by the first request."""
+
+    def __init__(self, setup: Sequence[dict[str, Any]] = ()):
+        self.setup = list(setup)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready: list[dict[str, Any]] = []
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def call(self, request: dict[str, Any], data: bytes = b"", *, seconds: float) -> Message:
+        """The answer to a request, after the requests of `setup` that this process has not had.
+
+        Raises ChildError where there is none within `seconds`, the process is then gone, or where
+        the child refuses; InternalError where the child came upon a defect of tilegrad.
+        """
+        if self._process is None:
+            self._start()
+        if self._ready != self.setup:
+            self._ready = list(self.setup)
+            for each in self.setup:
+                self._ask(each, b"", float(each.get("seconds", _START_SECONDS)))
+        return self._ask(request, data, seconds)
+
+    def add(self, request: dict[str, Any]) -> None:
+        """Count a request that was just answered among those of `setup`."""
+        self.setup.append(request)
+        self._ready.append(request)
+
+    def _start(self) -> None:
+        if not sys.executable or getattr(sys, "frozen", False):
+            # The executable of a frozen program is the program.
+            raise ChildError("search: there is no Python interpreter to start")
+        self._ready = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START.format([*map(str, sys.path)])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if config.DEBUG >= 4 else subprocess.DEVNULL,
+            # Ctrl-C is for this process, which then ends its children.
+            start_new_session=True,
+            env=_environment(),
+        )
+
+    def _ask(self, request: dict[str, Any], data: bytes, seconds: float) -> Message:
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        try:
+            write_message(process.stdin, {**request, "seconds": seconds}, data)  # type: ignore[arg-type]
+            end = time.monotonic() + seconds
+            text, size = _HEAD.unpack(self._read(_HEAD.size, end))
+            if text > _MOST or size > _MOST:
+                raise ChildError("search: a child answered nonsense")
+            fields: dict[str, Any] = json.loads(self._read(text, end))
+            answer = self._read(size, end)
+        except (OSError, ValueError) as error:
+            self.kill()
+            raise ChildError("search: a child answered nonsense", reason=str(error)) from None
+        except BaseException:
+            self.kill()
+            raise
+        if "defect" in fields:
+            raise InternalError(
+                f"search: {fields['error']}",
+                request=str(request.get("opts") or request["do"]),
+                trace=fields["defect"],
+            )
+        if "error" in fields:
+            raise ChildError(f"search: {fields['error']}")
+        return fields, answer
+
+    def _read(self, count: int, end: float) -> bytes:
+        assert self._process is not None and self._process.stdout is not None
+        handle = self._process.stdout.fileno()
+        parts: list[bytes] = []
+        while count:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([handle], [], [], left)[0]:
+                raise ChildError("search: a child took too long")
+            part = os.read(handle, min(count, 1 << 20))
+            if not part:
+                code = self._process.wait()
+                raise ChildError(f"search: a child ended with {_ending(code)}")
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        process, self._process, self._ready = self._process, None, []
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+
+
+def _ending(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"status {code}"
+
+
+def _environment() -> dict[str, str]:
+    """The user's, with this thread's switches, less those that are no business of a child."""
+    quiet = {"DEBUG": 0, "BEAM": 0, "BEAM_FILE": "", "NOOPT": 0}
+    return {**os.environ, **config.environment(**quiet)}
+
+
+class Children:
+    """Several children that answer requests at once."""
+
+    def __init__(self, count: int):
+        self._children = [Child() for _ in range(count)]
+        self._idle: queue.Queue[Child] = queue.Queue()
+        for child in self._children:
+            self._idle.put(child)
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="tilegrad-search")
+        self.owner = os.getpid()
+        self.used = 0.0
+
+    @property
+    def count(self) -> int:
+        return len(self._children)
+
+    def open(self, *setup: dict[str, Any]) -> None:
+        """Requests that every process gets before any other one."""
+        for child in self._children:
+            child.setup = list(setup)
+
+    def map(self, requests: Sequence[dict[str, Any]], seconds: float) -> list[Message | ChildError]:
+        """The answer to each request, or how a child failed at it."""
+
+        def ask(request: dict[str, Any]) -> Message | ChildError:
+            child = self._idle.get()
+            try:
+                return child.call(request, seconds=seconds)
+            except ChildError as error:
+                return error
+            finally:
+                self._idle.put(child)
+
+        return list(self._threads.map(ask, requests))
+
+    def rest(self) -> None:
+        """End all processes; the next request starts new ones."""
+        for child in self._children:
+            child.kill()
+
+    def close(self) -> None:
+        """End all processes for good; those of a process that this one was forked from live on."""
+        if self.owner == os.getpid():
+            self.rest()
+        self._threads.shutdown(wait=False, cancel_futures=True)

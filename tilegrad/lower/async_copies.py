@@ -1,0 +1,57 @@
+"""Copies from global to shared memory that go on while a lane computes.
+
+Where a fill of a tile stores what it loads, one instruction does both, and no register holds the
+elements meanwhile. The lane waits before the barrier behind which others read them.
+
+    before   BARRIER(k); STORE(AFTER(shared, BARRIER), i, LOAD(a, j))
+    after    BARRIER(WAIT, k); COPY_ASYNC(AFTER(shared, BARRIER), i, LOAD(a, j))
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import memory_of
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["use_async_copies"]
+
+# Bytes that one copy may have.
+_SIZES = (4, 8, 16)
+
+
+def use_async_copies(ast: UOp, target: Target) -> UOp:
+    """`ast` with such stores as COPY_ASYNC, and a WAIT before every barrier."""
+    if not target.has_async_copies:
+        return ast
+    nodes = ast.toposort()
+    users = Counter(source for node in nodes for source in node.src)
+    copies = {node for node in nodes if node.op is Ops.STORE and _is_copy(node, users)}
+    if not copies:
+        return ast
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple([done[source] for source in node.src])
+        if node in copies:
+            done[node] = UOp(Ops.COPY_ASYNC, dtypes.void, src)
+        elif node.op is Ops.BARRIER:
+            done[node] = UOp(Ops.BARRIER, dtypes.void, (UOp(Ops.WAIT, dtypes.void, src), *src))
+        else:
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[ast]
+
+
+def _is_copy(store: UOp, users: Counter[UOp]) -> bool:
+    """Whether a store to a tile only moves what a load of its own reads, or zeros."""
+    value = store.src[2]
+    if value.op is not Ops.LOAD or users[value] > 1 or store.index.dtype.lanes > 1:
+        return False
+    places = [memory_of(pointer).dtype for pointer in (store.src[0], value.src[0])]
+    if [each.place for each in places if isinstance(each, Pointer)] != [Place.SHARED, Place.GLOBAL]:
+        return False
+    if value.dtype.nbytes not in _SIZES or value.index.dtype.lanes > 1:
+        return False
+    return not value.is_gated or (value.src[2].op is Ops.CONST and value.src[2].arg == 0)

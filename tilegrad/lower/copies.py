@@ -1,0 +1,254 @@
+"""Tiles in shared memory that a whole block fills (STAGE): which lane copies what, and how many
+tiles there are at once.
+
+A lane copies vectors: neighbours in global memory, which lie next to each other in shared memory,
+or, where the tile is transposed, in neighbouring rows. Lanes with neighbouring numbers take
+neighbouring vectors, unless their stores would meet in a bank: then a few rows come first.
+
+There are two tiles of each operand. Before the loop the first is filled; each iteration waits at a
+barrier, loads the next tile, computes with its own, and stores the next. So loads from global
+memory have an iteration to come, and one barrier is enough: a lane that fills a tile anew has
+passed the barrier that all lanes reach after they have read it.
+
+    before   k: { BARRIER(END(STORE(shared, ..., LOAD(a, k)), i, j)); LOAD(shared, ...) }
+    after    STORE(shared, ..., LOAD(a, 0))                        i, j in terms of lanes
+             k: { BARRIER; x = LOAD(a, k + 1 < n ? k + 1 : 0); LOAD(shared, k % 2 * size + ...);
+                  STORE(shared, (k + 1) % 2 * size + ..., x) }
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import gate_loads
+from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.target import Target
+
+__all__ = ["TILES", "share_copies"]
+
+# Tiles of one operand at the same time.
+TILES = 2
+# Shared memory has so many banks of so many bytes (CUDA C++ Programming Guide, shared memory).
+_BANKS, _WORD = 32, 4
+# Global memory answers in sectors of so many bytes.
+_SECTOR = 32
+_LANES = (Axis.LOCAL, Axis.GROUP)
+_LOOPS = (Axis.LOOP, Axis.REDUCE)
+
+
+def share_copies(ast: UOp, target: Target) -> UOp:
+    """`ast` with each tile filled by the lanes of the block together."""
+    fills = [node for node in ast.toposort() if node.op is Ops.END and _is_tile(node.src[0])]
+    if not fills:
+        return ast
+    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
+    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.number in rank]
+    ranges.sort(key=lambda each: rank[each.number])
+    lanes = [each for each in ranges if each.axis in _LANES]
+    number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+    barriers: dict[UOp, list[UOp]] = {}
+    for node in ast.toposort():
+        if node.op is Ops.BARRIER and any(fill in fills for fill in node.src):
+            barriers[node] = [fill for fill in node.src if fill in fills]
+    ahead: list[UOp] = []
+    mapping: dict[UOp, UOp] = {}
+    tiles: list[_Tiles] = []
+    for barrier, own in barriers.items():
+        first: list[UOp] = []
+        copies: list[tuple[_Copy, _Tiles]] = []
+        for fill in own:
+            turns = _Tiles(fill.src[0].src[0], ranges)
+            copy = _Copy(fill, lanes, number, target)
+            first.append(turns.moved(copy.shared(), of_next=False))
+            copies.append((copy, turns))
+            number += 2
+        loop = copies[0][1].loop
+        mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, loop))
+        for copy, turns in copies:
+            store = turns.moved(copy.shared(), of_next=True)
+            pointer = store.src[0].after(mapping[barrier])
+            ahead.append(store.replace(src=(pointer, *store.src[1:])).end(loop, *copy.unrolled))
+            tiles.append(turns)
+    ast = ast.substitute(mapping)
+    ast = ast.replace(src=(*ast.src, *ahead))
+    for turns in tiles:
+        ast = _moved(ast, turns.memory, turns.whole, turns.offset(turns.trip))
+    return simplify(ast)
+
+
+def _is_tile(store: UOp) -> bool:
+    """Whether a store fills shared memory that lives in a loop of the block."""
+    memory = store.src[0] if store.op is Ops.STORE else store
+    return (
+        memory.op is Ops.DEFINE_LOCAL
+        and isinstance(memory.dtype, Pointer)
+        and memory.dtype.place is Place.SHARED
+        and len(memory.src) == 1
+        and memory.src[0].axis is Axis.REDUCE
+    )
+
+
+class _Digits(NamedTuple):
+    """A vector's number as digits, the fastest first: rows that come first, vectors of a row, and
+    the other rows.
+    """
+
+    rows_first: int
+    vectors: int
+
+    def row_and_vector(self, number: UOp) -> tuple[UOp, UOp]:
+        first = number % self.rows_first
+        rest = number // self.rows_first
+        return rest // self.vectors * self.rows_first + first, rest % self.vectors
+
+
+class _Copy:
+    """The fill of one tile."""
+
+    def __init__(self, fill: UOp, lanes: Sequence[UOp], number: int, target: Target):
+        self.store, *self.nest = fill.src
+        self.lanes, self.number, self.target = lanes, number, target
+        self.itemsize = self.store.src[2].dtype.itemsize
+        self.fast = self._contiguous()
+        self.rows = [part for part in self.nest if part is not self.fast]
+        self.width = self._width()
+        self.unrolled: list[UOp] = []
+
+    def shared(self) -> UOp:
+        """The store of one lane, over the ranges `unrolled`."""
+        extent = self.fast.extent.arg
+        vectors = extent // self.width
+        count = int(prod(part.extent.arg for part in self.rows)) * vectors
+        lane, lanes = self._lane()
+        steps = -(-count // lanes)
+        step = UOp.range(steps, self.number, Axis.UPCAST)
+        vector = UOp.range(self.width, self.number + 1, Axis.UPCAST)
+        self.unrolled = [step] * (steps > 1) + [vector] * (self.width > 1)
+        at = step * lanes + lane if steps > 1 else lane
+        digits = _Digits(self._rows_first(count // vectors, vectors), vectors)
+        row, place = digits.row_and_vector(at)
+        values = {self.fast: place * self.width + vector if self.width > 1 else place}
+        for part in reversed(self.rows):
+            values[part] = row % part.extent.arg
+            row = row // part.extent.arg
+        pointer, index, value = self.store.src
+        values = {part: simplify(each) for part, each in values.items()}
+        index, value = simplify(index.substitute(values)), simplify(value.substitute(values))
+        if count % lanes == 0:
+            return pointer.store(index, value)
+        inside = simplify(at < count)
+        return pointer.store(index, simplify(gate_loads(value, inside)), inside)
+
+    def _lane(self) -> tuple[UOp, int]:
+        """The number of a lane in its block, as hardware counts, and how many there are."""
+        total, lanes = UOp.const(dtypes.index, 0), 1
+        for part in reversed(self.lanes):
+            total = part * lanes + total
+            lanes *= part.extent.arg
+        return simplify(total), lanes
+
+    def _contiguous(self) -> UOp:
+        """The range along which most loads move by one element; else the last."""
+        loads = [node for node in self.store.src[2].toposort() if node.op is Ops.LOAD]
+
+        def moved_by_one(part: UOp) -> int:
+            terms = (terms_of(load.index) for load in loads)
+            return sum(found is not None and found[0].get(part) == 1 for found in terms)
+
+        return max(self.nest, key=lambda part: (moved_by_one(part), self.nest.index(part)))
+
+    def _width(self) -> int:
+        return math.gcd(self.fast.extent.arg, self.target.access_lanes(self.store.src[2].dtype))
+
+    def _rows_first(self, rows: int, vectors: int) -> int:
+        """How many rows come before the next vector of a row: the fewest with which the stores of
+        a warp share no bank; whole sectors are read all the same.
+        """
+        found = terms_of(self.store.index)
+        if found is None or len(self.rows) != 1 or any(part not in found[0] for part in self.nest):
+            return 1
+        down, across = found[0][self.rows[0]], found[0][self.fast]
+        warp = max(self.target.warp_lanes, 1)
+        most = max(warp * self.width * self.itemsize // _SECTOR, 1) if vectors > 1 else 1
+        choices = [count for count in (1, 2, 4, 8, 16, 32) if rows % count == 0 and count <= most]
+
+        def conflicts(rows_first: int) -> int:
+            starts = []
+            for lane in range(warp):
+                rest = lane // rows_first
+                row = rest // vectors * rows_first + lane % rows_first
+                starts.append(row * down + rest % vectors * self.width * across)
+            nbytes = self.itemsize * (self.width if across == 1 else 1)
+            return _conflicts([start * self.itemsize for start in starts], nbytes)
+
+        return min(choices, key=lambda count: (conflicts(count), count))
+
+
+def _conflicts(starts: Sequence[int], nbytes: int) -> int:
+    """How often banks make a warp wait that accesses `nbytes` at each of `starts`: wide accesses
+    are served by halves or quarters of it.
+    """
+    together = max(len(starts) // max(nbytes // _WORD, 1), 1)
+    waits = 0
+    for first in range(0, len(starts), together):
+        words: dict[int, set[int]] = {}
+        for start in starts[first : first + together]:
+            for word in range(start // _WORD, (start + nbytes - 1) // _WORD + 1):
+                words.setdefault(word % _BANKS, set()).add(word)
+        waits += max(map(len, words.values())) - 1
+    return waits
+
+
+class _Tiles:
+    """`memory` as several tiles, of which each iteration of the loops around uses the next."""
+
+    def __init__(self, memory: UOp, ranges: Sequence[UOp]):
+        (self.loop,) = memory.src
+        self.memory = memory
+        around = [part for part in ranges[: ranges.index(self.loop) + 1] if part.axis in _LOOPS]
+        self.trip = UOp.const(dtypes.index, 0)
+        for part in around:
+            self.trip = self.trip * part.extent + part
+        pointer = memory.dtype
+        assert isinstance(pointer, Pointer)
+        self.size = pointer.size
+        whole = pointer.base.ptr(pointer.size * TILES, Place.SHARED)
+        self.whole = UOp(Ops.DEFINE_LOCAL, whole, (), memory.arg)
+
+    def offset(self, trip: UOp) -> UOp:
+        return simplify(trip % TILES * self.size)
+
+    def moved(self, store: UOp, *, of_next: bool) -> UOp:
+        """The fill of the first iteration's tile, or in each iteration that of the next one's. The
+        last iteration copies the first tile once more, which nobody reads.
+        """
+        at = UOp.const(dtypes.index, 0)
+        trip = self.trip + 1
+        if of_next:
+            at = (self.loop < self.loop.extent - 1).where(self.loop + 1, at)
+        else:
+            trip = self.trip.substitute({self.loop: at})
+        _, index, *rest = store.src
+        values = [simplify(each.substitute({self.loop: at})) for each in rest]
+        return self.whole.store(simplify(index + self.offset(trip)), *values)
+
+
+def _moved(ast: UOp, memory: UOp, whole: UOp, offset: UOp) -> UOp:
+    """`ast` with every load from `memory` `offset` further in `whole`."""
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple(done[source] for source in node.src)
+        if node is memory:
+            done[node] = whole
+        elif node.op is Ops.AFTER and node.src[0] is memory:
+            done[node] = whole.after(*src[1:])
+        elif node.op is Ops.LOAD and node.src[0].op is Ops.AFTER and node.src[0].src[0] is memory:
+            done[node] = UOp(node.op, node.dtype, (src[0], src[1] + offset, *src[2:]), node.arg)
+        else:
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[ast]

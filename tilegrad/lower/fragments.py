@@ -1,0 +1,125 @@
+"""Operands of matrix units that the lanes of a group load from shared memory together.
+
+A lane of `mma` holds pairs of 16-bit elements of matrices of 8x8. Read one by one, that is a load
+for each pair, or for each element where a pair lies in two rows. FRAGMENT loads up to four of the
+matrices at once: each lane reads a row of 8 elements, 16 bytes, and the lanes exchange them.
+
+    before   WMMA(VECTORIZE(LOAD(shared, g*40 + t*2), LOAD(shared, g*40 + t*2 + 1), ...), ...)
+    after    WMMA(FRAGMENT(LOAD(shared, l % 8 * 40 + l / 8 * ...) : half.vec(8)), ...)
+
+where lane l = 4*g + t. That the elements lie as FRAGMENT gives them is read from the indices, which
+are sums over the bits of the lane's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["use_fragments"]
+
+_LANES, _BITS = 32, 5
+# Elements of a row, which is 16 bytes.
+_ROW = 8
+
+
+def use_fragments(ast: UOp, target: Target) -> UOp:
+    """`ast` with the operands of matrix units as FRAGMENTs where their indices allow it."""
+    if not target.has_fragments:
+        return ast
+    nodes = ast.toposort()
+    units = [node for node in nodes if node.op is Ops.WMMA and node.arg.lanes == _LANES]
+    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
+    lanes = [node for node in nodes if node.op is Ops.RANGE and node.axis is Axis.LOCAL]
+    lanes.sort(key=lambda lane: rank[lane.number])
+    bits = lanes[-_BITS:][::-1]
+    if not units or len(bits) < _BITS or any(bit.extent.arg != 2 for bit in bits):
+        return ast
+    operands = dict.fromkeys(source for node in units for source in node.src[:2])
+    mapping = {each: made for each in operands if (made := _fragment(each, bits)) is not None}
+    return ast.substitute(mapping) if mapping else ast
+
+
+class _Elements(NamedTuple):
+    """Where the elements of an operand lie: what one bit of the lane moves all of them by, what
+    each element adds, and what is common to all.
+    """
+
+    by_bit: list[int]
+    by_element: list[int]
+    rest: Mapping[UOp, int]
+
+
+def _fragment(operand: UOp, bits: Sequence[UOp]) -> UOp | None:
+    loads = operand.src
+    if operand.op is not Ops.VECTORIZE or len(loads) not in (2, 4, 8):
+        return None
+    if any(load.op is not Ops.LOAD or load.is_gated for load in loads):
+        return None
+    memory = loads[0].src[0]
+    pointer = memory.dtype
+    if not isinstance(pointer, Pointer) or pointer.place is not Place.SHARED:
+        return None
+    if pointer.base.itemsize != 2 or any(load.src[0] is not memory for load in loads):
+        return None
+    elements = _elements([load.index for load in loads], bits)
+    if elements is None:
+        return None
+    for is_transposed in (False, True):
+        stride = _row_stride(elements, is_transposed=is_transposed)
+        if stride is not None:
+            index = _row_index(elements, stride, bits)
+            row = UOp(Ops.LOAD, operand.dtype.scalar.vec(_ROW), (memory, index))
+            return UOp(Ops.FRAGMENT, operand.dtype, (row,), (len(loads) // 2, is_transposed))
+    return None
+
+
+def _elements(indices: Sequence[UOp], bits: Sequence[UOp]) -> _Elements | None:
+    found = [terms_of(index) for index in indices]
+    first = found[0]
+    if first is None or any(each is None or each[0] != first[0] for each in found):
+        return None
+    rest = {part: scale for part, scale in first[0].items() if part not in bits}
+    if any(bit in part.ranges for part in rest for bit in bits):
+        return None
+    constants = [each[1] for each in found if each is not None]
+    return _Elements([first[0].get(bit, 0) for bit in bits], constants, rest)
+
+
+def _row_stride(elements: _Elements, *, is_transposed: bool) -> int | None:
+    """How far rows of the matrices lie apart; None where they are no such matrices.
+
+    A lane holds of each matrix the elements 2*t and 2*t + 1 of row g, or of column g.
+    """
+    by_bit, at = elements.by_bit, elements.by_element
+    stride = by_bit[0] // 2 if is_transposed else by_bit[2]
+    along, across = (stride, 1) if is_transposed else (1, stride)
+    if by_bit != [2 * along, 4 * along, across, 2 * across, 4 * across] or stride % _ROW:
+        return None
+    if any(at[place + 1] - at[place] != along for place in range(0, len(at), 2)):
+        return None
+    if len(at) == _ROW and at[6] - at[4] != at[2] - at[0]:
+        return None
+    starts = [*at[::2], *(scale * part.divisor for part, scale in elements.rest.items())]
+    return None if any(start % _ROW for start in starts) else stride
+
+
+def _row_index(elements: _Elements, stride: int, bits: Sequence[UOp]) -> UOp:
+    """Where the row begins that a lane reads: row l % 8 of matrix l // 8."""
+    at = elements.by_element
+    total = UOp.const(dtypes.index, at[0])
+    for bit, scale in zip(bits, (stride, 2 * stride, 4 * stride), strict=False):
+        total = bit * scale + total
+    if len(at) > 2:
+        total = bits[3] * (at[2] - at[0]) + total
+    if len(at) > 4:
+        total = bits[4] * (at[4] - at[0]) + total
+    for part, scale in elements.rest.items():
+        total = part * scale + total
+    return simplify(total)

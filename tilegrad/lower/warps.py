@@ -1,0 +1,163 @@
+"""Lanes that meet exchange values within their warp, not through shared memory.
+
+GROUP leaves a reduction in two stages (optimize.group): each lane stores its partial result to
+shared memory, waits, and reduces what all lanes stored. Where the lanes of a warp can exchange
+values, log2(32) exchanges reduce them, and only one result of each warp goes through shared memory.
+Lanes of one warp need neither shared memory nor a barrier. Each lane ends up with the same bits:
+the two operands of an exchange are the same two numbers for both lanes, and the op commutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.target import Target
+
+__all__ = ["use_warps"]
+
+_LANES = (Axis.LOCAL, Axis.GROUP)
+
+
+class _Meeting(NamedTuple):
+    """Lanes that meet: `reduce` runs over what the `store` of each `lane` left in `memory`."""
+
+    reduce: UOp
+    memory: UOp
+    store: UOp
+    lane: UOp
+
+    @property
+    def lanes(self) -> int:
+        return int(self.lane.src[0].arg)
+
+
+def use_warps(ast: UOp, target: Target) -> UOp:
+    """`ast` with exchanges where neighbouring lanes meet.
+
+    before   REDUCE(LOAD(AFTER(shared, BARRIER(STORE(shared, g, x))), k), k)            g: 0..256
+    after    REDUCE(LOAD(AFTER(shared, BARRIER(STORE(shared, g//32, y, g%32 == 0))), k), k)
+             y = x + SHUFFLE(x, 16), and so on for 8, 4, 2, 1                            k: 0..8
+    """
+    warp = target.shuffle_lanes
+    if not warp:
+        return ast
+    nodes = ast.toposort()
+    innermost = _innermost(ast, nodes, warp)
+    if innermost is None:
+        return ast
+    found = {
+        meeting.reduce: meeting
+        for node in nodes
+        if node.op is Ops.REDUCE and (meeting := _read(node, innermost, warp)) is not None
+    }
+    # What somebody else reads stays as it is.
+    for node in nodes:
+        if node.op is Ops.LOAD and node.src[0].op is Ops.AFTER:
+            others = [m for m in found.values() if m.memory is node.src[0].src[0]]
+            for meeting in others:
+                if meeting.reduce.src[0] is not node or len(others) > 1:
+                    found.pop(meeting.reduce, None)
+    return _rewritten(ast, list(found.values()), warp) if found else ast
+
+
+def _innermost(ast: UOp, nodes: Iterable[UOp], warp: int) -> UOp | None:
+    """The lanes of which neighbours are neighbours in a warp; None where a block does not consist
+    of whole warps of them, or where lanes are those of a matrix unit.
+    """
+    if any(node.op is Ops.WMMA for node in nodes):
+        return None
+    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
+    lanes = [node for node in nodes if node.op is Ops.RANGE and node.axis in _LANES]
+    if any(lane.extent.op is not Ops.CONST for lane in lanes):
+        return None
+    if not lanes or prod(lane.extent.arg for lane in lanes) % warp:
+        return None
+    last = max(lanes, key=lambda lane: rank.get(lane.number, len(rank) + lane.number))
+    count = last.extent.arg
+    return last if last.axis is Axis.GROUP and _fits(count, warp) else None
+
+
+def _fits(count: int, warp: int) -> bool:
+    """Whether `count` lanes are a slice of a warp, or whole warps."""
+    return bool(count % warp == 0 if count > warp else warp % count == 0)
+
+
+def _read(reduce: UOp, lane: UOp, warp: int) -> _Meeting | None:
+    """What a REDUCE over the results of lanes says; None for any other."""
+    load, *loops = reduce.src
+    dtype = reduce.dtype
+    if load.op is not Ops.LOAD or len(load.src) > 2 or load.src[0].op is not Ops.AFTER:
+        return None
+    if dtype.itemsize != 4 or dtype is dtypes.bool or dtype.lanes > 1:
+        return None
+    memory, *effects = load.src[0].src
+    pointer = memory.dtype
+    if not isinstance(pointer, Pointer) or pointer.place is not Place.SHARED:
+        return None
+    if len(effects) != 1 or effects[0].op is not Ops.BARRIER:
+        return None
+    stores = [
+        node for node in effects[0].src if node.op is Ops.STORE and memory_of(node.src[0]) is memory
+    ]
+    index = load.src[1]
+    count = lane.extent.arg
+    if len(stores) != 1 or len(stores[0].src) != 3 or stores[0].src[1] is not lane:
+        return None
+    if not all(loop.op is Ops.RANGE and loop.extent.op is Ops.CONST for loop in loops):
+        return None
+    is_whole = prod(loop.extent.arg for loop in loops) == count and index.bounds == (0, count - 1)
+    if not is_whole or index.ranges != frozenset(loops):
+        return None
+    return _Meeting(reduce, memory, stores[0], lane)
+
+
+def _rewritten(ast: UOp, meetings: list[_Meeting], warp: int) -> UOp:
+    reduces = {meeting.reduce: meeting for meeting in meetings}
+    stores = {meeting.store: meeting for meeting in meetings if meeting.lanes > warp}
+    memories = {meeting.memory: meeting for meeting in meetings if meeting.lanes > warp}
+    nodes = ast.toposort()
+    number = 1 + max(node.number for node in nodes if node.op is Ops.RANGE)
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple([done[source] for source in node.src])
+        if node in stores:
+            lane, warps = done[node.src[1]], warp
+            total = _exchanged(src[2], stores[node].reduce.arg, warp)
+            done[node] = src[0].store(lane // warps, total, (lane % warps).eq(0))
+            continue
+        if node in memories:
+            pointer = node.dtype
+            assert isinstance(pointer, Pointer)
+            size = memories[node].lanes // warp
+            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.place), src, node.arg)
+            continue
+        if node.op is Ops.AFTER and node.src[0] in memories:
+            done[node] = src[0].after(*src[1:])
+            continue
+        if node in reduces:
+            meeting = reduces[node]
+            if meeting.lanes <= warp:
+                partial = done[meeting.store.src[2]]
+                done[node] = _exchanged(partial, node.arg, meeting.lanes)
+            else:
+                again = UOp.range(meeting.lanes // warp, number, Axis.UNROLL)
+                number += 1
+                value = src[0].src[0].load(again)
+                done[node] = UOp(Ops.REDUCE, node.dtype, (value, again), node.arg)
+            continue
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[ast]
+
+
+def _exchanged(value: UOp, function: Ops, count: int) -> UOp:
+    """`value` reduced over `count` neighbouring lanes, in each of them."""
+    mask = count // 2
+    while mask:
+        value = value.alu(function, UOp(Ops.SHUFFLE, value.dtype, (value,), mask))
+        mask //= 2
+    return value

@@ -1,0 +1,69 @@
+"""A kernel for a target with blocks, and moves on it that may be refused: what its heuristics are
+written with.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
+from tilegrad.optimize.opts import apply_opt
+from tilegrad.target import Target
+
+__all__ = ["BlockShaper"]
+
+_FROM_REDUCE = (OptOps.UNROLL, OptOps.GROUP, OptOps.GROUPTOP)
+
+
+class BlockShaper:
+    """Applies Opts one by one; a move that is refused is left out."""
+
+    def __init__(self, ast: UOp, target: Target):
+        self.ast, self.target = ast, target
+
+    def folds(self) -> list[UOp]:
+        return [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+
+    def store(self) -> UOp:
+        return next(
+            node
+            for node in self.ast.toposort()
+            if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
+        )
+
+    def grid(self) -> list[UOp]:
+        """The grid axes of known extent."""
+        return [
+            part
+            for part in axes_of(self.ast)
+            if part.arg[1] is Axis.GLOBAL and part.src[0].op is Ops.CONST
+        ]
+
+    def outer_part(self, number: int) -> UOp | None:
+        """The axis of this number, if there is one."""
+        return next((part for part in loop_order(self.ast) if part.arg[0] == number), None)
+
+    def apply(self, op: OptOps, loop: UOp, arg: object) -> bool:
+        """Apply an Opt to `loop`; False where it is not legal."""
+        axes = reduce_axes(self.ast) if op in _FROM_REDUCE else axes_of(self.ast)
+        if loop not in axes:
+            return False
+        try:
+            self.ast = apply_opt(self.ast, Opt(op, axes.index(loop), arg), self.target)
+        except OptError:
+            return False
+        return True
+
+    def move(self, op: OptOps, loop: UOp, arg: object) -> UOp | None:
+        """As `apply`: what is left of `loop` in its place, or None where nothing is."""
+        if loop.arg[0] not in self.ast.arg.order:
+            return None
+        place = self.ast.arg.order.index(loop.arg[0])
+        before = set(self.ast.arg.order)
+        if not self.apply(op, loop, arg):
+            return None
+        order = self.ast.arg.order
+        number = order[place] if place < len(order) and order[place] not in before else None
+        left = None if number is None else self.outer_part(number)
+        return left if left is not None and left.arg[1] is loop.arg[1] else None

@@ -1,0 +1,176 @@
+"""Products on a target with blocks: a block computes a tile of the results from tiles of both
+operands that it keeps in shared memory, and each lane a smaller tile of it from registers.
+
+How large the tiles are follows from the target: results and operands of a lane must stay in its
+registers, two tiles of each operand in shared memory, and there must be blocks enough for the
+device. Every element that a block of N x N results copies to shared memory serves N products, and
+every element that a lane reads there as many as its tile is wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.block_shaper import BlockShaper
+from tilegrad.optimize.opt import OptOps, loop_order
+from tilegrad.optimize.stage import operand_of
+
+__all__ = ["BUSY", "LEAST_DEPTH", "LITTLE", "TILES", "VECTOR", "ProductShaper"]
+
+# Blocks that keep a device busy: about one for each of its multiprocessors (A100: 108, H100: 132).
+BUSY = 128
+# Bytes of one access of shared memory, by which rows are padded too.
+VECTOR = 16
+# Padding may add this share of work.
+LITTLE = 1.34
+# Tiles of an operand in shared memory at a time (lower.copies).
+TILES = 2
+# A lane's other registers: addresses, the next tile on its way, loop variables.
+_OTHER_REGISTERS = 32
+# Products with a shorter sum are over before a copy pays.
+LEAST_DEPTH = 32
+
+
+class _Tile(NamedTuple):
+    """What a block computes at a time.
+
+    Attributes:
+        lanes: lanes along each axis of the results.
+        each: results of a lane along each axis.
+        depth: terms of the sum in one chunk.
+    """
+
+    lanes: int
+    each: int
+    depth: int
+
+    @property
+    def side(self) -> int:
+        return self.lanes * self.each
+
+
+class ProductShaper(BlockShaper):
+    """The moves of a product."""
+
+    def stage_product(self, fold: UOp) -> bool:
+        """Shape a product of two operands that share no output axis; False if it is none, or too
+        small.
+        """
+        axes = self._axes_of_product(fold)
+        if axes is None:
+            return False
+        rows, columns, depth = axes
+        tile = next(self._tiles(rows, columns, depth, fold), None)
+        if tile is None:
+            return False
+        before = self.ast
+        sides = [
+            self.tiled(rows, tile.side, Axis.LOOP),
+            self.tiled(columns, tile.side, Axis.LOOP),
+        ]
+        chunk = self.tiled(depth, tile.depth, Axis.REDUCE)
+        if None in sides or chunk is None or not self._stage_both(chunk, fold.dtype.itemsize):
+            self.ast = before
+            return False
+        vector = max(VECTOR // fold.dtype.itemsize, 2)
+        for side in sides:
+            assert side is not None
+            self._share(side, tile, min(vector, tile.each))
+        self.move(OptOps.UNROLL, chunk, 0)
+        return True
+
+    def _axes_of_product(self, fold: UOp) -> tuple[UOp, UOp, UOp] | None:
+        """Rows, columns and depth: the last two such that neighbouring columns are stored together,
+        and the depth is the longest axis of the sum.
+        """
+        if fold.arg is not Ops.ADD or fold.src[0].op is not Ops.MUL:
+            return None
+        left, right = (operand_of(self.ast, name) for name in (-1, -2))
+        if left is None or right is None:
+            return None
+        index = self.store().src[1]
+        outputs = [part for part in self.grid() if part in fold.ranges]
+        outputs.sort(key=lambda part: (stride_of(index, part) != 1, -part.src[0].arg))
+        depths = [
+            part
+            for part in fold.src[1:]
+            if part.op is Ops.RANGE
+            and part.src[0].op is Ops.CONST
+            and part in left.ranges
+            and part in right.ranges
+        ]
+        for columns in outputs:
+            for rows in outputs:
+                apart = {(columns in side.ranges, rows in side.ranges) for side in (left, right)}
+                if apart == {(True, False), (False, True)} and depths:
+                    return rows, columns, max(depths, key=lambda part: part.src[0].arg)
+        return None
+
+    def _tiles(self, rows: UOp, columns: UOp, depth: UOp, fold: UOp) -> Iterator[_Tile]:
+        """The tiles that fit, the largest first, as long as they leave blocks enough."""
+        target, itemsize = self.target, fold.dtype.itemsize
+        extents = [int(part.src[0].arg) for part in (rows, columns)]
+        others = int(prod(part.vmax + 1 for part in self.grid())) // int(prod(extents))
+        fitting = []
+        for lanes, each in ((16, 8), (8, 8), (16, 4), (8, 4)):
+            registers = (each * each + 2 * each) * max(itemsize // 4, 1) + _OTHER_REGISTERS
+            if lanes * lanes > target.block_lanes or registers > target.registers:
+                continue
+            for terms in (16, 8) if each == 4 else (8,):
+                tile = _Tile(lanes, each, terms)
+                nbytes = 2 * TILES * terms * (tile.side * itemsize + VECTOR)
+                if nbytes <= target.shared_bytes and self._pads_little(tile, extents, depth):
+                    fitting.append(tile)
+                    break
+        for tile in fitting:
+            blocks = others * int(prod(-(-extent // tile.side) for extent in extents))
+            if blocks >= BUSY or tile is fitting[-1]:
+                yield tile
+
+    @staticmethod
+    def _pads_little(tile: _Tile, extents: list[int], depth: UOp) -> bool:
+        work = padded = 1
+        for extent, size in (
+            *((each, tile.side) for each in extents),
+            (depth.src[0].arg, tile.depth),
+        ):
+            work *= extent
+            padded *= -(-extent // size) * size
+        return bool(padded <= LITTLE * work and depth.src[0].arg >= LEAST_DEPTH)
+
+    def tiled(self, loop: UOp, size: int, kind: Axis) -> UOp | None:
+        """The inner part of `loop` in tiles of `size`, padded if need be."""
+        if loop.src[0].arg % size:
+            found = self.move(OptOps.PADTO, loop, size)
+            if found is None:
+                return None
+            loop = found
+        known = set(loop_order(self.ast))
+        if not self.apply(OptOps.TILE, loop, size):
+            return None
+        fresh = [part for part in loop_order(self.ast) if part not in known]
+        inner = fresh[-1]
+        return inner if inner.arg[1] is kind and inner.src[0].arg == size else None
+
+    def _stage_both(self, chunk: UOp, itemsize: int) -> bool:
+        """Both operands by rows of one term of the sum, so that a lane reads neighbours along the
+        results.
+        """
+        loops = loop_order(self.ast)
+        outer = loops[loops.index(chunk) - 1]
+        return all(
+            self.apply(OptOps.STAGE, outer, (operand, (1, 0), VECTOR // itemsize))
+            for operand in (-1, -2)
+        )
+
+    def _share(self, side: UOp, tile: _Tile, vector: int) -> None:
+        """A lane's results are vectors, a vector of each lane apart: so lanes read neighbours."""
+        left = self.move(OptOps.UPCAST, side, vector)
+        if left is not None:
+            left = self.move(OptOps.LOCAL, left, tile.lanes)
+        if left is not None:
+            self.move(OptOps.UPCAST, left, 0)

@@ -1,0 +1,269 @@
+"""Reductions that lanes of a block share, on targets with blocks: sums, softmax, normalisation.
+
+    rows      the reduced axis is contiguous: lanes take neighbouring vectors of it; a warp takes
+              a row where rows are many and short, else a block
+    columns   an output axis is contiguous: a warp of lanes follows it, others share the depth
+
+A row that each lane holds few values of is unrolled. All reductions of it, and the loop that
+stores, then read the same values, and these stay in registers from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.block_shaper import BlockShaper
+from tilegrad.optimize.group import is_second_stage
+from tilegrad.optimize.opt import OptOps, axes_of, reduce_axes
+from tilegrad.optimize.split import next_number
+from tilegrad.target import Target
+
+__all__ = ["FEW_RESULTS", "divisor", "loads_of", "share_reductions", "share_scan", "stride"]
+
+# With fewer results than this, lanes share a reduction.
+FEW_RESULTS = 8192
+# A reduction of at most this depth has no lanes that share it, unless they exchange values.
+_SHORT, _SHORT_ROW = 32, 16
+# Lanes share a reduction of columns that is this deep where one lane for each column would leave
+# too few of them, and a shallower one where there are fewer results.
+_DEEP, _WORTH_TILING = 64, 1024
+# Values of a row that a lane holds in registers.
+_HELD = 32
+# A row of at most this many vectors for each lane of a warp has one warp, where there are that
+# many rows.
+_WARP_VECTORS, _MANY_ROWS = 8, 1024
+# Rows of one warp each that share a block.
+_ROWS_OF_A_BLOCK = (4, 3, 2)
+# Vectors that a lane loads before it waits for the first.
+_IN_FLIGHT = (4, 3, 5, 2)
+# By how much padding may extend a row: where there are blocks enough, and where there are few.
+_LITTLE, _MUCH = 1.15, 1.5
+
+
+def share_reductions(
+    shaper: BlockShaper, reductions: Sequence[UOp], use_lanes: Callable[[int], None]
+) -> bool:
+    """Lanes of a block share the reductions, where outputs alone would not use the device well;
+    False where they do not. `use_lanes` gives at most so many lanes to outputs.
+    """
+    target = shaper.target
+    loops = list(dict.fromkeys(_longest(reduction) for reduction in reductions))
+    known = [loop for loop in loops if loop is not None]
+    if len(known) < len(loops):
+        return False
+    loads = [load for reduction in reductions for load in loads_of(reduction)]
+    results = int(prod(part.vmax + 1 for part in shaper.grid()))
+    depth = int(prod(part.src[0].arg for part in reductions[0].src[1:]))
+    is_columns = any(stride(load, part) == 1 for load in loads for part in shaper.grid())
+    if target.shuffle_lanes and not is_columns and _is_read_once(loads, shaper.grid()):
+        if depth < _SHORT_ROW:
+            return False
+    elif depth <= _SHORT or results * target.warp_lanes > depth * FEW_RESULTS:
+        return False
+    if not loads:
+        return False
+    if not is_columns:
+        return _share_rows(shaper, known, results)
+    amount = divisor(known[0], (8, 16, 4))
+    if len(reductions) > 1 or not amount or results * _DEEP > depth * _WORTH_TILING:
+        return False
+    use_lanes(target.warp_lanes)
+    return shaper.apply(OptOps.GROUPTOP, known[0], amount)
+
+
+def _is_read_once(loads: Sequence[UOp], grid: Sequence[UOp]) -> bool:
+    """Whether each load is of one result, or the same for all of them: there is no tile of results
+    that would use a value again.
+    """
+    axes = {part for part in grid if part.src[0].arg > 1}
+    return all(axes <= load.ranges or not axes & load.ranges for load in loads)
+
+
+def _longest(reduction: UOp) -> UOp | None:
+    """The axis of a reduction to share: the one along which most loads are contiguous."""
+    loops = [part for part in reduction.src[1:] if part.op is Ops.RANGE]
+    if any(part.src[0].op is not Ops.CONST for part in loops):
+        return None
+    loads = loads_of(reduction)
+    return max(loops, key=lambda part: (_contiguous(loads, part), part.src[0].arg))
+
+
+def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
+    """Lanes read neighbours of a row, each a vector, in every reduction and in the loop that
+    stores.
+    """
+    target = shaper.target
+    rows = [
+        part
+        for part in axes_of(shaper.ast)
+        if part.arg[1] is Axis.LOOP
+        and part.src[0].op is Ops.CONST
+        and stride_of(shaper.store().src[1], part) == 1
+    ]
+    width = next(
+        (size for size in (target.memory_lanes, 2) if not any(_extent(x) % size for x in loops)), 1
+    )
+    if any(_extent(part) % width for part in rows):
+        width = 1
+    vectors = max(_extent(loop) for loop in loops) // width
+    lanes = _lanes(vectors, width, results, target)
+    if lanes < 2:
+        return False
+    before = shaper.ast
+    loops = [_fitted(shaper, loop, lanes * width) for loop in loops]
+    rows = [_fitted(shaper, part, lanes * width) for part in rows]
+    if width > 1:
+        loops = [shaper.move(OptOps.UNROLL, loop, width) or loop for loop in loops]
+        rows = [shaper.move(OptOps.UPCAST, part, width) or part for part in rows]
+    shared = [_group(shaper, loop, lanes) for loop in loops]
+    if not all(is_shared for is_shared, _ in shared):
+        if any(is_shared for is_shared, _ in shared):
+            return True
+        shaper.ast = before
+        return False
+    own = [rest for _, rest in shared if rest is not None]
+    _unroll(shaper, own, width, is_held=len(loops) > 1 or bool(rows))
+    if lanes <= target.shuffle_lanes:
+        _share_block(shaper)
+    return True
+
+
+def _extent(loop: UOp) -> int:
+    return int(loop.src[0].arg)
+
+
+def _lanes(vectors: int, width: int, rows: int, target: Target) -> int:
+    """How many lanes share a row of so many vectors."""
+    warp = target.warp_lanes
+    if target.shuffle_lanes and vectors <= warp:
+        # Lanes without work cost less than neighbours that do not read neighbours.
+        return 1 << (vectors - 1).bit_length()
+    is_short = vectors <= _WARP_VECTORS * warp or vectors * width <= _HELD * warp
+    if target.shuffle_lanes and is_short and rows >= _MANY_ROWS:
+        return warp
+    most = 256
+    while most < target.block_lanes and vectors * width > _HELD * most:
+        most *= 2
+    most = min(most, target.block_lanes)
+    whole = [size for size in range(most, warp - 1, -warp) if vectors % size == 0]
+    if whole and 2 * whole[0] > min(most, vectors):
+        return whole[0]
+    least = warp if target.shuffle_lanes else 2
+    sizes = [1 << power for power in range(10, 0, -1) if least <= 1 << power <= most]
+    return _widest(sizes, vectors, _LITTLE if rows >= _MANY_ROWS // 2 else _MUCH)
+
+
+def _widest(sizes: Sequence[int], vectors: int, most: float) -> int:
+    """The first of `sizes` that leaves few lanes without work, or the one that leaves fewest."""
+
+    def waste(size: int) -> float:
+        return -(-vectors // size) * size / vectors
+
+    return next((size for size in sizes if waste(size) <= most), min(sizes, key=waste))
+
+
+def _fitted(shaper: BlockShaper, loop: UOp, size: int) -> UOp:
+    """`loop`, padded where `size` does not divide it."""
+    return loop if _extent(loop) % size == 0 else shaper.move(OptOps.PADTO, loop, size) or loop
+
+
+def _group(shaper: BlockShaper, loop: UOp, lanes: int) -> tuple[bool, UOp | None]:
+    """Whether `lanes` share `loop` now, and what is left of it for each of them."""
+    number = next_number(shaper.ast)
+    if not shaper.apply(OptOps.GROUP, loop, lanes):
+        return False, None
+    return True, shaper.outer_part(number) if _extent(loop) > lanes else None
+
+
+def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_held: bool) -> None:
+    """Each lane's own slice of a row: all of it, where several phases read it and registers hold
+    it, else several vectors of it. Where lanes met in shared memory, several of their results.
+    """
+    for part in own:
+        if is_held and _extent(part) * width <= _HELD:
+            shaper.apply(OptOps.UNROLL, part, 0)
+        elif step := divisor(part, _IN_FLIGHT):
+            shaper.apply(OptOps.UNROLL, part, step)
+    if not shaper.target.shuffle_lanes:
+        for part in reduce_axes(shaper.ast):
+            if part.arg[1] is Axis.REDUCE and _meets(shaper, part):
+                if step := divisor(part, (16, 8, 4, 5, 3, 2)):
+                    shaper.apply(OptOps.UNROLL, part, step)
+    for part in axes_of(shaper.ast):
+        if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST:
+            is_row = (stride_of(shaper.store().src[1], part) or 0) >= width
+            if is_row and 1 < _extent(part) * width <= _HELD:
+                shaper.apply(OptOps.UPCAST, part, 0)
+
+
+def _meets(shaper: BlockShaper, loop: UOp) -> bool:
+    """Whether `loop` runs over what lanes left in shared memory."""
+    folds = [fold for fold in shaper.folds() if loop in fold.src]
+    return bool(folds) and all(map(is_second_stage, folds))
+
+
+def _share_block(shaper: BlockShaper) -> None:
+    """Several rows, of a warp or less each, are one block."""
+    axes = sorted(shaper.grid(), key=_extent)
+    if not axes:
+        return
+    taken = [part for part in axes_of(shaper.ast) if part.arg[1] is Axis.GROUP]
+    lanes = int(prod(_extent(part) for part in taken))
+    block = max(128 // lanes, 1)
+    amount = divisor(axes[-1], [size for size in (32, 16, 8, 4, 2) if size <= block])
+    if block > 1 and amount * lanes < 32:
+        padded = shaper.move(OptOps.PADTO, axes[-1], block)
+        if padded is not None:
+            axes[-1], amount = padded, block
+    if amount > 1:
+        shaper.move(OptOps.LOCAL, axes[-1], amount)
+
+
+def loads_of(reduction: UOp) -> list[UOp]:
+    """The loads that a reduction's own axes move."""
+    loops = reduction.src[1:]
+    return [
+        node
+        for node in reduction.src[0].toposort()
+        if node.op is Ops.LOAD and any(part in node.ranges for part in loops)
+    ]
+
+
+def stride(access: UOp, loop: UOp) -> int | None:
+    """By how many elements an access moves with `loop`; None where that is not one number."""
+    return stride_of(access.src[1], loop)
+
+
+def _contiguous(loads: Sequence[UOp], loop: UOp) -> int:
+    return sum(stride(load, loop) == 1 for load in loads)
+
+
+def divisor(loop: UOp, wanted: Iterable[int]) -> int:
+    """The first of `wanted` that divides the extent, or 0."""
+    return next((amount for amount in wanted if amount and _extent(loop) % amount == 0), 0)
+
+
+def share_scan(shaper: BlockShaper) -> bool:
+    """A warp shares each row that a scan runs along; False where none does, or rows are short."""
+    prefixes = [node for node in shaper.ast.toposort() if node.op is Ops.PREFIX]
+    loops = {part for prefix in prefixes for part in prefix.src[1:]}
+    warp = shaper.target.shuffle_lanes
+    if len(loops) != 1 or not warp:
+        return False
+    (loop,) = loops
+    loads = [load for prefix in prefixes for load in loads_of(prefix)]
+    if loop.src[0].op is not Ops.CONST or loop.arg[1] is not Axis.LOOP:
+        return False
+    if not loads or 2 * _contiguous(loads, loop) < len(loads) or _extent(loop) <= _SHORT_ROW:
+        return False
+    is_aligned = _extent(loop) % shaper.target.memory_lanes == 0
+    width = shaper.target.memory_lanes if is_aligned and _extent(loop) > 2 * warp else 1
+    before = shaper.ast
+    loop = _fitted(shaper, loop, width * warp)
+    if shaper.apply(OptOps.SCAN, loop, width):
+        return True
+    shaper.ast = before
+    return False

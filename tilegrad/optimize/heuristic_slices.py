@@ -1,0 +1,200 @@
+"""Two products with a softmax between them, as attention is, on targets with blocks: a block has a
+tile of the rows, and goes over what they read slice by slice.
+
+Keys and values of a slice are copied to shared memory by all lanes (STAGE); each lane has the
+scores of some rows by every few of the slice, and some columns of the results, in registers
+(SLICE). How large a slice is the schedule has said, by the shared memory that both need.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilegrad.base.config import config
+from tilegrad.base.dtype import Pointer
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.block_shaper import BlockShaper
+from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
+from tilegrad.optimize.heuristic_rows import divisor
+from tilegrad.optimize.opt import OptOps, axes_of, loop_order
+from tilegrad.optimize.slices_found import is_scratch
+from tilegrad.optimize.split import next_number
+from tilegrad.target import MatrixUnit
+
+__all__ = ["SliceShaper"]
+
+
+class _Shape(NamedTuple):
+    """How a block shares its rows.
+
+    Attributes:
+        lanes: of a row.
+        each: rows of a lane.
+        along: lanes along the rows of a block.
+    """
+
+    lanes: int
+    each: int
+    along: int
+
+    @property
+    def side(self) -> int:
+        return self.each * self.along
+
+
+# The largest first.
+_SHAPES = (_Shape(8, 4, 16), _Shape(8, 2, 16), _Shape(8, 2, 8), _Shape(8, 1, 8))
+# Groups of lanes of a block, where products run on a matrix unit.
+_WARPS = (4, 2, 1)
+# Registers of a lane beside sums, scores and operands: addresses, and the next slice on its way.
+_OTHER_REGISTERS = 64
+# Terms of a product that are unrolled.
+_UNROLLED = (8, 4, 2)
+
+
+class SliceShaper(BlockShaper):
+    """The moves of a kernel whose rows go through it in slices."""
+
+    def share_slices(self) -> bool:
+        """Shape such a kernel; False if it is none."""
+        memories = [node for node in self.ast.toposort() if is_scratch(node)]
+        loops = {part for memory in memories for part in memory.src if part.axis is Axis.REDUCE}
+        if len(loops) != 1:
+            return False
+        (loop,) = loops
+        passed = self._passed(memories, loop)
+        rows = [
+            part
+            for part in self.grid()
+            if part in memories[0].src and all(part not in load.ranges for load in passed)
+        ]
+        if len(passed) != 2 or not rows:
+            return False
+        row = max(rows, key=lambda part: (part.extent.arg, -part.number))
+        self._pad_slices(memories)
+        before = self.ast
+        for number in range(len(self.target.matrix_units) if config.TC == 1 else 0):
+            for warps in _WARPS:
+                if self._on_unit(loop, row, number, warps):
+                    return True
+                self.ast = before
+        for shape in self._shapes(row):
+            if self._shaped(loop, row, shape):
+                return True
+            self.ast = before
+        return False
+
+    def _pad_slices(self, memories: list[UOp]) -> None:
+        """The last slice of a row is as long as the others, with gates."""
+        for memory in memories:
+            pointer = memory.dtype
+            assert isinstance(pointer, Pointer)
+            for part in loop_order(self.ast):
+                if part.extent.op is not Ops.CONST and part.vmax + 1 == pointer.size:
+                    self.apply(OptOps.PADTO, part, pointer.size)
+
+    def _shapes(self, row: UOp) -> list[_Shape]:
+        """The shapes that fit, the largest first of those that leave blocks enough and pad rows
+        little.
+        """
+        fitting = [each for each in _SHAPES if self._registers(each) <= self.target.registers]
+        others = int(prod(part.extent.arg for part in self.grid() if part is not row))
+        extent = row.extent.arg
+
+        def is_good(shape: _Shape) -> bool:
+            blocks = -(-extent // shape.side)
+            return bool(blocks * others >= BUSY and blocks * shape.side <= LITTLE * extent)
+
+        return sorted(fitting, key=lambda shape: not is_good(shape))
+
+    def _passed(self, memories: list[UOp], loop: UOp) -> list[UOp]:
+        """What all rows read of a slice: the loads that move with it and not with rows."""
+        around = set(memories[0].src) - {loop}
+        return [
+            node
+            for node in self.ast.toposort()
+            if node.op is Ops.LOAD
+            and node.src[0].op is Ops.DEFINE_GLOBAL
+            and loop in node.ranges
+            and not around <= node.ranges
+        ]
+
+    def _registers(self, shape: _Shape) -> int:
+        """Registers of a lane: sums twice, as a slice has its own, and scores."""
+        memory = next(node for node in self.ast.toposort() if is_scratch(node))
+        pointer = memory.dtype
+        assert isinstance(pointer, Pointer)
+        columns = self.columns()
+        own = columns.extent.arg // shape.lanes if columns is not None else 0
+        return shape.each * (2 * own + pointer.size // shape.lanes) + _OTHER_REGISTERS
+
+    def columns(self) -> UOp | None:
+        """The output loop that is no block's."""
+        return next((part for part in axes_of(self.ast) if part.axis is Axis.LOOP), None)
+
+    def _shaped(self, loop: UOp, row: UOp, shape: _Shape) -> bool:
+        """All moves of a shape; False where one is refused."""
+        if row.extent.arg % shape.side:
+            padded = self.move(OptOps.PADTO, row, shape.side)
+            if padded is None:
+                return False
+            row = padded
+        memories = [node for node in self.ast.toposort() if is_scratch(node)]
+        if not all(self._staged(load, loop) for load in self._passed(memories, loop)):
+            return False
+        if not self.apply(OptOps.SLICE, loop, shape.lanes):
+            return False
+        left: UOp | None = row
+        if shape.each > 1:
+            left = self.move(OptOps.UPCAST, row, shape.each)
+        if left is None or not self.apply(OptOps.LOCAL, left, shape.along):
+            return False
+        for part in axes_of(self.ast):
+            if part.axis is Axis.REDUCE and part is not loop:
+                self.apply(OptOps.UNROLL, part, divisor(part, _UNROLLED))
+        return True
+
+    def _on_unit(self, loop: UOp, row: UOp, number: int, warps: int) -> bool:
+        """Both products on a matrix unit, for as many groups of lanes as a block has."""
+        unit = self.target.matrix_units[number]
+        size = unit.m
+        if not self._fits_unit(unit):
+            return False
+        if row.extent.arg % (size * warps):
+            padded = self.move(OptOps.PADTO, row, size * warps)
+            if padded is None or padded.extent.arg > LITTLE * row.extent.arg:
+                return False
+        memories = [node for node in self.ast.toposort() if is_scratch(node)]
+        if not all(self._staged(load, loop) for load in self._passed(memories, loop)):
+            return False
+        made = next_number(self.ast)
+        if not self.apply(OptOps.SLICE, loop, (number,)):
+            return False
+        outer = self.outer_part(made)
+        return outer is None or self.apply(OptOps.LOCAL, outer, warps)
+
+    def _fits_unit(self, unit: MatrixUnit) -> bool:
+        """Whether registers hold sums, twice as a slice has its own, and scores."""
+        memory = next(node for node in self.ast.toposort() if is_scratch(node))
+        pointer, columns = memory.dtype, self.columns()
+        assert isinstance(pointer, Pointer)
+        if columns is None:
+            return False
+        tiles = (2 * columns.extent.arg + pointer.size) // unit.n
+        # The left operand of the first product is about as large as a row of results.
+        rows = columns.extent.arg * unit.m // unit.lanes * unit.dtype_in.itemsize // 4
+        needed = tiles * len(unit.c_layout[0]) + rows + _OTHER_REGISTERS
+        return bool(needed <= self.target.registers)
+
+    def _staged(self, load: UOp, loop: UOp) -> bool:
+        """Copy a slice of what all rows read, as it lies in memory."""
+        inner = [
+            part
+            for part in loop_order(self.ast)
+            if part in load.ranges and part is not loop and part.axis is not Axis.GLOBAL
+        ]
+        order = sorted(range(len(inner)), key=lambda at: stride_of(load.index, inner[at]) == 1)
+        layout = (load.src[0].arg, tuple(order), VECTOR // load.dtype.itemsize)
+        return self.apply(OptOps.STAGE, loop, layout)

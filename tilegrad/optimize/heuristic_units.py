@@ -1,0 +1,226 @@
+"""Products on matrix units: of operands that pass through shared memory where they are large, else
+of operands from global memory.
+
+A block is several groups of lanes, each with a tile of the results in its registers that is several
+of the unit's own: every operand that a lane reads serves as many products as the tile is wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tilegrad.base.config import config
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.heuristic_products import (
+    BUSY,
+    LEAST_DEPTH,
+    LITTLE,
+    TILES,
+    VECTOR,
+    ProductShaper,
+)
+from tilegrad.optimize.matrix import find_products
+from tilegrad.optimize.opt import Opt, OptOps, loop_order
+from tilegrad.optimize.opts import apply_opt
+from tilegrad.optimize.split import next_number
+from tilegrad.optimize.stage import operand_of
+from tilegrad.target import MatrixUnit
+
+__all__ = ["UnitShaper"]
+
+# Bytes of a row of an operand's tile along the sum.
+_DEPTH_BYTES = 64
+# Results of a group of lanes (rows, columns), and groups of a block along both, the largest first.
+_TILES = (
+    ((64, 64), (2, 2)),
+    ((64, 32), (2, 4)),
+    ((64, 32), (2, 2)),
+    ((32, 32), (2, 2)),
+    ((32, 16), (2, 2)),
+    ((16, 16), (2, 2)),
+)
+# The registers of a lane that may hold results; half as many where a long sum has more accumulators
+# (lower.levels: each takes so many terms, of which a unit adds several at a time).
+_RESULTS, _MOST_TERMS = 5 / 9, 512
+
+
+class _Tile(NamedTuple):
+    """What a block computes at a time, in elements; `each` is the part of one group of lanes."""
+
+    each: tuple[int, int]
+    groups: tuple[int, int]
+    depth: int
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        return self.each[0] * self.groups[0], self.each[1] * self.groups[1]
+
+
+class UnitShaper(ProductShaper):
+    """The moves of a product on a matrix unit."""
+
+    def use_matrix_unit(self) -> bool:
+        """Products on the first unit that fits: staged, or else padded where that adds little."""
+        for number, unit in enumerate(self.target.matrix_units):
+            for parts in find_products(self.ast, unit)[:1] if config.TC == 1 else []:
+                if self._stage_unit(number, unit, parts):
+                    return True
+            if self._use_directly(number, unit):
+                return True
+        return False
+
+    # staged
+
+    def _stage_unit(self, number: int, unit: MatrixUnit, parts: tuple[UOp, UOp, UOp]) -> bool:
+        before = self.ast
+        tile = next(self._unit_tiles(unit, parts), None)
+        if tile is None:
+            return False
+        operands = self._operands(unit, parts[0], parts[2])
+        sides = [
+            self.tiled(part, size, kind)
+            for part, size, kind in zip(
+                parts, (*tile.sides, tile.depth), (Axis.LOOP, Axis.LOOP, Axis.REDUCE), strict=True
+            )
+        ]
+        rows, columns, chunk = sides
+        if rows is None or columns is None or chunk is None or operands is None:
+            self.ast = before
+            return False
+        loops = loop_order(self.ast)
+        outer = loops[loops.index(chunk) - 1]
+        is_staged = all(
+            self.apply(OptOps.STAGE, outer, (name, order, VECTOR // unit.dtype_in.itemsize))
+            for name, order in operands
+        )
+        products = find_products(self.ast, unit)
+        if not is_staged or (rows, columns, chunk) not in products:
+            self.ast = before
+            return False
+        first = next_number(self.ast)
+        opt = Opt(OptOps.TC, products.index((rows, columns, chunk)), (number, 1))
+        self.ast = apply_opt(self.ast, opt, self.target)
+        for place, (size, of_unit) in enumerate(zip(tile.each, (unit.m, unit.n), strict=True)):
+            part = self.outer_part(first + place)
+            if part is not None and size > of_unit:
+                part = self.move(OptOps.UPCAST, part, size // of_unit)
+            if part is not None:
+                self.move(OptOps.LOCAL, part, 0)
+        if (part := self.outer_part(first + 2)) is not None:
+            self.move(OptOps.UNROLL, part, 0)
+        return True
+
+    def _operands(
+        self, unit: MatrixUnit, rows: UOp, depth: UOp
+    ) -> list[tuple[int, tuple[int, int]]] | None:
+        """The names of both operands, as they are before any cast, and the order of their tiles:
+        along memory, or as the unit's lanes hold neighbours where they are read one by one.
+        """
+        found: list[tuple[int, tuple[int, int]]] = []
+        for place in (0, 1):
+            name = next(
+                (
+                    name
+                    for name in (-1 - place, -3 - place)
+                    if (side := operand_of(self.ast, name, is_rounded=True)) is not None
+                    and side.dtype is unit.dtype_in
+                ),
+                None,
+            )
+            if name is None:
+                return None
+            side = operand_of(self.ast, name, is_rounded=True)
+            assert side is not None
+            layout, axis = (unit.a_layout, 1) if rows in side.ranges else (unit.b_layout, 0)
+            # A lane of some units holds one element.
+            is_deep = len({element[axis] for element in layout[0][:2]}) > 1
+            if self.target.has_fragments and unit.dtype_in.itemsize == 2:
+                is_deep = _is_deep_in_memory(side, depth)
+            found.append((name, (0, 1) if is_deep else (1, 0)))
+        return found
+
+    def _unit_tiles(self, unit: MatrixUnit, parts: tuple[UOp, UOp, UOp]) -> Iterator[_Tile]:
+        """The tiles that fit, the largest first, as long as they leave blocks enough."""
+        target, itemsize = self.target, unit.dtype_in.itemsize
+        depth = max(_DEPTH_BYTES // itemsize, unit.k)
+        extents = [int(part.src[0].arg) for part in parts]
+        others = int(prod(part.vmax + 1 for part in self.grid())) // int(prod(extents[:2]))
+        fitting = []
+        for each, groups in _TILES:
+            tile = _Tile(each, groups, depth)
+            lanes = int(prod(groups)) * unit.lanes
+            results = int(prod(each)) // unit.lanes * unit.dtype_out.itemsize // 4
+            results *= 2 if extents[2] > _MOST_TERMS * unit.k else 1
+            nbytes = TILES * sum(side * (depth * itemsize + VECTOR) for side in tile.sides)
+            work = padded = 1
+            for extent, size in zip(extents, (*tile.sides, depth), strict=True):
+                work, padded = work * extent, padded * (-(-extent // size) * size)
+            if (
+                each[0] % unit.m == each[1] % unit.n == depth % unit.k == 0
+                and lanes <= target.block_lanes
+                and results <= target.registers * _RESULTS
+                and nbytes <= target.shared_bytes
+                and padded <= LITTLE * work
+                and extents[2] >= max(LEAST_DEPTH, 2 * depth)
+            ):
+                fitting.append(tile)
+        for tile in fitting:
+            blocks = others
+            for extent, size in zip(extents, tile.sides, strict=False):
+                blocks *= -(-extent // size)
+            if blocks >= BUSY or tile is fitting[-1]:
+                yield tile
+
+    # from global memory
+
+    def _use_directly(self, number: int, unit: MatrixUnit) -> bool:
+        """Operands from global memory, padded where that adds little."""
+        sizes = (unit.m, unit.n, unit.k)
+        for choice, parts in enumerate(find_products(self.ast, unit)):
+            if not all(map(_pads_little, parts, sizes)):
+                continue
+            before = self.ast
+            for part, size in zip(parts, sizes, strict=True):
+                if part.src[0].arg % size:
+                    self.move(OptOps.PADTO, part, size)
+            opt = Opt(OptOps.TC, choice, (number, config.TC))
+            first = next_number(self.ast)
+            try:
+                self.ast = apply_opt(self.ast, opt, self.target)
+            except OptError:
+                self.ast = before
+                continue
+            self.tile_units(self.outer_part(first), self.outer_part(first + 1))
+            return True
+        return False
+
+    def tile_units(self, rows: UOp | None, columns: UOp | None) -> None:
+        """Several of the unit's tiles per group, so that each operand serves several products; then
+        several groups per block.
+        """
+        left = []
+        for part in (rows, columns):
+            if part is not None and (
+                amount := next((n for n in (4, 3, 2) if part.src[0].arg % n == 0), 0)
+            ):
+                part = self.move(OptOps.UPCAST, part, amount)
+            left.append(part)
+        for part in reversed(left):
+            blocks = int(prod(axis.src[0].arg for axis in self.grid()))
+            if part is not None and part.src[0].arg % 2 == 0 and blocks >= 2 * BUSY:
+                self.move(OptOps.LOCAL, part, 2)
+
+
+def _is_deep_in_memory(side: UOp, depth: UOp) -> bool:
+    """Whether neighbours along the sum are neighbours in memory."""
+    loads = [node for node in side.toposort() if node.op is Ops.LOAD]
+    return any(stride_of(load.src[1], depth) == 1 for load in loads)
+
+
+def _pads_little(loop: UOp, size: int) -> bool:
+    extent = loop.src[0].arg
+    return bool(-(-extent // size) * size <= LITTLE * extent)

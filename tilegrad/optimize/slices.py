@@ -1,0 +1,153 @@
+"""SLICE: the lanes of a block share each slice of some rows, which a softmax between two products
+leaves in scratch (schedule.block_rows).
+
+A few neighbouring lanes have a row, and each lane every few elements of its slice, in registers:
+what the first product gave, and what becomes of it. The lanes exchange the slice's largest element
+and its sum. What the second product reads along the whole slice goes through shared memory, and its
+columns are shared by the same lanes.
+
+    before   p: { END(STORE(x, i, REDUCE(q*k)), i);  m = REDUCE(LOAD(x, j), j, MAX)
+                  END(STORE(w, h, exp(LOAD(x, h) - m)), h);  REDUCE(LOAD(w, l) * v, l) }
+    after    p: { x = REDUCE(q*k);  m = REDUCE over the lanes of REDUCE(x, own, MAX)
+                  BARRIER(p); BARRIER(STORE(w, own*lanes + lane, exp(x - m)))
+                  REDUCE(LOAD(w, l) * v, l) }
+
+The first barrier of an iteration keeps `w` until all lanes have read what it held before.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import Opt, loop_order
+from tilegrad.optimize.slices_found import Slices, find_slices, memory_behind
+from tilegrad.optimize.slices_on_units import share_on_unit
+from tilegrad.optimize.split import next_number, reorder
+from tilegrad.target import Target
+
+__all__ = ["share_slices"]
+
+
+def share_slices(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
+    """The slices that `loop` runs over, with `opt.arg` lanes for each row; or, where that is
+    (number,), with both products on the matrix unit of this number.
+    """
+    lanes = opt.arg
+    if not target.shared_bytes:
+        raise OptError(f"slice: {target.name} has no shared memory", opt=opt)
+    found = find_slices(ast, opt, loop)
+    if isinstance(lanes, tuple):
+        (number,) = lanes if len(lanes) == 1 else (-1,)
+        if not 0 <= number < len(target.matrix_units):
+            count = len(target.matrix_units)
+            raise OptError(f"slice: {target.name} has {count} matrix units, not {lanes}", opt=opt)
+        return share_on_unit(ast, opt, loop, found, target.matrix_units[number])
+    if not isinstance(lanes, int) or lanes < 2 or found.size % lanes:
+        raise OptError(f"slice: {lanes} lanes do not divide a slice of {found.size}", opt=opt)
+    extent = found.columns.extent
+    if extent.op is not Ops.CONST or extent.arg % lanes:
+        raise OptError(f"slice: {lanes} lanes do not divide {extent.vmax} columns", opt=opt)
+    return _Sharer(ast, loop, found, lanes, target).rewritten()
+
+
+class _Sharer:
+    """One rewrite of the kernel."""
+
+    def __init__(self, ast: UOp, loop: UOp, found: Slices, lanes: int, target: Target):
+        self.ast, self.loop, self.found = ast, loop, found
+        self.number = next_number(ast)
+        self.lane = self._range(lanes, Axis.GROUP)
+        self.own = self._range(found.size // lanes, Axis.UPCAST)
+        vector = next(size for size in (4, 2, 1) if found.columns.extent.arg % (size * lanes) == 0)
+        self.vector = self._range(vector, Axis.UPCAST)
+        self.rest = self._range(found.columns.extent.arg // (vector * lanes), Axis.UPCAST)
+        self.array = 1 + max(node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL)
+        self.begin = UOp(Ops.BARRIER, dtypes.void, (loop,))
+        self.kept: dict[UOp, UOp] = {}
+        self.done: dict[UOp, UOp] = {}
+
+    def _range(self, extent: int, axis: Axis) -> UOp:
+        self.number += 1
+        return UOp.range(extent, self.number - 1, axis)
+
+    def rewritten(self) -> UOp:
+        found, lanes = self.found, self.lane.extent.arg
+        place = self.own * lanes + self.lane
+        for part in found.shared:
+            self.done[part] = place
+        vector = self.vector.extent.arg
+        column = (self.rest * lanes + self.lane) * vector + self.vector
+        self.done[found.columns] = column
+        for node in self.ast.toposort():
+            if node not in self.done:
+                self.done[node] = self._made(node)
+        made = simplify(self.done[self.ast])
+        gone = {part.arg[0] for part in (*found.shared, found.columns)}
+        order = [number for number in self.ast.arg.order if number not in gone]
+        alive = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
+        inner = [part.arg[0] for part in (self.own, self.rest, self.vector)]
+        order.insert(self._place_of_lane(order), self.lane.arg[0])
+        return reorder(made, [number for number in (*order, *inner) if number in alive])
+
+    def _place_of_lane(self, order: list[int]) -> int:
+        """The lanes of a row are the innermost ones."""
+        kinds = {part.arg[0]: part.axis for part in loop_order(self.ast)}
+        return next(
+            (at for at, number in enumerate(order) if kinds[number] is Axis.REDUCE), len(order)
+        )
+
+    def _made(self, node: UOp) -> UOp:
+        found = self.found
+        src = tuple([self.done[source] for source in node.src])
+        if node.op is Ops.LOAD and (memory := memory_of(node.src[0])) in found.memories:
+            if node.src[1] in found.shared:
+                return self._own(memory)
+            return self._shared(memory).load(src[1], dtype=node.dtype)
+        if node.op is Ops.REDUCE and found.shared & set(node.src[1:]):
+            return self._met(node, src[0])
+        if node in found.memories or memory_behind(node) in found.memories:
+            # Whatever is read of it is read elsewhere now.
+            return node
+        return node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+
+    def _own(self, memory: UOp) -> UOp:
+        """What a lane would store to `memory`: 0 behind the end of a row."""
+        store = self.found.memories[memory].src[0]
+        value = self.done[store.src[2]]
+        if len(store.src) < 4:
+            return value
+        return self.done[store.src[3]].where(value, UOp.const(value.dtype, 0))
+
+    def _shared(self, memory: UOp) -> UOp:
+        """`memory` in the block's shared memory, filled by all lanes of a row."""
+        if memory not in self.kept:
+            value = self._own(memory)
+            lives_in = tuple(self.done[part] for part in memory.src if part is not self.loop)
+            # Padded, so that the lanes of several rows store to different banks.
+            size = self.found.size + self.lane.extent.arg
+            pointer = value.dtype.ptr(size, Place.SHARED)
+            mine = UOp(Ops.DEFINE_LOCAL, pointer, lives_in, memory.arg)
+            place = self.own * self.lane.extent.arg + self.lane
+            store = mine.after(self.begin).store(place, value)
+            if self.own.extent.arg > 1:
+                store = store.end(self.own)
+            self.kept[memory] = mine.after(UOp(Ops.BARRIER, dtypes.void, (store,)))
+        return self.kept[memory]
+
+    def _met(self, reduce: UOp, value: UOp) -> UOp:
+        """A reduction over a slice: of what each lane has, and of all lanes of the row."""
+        partial = UOp(Ops.REDUCE, reduce.dtype, (value, self.own), reduce.arg)
+        lives_in = [part for part in reduce.ranges if part is not self.loop]
+        lives_in = sorted((self.done[part] for part in lives_in), key=lambda part: part.arg[0])
+        pointer = reduce.dtype.ptr(self.lane.extent.arg, Place.SHARED)
+        memory = UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), self.array)
+        self.array += 1
+        store = memory.after(self.begin).store(self.lane, partial)
+        barrier = UOp(Ops.BARRIER, dtypes.void, (store,))
+        again = self._range(self.lane.extent.arg, Axis.UNROLL)
+        read = memory.after(barrier).load(again)
+        return UOp(Ops.REDUCE, reduce.dtype, (read, again), reduce.arg)

@@ -1,0 +1,85 @@
+"""What SLICE works on: the slices of rows that a kernel keeps in scratch, and who reads them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import Opt, loop_order
+
+__all__ = ["Slices", "find_slices", "is_scratch", "memory_behind"]
+
+
+class Slices(NamedTuple):
+    """What runs along the rows of the kernel in an iteration of the loop over slices.
+
+    Attributes:
+        memories: the scratch that holds a slice each, and what fills it.
+        shared: the ranges that lanes share.
+        read: the ranges along which each lane reads all of a slice.
+        columns: the output range that only the second product depends on.
+        size: elements of a slice.
+    """
+
+    memories: dict[UOp, UOp]
+    shared: frozenset[UOp]
+    read: frozenset[UOp]
+    columns: UOp
+    size: int
+
+
+def find_slices(ast: UOp, opt: Opt, loop: UOp) -> Slices:
+    """What SLICE rewrites.
+
+    Raises OptError where the kernel has no slices, or lanes share a reduction already.
+    """
+    nodes = ast.toposort()
+    fills = {
+        node.src[0].src[0]: node
+        for node in nodes
+        if node.op is Ops.END and node.src[0].op is Ops.STORE and loop in node.src[0].src[0].src
+    }
+    fills = {m: fill for m, fill in fills.items() if is_scratch(m)}
+    if not fills or any(part.axis is Axis.GROUP for part in loop_order(ast)):
+        raise OptError("slice: no rows in scratch that lanes do not share yet", opt=opt)
+    reads: set[UOp] = set()
+    for node in nodes:
+        if node.op is Ops.LOAD and memory_of(node.src[0]) in fills:
+            reads.add(node.src[1])
+    along = {fill.src[1] for fill in fills.values()} | reads
+    if any(part.op is not Ops.RANGE or part.extent.op is not Ops.CONST for part in along):
+        raise OptError("slice: rows are not read element by element", opt=opt)
+    rows = {part for memory in fills for part in memory.src}
+    columns: set[UOp] = set()
+    whole: set[UOp] = set()
+    for node in nodes:
+        if node.op is Ops.REDUCE and along & set(node.src[1:]):
+            if others := [part for part in node.ranges if part not in rows]:
+                columns.update(others)
+                whole.update(along & set(node.src[1:]))
+    if len(columns) != 1 or len({part.extent.arg for part in along}) != 1:
+        raise OptError("slice: it takes one product that reads all of a slice", opt=opt)
+    size = int(next(iter(along)).extent.arg)
+    return Slices(fills, frozenset(along - whole), frozenset(whole), columns.pop(), size)
+
+
+def is_scratch(memory: UOp) -> bool:
+    pointer = memory.dtype
+    return (
+        memory.op is Ops.DEFINE_LOCAL
+        and isinstance(pointer, Pointer)
+        and pointer.place is Place.SCRATCH
+    )
+
+
+def memory_behind(node: UOp) -> UOp | None:
+    """The memory that `node` fills, or that stands for its content."""
+    if node.op is Ops.END:
+        node = node.src[0]
+    if node.op is Ops.STORE:
+        node = node.src[0]
+    return memory_of(node) if node.op in (Ops.DEFINE_LOCAL, Ops.AFTER) else None

@@ -1,0 +1,343 @@
+"""SLICE on a matrix unit: both products of attention run on it, and scores stay in registers.
+
+A group of lanes has as many rows as the unit takes at a time. What a lane holds of the first
+product's result is what it must hold of the second one's left operand (both layouts agree for
+`mma` and `simdgroup`), so the exponentials of a slice go from one to the other without shared
+memory. Lanes that have one row exchange its largest element and its sum.
+
+    before   p: { x = REDUCE(q*k, d);  ...;  s = REDUCE(w*v, j) }
+    after    p: { x = WMMA(q, k, WMMA(...));  ...;  s = WMMA(w, v, WMMA(...)) }
+
+The rows and columns of one lane are written as nodes of their own, as the second product needs
+other elements of `w` than those that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.matrix import Layout, place_in
+from tilegrad.optimize.opt import Opt, loop_order
+from tilegrad.optimize.slices_found import Slices, memory_behind
+from tilegrad.optimize.split import next_number, reorder
+from tilegrad.target import MatrixUnit
+
+__all__ = ["share_on_unit"]
+
+# One value, or one for each of the columns that a lane has.
+Value = UOp | tuple[UOp, ...]
+
+
+class _Products(NamedTuple):
+    """Both products: their reductions, and the operands in the unit's dtype."""
+
+    first: UOp
+    left: UOp
+    right: UOp
+    second: UOp
+    matrix: UOp
+    row: UOp
+
+
+def share_on_unit(ast: UOp, opt: Opt, loop: UOp, found: Slices, unit: MatrixUnit) -> UOp:
+    """The slices that `loop` runs over, with both products on `unit`."""
+    products = _products(ast, opt, found, unit)
+    depth = products.first.src[1].extent
+    sizes = {
+        "rows": (products.row.extent.arg, unit.m),
+        "terms": (depth.arg, unit.k),
+        "elements of a slice": (found.size, max(unit.n, unit.k)),
+        "columns": (found.columns.extent.arg, unit.n),
+    }
+    for name, (extent, size) in sizes.items():
+        if extent % size:
+            raise OptError(f"slice: {unit.name} takes {size} {name}, of {extent}", opt=opt)
+    return _OnUnit(ast, loop, found, unit, products).rewritten(opt)
+
+
+def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
+    """Both products.
+
+    Raises OptError where one is of other dtypes, or sums over more than one range.
+    """
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE and node.arg is Ops.ADD]
+    second = [fold for fold in folds if found.read & set(fold.src[1:])]
+    first = [
+        fold
+        for fold in folds
+        if fold not in second and found.shared & fold.ranges and len(fold.src) == 2
+    ]
+    if len(first) == len(second) == 1 and first[0].dtype is unit.dtype_out:
+        sides = [_narrow(side) for side in _factors(first[0])]
+        mine = [side for side in sides if not found.shared & side.ranges]
+        other = [side for side in sides if found.shared & side.ranges]
+        matrices = [side for side in _factors(second[0]) if not _is_of(side, found)]
+        if len(mine) == len(other) == len(matrices) == 1:
+            matrix = _narrow(matrices[0])
+            rows = [
+                part
+                for part in next(iter(found.memories)).src
+                if part in mine[0].ranges and part not in other[0].ranges | matrix.ranges
+            ]
+            dtypes = {side.dtype for side in (*sides, matrix)}
+            if len(rows) == 1 and dtypes == {unit.dtype_in}:
+                return _Products(first[0], mine[0], other[0], second[0], matrix, rows[0])
+    raise OptError(f"slice: no two products that fit {unit.name}", opt=opt)
+
+
+def _factors(fold: UOp) -> tuple[UOp, ...]:
+    (value, *_) = fold.src
+    return value.src if value.op is Ops.MUL else ()
+
+
+def _narrow(value: UOp) -> UOp:
+    return value.src[0] if value.op is Ops.CAST else value
+
+
+def _is_of(value: UOp, found: Slices) -> bool:
+    """Whether `value` is an element of a slice."""
+    value = _narrow(value)
+    return value.op is Ops.LOAD and memory_of(value.src[0]) in found.memories
+
+
+class _OnUnit:
+    """One rewrite of the kernel."""
+
+    def __init__(
+        self, ast: UOp, loop: UOp, found: Slices, unit: MatrixUnit, products: _Products
+    ) -> None:
+        self.ast, self.loop, self.found = ast, loop, found
+        self.unit, self.products = unit, products
+        number = next_number(ast)
+        row = products.row
+        self.outer = UOp.range(row.extent.arg // unit.m, number, row.axis)
+        bits = unit.lanes.bit_length() - 1
+        self.lanes = [UOp.range(2, number + 1 + bit, Axis.LOCAL) for bit in range(bits)]
+        layout = unit.c_layout
+        # The elements of a lane by their row: those of one row are neighbouring columns.
+        self.rows: dict[int, list[int]] = {}
+        for element, (at, _) in enumerate(layout[0]):
+            self.rows.setdefault(at, []).append(element)
+        self.masks = [1 << bit for bit in range(bits) if layout[1 << bit][0][0] == layout[0][0][0]]
+        self.done: list[dict[UOp, Value]] = [{} for _ in self.rows]
+        self.scores: dict[int, UOp] = {}
+        self.sums: dict[int, UOp] = {}
+        self.left: dict[int, UOp] = {}
+        self.places: dict[tuple[Layout, int], tuple[UOp, UOp]] = {}
+        self.weights: dict[int, UOp] = {}
+
+    def rewritten(self, opt: Opt) -> UOp:
+        self._check(opt)
+        unit, found = self.unit, self.found
+        for done, elements in zip(self.done, self.rows.values(), strict=True):
+            row, _ = self._place(unit.c_layout, elements[0])
+            done[self.products.row] = self._position(self.outer, unit.m, row)
+            along = self._columns(elements, found.size)
+            done |= dict.fromkeys(found.shared, along)
+            done[found.columns] = self._columns(elements, found.columns.extent.arg)
+        for node in self.ast.toposort():
+            for number, done in enumerate(self.done):
+                if node not in done:
+                    done[node] = self._made(node, number)
+        stores: list[UOp] = []
+        for done in self.done:
+            for store in self.ast.src:
+                made = done[store]
+                stores += made if isinstance(made, tuple) else [made]
+        made = simplify(self.ast.replace(src=tuple(dict.fromkeys(stores))))
+        alive = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
+        return reorder(made, [number for number in self._order() if number in alive])
+
+    def _check(self, opt: Opt) -> None:
+        """Every element of the second product's left operand is one that its lane has."""
+        unit = self.unit
+        for element in range(len(unit.a_layout[0])):
+            if self._held(element) is None:
+                raise OptError(f"slice: lanes of {unit.name} lack what they multiply", opt=opt)
+
+    def _held(self, element: int) -> tuple[int, int] | None:
+        """The tile of results, and the element of it, that is `element` of a left operand."""
+        unit = self.unit
+        tile = unit.a_layout[0][element][1] // unit.n
+        wanted = [(lane[element][0], lane[element][1] - tile * unit.n) for lane in unit.a_layout]
+        for held in range(len(unit.c_layout[0])):
+            if [lane[held] for lane in unit.c_layout] == wanted:
+                return tile, held
+        return None
+
+    def _order(self) -> list[int]:
+        order: list[int] = []
+        kinds = {part.arg[0]: part.axis for part in loop_order(self.ast)}
+        for number in self.ast.arg.order:
+            if kinds[number] is Axis.REDUCE and self.lanes[0].arg[0] not in order:
+                order += [lane.arg[0] for lane in self.lanes]
+            order.append(self.outer.arg[0] if number == self.products.row.arg[0] else number)
+        return order
+
+    @staticmethod
+    def _position(outer: UOp | int, size: int, inside: UOp) -> UOp:
+        return simplify(inside + outer * size)
+
+    def _columns(self, elements: Sequence[int], extent: int) -> tuple[UOp, ...]:
+        """The positions of a lane's columns of all tiles of results."""
+        inside = [self._place(self.unit.c_layout, each)[1] for each in elements]
+        size = self.unit.n
+        return tuple(
+            self._position(tile, size, at) for tile in range(extent // size) for at in inside
+        )
+
+    def _made(self, node: UOp, number: int) -> Value:
+        """What becomes of a node for row `number` of a lane."""
+        found, done = self.found, self.done[number]
+        if node is self.products.first:
+            return self._picked(found.size, number, self._score)
+        if node is self.products.second:
+            return self._picked(found.columns.extent.arg, number, self._sum)
+        if node.op is Ops.LOAD and memory_of(node.src[0]) in found.memories:
+            return self._own(memory_of(node.src[0]), number)
+        if node in found.memories or memory_behind(node) in found.memories:
+            return node
+        if node.op is Ops.REDUCE and found.shared & set(node.src[1:]):
+            return self._met(node, done[node.src[0]])
+        src = [done[source] for source in node.src]
+        count = max((len(each) for each in src if isinstance(each, tuple)), default=0)
+        if not count or node is self.ast:
+            new = tuple(each for each in src if not isinstance(each, tuple))
+            return node if len(new) < len(src) or new == node.src else node.replace(src=new)
+        if any(isinstance(each, tuple) and len(each) != count for each in src):
+            # A term of the second product, which is made as a whole.
+            return node
+        return tuple(
+            node.replace(src=tuple(e[at] if isinstance(e, tuple) else e for e in src))
+            for at in range(count)
+        )
+
+    def _own(self, memory: UOp, number: int) -> Value:
+        """What a lane would store to `memory`: 0 behind the end of a row."""
+        done, store = self.done[number], self.found.memories[memory].src[0]
+        value = done[store.src[2]]
+        if len(store.src) < 4:
+            return value
+        gates = done[store.src[3]]
+        assert isinstance(value, tuple) and isinstance(gates, tuple)
+        return tuple(
+            gate.where(each, UOp.const(each.dtype, 0))
+            for gate, each in zip(gates, value, strict=True)
+        )
+
+    def _met(self, reduce: UOp, values: Value) -> UOp:
+        """A reduction over a slice: of what each lane has, and of all lanes of the row."""
+        assert isinstance(values, tuple)
+        total, *rest = values
+        for value in rest:
+            total = total.alu(reduce.arg, value)
+        for mask in self.masks:
+            total = total.alu(reduce.arg, UOp(Ops.SHUFFLE, total.dtype, (total,), mask))
+        return total
+
+    def _picked(self, extent: int, number: int, tile_of) -> tuple[UOp, ...]:  # type: ignore[no-untyped-def]
+        """The elements of one row of a lane, of all tiles of results."""
+        elements = list(self.rows.values())[number]
+        return tuple(
+            tile_of(tile).gep(element)
+            for tile in range(extent // self.unit.n)
+            for element in elements
+        )
+
+    def _score(self, tile: int) -> UOp:
+        """A tile of the first product's result: a unit's product after the other."""
+        if tile not in self.scores:
+            products = self.products
+            (depth,) = products.first.src[1:]
+            total = self._nothing()
+            (fill,) = self.found.shared & products.right.ranges
+            for step in range(depth.extent.arg // self.unit.k):
+                right = self._operand(
+                    products.right, self.unit.b_layout,
+                    (depth, step, self.unit.k), (fill, tile, self.unit.n),
+                )  # fmt: skip
+                left = self._rows_of_a_lane(depth, step)
+                total = UOp(Ops.WMMA, total.dtype, (left, right, total), self.unit)
+            self.scores[tile] = total
+        return self.scores[tile]
+
+    def _rows_of_a_lane(self, depth: UOp, step: int) -> UOp:
+        """The left operand of the first product, which is one for all tiles."""
+        if step not in self.left:
+            products, unit = self.products, self.unit
+            self.left[step] = self._operand(
+                products.left, unit.a_layout,
+                (products.row, self.outer, unit.m), (depth, step, unit.k),
+            )  # fmt: skip
+        return self.left[step]
+
+    def _sum(self, tile: int) -> UOp:
+        """A tile of the second product's result, of one slice."""
+        if tile not in self.sums:
+            total = self._nothing()
+            (along,) = self.found.read
+            for step in range(self.found.size // self.unit.k):
+                right = self._operand(
+                    self.products.matrix, self.unit.b_layout,
+                    (along, step, self.unit.k), (self.found.columns, tile, self.unit.n),
+                )  # fmt: skip
+                if step not in self.weights:
+                    self.weights[step] = self._weights(step)
+                left = self.weights[step]
+                total = UOp(Ops.WMMA, total.dtype, (left, right, total), self.unit)
+            self.sums[tile] = total
+        return self.sums[tile]
+
+    def _weights(self, step: int) -> UOp:
+        """The left operand of the second product: elements of the slice that the lane has."""
+        unit = self.unit
+        (side,) = [each for each in _factors(self.products.second) if _is_of(each, self.found)]
+        memory = memory_of(_narrow(side).src[0])
+        values = [self._own(memory, number) for number in range(len(self.rows))]
+        elements = list(self.rows.values())
+        operand: list[UOp] = []
+        for element in range(len(unit.a_layout[0])):
+            held = self._held(element)
+            assert held is not None
+            number = next(at for at, each in enumerate(elements) if held[1] in each)
+            own = elements[number]
+            tile = held[0] + step * unit.k // unit.n
+            row = values[number]
+            assert isinstance(row, tuple)
+            operand.append(row[tile * len(own) + own.index(held[1])].cast(unit.dtype_in))
+        return UOp.stack(operand)
+
+    def _place(self, layout: Layout, element: int) -> tuple[UOp, UOp]:
+        """(row, column) of an element of a lane."""
+        key = layout, element
+        if key not in self.places:
+            self.places[key] = place_in(layout, element, self.lanes)
+        return self.places[key]
+
+    def _operand(
+        self,
+        value: UOp,
+        layout: Layout,
+        first: tuple[UOp, UOp | int, int],
+        second: tuple[UOp, UOp | int, int],
+    ) -> UOp:
+        """A lane's elements of an operand, whose two ranges are at (tile, size) each."""
+        elements: list[UOp] = []
+        for element in range(len(layout[0])):
+            mapping = {
+                part: self._position(tile, size, at)
+                for (part, tile, size), at in zip(
+                    (first, second), self._place(layout, element), strict=True
+                )
+            }
+            elements.append(simplify(value.substitute(mapping)))
+        return UOp.stack(elements)
+
+    def _nothing(self) -> UOp:
+        return UOp.const(self.unit.dtype_out, 0).broadcast(len(self.unit.c_layout[0]))

@@ -1,0 +1,114 @@
+"""STAGE on a target with blocks: the tile of an operand that a block needs, in its shared memory.
+
+The copy is written for the block as a whole, by loops of its own; `lower.copies` gives a part of it
+to each lane and keeps several tiles at once, so that a lane may fill the next one while others read
+this one. So the Opts that come later, LOCAL, UPCAST and TC, only change who reads.
+
+    before   REDUCE(LOAD(a, m*K + k0*8 + k1) * ..., k0, k1)
+    after    REDUCE(LOAD(AFTER(shared, BARRIER(END(STORE(shared, k*132 + r, LOAD(a, ...)), k, r))),
+                         k1*132 + m) * ..., k0, k1)              anew for each iteration of k0
+
+Rows are padded so that lanes that read or write down a column meet different banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.opt import Opt, axes_of, loop_order
+from tilegrad.optimize.split import next_number
+
+__all__ = ["stage_shared"]
+
+# What the whole block has in common: the block's number, and the loop that it is in.
+_COMMON = (Axis.GLOBAL, Axis.REDUCE)
+
+
+def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object]) -> UOp:
+    """Copy what a block reads of `load` in one iteration of the reduce loop `opt.axis`.
+
+    `layout` is empty, or the order of the inner ranges of `load`, outermost first, as positions
+    among them, and the elements that the rows of the innermost one are padded by.
+    """
+    loop, outer = _loops(ast, opt)
+    if load is None:
+        raise OptError(
+            f"stage: no one value {opt.arg}",
+            opt=opt,
+            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
+            "combines, -3, -4 for what that is cast from",
+        )
+    inner = [part for part in loop_order(ast) if part in load.ranges and part not in outer]
+    if not inner or any(part.src[0].op is not Ops.CONST for part in inner):
+        raise OptError("stage: the tile of the operand has no known size", opt=opt)
+    order, padding = layout or (tuple(range(len(inner))), 0)
+    if not isinstance(order, tuple) or sorted(order) != list(range(len(inner))):
+        raise OptError(f"stage: {order} does not order the {len(inner)} inner ranges", opt=opt)
+    if not isinstance(padding, int) or padding < 0:
+        raise OptError(f"stage: rows cannot be padded by {padding}", opt=opt)
+    packed = [inner[position] for position in order]
+    nodes = ast.toposort()
+    number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
+    extents = [int(part.src[0].arg) for part in packed]
+    strides = _strides(extents, padding)
+    pointer = load.dtype.ptr(extents[0] * strides[0], Place.SHARED)
+    memory = UOp(Ops.DEFINE_LOCAL, pointer, (loop,), number)
+    first = next_number(ast)
+    nest = [UOp.range(extent, first + rank, Axis.STAGE) for rank, extent in enumerate(extents)]
+    value = load.substitute(dict(zip(packed, nest, strict=True)))
+    filled = memory.store(_position(nest, strides), simplify(value)).end(*nest)
+    known = _barrier(ast, loop)
+    barrier = UOp(Ops.BARRIER, dtypes.void, (*(known.src if known is not None else ()), filled))
+    read = memory.after(barrier).load(_position(packed, strides), dtype=load.dtype)
+    mapping = {load: read} if known is None else {load: read, known: barrier}
+    return simplify(ast.substitute(mapping))
+
+
+def _loops(ast: UOp, opt: Opt) -> tuple[UOp, set[UOp]]:
+    """The reduce loop in which the tile is filled, and all that is outside of the tile.
+
+    Raises OptError where no tile can stand.
+    """
+    axes = axes_of(ast)
+    if opt.axis is None or not 0 <= opt.axis < len(axes) or axes[opt.axis].arg[1] != Axis.REDUCE:
+        raise OptError(f"stage: axis {opt.axis} is no reduce loop of the kernel", opt=opt)
+    if any(part.arg[1] is Axis.GROUP for part in axes):
+        raise OptError("stage: lanes share the fold, each with a part of its own", opt=opt)
+    loop = axes[opt.axis]
+    loops = loop_order(ast)
+    around = loops[: loops.index(loop) + 1]
+    grid = [part for part in loops if part.arg[1] is Axis.GLOBAL]
+    return loop, {*grid, *(part for part in around if part.arg[1] in _COMMON)}
+
+
+def _strides(extents: Sequence[int], padding: int) -> list[int]:
+    """How far neighbours along each dimension lie apart, the rows of the last one padded."""
+    rows = [*extents[1:-1], extents[-1] + (padding if len(extents) > 1 else 0)]
+    if len(extents) == 1:
+        return [1]
+    return [*(int(prod(rows[place:])) for place in range(len(rows))), 1]
+
+
+def _position(parts: Sequence[UOp], strides: Sequence[int]) -> UOp:
+    total = UOp.const(dtypes.index, 0)
+    for part, stride in zip(parts, strides, strict=True):
+        total = part * stride + total
+    return simplify(total)
+
+
+def _barrier(ast: UOp, loop: UOp) -> UOp | None:
+    """The barrier behind which the tiles of other operands are filled in the same iteration."""
+    for node in ast.toposort():
+        if node.op is Ops.BARRIER and all(each.op is Ops.END for each in node.src):
+            if all(_memory(each).src == (loop,) for each in node.src):
+                return node
+    return None
+
+
+def _memory(filled: UOp) -> UOp:
+    return filled.src[0].src[0]

@@ -1,0 +1,124 @@
+"""Rows between two products on targets with blocks: a block keeps slices of some rows in shared
+memory, as attention keeps scores, so that no row is ever stored to global memory.
+
+What the rows pass over (keys, values) is copied to shared memory slice by slice, for all rows of
+the block; optimize.slices says which lane does what. This is worth it where enough rows share each
+copy, and where both products are large beside the work on a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.schedule.cost import extent_product
+from tilegrad.schedule.parts import Row
+from tilegrad.target import Target
+
+__all__ = ["is_worth_slicing", "slice_of_block"]
+
+# Rows that share a copy at least: fewer leave most lanes without work.
+_LEAST_ROWS = 64
+# Elements of a slice, the longest first.
+_SLICES = (32, 16, 8)
+# By how much the last slice may extend rows.
+_LITTLE = 1.15
+# Terms of a product at least, so that it outweighs the exponentials of a row.
+_LEAST_TERMS = 16
+# Bytes by which rows of a copy are padded; copies of a slice at a time (lower.copies).
+_PADDING, _TILES = 16, 2
+# What slices and copies may take of a block's shared memory.
+_MOST_OF_SHARED = 15 / 16
+# Lanes that share a row (optimize.heuristic_slices).
+_LANES = 8
+
+
+def is_worth_slicing(element: UOp, outer: Iterable[UOp], target: Target) -> bool:
+    """Whether a kernel that stores `element`, and keeps rows inside the ranges `outer`, may go
+    through them in slices: there is a product of rows with a matrix that other rows share.
+    """
+    if not target.shuffle_lanes or any(node.op is Ops.PREFIX for node in element.toposort()):
+        return False
+    products = _products(element.toposort())
+    rows = [row for row in outer if all(_shares(fold, row) for fold in products)]
+    return bool(products) and any(_extent(row) >= _LEAST_ROWS for row in rows)
+
+
+def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
+    """How many elements of each row a block takes at a time; 0 where rows stay as they are.
+
+    The rows must be those of a softmax between two products: one fills scratch, the other reads it,
+    and the largest element of each row is asked for.
+    """
+    nodes = ast.toposort()
+    if any(part.op is Ops.RANGE and part.extent.op is not Ops.CONST for part in nodes):
+        return 0
+    products = _products(nodes)
+    filled = [node for node in nodes if node.op is Ops.END and row.ranges & set(node.src[1:])]
+    inside = {node for fill in filled for node in fill.toposort()}
+    reading = [fold for fold in products if row.ranges & set(fold.src[1:])]
+    filling = [fold for fold in products if fold in inside and row.ranges & fold.ranges]
+    is_softmax = any(
+        node.op is Ops.REDUCE and node.arg is Ops.MAX and row.ranges & set(node.src[1:])
+        for node in nodes
+    )
+    if len(filling) != 1 or len(reading) != 1 or len(products) != 2 or not is_softmax:
+        return 0
+    if len(ast.src) != 1 or ast.src[0].op is not Ops.STORE or ast.src[0].arg is not None:
+        return 0
+    around = {loop for memory in row.memories for loop in memory.src}
+    columns = [part for part in reading[0].ranges if part not in around and part.axis is Axis.LOOP]
+    if len(columns) != 1 or _extent(columns[0]) % _LANES:
+        return 0
+    passed = {load for fold in products for load in _shared_loads(fold, around)}
+    each = sum(
+        extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize + _PADDING
+        for load in passed
+    )
+    fitting = [
+        size
+        for size in _SLICES
+        if _TILES * each * size + _LEAST_ROWS * 4 * (size + _LANES)
+        <= _MOST_OF_SHARED * target.shared_bytes
+    ]
+    padded = {size: -(-row.length // size) * size for size in fitting}
+    good = (size for size in fitting if padded[size] <= _LITTLE * row.length)
+    return next(good, min(fitting, key=padded.__getitem__, default=0))
+
+
+def _products(nodes: Iterable[UOp]) -> list[UOp]:
+    """The sums of products of two loads or what is computed from them."""
+    folds = [node for node in nodes if node.op is Ops.REDUCE and node.arg is Ops.ADD]
+    return [fold for fold in folds if _terms(fold) >= _LEAST_TERMS and _is_product(fold.src[0])]
+
+
+def _is_product(value: UOp) -> bool:
+    while value.op is Ops.CAST:
+        (value,) = value.src
+    return value.op is Ops.MUL
+
+
+def _terms(fold: UOp) -> int:
+    return extent_product(fold.src[1:])
+
+
+def _extent(loop: UOp) -> int:
+    return int(loop.vmax) + 1
+
+
+def _shares(fold: UOp, row: UOp) -> bool:
+    """Whether a side of a product is one for all of `row`."""
+    own = set(fold.src[1:])
+    loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD and own & node.ranges]
+    return any(row in load.ranges for load in loads) and any(
+        row not in load.ranges for load in loads
+    )
+
+
+def _shared_loads(fold: UOp, around: set[UOp]) -> list[UOp]:
+    """What a product reads that is one for all rows, of global memory."""
+    loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
+    return [
+        load for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL and not around <= load.ranges
+    ]

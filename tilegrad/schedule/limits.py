@@ -1,0 +1,353 @@
+"""Limits of a kernel: values are stored lest one become too large to compile, by its depth, its
+operations, its parameters, or the indices at which it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
+from tilegrad.ir.uop import UOp
+from tilegrad.schedule.cost import MOST_INSTRUCTIONS, elements, instructions_of
+from tilegrad.schedule.reason import Reason
+from tilegrad.target import Target
+
+__all__ = ["cut_large", "within_buffers"]
+
+_DEPTH = 200
+# Steps that count for more in depth: an index of a GATHER, or a padding, is a condition for all
+# below.
+_STEP = {Ops.GATHER: 25, Ops.PAD: 20}
+_LEAVES = 48
+# Values read by what several kernels compute anew: x = x - x.mean() forty times would be forty
+# kernels, each with all steps.
+_SHARED_LEAVES = 8
+# A value that meets itself elsewhere (x + x.roll(1)) is computed at both indices, and at four
+# if that meets itself again.
+_POSITIONS = 128
+# A reduction's loops count for many.
+_REDUCTION = 50
+# Instructions are counted in blocks of this many.
+_BLOCK = 25
+# A value that several kernels need is stored from this share of a kernel on.
+_AGAIN = 1 / 8
+# How far beyond that a kernel may grow where all that could be stored is larger than its sources.
+_WORTH_WAITING = 4
+# Nodes, in the order of the graph, that are searched for a value to store where a kernel becomes
+# too large: before that one, and behind it for uses.
+_BEFORE, _AFTER = 1000, 250
+# The least share of a full kernel that ends before it is full.
+_LEAST = 1 / 2
+_NOTHING: frozenset[tuple[UOp, int]] = frozenset()
+
+
+def cut_large(
+    nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp], target: Target
+) -> dict[UOp, Reason]:
+    """`stored`, and values that must be too, lest a kernel become too large to compile. Values that
+    are `shared` are computed again in each of several kernels, and values made of them, too.
+    """
+    steps = _Steps(nodes, target)
+    found = _Cut(steps, stored).run(shared, frozenset())
+    if len(found) == len(stored):
+        return found
+    # Where a kernel ends, what it computed on the way may be needed beyond: a gradient goes back
+    # over all steps. Each kernel would compute that again, so some of it is stored after all.
+    return _Cut(steps, stored).run(shared, _needed_again(nodes, found))
+
+
+def within_buffers(
+    nodes: list[UOp], stored: dict[UOp, Reason], most_buffers: int
+) -> dict[UOp, Reason]:
+    """`stored`, and values that must be too, lest a kernel need more buffers than a device binds:
+    of the sources of a value that would read too many, those that read most.
+    """
+    found, most = dict(stored), most_buffers - 1
+    reads: dict[UOp, frozenset[UOp]] = {}
+    for node in nodes:
+        if node.op is Ops.SINK:
+            continue
+        while True:
+            needed = frozenset[UOp]().union(*(reads[source] for source in node.src))
+            if len(needed) <= most:
+                break
+            base = max((base_of(source) for source in node.src), key=lambda each: len(reads[each]))
+            if len(reads[base]) < 2:
+                break
+            found[base] = Reason.TOO_LARGE
+            _read_from_memory(base, node, reads)
+        reads[node] = frozenset({node}) if node in found or node.op is Ops.BUFFER else needed
+    return found
+
+
+def _read_from_memory(base: UOp, user: UOp, reads: dict[UOp, frozenset[UOp]]) -> None:
+    """Let `base`, and what only moves it on the way to `user`, be read from one buffer."""
+    reads[base] = frozenset({base})
+    for source in user.src:
+        while source is not base and source.op.is_movement:
+            reads[source] = reads[base] if base_of(source) is base else reads[source]
+            source = source.src[0]
+
+
+class _Steps:
+    """What is known of each node whatever is stored, by its position in the order of the graph.
+
+    Attributes:
+        sources: the positions of what it is made of; nothing for the SINK.
+        may_end: whether a kernel may end with it.
+        spread: whether it is larger than all it is made of, such as the products before their sum:
+            stored, it would take more memory than all else.
+        level: the steps that it counts for in depth.
+        own: its instructions.
+        way: for what reads elsewhere than it is read, a number for that.
+    """
+
+    def __init__(self, nodes: list[UOp], target: Target):
+        self.nodes = nodes
+        place = {node: position for position, node in enumerate(nodes)}
+        self.sources: list[tuple[int, ...]] = []
+        self.may_end: list[bool] = []
+        self.level: list[int] = []
+        self.own: list[int] = []
+        self.way: list[int | None] = []
+        spread: set[UOp] = set()
+        for node in nodes:
+            op = node.op
+            is_sink = op is Ops.SINK
+            self.sources.append(() if is_sink else tuple([place[source] for source in node.src]))
+            is_end = op.is_alu or op is Ops.GATHER or _is_narrowed(node)
+            self.may_end.append(is_end and not node.is_constant)
+            self.level.append(_STEP.get(op, 1))
+            own = _REDUCTION if op is Ops.REDUCE_AXIS else instructions_of(node, target)
+            # Integers that are constants are indices, perhaps, which are simplified.
+            self.own.append(0 if node.is_constant and not node.dtype.is_float else own)
+            is_moved = op.is_movement
+            way = (
+                hash((op, node.arg) if is_moved else node) if is_moved or op is Ops.GATHER else None
+            )
+            self.way.append(way)
+            if op.is_alu and _is_spread(node, spread):
+                spread.add(node)
+        self.spread = [node in spread for node in nodes]
+
+
+class _Cut:
+    """Goes through a graph, sources first, and stores what makes kernels too large.
+
+    By position: how deep the value is, what is read for it and where (a number for the movements on
+    the way), and what it takes as shares of what a kernel may, all in all and to compute it again.
+    """
+
+    def __init__(self, steps: _Steps, stored: dict[UOp, Reason]):
+        self._steps = steps
+        self._nodes = steps.nodes
+        self._found = dict(stored)
+        self._work = _Work(steps)
+        count = len(steps.nodes)
+        self._depth = [0] * count
+        self._reads: list[frozenset[tuple[UOp, int]]] = [_NOTHING] * count
+        self._whole = [0.0] * count
+        self._again = [0.0] * count
+        # The position of the last value that was stored.
+        self._last = -1
+
+    def run(self, shared: Set[UOp], again: Set[UOp]) -> dict[UOp, Reason]:
+        """What is stored, and why; of the values `again`, those that take long to compute."""
+        found, nodes = self._found, self._nodes
+        position, count = 0, len(nodes)
+        while position < count:
+            node = nodes[position]
+            if node.op is not Ops.SINK:
+                self._measure(position)
+                if node not in found:
+                    reason, limit = self._reason_to_store(position, shared, again)
+                    if reason is not None:
+                        position = self._narrow_before(position, limit)
+                        node = nodes[position]
+                        found[node] = reason
+                if node in found or node.op is Ops.BUFFER:
+                    self._store(position)
+            position += 1
+        return found
+
+    def _measure(self, position: int) -> None:
+        steps, depth = self._steps, self._depth
+        level = 0
+        for source in steps.sources[position]:
+            if depth[source] > level:
+                level = depth[source]
+        level += steps.level[position]
+        depth[position] = level
+        known = self._reads[position] = self._reads_of(position)
+        again = self._again[position] = max(
+            _crowding(known), self._work.add(position) / MOST_INSTRUCTIONS
+        )
+        self._whole[position] = max(level / _DEPTH, again)
+
+    def _reads_of(self, position: int) -> frozenset[tuple[UOp, int]]:
+        """What is read for an element of a value, and where."""
+        reads = self._reads
+        sources, way = self._steps.sources[position], self._steps.way[position]
+        found = _NOTHING
+        if way is not None:
+            moved, *sources_beside = sources
+            found = frozenset([(leaf, hash((before, way))) for leaf, before in reads[moved]])
+            sources = tuple(sources_beside)
+        for source in sources:
+            known = reads[source]
+            if known and known is not found:
+                found = found | known if found and not known <= found else found or known
+        return found
+
+    def _store(self, position: int) -> None:
+        """Let the value be read from memory from here on."""
+        node = self._nodes[position]
+        self._depth[position], self._reads[position] = 0, frozenset(((node, 0),))
+        self._work.store(position)
+        if node in self._found:
+            self._last = position
+
+    def _reason_to_store(
+        self, position: int, shared: Set[UOp], again: Set[UOp]
+    ) -> tuple[Reason | None, float]:
+        """Why a value is better stored, None if it is not; and the share of a full kernel that it
+        takes too much of, 0 where that is not why.
+        """
+        node = self._nodes[position]
+        most = _WORTH_WAITING if self._steps.spread[position] else 1
+        may_end = self._steps.may_end[position]
+        if self._whole[position] > most and (node.op.is_alu or node.op in (Ops.GATHER, Ops.PAD)):
+            return Reason.TOO_LARGE, 1
+        # A constant is an index, perhaps, that is computed wherever it is needed.
+        if may_end and self._again[position] > _AGAIN * most and node in again:
+            return Reason.SHARED, _AGAIN
+        if may_end and node in shared and _leaves_of(self._reads[position]) > _SHARED_LEAVES:
+            return Reason.SHARED, 0
+        return None, 0
+
+    def _narrow_before(self, position: int, limit: float) -> int:
+        """The position of the value to store lest the one at `position` take more than `limit`: the
+        nearest before it through which all goes that is computed since the last stored value, so
+        that equal steps of a chain have equal kernels; else `position` itself.
+        """
+        if not limit:
+            return position
+        steps, shares = self._steps, self._whole if limit == 1 else self._again
+        last = max(self._last, position - _BEFORE)
+        behind = {position}
+        needed: set[int] = set()
+        for here in range(min(position + _AFTER, len(self._nodes) - 1), last, -1):
+            if here < position:
+                if shares[here] < limit * _LEAST:
+                    break
+                is_way = here in behind and len(needed) == 1 and here in needed
+                if is_way and self._may_end(here):
+                    return here
+            needed.discard(here)
+            for source in steps.sources[here]:
+                if last < source and not self._nodes[source].is_constant:
+                    needed.add(source)
+                    if here in behind:
+                        behind.add(source)
+        return position
+
+    def _may_end(self, position: int) -> bool:
+        """Whether a kernel may end with a value that is not stored yet."""
+        steps = self._steps
+        is_new = self._nodes[position] not in self._found
+        return steps.may_end[position] and not steps.spread[position] and is_new
+
+
+class _Work:
+    """How many instructions a value takes that is computed from what is stored.
+
+    Instructions come in blocks of equally many, and a value knows the blocks that it needs: a value
+    that is needed twice is computed once.
+    """
+
+    def __init__(self, steps: _Steps) -> None:
+        self._steps = steps
+        self._blocks: list[frozenset[int]] = [frozenset()] * len(steps.nodes)
+        self._current = 0
+        self._filled = 0
+
+    def add(self, position: int) -> int:
+        """The instructions of the value at `position`, about."""
+        needs: frozenset[int] = frozenset()
+        for source in self._steps.sources[position]:
+            below = self._blocks[source]
+            if not needs:
+                needs = below
+            elif below is not needs and not below <= needs:
+                needs = needs | below
+        own = self._steps.own[position]
+        if own:
+            last = self._current + (self._filled + own - 1) // _BLOCK
+            if last not in needs:
+                needs = needs.union(range(self._current, last + 1))
+            self._filled += own
+            if self._filled >= _BLOCK:
+                self._current += self._filled // _BLOCK
+                self._filled %= _BLOCK
+        self._blocks[position] = needs
+        return len(needs) * _BLOCK
+
+    def store(self, position: int) -> None:
+        self._blocks[position] = frozenset()
+        # Equal steps from here on have equal blocks, so that their kernels are equal.
+        self._current += self._filled > 0
+        self._filled = 0
+
+
+def _needed_again(nodes: list[UOp], stored: dict[UOp, Reason]) -> set[UOp]:
+    """Values that are not stored and that several kernels need, by more than one way; in place of
+    one that is widened, that of fewer bits.
+    """
+    kernels: dict[UOp, frozenset[UOp]] = {}
+    users: dict[UOp, int] = {}
+    found = set()
+    for node in reversed(nodes):
+        mine = kernels.get(node, frozenset())
+        if node in stored:
+            mine = frozenset({node})
+        elif len(mine) > 1 and users[node] > 1:
+            is_widened = node.op is Ops.CAST and _is_narrowed(node.src[0])
+            found.add(node.src[0] if is_widened else node)
+        for source in node.src if node.op is not Ops.SINK else ():
+            users[source] = users.get(source, 0) + 1
+            known = kernels.get(source, mine)
+            # Two are enough to know that there are several.
+            if len(known) < 2 and known is not mine:
+                known = known | mine
+            kernels[source] = known if len(known) < 3 else frozenset(list(known)[:2])
+    return found
+
+
+def _crowding(known: frozenset[tuple[UOp, int]]) -> float:
+    """What is read, as a share of what a kernel may."""
+    positions = len(known) / _POSITIONS
+    return positions if len(known) <= _LEAVES else max(positions, _leaves_of(known) / _LEAVES)
+
+
+def _leaves_of(known: frozenset[tuple[UOp, int]]) -> int:
+    """How many values are read."""
+    return len({leaf for leaf, _ in known})
+
+
+def _is_narrowed(node: UOp) -> bool:
+    """Whether a value is another one rounded to fewer bits, as each step in bfloat16 ends."""
+    is_cast = node.op is Ops.CAST and node.dtype.is_float
+    return is_cast and node.dtype.itemsize < node.src[0].dtype.itemsize
+
+
+def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
+    """Whether an elementwise value has more elements than all it is computed from."""
+    most = 0
+    for source in node.src:
+        base = base_of(source)
+        if not base.is_constant:
+            if base in spread:
+                return True
+            most = max(most, elements(base))
+    return 0 < most < elements(node)

@@ -1,0 +1,89 @@
+"""Rules for indices of ranges whose extents are variables: n values, of which the largest is n - 1.
+
+`arange(n)` sums over slices of a matrix of 2n - 1 columns. With n a number bounds show that it
+counts (`collapse`); here the same follows from what n is in each term.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.matcher import PatternMatcher
+from tilegrad.ir.op import Ops
+from tilegrad.ir.pattern import UPat
+from tilegrad.ir.rules import from_terms, simplify, terms_of
+from tilegrad.ir.uop import UOp
+
+__all__ = ["SYMBOLIC_RANGES"]
+
+SYMBOLIC_RANGES = PatternMatcher("symbolic_ranges")
+
+
+@SYMBOLIC_RANGES.rule(
+    "mod-of-size",
+    UPat(Ops.FLOORMOD, dtype=dtypes.index, src=(UPat(name="total"), UPat(name="by"))),
+)
+def mod_of_size(total: UOp, by: UOp) -> UOp | None:
+    """Multiples of a symbolic divisor vanish, and a remainder that is smaller than it is itself.
+
+    before   (k*(2*n + 2) + r) % (2*n + 1)       0 <= k, r <= n
+    after    k + r
+    """
+    found = terms_of(total) if by.op is not Ops.CONST and by.vmin > 0 else None
+    if found is None:
+        return None
+    terms: dict[UOp, int] = {}
+    for factor, scale in found[0].items():
+        base, times = _modulo(factor, by)
+        terms[base] = terms.get(base, 0) + scale * times
+    rest = from_terms(terms.items(), found[1], total)
+    low, high = _least(rest), _least(rest * -1)
+    if low is None or high is None or low.vmin < 0:
+        return None
+    return rest if simplify(by - 1 + high).vmin >= 0 else None
+
+
+@SYMBOLIC_RANGES.rule(
+    "max-of-size", UPat(Ops.MAX, dtype=dtypes.index, src=(UPat(name="x"), UPat(name="y")))
+)
+def max_of_size(x: UOp, y: UOp) -> UOp | None:
+    """The larger of two indices, where that is the same one for all values of the ranges.
+
+    before   MAX(n - r, 0)       r <= n
+    after    n - r
+    """
+    least = _least(x - y)
+    if least is not None and least.vmin >= 0:
+        return x
+    least = _least(y - x)
+    return y if least is not None and least.vmin >= 0 else None
+
+
+def _modulo(factor: UOp, by: UOp) -> tuple[UOp, int]:
+    """A product as a multiple of one of its sides, up to multiples of `by`."""
+    if factor.op is Ops.MUL:
+        for base, size in (factor.src, factor.src[::-1]):
+            over = simplify(size - by)
+            if over.op is Ops.CONST:
+                return base, int(over.arg)
+    return factor, 1
+
+
+def _least(total: UOp) -> UOp | None:
+    """The least value of a sum over all values of its ranges, which is one of variables; None if a
+    range stands in anything but a term of its own, or all extents are numbers.
+    """
+    found = terms_of(simplify(total))
+    if found is None:
+        return None
+    terms: list[tuple[UOp, int]] = []
+    is_symbolic = False
+    for factor, scale in found[0].items():
+        if factor.op is Ops.RANGE:
+            is_symbolic |= factor.src[0].op is not Ops.CONST
+            if scale < 0:
+                terms.append((factor.src[0] - 1, scale))
+        elif factor.ranges:
+            return None
+        else:
+            terms.append((factor, scale))
+    return simplify(from_terms(terms, found[1], total)) if is_symbolic else None

@@ -1,0 +1,1 @@
+"""How a call comes in: what a user gives, other dtypes, and graphs made from templates."""

@@ -1,0 +1,295 @@
+"""`backward()` of a loss whose calls wait: each gradient is a call as well.
+
+What gradients are made of follows from the calls below the loss and from what these stand on. The
+first time, the calls are made over stand-ins and differentiated, and what came of it is recorded
+(`ir.templates`). From then on each leaf is given a gradient that waits: no node is made. Where a
+gradient goes through more than these calls (values that were computed, hooks, checkpoints, views of
+leaves), the nodes tell.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import InternalError
+from tilegrad.base.origin import call_site
+from tilegrad.base.recent import Recent
+from tilegrad.engine.realize import realize as engine
+from tilegrad.grad.backward import gradients
+from tilegrad.grad.regions import has_regions
+from tilegrad.grad.watched import has_watchers
+from tilegrad.ir.args import CustomArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.templates import Template, record
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.living import holders_of, with_nodes
+from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.waiting import Call, next_number, postpone, this_thread
+from tilegrad.tensor.storage import past, running
+from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.writes import is_hot, postpones_calls
+
+__all__ = ["wait_for_gradients"]
+
+# With more calls the nodes are made: a template has a bound too.
+_MOST_CALLS = 512
+_by_time = attrgetter("serial")
+# What a leaf of a segment may be made of: memory, and where it comes from and how it is looked at.
+_AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
+
+
+class _Backward(NamedTuple):
+    """The gradients of a loss: a template over what its calls stand on, and for each target the
+    number of its gradient, the position of the target among the inputs, and the slot of the
+    gradient.
+    """
+
+    template: Template
+    targets: tuple[tuple[int, int, int], ...]
+
+
+# By signature; a name for those that have none.
+_known: Recent[tuple[Any, ...], _Backward | str] = Recent(lambda: 512)
+
+
+def wait_for_gradients(loss: Any) -> bool:
+    """Let each leaf below `loss` have its gradient, or the sum of what it has and that, as a call
+    that waits; False, and nothing is done, where nodes have to tell.
+    """
+    asked = loss._call
+    if asked is None or asked.pool is not this_thread.pool or asked.shape != ():
+        return False
+    if not asked.dtype.is_float or has_watchers() or has_regions() or not postpones_calls():
+        return False
+    below = _Below(asked, loss.device)
+    if not below.is_plain or not below.targets or below.may_be_lost():
+        return False
+    if not all(map(is_hot, below.targets.values())):
+        return False
+    found = _known.get(below.key)
+    if found is None:
+        found = _known.put(below.key, below.differentiated() or "by nodes")
+    if isinstance(found, str):
+        return False
+    entry = (call_site(),)
+    inputs = tuple(below.leaves)
+    made: list[Call] = []
+    for number, position, place in found.targets:
+        leaf = below.targets[position]
+        gradient: Any = object.__new__(type(leaf))
+        gradient.device, gradient._symbols, gradient._requires_grad = (
+            leaf.device,
+            NO_VARIABLES,
+            False,
+        )
+        gradient._previous, gradient._is_leaf, gradient._is_shared = (), False, False
+        gradient._gradient = gradient._alias = None
+        made.append(postpone(gradient, found.template, place, number, inputs, entry))
+        leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+    siblings = [weakref.ref(call) for call in made]
+    for call in made:
+        call.siblings = siblings
+    return True
+
+
+class _Below:
+    """The waiting calls below a loss, in order, and what they stand on.
+
+    Attributes:
+        calls: the calls, sources first, and `numbers` by call.
+        leaves: what they stand on, by position.
+        targets: for each position of a leaf that requires a gradient, its tensor.
+        key: the signature of the calls.
+        is_plain: whether the gradients follow from it.
+    """
+
+    def __init__(self, loss: Call, device: str):
+        self.device = device
+        self.leaves: dict[UOp | Call, int] = {}
+        self.targets: dict[int, Any] = {}
+        self.bases: list[UOp] = []
+        self.is_plain = True
+        found = {loss: None}
+        calls = [loss]
+        for call in calls:
+            if call.node is not None or len(calls) > _MOST_CALLS:
+                self.is_plain = False
+                return
+            for each in call.inputs or ():
+                if each.__class__ is not Call or each in found or _ends(each):
+                    continue
+                if each.value is None or (each.requires_grad and each.inputs is not None):
+                    found[each] = None
+                    calls.append(each)
+        calls.sort(key=_by_time)
+        self.calls = calls
+        numbers: dict[Any, int] = {call: number for number, call in enumerate(calls)}
+        self.numbers = numbers
+        key: list[Any] = [len(calls)]
+        leaves = self.leaves
+        for call in calls:
+            key.append(call.number)
+            for each in call.inputs or ():
+                number = numbers.get(each)
+                if number is None:
+                    number = -1 - leaves.setdefault(each, len(leaves))
+                key.append(number)
+        for call in calls:
+            if call.value is not None:
+                # What follows from its value reads it; gradients go on below.
+                key.append(numbers[call])
+                leaves.setdefault(call, len(leaves))
+        for leaf, position in leaves.items():
+            target = self._target(leaf)
+            if not self.is_plain:
+                return
+            if target is not None:
+                self.targets[position] = target
+            key += leaf.dtype, leaf.shape, device, target is not None
+        self.key = tuple(key)
+
+    def _target(self, leaf: UOp | Call) -> Any:
+        """The tensor that requires a gradient and has the value `leaf`, or None; what is not plain
+        is noted.
+        """
+        if not leaf.dtype.is_float or leaf in self.numbers:
+            return None
+        if isinstance(leaf, Call):
+            tensor = leaf.handle()
+            if leaf.value is None or _stands_on(tensor, leaf):
+                return tensor
+            if leaf.value.leaf is None and leaf.value.past is None:
+                return None
+            # Somebody knows it as a node.
+            leaf = leaf.value.node(leaf.moves)
+        stack, seen = [leaf], {leaf}
+        targets: list[Any] = []
+        while stack:
+            node = stack.pop()
+            targets += _leaves_that_hold(node)
+            if not (node.op in _AS_IS or node.op.is_movement):
+                self.is_plain = False
+            elif node.op is Ops.BUFFER:
+                self.bases.append(node)
+                if node in graphs or node in forgotten:
+                    self.is_plain = False
+            elif node.stored is not None and (memory := engine.realized(node)) is not None:
+                owner = running.owners.get(base_of(memory))
+                tensor = None if owner is None else owner()
+                if node.op is not Ops.COPY or (tensor is not None and tensor._requires_grad):
+                    # Its tensor knows it as memory by now.
+                    self.is_plain = False
+            for source in node.src:
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        if not targets:
+            return None
+        if len(targets) > 1 or targets[0]._node is not leaf:
+            # A view of a leaf, or two leaves of one memory.
+            self.is_plain = False
+        return targets[0]
+
+    def may_be_lost(self) -> bool:
+        """Whether memory below was computed from a leaf, and its graph was given back."""
+        with_past = [base for base in self.bases if past.has_past(base)]
+        if not with_past:
+            return False
+        leaves = [each for each in with_nodes() if each._requires_grad and each._is_leaf]
+        names = [name for leaf in leaves for name in (leaf._node, *leaf._earlier())]
+        return past.lost(with_past, graphs, names) is not None
+
+    def differentiated(self) -> _Backward | None:
+        """The gradients of calls like these; None if no template can say them."""
+        stand_ins: dict[Any, UOp] = {}
+        for leaf, position in self.leaves.items():
+            alone = CustomArg(f"leaf {position}", leaf.shape, _no_call)
+            # A rule may ask on which device it is.
+            stand_ins[leaf] = UOp(
+                Ops.CONTIGUOUS, leaf.dtype, (UOp(Ops.CUSTOM, leaf.dtype, (), alone),), self.device
+            )
+        origins: dict[Any, UOp] = {}
+        nodes = dict(stand_ins)
+        for call in self.calls:
+            inputs = [nodes[each] for each in call.inputs or ()]
+            nodes[call] = call.template.make(inputs, call.entry)[call.place]
+            origins[call.entry] = _bearer(call.entry)
+        loss = nodes[self.calls[-1]]
+        listed = [*stand_ins.values()]
+        positions = [*self.targets]
+        found = gradients(
+            loss, UOp.const(loss.dtype, 1), [listed[position] for position in positions]
+        )
+        computed = {nodes[leaf]: stand_ins[leaf] for leaf in self.leaves if leaf in self.numbers}
+        reached = [
+            (position, node.substitute(computed))
+            for position, node in zip(positions, found, strict=True)
+            if node is not None
+        ]
+        return _recorded(reached, listed, [*origins.values()])
+
+
+def _recorded(
+    reached: list[tuple[int, UOp]], inputs: list[UOp], bearers: list[UOp]
+) -> _Backward | None:
+    """The template of gradients, each by the position of its target among `inputs`. Steps have the
+    origins of `bearers`.
+    """
+    nodes = [node for _, node in reached]
+    if not nodes or any(node.is_constant or _is_view(node, inputs) for node in nodes):
+        return None
+    template = record(nodes, [*inputs, *bearers])
+    if template is None:
+        return None
+    # The bearers are the same for all inputs.
+    template.constants[:0] = bearers
+    template.count = len(inputs)
+    template.is_view = False
+    slots = zip(reached, template.results, strict=True)
+    targets = [(next_number(), position, place) for (position, _), place in slots]
+    return _Backward(template, tuple(targets))
+
+
+def _is_view(node: UOp, inputs: Iterable[UOp]) -> bool:
+    while node.op.is_movement or node.op is Ops.DETACH:
+        node = node.src[0]
+    return node in inputs
+
+
+def _bearer(entry: tuple[Any, ...]) -> UOp:
+    """A node that has the origin `entry`, for those of a template that have the same."""
+    # A name of its own: equal nodes are one.
+    alone = CustomArg(f"origin {next_number()}", (), _no_call)
+    node = UOp(Ops.CUSTOM, dtypes.float32, (), alone)
+    node.origin = entry
+    return node
+
+
+def _ends(call: Call) -> bool:
+    """Whether a call is what was assigned to a leaf that requires a gradient: none flows on."""
+    if not call.is_write:
+        return False
+    tensor = call.handle()
+    return tensor is not None and tensor._call is call and tensor._requires_grad
+
+
+def _stands_on(tensor: Any, call: Call) -> bool:
+    """Whether a tensor is a leaf that has the value of a call, which was computed, and no node."""
+    if tensor is None or tensor._call is None or not (tensor._requires_grad and tensor._is_leaf):
+        return False
+    return tensor._call.value is call.value
+
+
+def _leaves_that_hold(node: UOp) -> list[Any]:
+    if node.holders is None:
+        return []
+    return [each for each in holders_of(node) if each._requires_grad and each._is_leaf]
+
+
+def _no_call(data: Any) -> memoryview:
+    raise InternalError("a stand-in of an operand was run")

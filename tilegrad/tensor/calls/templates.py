@@ -1,0 +1,478 @@
+"""Methods whose graph follows from the shapes and dtypes of their operands: made from templates.
+
+A method such as `softmax` checks its arguments, chooses, and makes nodes by way of dozens of other
+methods. All of that follows from its *signature*: which method, the Python arguments, and of each
+operand shape, dtype, device and whether it requires a gradient. The second time that a signature
+comes, the method is called on stand-ins, which have these properties and nothing else, and what it
+makes of them is recorded (`ir.templates`). From then on the nodes are made by one loop.
+
+before   x.softmax()     234 calls of Python functions
+after    x.softmax()      17, one for each node and a few around them
+
+A template never says something else than the method: where an operand is more than its signature
+(made of constants alone, or with the value of a `Variable`), or a result is more than its graph,
+the method itself is called. `TEMPLATES=2` does both, and compares.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import sys
+import weakref
+from collections.abc import Callable
+from struct import Struct
+from types import CodeType, MethodType
+from typing import Any, NamedTuple, TypeVar, cast
+
+from tilegrad.base.config import current_config, gradients
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import InternalError
+from tilegrad.base.origin import call_site, composing, users
+from tilegrad.device.registry import Device
+from tilegrad.engine.run.run import record_of_thread
+from tilegrad.ir.args import CustomArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.templates import Template, record
+from tilegrad.ir.uop import UOp, node_count
+from tilegrad.tensor.handle import waiting
+from tilegrad.tensor.handle.aliases import Storage, can_move, shared
+from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.pairs import ValuesAlone
+from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.handle.waiting import (
+    Call,
+    Pool,
+    away,
+    next_number,
+    next_serial,
+    this_thread,
+)
+from tilegrad.tensor.storage.pending import pressure, relieve
+
+__all__ = ["templated"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+# More signatures than this are not known at a time: the first ones go first.
+_MOST = 4096
+records_gradients = gradients.get
+_DOUBLE = Struct("<d")
+_PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
+# What methods look for in an operand's graph.
+_TELLING = frozenset({Ops.CONST, Ops.BITCAST})
+# What calls may stand on and recur: memory, written or not, and copies of arrays.
+_LEAVES = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER})
+blank = object.__new__
+
+
+class _Result(NamedTuple):
+    """A tensor that a method gives: a node of the template, and what the tensor knows beside it.
+    `depth` counts the movement ops on the storage that it is a view of, `view_of` is the operand
+    whose storage that is, or None for one of its own.
+    """
+
+    place: int
+    requires_grad: bool | None
+    depth: int | None
+    view_of: int | None
+    # Name, axis and `keepdim` of a call that gives a pair in PyTorch, and the operand it was of.
+    stands_for: tuple[str, int, bool, int] | None
+    shape: tuple[Any, ...]
+    dtype: DType
+
+
+class _Recorded(NamedTuple):
+    template: Template
+    results: tuple[_Result, ...]
+    is_one: bool
+    # Place and `requires_grad` of a single result that is no more.
+    plain: tuple[int, bool | None] | None
+    # Whether a result is a view of an operand, and whether one in another shape: of what is a view
+    # itself that may be a copy.
+    has_view: bool
+    has_reshape: bool
+    # Of a single result: its number among all of these; else None. Its nodes are
+    # made only when somebody asks for them (`tensor.handle.waiting`).
+    number: int | None
+
+
+# By signature; None where there is no template.
+_known: dict[tuple[Any, ...], _Recorded | None] = {}
+# Signatures that came once. Those of arguments that never come again push no template out.
+_met: dict[tuple[Any, ...], None] = {}
+
+
+def templated(method: Method) -> Method:
+    """Let `method` make its graph from a template, once its signature was seen before."""
+    number, new = next_number(), blank
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        config = current_config()
+        mode = config.TEMPLATES
+        if not mode or not isinstance(self, Core):
+            return method(self, *args, **kwargs)
+        if node_count() > pressure.most:
+            relieve(self)
+        pending = self._call
+        if pending is None:
+            node = self._node
+            dtype, shape = node.dtype, node._shape or node.shape
+        else:
+            dtype, shape = pending.dtype, pending.shape
+        wants_grad = self._requires_grad and (records_gradients() or "none recorded")
+        key = [number, self.__class__, dtype, shape, wants_grad, self.device]
+        operands = [self]
+        if args and not _add(args, key, operands):
+            return method(self, *args, **kwargs)
+        if kwargs:
+            key += kwargs
+            if not _add(kwargs.values(), key, operands):
+                return method(self, *args, **kwargs)
+        signature = tuple(key)
+        found = _known.get(signature)
+        if found is None:
+            if signature not in _known:
+                _meet(signature, method, operands, args, kwargs)
+            return method(self, *args, **kwargs)
+        waits = found.number is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
+        if waits:
+            pool = this_thread.pool
+            # Who records sees what runs, and a transformed function makes a graph.
+            waits = (
+                (pool.trains or not found.results[0].requires_grad)
+                and (not pool.is_full or pool.takes_calls())
+                and record_of_thread() is None
+                and not transforms.depth
+            )
+        inputs: list[Any] = []
+        is_copy = False
+        for operand in operands:
+            pending = operand._call if waits else None
+            if pending is None or pending.pool is not pool:
+                pending = None
+                node = operand._node
+                op = node.op
+                if node._is_constant is not False or operand._symbols or op in _TELLING:
+                    return method(self, *args, **kwargs)
+                if waits and node.stored is None and not op.is_movement and op not in _LEAVES:
+                    pool.graphs += 1
+            if found.has_view and operand._alias is not None:
+                path = operand._alias[1]
+                if path.__class__ is not int:
+                    return method(self, *args, **kwargs)
+                if path and found.has_reshape:
+                    if pending is None or not found.template.is_view or len(operands) > 1:
+                        return method(self, *args, **kwargs)
+                    moves = found.template.moves(found.results[0].place, found.template.size)[0]
+                    is_copy = not can_move(away(pending, path), moves[::-1])
+                    if is_copy and len(moves) > 1:
+                        return method(self, *args, **kwargs)
+            inputs.append(pending or node)
+        frame = sys._getframe(1)
+        user = frame.f_code
+        # As `call_site`, without its frame, where the user's own line calls.
+        entry = composing.entry or (
+            (user, frame.f_lasti, code) if user.co_filename in users else call_site(frame, code)
+        )
+        if waits:
+            return _waiting(pool, found, self, inputs, entry, None if is_copy else operands)
+        nodes = found.template.make(inputs, (entry,))
+        result = found.plain
+        if result is not None:
+            one = new(self.__class__)
+            one._set(nodes[result[0]], self.device, NO_VARIABLES, result[1], leaf=False)
+            if mode == 1:
+                return one
+            made = [one]
+        else:
+            made = [_tensor(each, nodes, operands) for each in found.results]
+        if mode > 1:
+            _compare(tuple(made), method(self, *args, **kwargs), method.__qualname__)
+        return made[0] if found.is_one else tuple(made)
+
+    # An error, and a row of a report, name what the user called.
+    renamed: Any = call
+    inner: CodeType = cast("Any", inspect.unwrap(method)).__code__
+    code = renamed.__code__ = renamed.__code__.replace(
+        co_name=inner.co_name, co_qualname=inner.co_qualname, co_filename=inner.co_filename
+    )
+    return cast("Method", call)
+
+
+def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
+    """Add the signature of arguments; False if one is of no kind that has one."""
+    for value in values:
+        kind = value.__class__
+        if kind in _PLAIN:
+            key += kind, value
+        elif kind is float:
+            # 0.0 and -0.0 are two arguments, NaN is one.
+            key.append(_DOUBLE.pack(value))
+        elif kind is tuple or kind is list:
+            key += kind, len(value)
+            if not _add(value, key, operands):
+                return False
+        elif kind is slice:
+            ends = value.start, value.stop, value.step
+            if not all(end is None or end.__class__ is int for end in ends):
+                return False
+            key += slice, *ends
+        elif isinstance(value, Core):
+            call = value._call
+            if call is None:
+                node = value._node
+                dtype, shape = node.dtype, node._shape or node.shape
+            else:
+                dtype, shape = call.dtype, call.shape
+            place = 0
+            while place < len(operands) and operands[place] is not value:
+                place += 1
+            if place == len(operands):
+                operands.append(value)
+            wants_grad = value._requires_grad and (records_gradients() or "none recorded")
+            key += kind, place, dtype, shape, wants_grad, value.device
+        else:
+            return False
+    return True
+
+
+def _waiting(
+    pool: Pool,
+    found: _Recorded,
+    first: Any,
+    inputs: list[Any],
+    entry: Any,
+    operands: list[Any] | None,
+) -> Any:
+    """The tensor of a call whose nodes nobody has asked for; a view of one of `operands`, if they
+    are given.
+    """
+    result = found.results[0]
+    call: Call = blank(Call)
+    call.template, call.place = found.template, result.place
+    call.number = found.number or 0
+    call.inputs, call.entry, call.serial = tuple(inputs), (entry,), next_serial()
+    call.shape, call.dtype, call.pool = result.shape, result.dtype, pool
+    call.node = call.value = None
+    call.generation = 0
+    call.requires_grad = result.requires_grad
+    call.is_write, call.siblings = False, ()
+    made = blank(first.__class__)
+    made.device = first.device
+    made._call = call
+    made._symbols = NO_VARIABLES
+    made._requires_grad = result.requires_grad
+    made._previous = ()
+    made._is_leaf = made._is_shared = False
+    made._gradient = made._alias = None
+    if found.plain is None and operands is not None:
+        _look(made, result, operands)
+    # As `Pool.add`, without its frame.
+    identity, references = id(made), pool.waiting
+    call.handle = references[identity] = weakref.ref(made, MethodType(references.pop, identity))
+    pool.has_new = True
+    pool.count += found.template.size
+    if pool.count >= waiting.MOST_NODES:
+        pool.is_full = True
+    return made
+
+
+def _tensor(result: _Result, nodes: list[UOp], operands: list[Any]) -> Any:
+    first = operands[0]
+    made = object.__new__(first.__class__)
+    made._set(nodes[result.place], first.device, NO_VARIABLES, result.requires_grad, leaf=False)
+    if result.depth is not None:
+        # As `_look`, without its frame.
+        if result.view_of is None:
+            made._alias = Storage(), result.depth
+        else:
+            base = operands[result.view_of]
+            alias: Any = base._alias or shared(base)
+            made._alias = alias[0], alias[1] + result.depth
+            made._is_shared = base._is_shared
+    if result.stands_for is not None:
+        name, axis, keepdim, position = result.stands_for
+        made._stands_for = ValuesAlone(name, axis, keepdim, operands[position]._node)
+    return made
+
+
+def _look(made: Any, result: _Result, operands: list[Any]) -> None:
+    """Let a view share the storage of its operand."""
+    if result.view_of is None:
+        made._alias = Storage(), result.depth
+        return
+    base = operands[result.view_of]
+    alias: Any = base._alias or shared(base)
+    made._alias = alias[0], alias[1] + result.depth
+    made._is_shared = base._is_shared
+
+
+def _meet(
+    signature: tuple[Any, ...], method: Any, operands: list[Any], args: Any, kwargs: Any
+) -> None:
+    """Note a signature; the second time, record what the method makes."""
+    if signature not in _met:
+        if len(_met) >= _MOST:
+            _met.clear()
+        _met[signature] = None
+        return
+    _met.pop(signature, None)
+    if len(_known) >= _MOST:
+        for each in list(itertools.islice(_known, _MOST // 4)):
+            _known.pop(each, None)
+    _known[signature] = _recorded(method, operands, args, kwargs)
+
+
+def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Recorded | None:
+    """What `method` makes of stand-ins; None if that is not all there is to it."""
+    first = operands[0]
+    # What can be registered anew can do other things then.
+    if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
+        return None
+    stand_ins = [_stand_in(operand, place) for place, operand in enumerate(operands)]
+    by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
+    try:
+        made = method(
+            stand_ins[0],
+            *[_replaced(value, by_identity) for value in args],
+            **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
+        )
+    except Exception:
+        # The method itself says why, of the user's operands.
+        return None
+    is_one = made.__class__ is not tuple
+    several = (made,) if is_one else made
+    if not all(isinstance(each, Core) for each in several):
+        return None
+    template = record([each._node for each in several], [each._node for each in stand_ins])
+    if template is None:
+        return None
+    results: list[_Result] = []
+    for each, place in zip(several, template.results, strict=True):
+        result = _result(each, place, stand_ins)
+        if result is None:
+            return None
+        results.append(result)
+    last = results[-1]
+    is_plain = is_one and last.depth is None and last.stands_for is None
+    may_wait = (
+        is_one
+        and last.stands_for is None
+        and several[0]._node.op not in _TELLING
+        and 0 not in last.shape
+    )
+    return _Recorded(
+        template,
+        tuple(results),
+        is_one,
+        (last.place, last.requires_grad) if is_plain else None,
+        has_view=any(each.view_of is not None for each in results),
+        has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
+        number=next_number() if may_wait else None,
+    )
+
+
+def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
+    """An argument with the stand-ins of its tensors. No closure: one that calls itself would keep
+    the stand-ins alive, among the user's tensors, until garbage is collected.
+    """
+    if isinstance(value, Core):
+        return stand_ins[id(value)]
+    kind = value.__class__
+    if kind in (tuple, list):
+        return kind([_replaced(each, stand_ins) for each in value])
+    return value
+
+
+def _is_plain(operand: Any, first: Any) -> bool:
+    """Whether a tensor is no more than its signature, and of the device of the `first`."""
+    node = operand._node
+    return (
+        operand.device == first.device
+        and operand.__class__ is first.__class__
+        and not operand._symbols
+        and not node.is_constant
+        and node.op not in _TELLING
+        and all(type(size) is int and size > 0 for size in node.shape)
+    )
+
+
+def _result(made: Any, place: int, stand_ins: list[Any]) -> _Result | None:
+    """What to know of a tensor that a method made of `stand_ins`; None if it is more than that."""
+    first = stand_ins[0]
+    if (
+        any(made is each or made._node is each._node for each in stand_ins)
+        or made._node.is_constant
+        or made.__class__ is not first.__class__
+        or made.device != first.device
+        or made._symbols
+        or made._is_leaf
+        or made._gradient is not None
+        or made._is_shared
+    ):
+        return None
+    depth = view_of = None
+    if made._alias is not None:
+        storage, depth = made._alias
+        if type(depth) is not int:
+            return None
+        for number, each in enumerate(stand_ins):
+            if each._alias is not None and each._alias[0] is storage:
+                view_of = number
+    stands_for = None
+    if hasattr(made, "_stands_for"):
+        alone = made._stands_for
+        sources = [number for number, each in enumerate(stand_ins) if each._node is alone.source()]
+        if not sources:
+            return None
+        stands_for = alone.name, alone.axis, alone.keepdim, sources[0]
+    node = made._node
+    return _Result(place, made._requires_grad, depth, view_of, stands_for, node.shape, node.dtype)
+
+
+def _stand_in(operand: Any, place: int) -> Any:
+    """A tensor of the same properties, whose node is that of no other operand."""
+    node = operand._node
+    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", node.shape, _no_call))
+    made = operand._of(alone, operand.device, NO_VARIABLES, operand._requires_grad)
+    return made
+
+
+def _no_call(data: Any) -> memoryview:
+    raise InternalError("a stand-in of an operand was run")
+
+
+def _detached_once(node: UOp) -> UOp:
+    """The graph with DETACH of DETACH as one: a template detaches what its operand already did."""
+    twice = {
+        each: each.src[0]
+        for each in node.toposort()
+        if each.op is Ops.DETACH and each.src[0].op is Ops.DETACH
+    }
+    return node.substitute(twice) if twice else node
+
+
+def _compare(made: Any, plain: Any, name: str) -> None:
+    """Raise InternalError unless the two are the same nodes, and tensors of the same kind."""
+    several = made if made.__class__ is tuple else (made,)
+    others = plain if plain.__class__ is tuple else (plain,)
+    for mine, other in zip(several, others, strict=True):
+        rest = ["device", "_requires_grad", "_is_leaf", "_is_shared", "_symbols"]
+        if _detached_once(mine._node) is not _detached_once(other._node):
+            rest.insert(0, "_node")
+        for what in rest:
+            if getattr(mine, what) is not getattr(other, what) and getattr(mine, what) != getattr(
+                other, what
+            ):
+                raise InternalError(
+                    f"template: {name} gives another {what.strip('_')}",
+                    template=repr(getattr(mine, what))[:300],
+                    method=repr(getattr(other, what))[:300],
+                )
+        paths = [None if each._alias is None else each._alias[1] for each in (mine, other)]
+        if paths[0] != paths[1]:
+            raise InternalError(f"template: {name} gives another view", paths=paths)

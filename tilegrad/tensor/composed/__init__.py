@@ -1,0 +1,1 @@
+"""The rest of what NumPy and PyTorch have, composed of the operations of the other folders."""

@@ -1,0 +1,458 @@
+"""Images of another size: `interpolate`, `grid_sample`, `max_unpool2d`.
+
+An output element is a weighted sum of a few elements of the input, so all three are picked elements
+and sums of them. `interpolate` goes axis by axis: where each output place lies in the input is
+known beforehand. `grid_sample` reads its places from a tensor.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.composed.rearrange import Rearranging
+from tilegrad.tensor.handle.core import Core, check_devices, describe
+from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
+
+__all__ = ["Resampling"]
+
+# Other names of the modes, which say the number of axes too.
+_MODES = {
+    "linear": "linear", "bilinear": "linear", "trilinear": "linear", "nearest": "nearest",
+    "nearest-exact": "nearest-exact", "bicubic": "cubic", "cubic": "cubic", "area": "area",
+}  # fmt: skip
+_GRID_MODES = ("bilinear", "trilinear", "linear", "nearest")
+_PADDINGS = ("zeros", "border", "reflection")
+# The steepness of the cubic at its neighbours, as other libraries have it.
+_CUBIC = -0.75
+
+Filter = list[tuple[list[int], list[float]]]
+
+
+class Resampling(Rearranging):
+    """Resampling methods."""
+
+    __slots__ = ()
+
+    @composed
+    def interpolate(
+        self,
+        size: int | Sequence[int] | None = None,
+        mode: str = "linear",
+        align_corners: bool = False,
+        scale_factor: float | Sequence[float] | None = None,
+        antialias: bool = False,
+    ) -> Self:
+        """Resample the last axes to other sizes.
+
+        Elements are small areas side by side, or with `align_corners` points. Integers are computed
+        as floats and rounded, halves to the even one.
+
+        Args:
+            size: the new sizes; one number is for all but the first two axes.
+            mode: "linear" (also "bilinear", "trilinear"), "nearest", "nearest-exact", "cubic" (also
+                "bicubic"; Keys 1981 with a = -0.75) or "area", the mean of what an output element
+                covers.
+            align_corners: the first and last points keep their positions ("linear" and "cubic"
+                only).
+            scale_factor: factor of the sizes, rounded down, instead of `size`.
+            antialias: where an axis shrinks, weigh all elements that a new one covers ("linear"
+                and "cubic" only).
+
+        Returns a tensor of this dtype with the new sizes.
+
+        Raises DTypeError for another mode, or `align_corners` or `antialias` with one that has
+        none; ShapeError unless there are as many sizes as axes to resample, all positive.
+
+        >>> Tensor([[[0.0, 2.0]]]).interpolate(4).tolist()
+        [[[0.0, 0.5, 1.5, 2.0]]]
+        >>> Tensor([[[0.0, 2.0]]]).interpolate((3,), "linear", align_corners=True).tolist()
+        [[[0.0, 1.0, 2.0]]]
+        """
+        if mode not in _MODES:
+            raise DTypeError(
+                f"interpolate: unknown mode {mode!r}",
+                allowed=", ".join(map(repr, _MODES)),
+                line=here(),
+            )
+        kind = _MODES[mode]
+        if align_corners and kind not in ("linear", "cubic"):
+            raise DTypeError(f"interpolate: mode {mode!r} has no corners to align", line=here())
+        if antialias and kind not in ("linear", "cubic"):
+            raise DTypeError(f"interpolate: mode {mode!r} has no antialias", line=here())
+        sizes, ratios = self._output_sizes(size, scale_factor)
+        first = self.ndim - len(sizes)
+        if not self._has_elements():
+            if 0 in self._sizes[first:]:
+                raise ShapeError(
+                    f"interpolate: there is nothing to resample in {show_shape(self.shape)}",
+                    line=here(),
+                )
+            return self.reshape(0).reshape(*self.shape[:first], *sizes)
+        x = self if kind.startswith("nearest") else self._wide()
+        position = float if x.dtype is dtypes.float64 else _as_float32
+        # The last axis first, as PyTorch adds the four neighbours of a place.
+        for place, (new, ratio) in reversed(list(enumerate(zip(sizes, ratios)))):
+            axis = first + place
+            old = self._sizes[axis]
+            # Whatever the scale is: as PyTorch, of images also the nearest.
+            is_copied = old == new and (
+                ratio == 1 or kind == "linear" or (kind == "nearest" and len(sizes) == 2)
+            )
+            if not is_copied:
+                if kind == "nearest" and len(sizes) == 2 and new == 2 * old:
+                    ratio = 0.5
+                if antialias:
+                    pitch = (old - 1) / max(new - 1, 1) if align_corners else ratio
+                    filter_window = _smooth_filter(kind, old, new, pitch)
+                else:
+                    filter_window = _filter(
+                        kind, old, new, ratio, position, is_aligned=align_corners
+                    )
+                x = x._filtered(axis, filter_window)
+        if not self.dtype.is_float and x.dtype.is_float:
+            x = x.round()
+        return x.cast(self.dtype)
+
+    def _output_sizes(self, size: Any, scale: Any) -> tuple[list[int], list[float]]:
+        """The new sizes of the last axes, and the old ones for one of each new one."""
+        if (size is None) == (scale is None):
+            raise ShapeError("interpolate: pass either size or scale_factor", line=here())
+        given = size if scale is None else scale
+        each = list(given) if isinstance(given, (tuple, list)) else [given] * max(self.ndim - 2, 1)
+        if not 0 < len(each) <= self.ndim:
+            raise ShapeError(
+                f"interpolate: {len(each)} sizes for {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        old = self._sizes[self.ndim - len(each) :]
+        if scale is None:
+            sizes = [as_int("interpolate", "a size", new) for new in each]
+            ratios = [was / new if new else 0.0 for was, new in zip(old, sizes)]
+        else:
+            sizes = [math.floor(was * factor) for was, factor in zip(old, each)]
+            ratios = [1 / factor if factor else 0.0 for factor in each]
+        if min(sizes) < 1:
+            raise ShapeError(
+                f"interpolate: a size is {min(sizes)}", rule="sizes are positive", line=here()
+            )
+        return sizes, ratios
+
+    def _filtered(self, axis: int, filter_window: Filter) -> Self:
+        """Axis `axis` replaced: each new element is the sum of picked ones times weights."""
+        total: Self | None = None
+        shape = [-1 if place == axis else 1 for place in range(self.ndim)]
+        for positions, weights in filter_window:
+            index = type(self)(positions, device=self.device, dtype=dtypes.int32)
+            term = self.index_select(axis, index)
+            if any(weight != 1 for weight in weights):
+                factor = type(self)(weights, device=self.device, dtype=self.dtype)
+                term = term * factor.reshape(shape)
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
+    @composed
+    def grid_sample(
+        self,
+        grid: Self,
+        mode: str = "bilinear",
+        padding_mode: str = "zeros",
+        align_corners: bool = False,
+    ) -> Self:
+        """Sample an image (N, C, H, W) at the coordinates of `grid` (Jaderberg et al. 2015,
+        arXiv:1506.02025).
+
+        Coordinates run from -1, the left and upper edge, to 1. A coordinate that is NaN lies
+        outside: between zeros "bilinear" gives NaN, else it is the first element's.
+
+        Args:
+            grid: float x and y, (N, Ho, Wo, 2); for (N, C, D, H, W) x, y and z, (N, Do, Ho, Wo, 3).
+            mode: "bilinear" or "nearest".
+            padding_mode: what lies outside: "zeros", the nearest element of the "border", or the
+                "reflection" of what is inside.
+            align_corners: the edges are the middles of the outermost elements.
+
+        Returns a float tensor of shape (N, C, Ho, Wo) or (N, C, Do, Ho, Wo).
+
+        Raises DTypeError for another mode or padding, or a grid that is no float; ShapeError for
+        other shapes.
+
+        >>> x = Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+        >>> x.grid_sample(Tensor([[[[0.0, 0.0], [-0.5, -0.5]]]])).tolist()
+        [[[[2.5, 1.0]]]]
+        """
+        depth = self.ndim - 2
+        _check_grid(self, grid, mode, padding_mode)
+        count, channels, *sizes = self._sizes
+        outer = grid._sizes[1:-1]
+        if not self._has_elements() or not grid._has_elements():
+            return self.zeros_like().reshape(-1)._slice(0, 0, 0).reshape(count, channels, *outer)
+        # The last coordinate is that of the first axis.
+        wide = grid._wide()
+        spots = [
+            wide.index_select(grid.ndim - 1, type(self)([depth - 1 - axis], device=self.device))
+            .reshape(count, -1)
+            ._in_elements(sizes[axis], padding_mode, align_corners=align_corners)
+            for axis in range(depth)
+        ]
+        rows = self.permute(0, *range(2, self.ndim), 1).reshape(-1, channels)._wide()
+        batch = self._iota(count).reshape(count, 1) * math.prod(sizes)
+        terms = [
+            rows._sampled(batch.expand(spots[0].shape), spots, corner, sizes)
+            for corner in itertools.product((0, 1), repeat=0 if mode == "nearest" else depth)
+        ]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total.transpose(1, 2).reshape(count, channels, *outer).cast(self.dtype)
+
+    def _sampled(
+        self, first: Self, spots: Sequence[Self], corner: Sequence[int], sizes: Sequence[Any]
+    ) -> Self:
+        """Of these rows, one an element, what one corner around each of `spots` adds: the row there
+        times its nearness, zero outside. Without a `corner`, the row nearest to each.
+
+        Row `first` is where the image of `sizes` begins that a spot lies in.
+        """
+        place = first
+        inside: Self | None = None
+        weight: Self | None = None
+        for axis, spot in enumerate(spots):
+            if corner:
+                low = spot.floor()
+                at = low + corner[axis]
+                term = spot - low if corner[axis] else low + 1 - spot
+                weight = term if weight is None else weight * term
+            else:
+                at = spot.round()
+            is_in = (at >= 0) & (at <= sizes[axis] - 1)
+            inside = is_in if inside is None else inside & is_in
+            step = math.prod(sizes[axis + 1 :])
+            place = place + is_in.where(at.detach(), 0).cast(index_dtype(self.shape)) * step
+        assert inside is not None
+        found = self._rows(inside.where(place, -1))
+        return found if weight is None else found * weight.unsqueeze(-1).cast(found.dtype)
+
+    def _in_elements(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
+        """Coordinates from -1 to 1 as places among `size` elements."""
+        x = self
+        spot = (x + 1) * ((size - 1) / 2) if align_corners else ((x + 1) * size - 1) * 0.5
+        if padding_mode == "reflection":
+            low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
+            span = high - low
+            if span:
+                # There and back again is one period.
+                away = (spot - low).abs()
+                wraps = (away / span).detach().floor()
+                rest = away - wraps * span
+                is_back = (wraps - (wraps / 2).floor() * 2).ne(0)
+                spot = is_back.where(span - rest, rest) + low
+            else:
+                spot = spot * 0
+        if padding_mode == "zeros":
+            return spot
+        # No element is the reflection of an infinite place, either.
+        return spot.isnan().where(0, spot.clip(0, size - 1))
+
+    @composed
+    def max_unpool2d(
+        self,
+        indices: Self,
+        kernel_size: Any = (2, 2),
+        stride: Any = None,
+        dilation: Any = 1,
+        padding: Any = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Self:
+        """Put the values of a `max_pool2d` where they came from, and zeros elsewhere.
+
+        Args:
+            indices: int32 positions of this shape, as `return_indices` gives them.
+            kernel_size: size of the window.
+            stride: step between windows, by default `kernel_size`.
+            dilation: as of `max_pool2d`.
+            padding: as of `max_pool2d`.
+            output_size: shape of the result, whose last axes count; by default the size that the
+                windows cover.
+
+        Returns a tensor of this dtype with the sizes before pooling.
+
+        Raises ShapeError unless `indices` has this tensor's shape.
+
+        >>> x = Tensor([[[[1.0, 5.0], [2.0, 3.0]]]])
+        >>> values, places = x.max_pool2d(2, return_indices=True)
+        >>> values.max_unpool2d(places, 2).tolist()
+        [[[[0.0, 5.0], [0.0, 0.0]]]]
+        """
+        if indices.shape != self.shape:
+            raise ShapeError(
+                f"max_unpool2d: {show_shape(indices.shape)} indices for {show_shape(self.shape)}",
+                line=here(),
+                rule="an index for each element, as max_pool2d(return_indices=True) gives",
+            )
+        count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
+        lead, old = self.shape[: self.ndim - count], self._sizes[self.ndim - count :]
+        if output_size is not None:
+            sizes = [as_int("max_unpool2d", "a size", each) for each in output_size][-count:]
+        else:
+            spread = [
+                list(each) if isinstance(each, (tuple, list)) else [each] * count
+                for each in (kernel_size, kernel_size if stride is None else stride, padding)
+            ]
+            # A border may be said for both sides of each axis.
+            around = (
+                spread[2]
+                if len(spread[2]) == count
+                else [
+                    (spread[2][2 * at] + spread[2][2 * at + 1]) / 2 for at in reversed(range(count))
+                ]
+            )
+            each_dilation = (
+                list(dilation) if isinstance(dilation, (tuple, list)) else [dilation] * count
+            )
+            sizes = [
+                int((size - 1) * step - 2 * border + far * (kernel - 1) + 1)
+                for size, kernel, step, border, far in zip(
+                    old, spread[0], spread[1], around, each_dilation
+                )
+            ]
+        flat = self.reshape(*lead, math.prod(old))
+        positions = indices.reshape(*lead, math.prod(old))
+        empty = type(self).zeros(*lead, math.prod(sizes), device=self.device, dtype=self.dtype)
+        return empty.scatter(-1, positions, flat).reshape(*lead, *sizes)
+
+
+def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
+    """Raise unless `grid` holds places in `image`."""
+    if mode not in _GRID_MODES:
+        raise DTypeError(
+            f"grid_sample: unknown mode {mode!r}", allowed="'bilinear', 'nearest'", line=here()
+        )
+    if padding_mode not in _PADDINGS:
+        raise DTypeError(
+            f"grid_sample: unknown padding_mode {padding_mode!r}",
+            allowed=", ".join(map(repr, _PADDINGS)),
+            line=here(),
+        )
+    check_devices("grid_sample", [image, grid])
+    if not grid.dtype.is_float:
+        raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}", line=here())
+    depth = image.ndim - 2
+    fits = depth in (2, 3) and grid.ndim == image.ndim and grid._sizes[-1] == depth
+    if not fits or grid._sizes[0] != image._sizes[0] or 0 in image._sizes[2:]:
+        raise ShapeError(
+            f"grid_sample: places {show_shape(grid.shape)} do not fit {show_shape(image.shape)}",
+            input=describe(image.uop),
+            grid=describe(grid.uop),
+            line=here(),
+            rule="(N, Ho, Wo, 2) in (N, C, H, W), or (N, Do, Ho, Wo, 3) in (N, C, D, H, W)",
+        )
+
+
+def _as_float32(value: float) -> float:
+    """The float32 nearest to `value`."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+def _smooth_filter(kind: str, old: int, new: int, pitch: float) -> Filter:
+    """A filter that is as wide as `pitch` elements, but not narrower than one: a
+    triangle, or a cubic with the slope that keeps quadratics (Keys 1981).
+    """
+    stretch = max(pitch, 1.0)
+    reach = stretch * (1 if kind == "linear" else 2)
+    rows = []
+    for number in range(new):
+        middle = pitch * (number + 0.5)
+        begin = max(int(middle - reach + 0.5), 0)
+        end = min(int(middle + reach + 0.5), old)
+        weights = [_weight(kind, (place - middle + 0.5) / stretch) for place in range(begin, end)]
+        total = sum(weights)
+        rows.append((begin, [weight / total for weight in weights]))
+    count = max(len(weights) for _, weights in rows)
+    return [
+        (
+            [min(begin + step, old - 1) for begin, _ in rows],
+            [weights[step] if step < len(weights) else 0.0 for _, weights in rows],
+        )
+        for step in range(count)
+    ]
+
+
+def _weight(kind: str, x: float) -> float:
+    x = abs(x)
+    if kind == "linear":
+        return max(0.0, 1.0 - x)
+    if x < 1:
+        return (1.5 * x - 2.5) * x * x + 1
+    return ((-0.5 * x + 2.5) * x - 4) * x + 2 if x < 2 else 0.0
+
+
+def _filter(
+    kind: str,
+    old: int,
+    new: int,
+    ratio: float,
+    rounded: Callable[[float], float],
+    *,
+    is_aligned: bool,
+) -> Filter:
+    """The filter window of each new element: for each of its elements, positions in the old axis
+    and weights.
+
+    Positions are `rounded` where PyTorch rounds them: in a large image of float32 a weight is off
+    by 1e-4, and a model that was trained so expects it.
+    """
+    if kind == "area":
+        ranges = [(at * old // new, -(-(at + 1) * old // new)) for at in range(new)]
+        longest = max(end - start for start, end in ranges)
+        return [
+            (
+                [min(start + tap, end - 1) for start, end in ranges],
+                [1 / (end - start) if start + tap < end else 0.0 for start, end in ranges],
+            )
+            for tap in range(longest)
+        ]
+    if kind.startswith("nearest"):
+        half, step = (0.5 if kind == "nearest-exact" else 0.0), _as_float32(ratio)
+        return [
+            ([min(int(_as_float32((at + half) * step)), old - 1) for at in range(new)], [1.0] * new)
+        ]
+    if is_aligned:
+        step = rounded((old - 1) / (new - 1)) if new > 1 else 0.0
+        spots = [rounded(at * step) for at in range(new)]
+    else:
+        # One rounding, of what a fused multiply-add gives.
+        step = rounded(ratio)
+        spots = [rounded((at + 0.5) * step - 0.5) for at in range(new)]
+    if kind == "linear":
+        spots = [min(max(spot, 0.0), old - 1.0) for spot in spots]
+    offsets = range(2) if kind == "linear" else range(-1, 3)
+    weigh = _linear if kind == "linear" else _cubic
+    return [
+        (
+            [min(max(math.floor(spot) + offset, 0), old - 1) for spot in spots],
+            [weigh(spot - math.floor(spot) - offset) for spot in spots],
+        )
+        for offset in offsets
+    ]
+
+
+def _linear(distance: float) -> float:
+    return 1 - abs(distance)
+
+
+def _cubic(distance: float) -> float:
+    """The cubic convolution kernel."""
+    x, a = abs(distance), _CUBIC
+    if x <= 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a

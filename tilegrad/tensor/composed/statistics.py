@@ -1,0 +1,498 @@
+"""Folds that count, rank and compare: medians, quantiles, covariances, distances.
+
+What ranks elements sorts them (see sort.py); NaN counts as larger than every number there, and a
+rank that falls on it gives NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.composed.transcendents import Transcendents
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.pairs import Extremes, Ranked
+from tilegrad.tensor.handle.sizes import (
+    as_axes,
+    as_axis,
+    as_number,
+    here,
+    is_of_number,
+    show_shape,
+)
+from tilegrad.tensor.reductions.reduce import Axes
+from tilegrad.tensor.reductions.spelling import takes_dim
+
+__all__ = ["Statistics"]
+
+
+class Statistics(Transcendents):
+    """Counting, ranking and comparing folds."""
+
+    __slots__ = ()
+
+    # extremes and sums under PyTorch's names
+
+    @takes_dim
+    def aminmax(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
+    ) -> Extremes[Self]:
+        """Smallest and largest value over axes.
+
+        Args:
+            axis: an axis, several of them, or None for all; negative ones count from the last.
+                `dim` is another name for it.
+            keepdim: keep each reduced axis, with size 1.
+
+        Returns a pair (min, max), each of this dtype without the reduced axes.
+
+        Raises ShapeError if there is no value or an axis is named twice, IndexBoundsError for an
+        axis that is out of range.
+
+        >>> [each.item() for each in Tensor([3, 1, 2]).aminmax()]
+        [1, 3]
+        """
+        return Extremes(self.amin(axis, keepdim), self.amax(axis, keepdim))
+
+    @takes_dim
+    def nansum(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """Sum over axes of what is not NaN.
+
+        Args:
+            axis: an axis, several of them, or None for all; negative ones count from the last.
+                `dim` is another name for it.
+            keepdim: keep each reduced axis, with size 1.
+
+        Returns a tensor without the reduced axes: floats keep their dtype, integers and bool give
+        int64.
+
+        Raises IndexBoundsError for an axis that is out of range, ShapeError for one that is named
+        twice, DTypeError for one that is no integer.
+
+        >>> Tensor([1.0, float("nan")]).nansum().item()
+        1.0
+        """
+        return self.isnan().where(0, self).sum(axis, keepdim)
+
+    @takes_dim
+    def nanmean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """Mean over axes of what is not NaN; NaN if there is nothing else.
+
+        Args:
+            axis: an axis, several of them, or None for all; negative ones count from the last.
+                `dim` is another name for it.
+            keepdim: keep each reduced axis, with size 1.
+
+        Returns a float tensor without the reduced axes.
+
+        Raises IndexBoundsError for an axis that is out of range, ShapeError for one that is named
+        twice, DTypeError for one that is no integer.
+
+        >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
+        1.5
+        """
+        count = (~self.isnan()).sum(axis, keepdim)
+        total: Self = self.nansum(axis, keepdim) / count
+        return total
+
+    @takes_dim
+    def count_nonzero(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """Number of values over axes that are not zero.
+
+        Args:
+            axis: an axis, several of them, or None for all; negative ones count from the last.
+                `dim` is another name for it.
+            keepdim: keep each reduced axis, with size 1.
+
+        Returns an int64 tensor without the reduced axes.
+
+        Raises IndexBoundsError for an axis that is out of range, ShapeError for one that is named
+        twice, DTypeError for one that is no integer.
+
+        >>> Tensor([0, 3, 0, 5]).count_nonzero().item()
+        2
+        """
+        return self.cast(dtypes.bool).sum(axis, keepdim)
+
+    # ranks
+
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
+        """The `k`-th smallest value along an axis, and its position.
+
+        Args:
+            k: 1 for the smallest.
+            dim: the axis; a negative one counts from the last.
+            keepdim: keep the reduced axis, with size 1.
+
+        Returns a pair (values, indices) without the axis, in this dtype and int32.
+
+        Raises ShapeError unless `k` is 1 to the size of the axis, IndexBoundsError for an axis that
+        is out of range.
+
+        >>> Tensor([3, 1, 2]).kthvalue(2).values.item()
+        2
+        """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.kthvalue(k, 0))
+        axis = as_axis("kthvalue", dim, self.ndim)
+        size = self._length(axis)
+        if not 1 <= k <= size:
+            raise ShapeError(
+                f"kthvalue: k is {k}, of {size} elements",
+                tensor=describe(self.uop),
+                line=here(),
+                allowed=f"1 to {size}",
+            )
+        values, positions = self.sort(axis)
+        picked = [each.narrow(axis, k - 1, 1) for each in (values, positions)]
+        return Ranked(*(each if keepdim else each.squeeze(axis) for each in picked))
+
+    @composed
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """Median of all elements, or along an axis: of an even number the lower of the two in the
+        middle; NaN if there is one.
+
+        Args:
+            dim: the axis, or None for all elements.
+            keepdim: keep the reduced axis, with size 1.
+
+        Returns a number in this dtype without `dim`; with it a pair (values, indices), indices
+        int32, without the axis.
+
+        Raises ShapeError if there is no element, IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor([4.0, 1.0, 3.0, 2.0]).median().item()
+        2.0
+        """
+        if dim is None:
+            return self.flatten().median(0).values
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.median(0))
+        axis = as_axis("median", dim, self.ndim)
+        size = self._length(axis)
+        if not size:
+            raise ShapeError("median: there is no element", tensor=describe(self.uop), line=here())
+        found = self.kthvalue((size + 1) // 2, axis, keepdim)
+        if not self.dtype.is_float:
+            return found
+        bad = self.isnan()
+        is_bad = bad.any(axis, keepdim)
+        return Ranked(
+            is_bad.where(math.nan, found.values),
+            is_bad.where(bad.argmax(axis, keepdim), found.indices),
+        )
+
+    @composed
+    def quantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+    ) -> Self:
+        """Values below which given shares of the elements lie; NaN if there is one.
+
+        Args:
+            q: share in 0..1, a number or a vector.
+            dim: the axis, or None for all elements.
+            keepdim: keep the reduced axis, with size 1.
+            interpolation: between two elements "linear", "lower", "higher", "midpoint" or
+                "nearest".
+
+        Returns a float tensor without `dim`, with the axis of a vector `q` in front.
+
+        Raises DTypeError for integers or another interpolation, ShapeError if there is no element
+        or a share is not in 0..1, IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor([0.0, 1.0, 2.0, 3.0]).quantile(0.5).item()
+        1.5
+        """
+        if dim is None:
+            flat = self.flatten().quantile(q, 0, False, interpolation)
+            return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
+        if is_of_number(dim, self.ndim):
+            return self.flatten().quantile(q, 0, False, interpolation)
+        q = q.tolist() if hasattr(q, "tolist") else q
+        axis = as_axis("quantile", dim, self.ndim)
+        size, shares = self._length(axis), _shares(q)
+        if not self.dtype.is_float:
+            raise DTypeError(
+                f"quantile: floats are needed, not {self.dtype.name}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        if interpolation not in _BETWEEN:
+            raise DTypeError(
+                f"quantile: unknown interpolation {interpolation!r}",
+                allowed=", ".join(map(repr, _BETWEEN)),
+                line=here(),
+            )
+        if not size or not all(0 <= share <= 1 for share in shares):
+            raise ShapeError(
+                f"quantile: shares {shares} of {size} elements",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="shares are 0 to 1, of at least one element",
+            )
+        ordered, bad = self.sort(axis)[0], self.isnan().any(axis, keepdim=True)
+        picked = []
+        for share in shares:
+            place = share * (size - 1)
+            low = ordered.narrow(axis, math.floor(place), 1)
+            high = ordered.narrow(axis, math.ceil(place), 1)
+            between = _BETWEEN[interpolation](place - math.floor(place), place)
+            found = low if not between else high if between == 1 else low.lerp(high, between)
+            found = bad.where(math.nan, found)
+            picked.append(found if keepdim else found.squeeze(axis))
+        return picked[0].stack(*picked[1:]) if isinstance(q, (list, tuple)) else picked[0]
+
+    def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:
+        """Count the elements in each of `bins` equal intervals of min..max, both ends included.
+
+        Args:
+            bins: number of intervals.
+            min: lowest edge.
+            max: highest edge; if both are 0, the smallest and the largest element, which are
+                computed now.
+
+        Returns a vector of shape (bins,) in this dtype.
+
+        Raises ShapeError for less than one interval, DTypeError if max < min.
+
+        >>> Tensor([0.5, 1.5, 1.6]).histc(2, 0, 2).tolist()
+        [1.0, 2.0]
+        """
+        low, high = float(min), float(max)
+        if low == high:
+            low, high = float(self.min().item()), float(self.max().item())
+            low, high = (low - 1, high + 1) if low == high else (low, high)
+        x = self._floating().flatten()
+        is_inside = (x >= low) & (x <= high)
+        place = ((x - low) * (bins / (high - low))).floor().clip(0, bins - 1)
+        place = is_inside.where(place, bins).cast(dtypes.int32)
+        return place.bincount(size=bins).cast(self.dtype)
+
+    # covariance
+
+    @composed
+    def cov(self, *, correction: int = 1) -> Self:
+        """Covariance matrix of the rows, each a variable, with the columns as observations.
+
+        Args:
+            correction: what is taken off the number of observations.
+
+        Returns a float tensor of shape (n, n) for shape (n, observations), a number for a vector.
+
+        Raises ShapeError for more than two axes.
+
+        >>> Tensor([[0.0, 2.0], [2.0, 0.0]]).cov().tolist()
+        [[2.0, -2.0], [-2.0, 2.0]]
+        """
+        x = self._floating()
+        if x.ndim > 2:
+            raise ShapeError(
+                f"cov: a matrix is needed, not {show_shape(x.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        rows = x if x.ndim == 2 else x.reshape(1, x._length(0) if x.ndim else 1)
+        _, apart, rest = rows._deviations((1,))
+        centred = apart - rest
+        count = rows._sizes[1] - correction
+        scale = 1 / count if count > 0 else math.nan
+        product = centred @ centred.transpose(0, 1) * scale
+        return product if x.ndim == 2 else product.reshape(())
+
+    @composed
+    def corrcoef(self) -> Self:
+        """Correlation coefficients of the rows (Pearson), in -1..1.
+
+        Returns a float tensor of shape (n, n) for shape (n, observations), a number for a vector.
+
+        Raises ShapeError for more than two axes.
+
+        >>> Tensor([[0.0, 1.0], [1.0, 0.0]]).corrcoef().round().tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+        """
+        found = self.cov()
+        if not found.ndim:
+            return found / found
+        deviation = found.diagonal().sqrt()
+        return (found / deviation.unsqueeze(0) / deviation.unsqueeze(1)).clip(-1, 1)
+
+    # differences and distances
+
+    @composed
+    def diff(
+        self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None
+    ) -> Self:
+        """Differences of neighbours along an axis.
+
+        Args:
+            n: how many times over.
+            dim: the axis; a negative one counts from the last.
+            prepend: values in front, of equal other sizes.
+            append: values at the end.
+
+        Returns a tensor of this dtype, shorter by `n` along the axis.
+
+        Raises ShapeError if the sizes do not fit, IndexBoundsError for an axis that is out of
+        range.
+
+        >>> Tensor([1, 4, 9]).diff().tolist()
+        [3, 5]
+        """
+        axis = as_axis("diff", dim, self.ndim)
+        joined: list[Self] = [each for each in (prepend, self, append) if each is not None]
+        x = joined[0].cat(*joined[1:], dim=axis) if len(joined) > 1 else self
+        for _ in range(n):
+            size = x._length(axis)
+            if size < 2:
+                return x.narrow(axis, 0, 0)
+            after, before = x.narrow(axis, 1, size - 1), x.narrow(axis, 0, size - 1)
+            x = after.ne(before) if x.dtype is dtypes.bool else after - before
+        return self._copy_of(x)
+
+    @composed
+    def trapezoid(self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1) -> Self:
+        """Integrate along an axis by the trapezoid rule.
+
+        Args:
+            x: coordinates of the values, one for each position along `dim` or of this shape; by
+                default steps of `dx`.
+            dx: distance of neighbours without `x`.
+            dim: the axis; a negative one counts from the last.
+
+        Returns a float tensor without the axis.
+
+        Raises ShapeError if the sizes of `x` do not fit, IndexBoundsError for an axis that is out
+        of range.
+
+        >>> Tensor([1.0, 2.0, 3.0]).trapezoid().item()
+        4.0
+        """
+        axis = as_axis("trapezoid", dim, self.ndim)
+        return self._trapezoids(x, axis).sum(axis) * (dx / 2 if x is None else 0.5)
+
+    def _trapezoids(self, x: Self | None, axis: int) -> Self:
+        """Twice the area of each trapezoid along `axis`, at the places `x` or in steps of 1."""
+        size = self._length(axis)
+        y = self._floating()
+        both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
+        if x is None:
+            return both
+        if x.ndim == 1 and self.ndim > 1:
+            x = x.reshape([size if place == axis else 1 for place in range(self.ndim)])
+        return both * x.diff(dim=axis)
+
+    def dist(self, other: Self, p: float = 2.0) -> Self:
+        """Norm of the difference: (sum |self - other|^p)^(1/p).
+
+        Args:
+            other: a tensor whose shape broadcasts with this one.
+            p: order of the norm.
+
+        Returns a float number.
+
+        Raises ShapeError unless the shapes broadcast.
+
+        >>> Tensor([3.0, 0.0]).dist(Tensor([0.0, 4.0])).item()
+        5.0
+        """
+        return (self - other).norm(p)
+
+    @composed
+    def cdist(self, other: Self, p: float = 2.0) -> Self:
+        """Distances of the rows of two tensors: (sum |x - y|^p)^(1/p).
+
+        Args:
+            other: (..., n, k), for this shape (..., m, k).
+            p: order of the norm.
+
+        Returns a float tensor of shape (..., m, n).
+
+        Raises ShapeError if the sizes do not fit.
+
+        >>> Tensor([[0.0, 0.0]]).cdist(Tensor([[3.0, 4.0]])).tolist()
+        [[5.0]]
+        """
+        if min(self.ndim, other.ndim) < 2 or self.shape[-1] != other.shape[-1]:
+            raise ShapeError(
+                f"cdist: rows of {show_shape(self.shape)} and {show_shape(other.shape)} differ",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+                rule="(..., m, k) and (..., n, k)",
+            )
+        return (self.unsqueeze(-2) - other.unsqueeze(-3)).norm(p, -1)
+
+    @composed
+    def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
+        """Scale down the slices along an axis whose norm exceeds `maxnorm`.
+
+        Args:
+            p: order of the norm.
+            dim: the axis; a negative one counts from the last.
+            maxnorm: the largest norm that stays.
+
+        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
+        float (float32).
+
+        Raises IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor([[3.0, 4.0]]).renorm(2, 0, 1.0).norm().round().item()
+        1.0
+        """
+        axis = as_axis("renorm", dim, self.ndim)
+        others = tuple(place for place in range(self.ndim) if place != axis)
+        size = self.norm(p, others, keepdim=True)
+        return self * (size > maxnorm).where(maxnorm / (size + 1e-7), 1.0)
+
+    def sum_to_size(self, *size: Any) -> Self:
+        """Sum over what broadcasting from `size` to this shape repeated.
+
+        Args:
+            size: the sizes, one by one or as one tuple.
+
+        Returns a tensor of shape `size`; floats keep their dtype, integers and bool give int64.
+
+        Raises ShapeError if `size` does not broadcast to this shape.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum_to_size(2).tolist()
+        [4, 6]
+        """
+        wanted: Sequence[int] = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        offset = self.ndim - len(wanted)
+        fits = offset >= 0 and all(
+            mine in (theirs, mine if theirs == 1 else theirs)
+            for mine, theirs in zip(self._sizes[max(offset, 0) :], wanted)
+        )
+        if not fits:
+            raise ShapeError(
+                f"sum_to_size: {show_shape(tuple(wanted))} does not broadcast to "
+                f"{show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        axes = [
+            place for place in range(self.ndim) if place < offset or wanted[place - offset] == 1
+        ]
+        if tuple(wanted) == self.shape:
+            return self
+        total = self.sum(as_axes("sum_to_size", axes, self.ndim), keepdim=True)
+        return self._copy_of(total.reshape(tuple(wanted)))
+
+
+# Weight of the higher element, by the fraction between both and the fractional position.
+_BETWEEN: dict[str, Callable[[float, float], float]] = {
+    "linear": lambda fraction, position: fraction,
+    "lower": lambda fraction, position: 0.0,
+    "higher": lambda fraction, position: 1.0 if fraction else 0.0,
+    "midpoint": lambda fraction, position: 0.5 if fraction else 0.0,
+    "nearest": lambda fraction, position: float(round(position) - math.floor(position)),
+}
+
+
+def _shares(q: Any) -> list[float]:
+    shares = q if isinstance(q, (list, tuple)) else [q]
+    return [as_number("quantile", "a share", share) for share in shares]

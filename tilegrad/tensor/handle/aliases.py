@@ -1,0 +1,307 @@
+"""Which tensors are one storage: a tensor, its views, and how each of them looks at it.
+
+A movement op makes a value of its own in the graph, but the tensor around it is an alias, as in
+PyTorch: what is written to one alias is seen by all. So tensors share a `Storage`, a token that has
+no content, and each knows its path in it:
+
+* a number: so many nodes of its graph, from the top, are movement ops on the storage's value. The
+  node below is the root, which may be lazy, constant, or memory. Views cost a number more.
+* `Away`: the view was computed by itself, into memory of its own, and its graph no longer shows the
+  root. The moves that led to it are kept as data.
+
+All members of a storage have the same content at any time: a write gives each a new node
+(`tensor.assignment`). Between writes nothing is looked up. Python's reference count of the token
+says whether there is more than one member.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, sint
+from tilegrad.ir.view import ShapeTracker
+
+__all__ = [
+    "Alias", "Away", "Look", "Move", "Storage", "can_move", "can_view", "extended", "hold",
+    "is_alone", "look", "moved", "overlaps", "same_storage", "shared", "show", "steps",
+]  # fmt: skip
+
+Move = tuple[Ops, Any]
+# Moves that leave each element where it is in the row-major order.
+_IN_ORDER = frozenset({Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS})
+# Moves after which no two elements are one element of the root.
+_ONE_TO_ONE = _IN_ORDER | {Ops.PERMUTE, Ops.SHRINK, Ops.FLIP}
+_DETACH: Move = (Ops.DETACH, None)
+_lock = threading.Lock()
+
+
+class Storage:
+    """What aliases have in common; it is only compared."""
+
+    __slots__ = ()
+
+
+class Away(NamedTuple):
+    """The path of an alias whose value was computed by itself: the root's shape, and the moves from
+    the root to the alias.
+    """
+
+    shape: tuple[sint, ...]
+    moves: tuple[Move, ...]
+
+
+Alias = tuple[Storage, int | Away]
+
+
+class Look(NamedTuple):
+    """How an alias looks at its storage: the root's node (None if its graph does not show it) and
+    shape, and the moves from the root to the alias.
+    """
+
+    root: UOp | None
+    shape: tuple[sint, ...]
+    moves: tuple[Move, ...]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the alias has all elements of the root in their order."""
+        return all(op in _IN_ORDER for op, _ in self.moves)
+
+    def over(self, root: UOp) -> UOp:
+        """The same look at a root of other content; its shape may differ, its order may not."""
+        if root.shape != self.shape:
+            root = UOp(Ops.RESHAPE, root.dtype, (root,), self.shape)
+        return moved(root, self.moves)
+
+
+def moved(node: UOp, moves: Sequence[Move]) -> UOp:
+    """`moves`, one on another, on `node`; CONTIGUOUS asks for a copy, which no alias is."""
+    for op, arg in moves:
+        if op is not Ops.CONTIGUOUS:
+            node = UOp(op, node.dtype, (node,), arg)
+    return node
+
+
+def shared(tensor: Any) -> Alias:
+    """The storage of a tensor, that others are about to share, and its path there."""
+    found: Alias | None = tensor._alias
+    if found is None:
+        # Two threads may look at one tensor for the first time.
+        with _lock:
+            found = tensor._alias
+            if found is None:
+                found = tensor._alias = (Storage(), 0)
+    return found
+
+
+def extended(path: int | Away, op: Ops, arg: Any) -> int | Away:
+    """The path of a view of an alias that has `path`."""
+    if isinstance(path, int):
+        return path + 1
+    return Away(path.shape, (*path.moves, (op, arg)))
+
+
+class _Probe:
+    __slots__ = ("_alias",)
+    _alias: tuple[object, int]
+
+
+def _references_of_one() -> int:
+    """What the count is of a token that one tensor has, seen from an expression."""
+    probe = _Probe()
+    probe._alias = (Storage(), 0)
+    return sys.getrefcount(probe._alias[0])
+
+
+_ONE = _references_of_one()
+
+
+def is_alone(tensor: Any, known: int = 1) -> bool:
+    """Whether no more than `known` tensors, this one among them, share its storage."""
+    return tensor._alias is None or sys.getrefcount(tensor._alias[0]) < _ONE + known
+
+
+def same_storage(first: Any, second: Any) -> bool:
+    """Whether a write to one of two tensors is a write to the other."""
+    if first is second:
+        return True
+    return first._alias is not None is not second._alias and first._alias[0] is second._alias[0]
+
+
+def look(tensor: Any) -> Look:
+    """How a tensor looks at its storage."""
+    node: UOp = tensor.uop
+    path: int | Away = 0 if tensor._alias is None else tensor._alias[1]
+    if isinstance(path, Away):
+        if all(op in _IN_ORDER for op, _ in path.moves):
+            # All of the storage: what it was computed to is a root as good as any.
+            return Look(node, node.shape, tuple(move for move in path.moves if move == _DETACH))
+        return Look(None, path.shape, path.moves)
+    moves: list[Move] = []
+    for _ in range(path):
+        moves.append((node.op, node.arg))
+        node = node.src[0]
+    return Look(node, node.shape, tuple(reversed(moves)))
+
+
+def hold(tensor: Any, node: UOp, *, is_computed: bool) -> None:
+    """Let `node` be the same value of a tensor. If it `is_computed`, it need not show the root;
+    else it is the tensor's graph with something below replaced.
+    """
+    alias: Alias | None = tensor._alias
+    if alias is not None and isinstance(alias[1], int) and alias[1]:
+        if is_computed or not _has_moves(node, tensor.uop, alias[1]):
+            _, shape, moves = look(tensor)
+            tensor._alias = (alias[0], Away(shape, moves))
+    tensor.uop = node
+
+
+def _has_moves(node: UOp, old: UOp, count: int) -> bool:
+    """Whether the first `count` moves of `node`, from the top, are those of `old`."""
+    for _ in range(count):
+        if node.op is not old.op or node.arg != old.arg:
+            return False
+        node, old = node.src[0], old.src[0]
+    return True
+
+
+def show(tensor: Any, found: Look, root: UOp) -> None:
+    """Let an alias that looks as `found` look at another root, which has the storage's content."""
+    tensor.uop = found.over(root)
+    if tensor._alias is not None:
+        count = sum(op is not Ops.CONTIGUOUS for op, _ in found.moves)
+        tensor._alias = tensor._alias[0], count
+
+
+def can_view(tensor: Any, sizes: tuple[sint, ...]) -> bool:
+    """Whether a reshape of an alias is an alias: whether strides over its storage can say it. Where
+    they cannot, it is a copy.
+    """
+    alias: Alias | None = tensor._alias
+    if alias is None or alias[1] == 0:
+        return True
+    node: UOp = tensor.uop
+    shape, path = node.shape, alias[1]
+    if isinstance(path, Away):
+        found = look(tensor)
+        return found.is_in_order or _can_reshape(found.shape, found.moves, sizes)
+    # As one flat key, and of a window its size only: where it begins has no say in this.
+    key: list[Any] = [sizes]
+    is_in_order = True
+    for _ in range(path):
+        op = node.op
+        if op is Ops.RESHAPE:
+            key.append(node.arg)
+        elif op not in _IN_ORDER:
+            is_in_order = False
+            key += op.serial, (node.shape if op is Ops.SHRINK else node.arg)
+        node = node.src[0]
+    if is_in_order:
+        return True
+    key.append(node.shape)
+    known = tuple(key)
+    answer = _answers.get(known)
+    if answer is None:
+        if len(_answers) >= _MOST_ANSWERS:
+            _answers.clear()
+        without_ones = [[size for size in each if size != 1] for each in (shape, sizes)]
+        found = look(tensor)
+        answer = _answers[known] = without_ones[0] == without_ones[1] or _can_reshape(
+            found.shape, found.moves, sizes
+        )
+    return answer
+
+
+# By what is asked: reshapes of views recur with the same sizes.
+_answers: dict[tuple[Any, ...], bool] = {}
+_MOST_ANSWERS = 4096
+
+
+def can_move(path: Away, moves: Sequence[Move]) -> bool:
+    """Whether `moves` on an alias that has `path` give an alias: so it is unless one is a reshape
+    that strides over the storage cannot say.
+    """
+    key = path, tuple(moves)
+    answer = _answers.get(key)
+    if answer is None:
+        if len(_answers) >= _MOST_ANSWERS:
+            _answers.clear()
+        shape, taken = path
+        answer = True
+        for op, arg in moves:
+            if op is Ops.RESHAPE and answer:
+                without_ones = [[size for size in each if size != 1] for each in (shape, arg)]
+                answer = (
+                    all(each in _IN_ORDER for each, _ in taken)
+                    or without_ones[0] == without_ones[1]
+                    or _can_reshape(shape, taken, arg)
+                )
+            taken = (*taken, (op, arg))
+        _answers[key] = answer
+    return answer
+
+
+def _can_reshape(shape: tuple[sint, ...], moves: tuple[Move, ...], sizes: tuple[sint, ...]) -> bool:
+    views = _tracker(shape, moves).views
+    return len(views) == 1 and views[0].reshape(sizes) is not None
+
+
+def _tracker(shape: tuple[sint, ...], moves: Sequence[Move]) -> ShapeTracker:
+    found = ShapeTracker.from_shape(shape)
+    for op, arg in moves:
+        if op is Ops.RESHAPE:
+            found = found.reshape(arg)
+        elif op is Ops.PERMUTE:
+            found = found.permute(arg)
+        elif op is Ops.EXPAND:
+            found = found.expand(arg)
+        elif op is Ops.SHRINK:
+            found = found.shrink(arg)
+        elif op is Ops.PAD:
+            found = found.pad(arg)
+        elif op is Ops.FLIP:
+            found = found.flip(arg)
+    return found
+
+
+def overlaps(found: Look) -> bool:
+    """Whether several elements of an alias are, or may be, one element of its storage."""
+    if all(op in _ONE_TO_ONE for op, _ in found.moves):
+        return False
+    views = _tracker(found.shape, found.moves).views
+    if len(views) != 1 or views[0].mask is not None:
+        return True
+    # The steps, smallest first, must each pass over all that the smaller ones reach.
+    reach: Any = 0
+    axes = zip(views[0].strides, views[0].shape)
+    steps: list[tuple[Any, Any]] = [(stride, size) for stride, size in axes if size != 1]
+    if not all(isinstance(entry, int) for step in steps for entry in step):
+        return any(isinstance(stride, int) and stride == 0 for stride, _ in steps)
+    for stride, size in sorted((abs(stride), size) for stride, size in steps):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def steps(tensor: Any) -> tuple[tuple[sint, ...], sint]:
+    """The strides of an alias over its storage, and the position of its first element there, in
+    elements; as in row-major memory of its own where strides cannot say it, as for a flipped axis.
+    """
+    found = look(tensor)
+    views = _tracker(found.shape, found.moves).views
+    if len(views) != 1 or views[0].mask is not None or any(step < 0 for step in views[0].strides):
+        views = ShapeTracker.from_shape(tensor.uop.shape).views
+    # A view's axis of one element has the stride 0; PyTorch counts on as for a longer one.
+    strides = list(views[0].strides)
+    following: sint = 1
+    for axis in range(len(strides) - 1, -1, -1):
+        size = views[0].shape[axis]
+        if size == 1:
+            strides[axis] = following
+        following = strides[axis] * size if strides[axis] else following
+    return tuple(strides), views[0].offset

@@ -1,0 +1,609 @@
+"""What every tensor method builds on: the handle around a node, and how operands meet.
+
+A tensor is a small mutable handle around an immutable node. Methods build a larger node and wrap
+it; nothing runs. The class grows by inheritance, one file a subject (movement, elementwise, reduce,
+...), up to `Tensor` in tensor.py.
+
+Operands meet in three steps: one device, one dtype (`base.dtype.promote`; a Python number takes the
+tensor's), one shape (broadcasting). Constants and symbolic integers have shape () and stand next to
+operands of any shape as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from operator import attrgetter
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Self
+
+from tilegrad.base.config import gradients
+from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.base.origin import mark, user_expression, user_line
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, sint, toposort
+from tilegrad.tensor.handle.aliases import Alias
+from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.living import (
+    by_identity,
+    forget,
+    hold,
+    hold_also,
+    live,
+    with_gradient,
+    with_variables,
+)  # fmt: skip
+from tilegrad.tensor.handle.pairs import ValuesAlone
+from tilegrad.tensor.handle.sizes import (
+    NO_VARIABLES,
+    Variables,
+    as_axis,
+    here,
+    is_one,
+    merge,
+    multiply,
+    same,
+    same_shape,
+    show_shape,
+    simple,
+)  # fmt: skip
+from tilegrad.tensor.handle.waiting import Call
+
+__all__ = [
+    "Core",
+    "as_dtype",
+    "cast_node",
+    "check_tensors",
+    "compute",
+    "describe",
+    "is_scalar_leaf",
+    "live",
+]
+
+Operand = Any
+_DTYPES = frozenset(dtypes.all)
+
+
+def compute(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
+    """A node that computes something; it remembers the user's line."""
+    node = UOp(op, dtype, src, arg)
+    mark(node)
+    # Worked out now, it takes no walk later.
+    _ = node.shape
+    return node
+
+
+def as_dtype(value: DType | str) -> DType:
+    """The dtype `value`, or the one of that name.
+
+    Raises DTypeError if there is none, or if it is no dtype of tensors.
+    """
+    if not isinstance(value, DType):
+        if not isinstance(value, str):
+            # numpy.float32, numpy.dtype("float32"), and Python's own types
+            value = {bool: "bool", int: "int", float: "float"}.get(value) or getattr(
+                value, "name", getattr(value, "__name__", repr(value))
+            )
+        value = dtypes.from_name(value)
+    if value not in _DTYPES:
+        raise DTypeError(f"dtype: a tensor cannot have dtype {value!r}", line=here())
+    return value
+
+
+def is_scalar_leaf(node: UOp) -> bool:
+    """Whether `node` is a constant or a symbolic integer: it fits any shape."""
+    return node.op is Ops.CONST or (node.op is Ops.CAST and node.src[0].dtype is dtypes.index)
+
+
+def cast_node(node: UOp, dtype: DType) -> UOp:
+    """`node` in another dtype; a cast to bool asks whether the value is not zero."""
+    if node.dtype is dtype:
+        return node
+    if node.op is Ops.CONST:
+        return UOp.const(dtype, node.arg)
+    if dtype is dtypes.bool:
+        return compute(Ops.CMPNE, dtype, (node, UOp.const(node.dtype, 0)))
+    if is_scalar_leaf(node):
+        return UOp(Ops.CAST, dtype, node.src)
+    return compute(Ops.CAST, dtype, (node,))
+
+
+def describe(node: UOp) -> str:
+    """An operand for an error message: shape, dtype, the user's text and line. A filled tensor has
+    no line: its node is that of all who ask for the same.
+    """
+    below = filled = node
+    while filled.op.is_movement:
+        filled = filled.src[0]
+    while not below.origin and below.src:
+        below = below.src[0]
+    facts = [show_shape(node.shape), node.dtype.name]
+    if filled.op is not Ops.CONST:
+        facts += [user_expression(below.origin), user_line(below.origin)]
+    return "  ".join(fact for fact in facts if fact)
+
+
+class Core:
+    """The handle: `uop` is the value, `grad` its gradient, `_variables` the bound values of its
+    symbolic sizes.
+
+    `_previous` are weak references to nodes that had the same value before this tensor was
+    realized, so that a graph built earlier can still be differentiated with respect to it.
+    `_is_leaf` marks what a user made, not an op. `_alias` is the storage that this tensor shares
+    with its views, or as one of them, and how it looks there (`tensor.aliases`).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_alias",
+        "_call",
+        "_gradient",
+        "_is_leaf",
+        "_is_shared",
+        "_node",
+        "_previous",
+        "_requires_grad",
+        "_stands_for",
+        "_symbols",
+        "device",
+    )
+    # Not set as long as nobody asks for it, where the tensor knows the call that makes it.
+    _node: UOp
+    _call: Call | None
+    _gradient: Self | None
+    _symbols: Variables
+    device: str
+    _requires_grad: bool | None
+    _previous: tuple[weakref.ref[UOp], ...]
+    _is_leaf: bool
+    _is_shared: bool
+    # Of a result that is a pair in PyTorch; else not set.
+    _stands_for: ValuesAlone
+    _alias: Alias | None
+
+    def _set(
+        self, uop: UOp, device: str, variables: Variables, requires_grad: bool | None, *, leaf: bool
+    ) -> None:
+        self._node = uop
+        self._call = None
+        self.device = device
+        self._gradient = None
+        self._symbols = variables
+        if variables:
+            with_variables.add(self)
+        self._requires_grad = requires_grad
+        self._previous = ()
+        self._is_leaf = leaf
+        self._is_shared = False
+        self._alias = None
+        # As `living.enter`, without its frame: every tensor that is made comes by.
+        number = id(self)
+        reference = by_identity[number] = weakref.ref(self, MethodType(forget, number))
+        if uop.holders is None:
+            uop.holders = reference
+        else:
+            hold_also(uop, reference)
+
+    def _hold(self, node: UOp) -> None:
+        self._node = node
+        if self._call is not None:
+            self._call = None
+        hold(self, node)
+
+    def _bind(self, variables: Variables) -> None:
+        self._symbols = variables
+        if variables:
+            with_variables.add(self)
+
+    if TYPE_CHECKING:
+
+        @property
+        def uop(self) -> UOp: ...
+
+        @uop.setter
+        def uop(self, node: UOp) -> None: ...
+
+        @property
+        def _variables(self) -> Variables: ...
+
+        @_variables.setter
+        def _variables(self, variables: Variables) -> None: ...
+
+    else:
+        # Read by functions of C: that costs 4 ns more than a slot.
+        uop = property(attrgetter("_node"), _hold)
+        _variables = property(attrgetter("_symbols"), _bind)
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient that `backward` has added up so far.
+
+        Returns a tensor of this shape, dtype and device, or None before `backward`.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> loss = (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [6.0]
+        """
+        return self._gradient
+
+    @grad.setter
+    def grad(self, gradient: Self | None) -> None:
+        self._gradient = gradient
+        if gradient is not None:
+            with_gradient.add(self)
+
+    @classmethod
+    def _of(
+        cls,
+        uop: UOp,
+        device: str | None = None,
+        variables: Variables = NO_VARIABLES,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """The tensor around `uop`."""
+        tensor = object.__new__(cls)
+        tensor._set(uop, canonical(device), variables, requires_grad, leaf=False)
+        return tensor
+
+    def _again(self, uop: UOp, device: str, variables: Variables) -> Self:
+        """A tensor of its own around `uop`, which has this tensor's value."""
+        requires_grad = self._requires_grad
+        if requires_grad and not gradients.get():
+            uop, requires_grad = _detached(uop), False
+        return self._of(uop, device, variables, requires_grad)
+
+    def _like(self, uop: UOp) -> Self:
+        """The tensor around `uop`, which was made of this tensor alone."""
+        if uop is self.uop:
+            return self
+        tensor: Self = object.__new__(type(self))
+        requires_grad = self._requires_grad if uop.dtype.is_float else None
+        if requires_grad and not gradients.get():
+            uop, requires_grad = _cut(uop, self), False
+        tensor._set(uop, self.device, self._variables, requires_grad, leaf=False)
+        return tensor
+
+    def _values_alone(self, name: str, axis: int, keepdim: bool, made: Self) -> Self:
+        """`made`, the values that a call of this tensor gives, which cannot be unpacked as the pair
+        that PyTorch gives, but has its names.
+        """
+        if made is not self:
+            made._stands_for = ValuesAlone(name, axis, keepdim, self._node)
+        return made
+
+    def _joined(self, uop: UOp, *others: Core) -> Self:
+        """The tensor around `uop`, made of this tensor and `others`, whose devices have met."""
+        device, variables, requires_grad = self.device, self._variables, self._requires_grad
+        for other in others:
+            if self.uop.op is Ops.CONST:
+                device = other.device
+            if other._variables:
+                variables = merge(variables, other._variables)
+            requires_grad = requires_grad or other._requires_grad
+        if not uop.dtype.is_float:
+            requires_grad = None
+        elif requires_grad and not gradients.get():
+            uop, requires_grad = _cut(uop, self, *others), False
+        tensor: Self = object.__new__(type(self))
+        tensor._set(uop, device, variables, requires_grad, leaf=False)
+        return tensor
+
+    def _earlier(self) -> list[UOp]:
+        """Nodes that had this tensor's value before it was realized, and that some graph still
+        holds.
+        """
+        return [node for reference in self._previous if (node := reference()) is not None]
+
+    def _earlier_references(self) -> list[weakref.ref[UOp]]:
+        """The last references to such nodes."""
+        return [reference for reference in self._previous if reference() is not None][-2:]
+
+    # what is known without computing
+
+    @property
+    def shape(self) -> tuple[sint, ...]:
+        """Sizes of the axes: integers, or index nodes where a `Variable` takes part.
+
+        Returns a tuple.
+
+        >>> Tensor.zeros(2, 3).shape
+        (2, 3)
+        """
+        call = self._call
+        return self._node.shape if call is None else call.shape
+
+    @property
+    def dtype(self) -> DType:
+        call = self._call
+        return self._node.dtype if call is None else call.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes.
+
+        Returns an int.
+
+        >>> Tensor.zeros(2, 3).ndim
+        2
+        """
+        call = self._call
+        return len(self._node.shape if call is None else call.shape)
+
+    def numel(self) -> sint:
+        """Number of elements: the product of the shape.
+
+        Returns an int.
+
+        >>> Tensor.zeros(2, 3).nelement()
+        6
+        """
+        return multiply(self.shape)
+
+    @property
+    def max_shape(self) -> tuple[int, ...]:
+        """Shape with the largest value of each symbolic size.
+
+        Returns a tuple of ints.
+
+        >>> from tilegrad import Variable
+        >>> Tensor.ones(4, 3)[: Variable("n", 1, 4).bind(2)].max_shape
+        (4, 3)
+        """
+        sizes = [simple(size) for size in self.shape]
+        return tuple(size if isinstance(size, int) else int(size.vmax) for size in sizes)
+
+    def max_numel(self) -> int:
+        """Number of elements where each symbolic size is at its largest.
+
+        Returns an int.
+
+        >>> Tensor.zeros(2, 3).max_numel()
+        6
+        """
+        return math.prod(self.max_shape)
+
+    def element_size(self) -> int:
+        """Size of one element in bytes.
+
+        Returns an int.
+
+        >>> Tensor([1.0]).element_size()
+        4
+        """
+        return self.dtype.itemsize
+
+    def nbytes(self) -> sint:
+        """Size of all elements in bytes, by shape and dtype, whether or not memory is allocated.
+
+        Returns an int.
+
+        >>> Tensor.zeros(2, 3).nbytes()
+        24
+        """
+        return multiply((*self.shape, self.dtype.itemsize))
+
+    def size(self, dim: int | None = None) -> Any:
+        """Shape, or the size of one axis.
+
+        Args:
+            dim: the axis; a negative one counts from the last.
+
+        Returns a tuple of ints without `dim`, else an int.
+
+        Raises IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(1)
+        ((2, 3), 3)
+        """
+        return self.shape if dim is None else self.shape[as_axis("size", dim, self.ndim)]
+
+    def dim(self) -> int:
+        """Number of axes.
+
+        Returns an int.
+
+        >>> Tensor.zeros(2, 3).dim()
+        2
+        """
+        return self.ndim
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a float.
+
+        Returns a bool.
+
+        >>> Tensor([1.0]).is_floating_point(), Tensor([1]).is_floating_point()
+        (True, False)
+        """
+        return self.dtype.is_float
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        """The shape, of a tensor whose sizes are all numbers.
+
+        Raises ShapeError for a symbolic size.
+        """
+        for size in self.shape:
+            if not isinstance(size, int):
+                raise ShapeError(
+                    f"this op needs sizes that are numbers, not {show_shape(self.shape)}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                    remedy="pad it to a fixed size, and cut the result",
+                )
+        return self.shape  # type: ignore[return-value]
+
+    def _length(self, axis: int) -> int:
+        """The size of one axis, whatever those of the others are.
+
+        Raises ShapeError for a symbolic one.
+        """
+        size = self.shape[axis]
+        if not isinstance(size, int):
+            raise ShapeError(
+                f"axis {axis % self.ndim} of {show_shape(self.shape)} must have a size that is a "
+                "number",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="use another axis, or pad it to a fixed size and cut the result",
+            )
+        return size
+
+    # how operands meet
+
+    def _meet(self, name: str, *others: Any, unify: bool = True) -> tuple[UOp, ...]:
+        """The nodes of this tensor and `others` on one device, in one dtype (unless told not to)
+        and of one shape.
+        """
+        tensors = [self, *others]
+        check_devices(name, tensors)
+        nodes = [tensor.uop for tensor in tensors]
+        if unify:
+            dtype = nodes[0].dtype
+            for node in nodes[1:]:
+                if node.dtype is not dtype:
+                    dtype = promote(dtype, node.dtype)
+            nodes = [node if node.dtype is dtype else cast_node(node, dtype) for node in nodes]
+        return broadcast(name, nodes)
+
+
+def _detached(node: UOp) -> UOp:
+    """The same value, through which no gradient flows."""
+    return UOp(Ops.DETACH, node.dtype, (node,)) if node.dtype.is_float else node
+
+
+def _cut(made: UOp, *operands: Core) -> UOp:
+    """`made`, which an op made of `operands`, without a gradient to those that require one.
+
+    These are detached, not what was made of them: a node between two ops would hide from the
+    scheduler that they belong together.
+    """
+    known = {tensor.uop: tensor._requires_grad for tensor in operands}
+    new: dict[UOp, UOp] = {}
+    for node in toposort([made], stop=known.__contains__):
+        if node in known:
+            new[node] = _detached(node) if known[node] else node
+        else:
+            sources = tuple([new[source] for source in node.src])
+            new[node] = (
+                node if sources == node.src else compute(node.op, node.dtype, sources, node.arg)
+            )
+    cut = new[made]
+    # The value itself, in which the operands are not found.
+    return cut if cut is not made else _detached(made)
+
+
+def number_dtype(name: str, dtype: DType, value: Any) -> DType:
+    """The dtype that a Python number takes next to a tensor of `dtype`.
+
+    Raises DTypeError if it is no number, or an integer that the tensor's dtype cannot hold.
+    """
+    if isinstance(value, bool):
+        return dtype
+    if isinstance(value, int):
+        if dtype is dtypes.bool:
+            return dtypes.default_int
+        # What fits as bits is taken, so that `x & 0xFFFFFFFF` and `~mask` need no thought.
+        if dtype.is_int and not -(1 << (dtype.bits - 1)) <= value < 1 << dtype.bits:
+            raise DTypeError(
+                f"{name}: {value} does not fit {dtype.name}",
+                rule="a number takes the tensor's dtype; cast the tensor first",
+                line=here(),
+            )
+        return dtype
+    if isinstance(value, float):
+        return dtype if dtype.is_float else dtypes.default_float
+    raise DTypeError(
+        f"{name}: cannot use a {type(value).__name__} as an operand",
+        rule="a tensor, a number or a Variable",
+        line=here(),
+    )
+
+
+def check_tensors(name: str, *values: Any, are_several: bool = False) -> None:
+    """Raise DTypeError unless all values are tensors; where there may be several, the remedy says
+    how a list of them is passed.
+    """
+    for value in values:
+        if not isinstance(value, Core):
+            is_list = are_several and isinstance(value, (list, tuple))
+            raise DTypeError(
+                f"{name}: cannot use a {type(value).__name__} as an operand",
+                rule="a tensor",
+                line=here(),
+                remedy=f"pass them one by one: Tensor.{name}(*tensors)"
+                if is_list
+                else "make one: Tensor(value)",
+            )
+
+
+def check_devices(name: str, tensors: list[Core]) -> None:
+    """Raise DeviceError unless all tensors are on one device; constants are on any."""
+    check_tensors(name, *tensors)
+    first = tensors[0]
+    for tensor in tensors:
+        if tensor.device != first.device:
+            if first.uop.op is Ops.CONST:
+                first = tensor
+            elif tensor.uop.op is not Ops.CONST:
+                raise DeviceError(
+                    f"{name}: operands are on two devices: {first.device} and {tensor.device}",
+                    left=describe(first.uop),
+                    right=describe(tensor.uop),
+                    line=here(),
+                    remedy=f"move one with .to({first.device!r})",
+                )
+
+
+def broadcast_shape(name: str, nodes: list[UOp]) -> tuple[sint, ...]:
+    """The common shape: aligned at the last axis, sizes of 1 stretch.
+
+    Raises ShapeError if two sizes differ and neither is 1.
+    """
+    shape: tuple[sint, ...] = nodes[0].shape
+    for node in nodes[1:]:
+        theirs = node.shape
+        if theirs == shape or not theirs:
+            continue
+        length = max(len(shape), len(theirs))
+        ours = (1,) * (length - len(shape)) + shape
+        theirs = (1,) * (length - len(theirs)) + theirs
+        common: list[sint] = []
+        for a, b in zip(ours, theirs):
+            if type(a) is int is type(b) and (a == b or a == 1 or b == 1):
+                common.append(b if a == 1 else a)
+                continue
+            if not (is_one(a) or is_one(b) or same(a, b)):
+                raise ShapeError(
+                    f"{name}: shapes do not broadcast: {show_shape(shape)} and "
+                    f"{show_shape(node.shape)}",
+                    left=describe(nodes[0]),
+                    right=describe(node),
+                    line=here(),
+                    rule="aligned at the last axis, sizes must be equal or 1",
+                )
+            common.append(b if is_one(a) else a)
+        shape = tuple(common)
+    return shape
+
+
+def stretch(node: UOp, shape: tuple[sint, ...]) -> UOp:
+    """`node` broadcast to `shape`, which it fits."""
+    own = node.shape
+    if own == shape or is_scalar_leaf(node):
+        return node
+    if len(own) < len(shape):
+        node = UOp(Ops.RESHAPE, node.dtype, (node,), (1,) * (len(shape) - len(own)) + own)
+    return node if same_shape(node.shape, shape) else UOp(Ops.EXPAND, node.dtype, (node,), shape)
+
+
+def broadcast(name: str, nodes: list[UOp]) -> tuple[UOp, ...]:
+    """The nodes in their common shape."""
+    first = nodes[0].shape
+    for node in nodes:
+        if node.shape != first:
+            shape = broadcast_shape(name, nodes)
+            return tuple([stretch(node, shape) for node in nodes])
+    return tuple(nodes)

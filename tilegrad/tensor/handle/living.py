@@ -1,0 +1,176 @@
+"""Which tensors are alive, and which of them hold a node: an index that the one setter of a
+tensor's node maintains, so that nobody has to walk all tensors to find those of a graph.
+
+A node knows the tensors that hold it (`UOp.holders`, weak references). An entry that is out of date
+is harmless: a tensor counts only while it holds the node. A tensor is *young* until a run that
+writes to memory has seen it: then its graph is put into the index of users (`engine.run.users`), by
+which such a run finds who stands on that memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from types import MethodType
+from typing import Any
+
+from tilegrad.ir.uop import UOp
+
+__all__ = [
+    "Owner", "Some", "by_identity", "ends", "enter", "forget", "grown_up", "hold", "hold_also",
+    "holders_of", "leave", "live", "owners", "pools", "with_gradient", "with_nodes",
+    "with_variables", "young",
+]  # fmt: skip
+
+# Tensors by identity: a tensor compares element by element, so it is no key itself.
+_young: dict[int, weakref.ref[Any]] = {}
+_old: dict[int, weakref.ref[Any]] = {}
+_lock = threading.Lock()
+# For the one who makes tensors.
+by_identity, forget = _young, _young.pop
+
+# Values that were assigned to leaves that require a gradient: none flows on from them.
+ends: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+
+class Some:
+    """Some of the tensors alive, by identity."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, weakref.ref[Any]] = {}
+
+    def add(self, tensor: Any) -> None:
+        number, references = id(tensor), self._references
+        references[number] = weakref.ref(tensor, MethodType(references.pop, number))
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def __iter__(self) -> Iterator[Any]:
+        found = [reference() for reference in list(self._references.values())]
+        return iter([tensor for tensor in found if tensor is not None])
+
+
+# Those that were given a gradient, and those that were given values of variables, at some time.
+with_gradient = Some()
+with_variables = Some()
+
+
+class Owner(weakref.ref[Any]):
+    """A weak reference to a tensor, and the thread that it belongs to: what two threads lend each
+    other, one would write while the other reads.
+    """
+
+    __slots__ = ("thread",)
+
+    def __init__(self, tensor: Any):
+        # The reference itself is made by __new__.
+        self.thread = threading.get_ident()
+
+
+# Which tensor the memory of a leaf was computed for; another one of equal value, of the same
+# thread, only borrows it.
+owners: weakref.WeakKeyDictionary[UOp, Owner] = weakref.WeakKeyDictionary()
+
+# The calls of each thread whose nodes are not made yet (`tensor.handle.waiting`).
+pools = Some()
+
+
+def _with_nodes() -> None:
+    """Let every tensor have its node."""
+    for pool in pools:
+        if pool.has_new:
+            pool.expand()
+
+
+def live() -> Iterator[Any]:
+    """Every tensor that someone still holds."""
+    _with_nodes()
+    yield from with_nodes()
+
+
+def with_nodes() -> Iterator[Any]:
+    """Every tensor that someone still holds and whose node is made."""
+    for reference in [*_old.values(), *_young.values()]:
+        tensor = reference()
+        if tensor is not None:
+            yield tensor
+
+
+def young() -> list[Any]:
+    """The tensors alive whose node is newer than the last run that looked at all of these."""
+    _with_nodes()
+    return [tensor for each in list(_young.values()) if (tensor := each()) is not None]
+
+
+def enter(tensor: Any, node: UOp) -> None:
+    """Note that `tensor` holds `node` from now on."""
+    number = id(tensor)
+    # Called while the tensor goes, before its number may be another's, as _young.pop(number, _).
+    reference = _young[number] = weakref.ref(tensor, MethodType(_young.pop, number))
+    # No other thread comes between these two lines: the interpreter switches at calls only.
+    if node.holders is None:
+        node.holders = reference
+    else:
+        hold_also(node, reference)
+
+
+def hold(tensor: Any, node: UOp) -> None:
+    """As `enter`, of a tensor that held another node before."""
+    _old.pop(id(tensor), None)
+    enter(tensor, node)
+
+
+def leave(tensor: Any, node: UOp) -> None:
+    """Note that `tensor` holds `node` no more, nor any other so far."""
+    number = id(tensor)
+    _old.pop(number, None)
+    _young.pop(number, None)
+    with _lock:
+        found = node.holders
+        if isinstance(found, list):
+            found[:] = [each for each in found if each() is not tensor]
+        elif found is not None and found() is tensor:
+            node.holders = None
+
+
+def grown_up(tensor: Any, node: UOp) -> None:
+    """Say that `node`, the graph of `tensor`, is in the index of users: it is young no more."""
+    number = id(tensor)
+    # First, so that at no moment it is in neither.
+    reference = weakref.ref(tensor, MethodType(_old.pop, number))
+    _old[number] = reference
+    if _young.pop(number, None) is None:
+        _old.pop(number, None)
+    if tensor.uop is not node:
+        # Its own thread has given it another one meanwhile, which nobody has seen.
+        hold(tensor, tensor.uop)
+
+
+def hold_also(node: UOp, reference: weakref.ref[Any]) -> None:
+    """Add to the tensors that hold `node`, of which there was one before."""
+    with _lock:
+        found = node.holders
+        if not isinstance(found, list):
+            node.holders = reference if found is None or found() is None else [found, reference]
+            return
+        found.append(reference)
+        # At powers of two, so that the dead never outnumber the living by much.
+        if len(found) >= 16 and not len(found) & (len(found) - 1):
+            found[:] = [
+                each for each in found if (tensor := each()) is not None and tensor.uop is node
+            ]
+
+
+def holders_of(node: UOp) -> list[Any]:
+    """The tensors alive that hold `node`."""
+    found = node.holders
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        tensor = found()
+        return [tensor] if tensor is not None and tensor.uop is node else []
+    references = list(found)
+    tensors = {id(tensor): tensor for each in references if (tensor := each()) is not None}
+    return [tensor for tensor in tensors.values() if tensor.uop is node]

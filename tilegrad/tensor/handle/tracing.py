@@ -1,0 +1,116 @@
+"""What holds while a transformed function runs, on tensors that stand for others.
+
+What is made of these stays a graph, whatever asks for it to be computed now: `realize()` leaves it
+as it is, and who wants to see numbers is given those of another tensor of the same graph. While
+`vmap` runs a function, a tensor stands for one example of many and has no numbers; while `scan`
+does, it stands for what every step finds. Then who wants to see some is told why there are none. A
+captured function is called, not replayed, as a replay builds no graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilegrad.base.config import gradients
+from tilegrad.base.errors import TransformError
+from tilegrad.grad.regions import moved
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor.handle.sizes import here
+
+__all__ = [
+    "closed", "is_open", "is_transforming", "needs_value", "transforming", "transforms", "waits",
+    "watch",
+]  # fmt: skip
+
+
+class _Open(threading.local):
+    """How many transformed functions this thread is in, what stands for others there, and the
+    memory among it, which has no value; and what the innermost wants to look at later.
+    """
+
+    depth = 0
+    watched: list[Any] | None = None
+    leaves: frozenset[UOp] = frozenset()
+    empty: frozenset[UOp] = frozenset()
+    name, stands_for = "", ""
+
+
+# Its `depth` is not 0 while this thread runs a function for the graph that it builds.
+transforms = _open = _Open()
+
+
+@contextmanager
+def transforming(
+    leaves: Sequence[UOp] = (),
+    name: str = "vmap",
+    stands_for: str = "one example of many",
+    watched: list[Any] | None = None,
+) -> Iterator[None]:
+    """For the call of a function that is transformed: the nodes `leaves` stand for others in it,
+    and those that are memory have no value; `name` and `stands_for` say why to who asks for one.
+    `watched` is given what is to be looked at once there are values.
+    """
+    before = _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched
+    _open.watched = watched
+    empty = frozenset(leaf for leaf in leaves if leaf.op is Ops.BUFFER)
+    if empty:
+        _open.name, _open.stands_for = name, stands_for
+    _open.leaves |= frozenset(leaves)
+    _open.empty |= empty
+    _open.depth += 1
+    # A derivative is one under `no_grad`, too.
+    token = gradients.set(True)
+    try:
+        yield
+    finally:
+        gradients.reset(token)
+        _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched = before
+        _open.depth -= 1
+
+
+def is_transforming() -> bool:
+    """Whether this thread runs a function for the graph that it builds."""
+    return _open.depth > 0
+
+
+def watch(what: Any) -> None:
+    """Leave `what` to be looked at by the transformation that this thread is in, if it does."""
+    if _open.watched is not None:
+        _open.watched.append(what)
+
+
+def is_open(node: UOp) -> bool:
+    """Whether `node` depends on what stands for others, so that its graph is to stay one."""
+    leaves = _open.leaves
+    return bool(leaves) and any(each in leaves for each in toposort([node]))
+
+
+def closed(node: UOp) -> UOp:
+    """A graph of the value of `node`, without what stands for others, that writes to no memory of
+    the graph that is to stay one.
+    """
+    while is_open(node):
+        values = {leaf: leaf.src[0] for leaf in _open.leaves if leaf.src}
+        (node,) = moved([node], values)
+    return node
+
+
+def waits(node: UOp) -> bool:
+    """Whether the value of `node` depends on what has none."""
+    empty = _open.empty
+    return bool(empty) and any(each in empty for each in toposort([node]))
+
+
+def needs_value(what: str, node: UOp) -> None:
+    """Raise TransformError if `node` has no value."""
+    if waits(node):
+        raise TransformError(
+            f"{_open.name}: {what} needs the value of a tensor that stands for {_open.stands_for}",
+            line=here(),
+            rule="what the function does must not depend on the numbers",
+            remedy="choose with where() and masks, or give a size to what counts elements",
+        )

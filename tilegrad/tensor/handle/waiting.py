@@ -1,0 +1,382 @@
+"""Calls whose nodes are made only when somebody asks for them.
+
+Unless `SEGMENTS=0`, a method that has a template (`tensor.calls.templates`) gives a tensor that
+knows its *call*: the template, and for each operand its node or the call that made it. Such a
+tensor has no node yet: its slot is empty, so that whoever reads it comes to `expand`, which makes
+the nodes as the template says. A loop whose steps are equal never asks for them:
+`tensor.storage.segments` knows what to run by the calls alone.
+
+The calls of a thread are its *pool*. What looks at the tensors alive (`tensor.handle.living`)
+expands all pools first, so that it finds each tensor with its node.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+from types import MethodType
+from typing import Any
+
+from tilegrad.base.dtype import DType
+from tilegrad.engine.realize.realize import exclusive, remember
+from tilegrad.engine.run import memory as store
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
+from tilegrad.ir.templates import Template
+from tilegrad.ir.uop import UOp, remade
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage
+from tilegrad.tensor.handle.living import Owner, ends, enter, owners, pools
+
+__all__ = [
+    "Call", "Moves", "Pool", "Value", "away", "become_memory", "expand", "is_only_thread",
+    "next_number", "next_serial", "postpone", "settle_alias", "this_thread",
+]  # fmt: skip
+
+# Movement ops with their arguments and shapes, from memory up.
+Moves = tuple[tuple[Ops, Any, tuple[Any, ...]], ...]
+
+# Calls that nobody reads and that stand for more nodes have them made: their graph runs by itself
+# (`pending`).
+MOST_NODES = 1 << 13
+# After this many reads in a row that had to make the nodes, a pool takes no calls for a while, and
+# each time four times as many: a program whose calls never recur is not planned in two ways.
+_PATIENCE, _PAUSE, _LONGEST_PAUSE = 12, 1 << 10, 1 << 20
+# References to results that a run computed, before the dead among them are looked for.
+_MANY = 32
+next_serial = itertools.count().__next__
+next_number = itertools.count().__next__
+
+
+class Value:
+    """Memory that a run of calls left, in `buffer`. Its `leaf` is made when somebody asks for a
+    node: most values go from one run to the next and never are one. `past` is what it was computed
+    from, if anything (`tensor.storage.past`); who made the value keeps it.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "leaf", "past")
+
+    def __init__(self, buffer: Buffer, leaf: UOp | None = None):
+        self.buffer = buffer
+        self.leaf = leaf
+        self.past: Any = None
+
+    def node(self, moves: Moves = ()) -> UOp:
+        """The leaf of the memory, under `moves`."""
+        node = self.leaf
+        if node is None:
+            node = self.leaf = store.leaf(self.buffer)
+            if self.past is not None:
+                self.past.stand_on(node)
+        for op, arg, shape in moves:
+            node = remade((op.serial, node.dtype, (node,), arg, arg.__class__), op, shape)
+        return node
+
+
+class Call:
+    """The call of a method with a template.
+
+    Attributes:
+        template, place: the graph, and the slot of the result in it.
+        number: one for each template and kind of result.
+        inputs: for each operand its node, or the call that made it; None once the value is memory
+            and the graph is given back.
+        entry: the user's line.
+        serial: the position among all calls, by time.
+        handle: a weak reference to the tensor that has the result.
+        node: the node of the result, once it was made.
+        value, moves: the memory that holds the result, once it was computed, and how it looks at
+            that.
+        generation: the number of runs between the value and memory that has no graph.
+        requires_grad: whether a gradient may be asked for, so that what the value was computed from
+            is kept for as long as the call.
+        is_write: whether the tensor takes the value as an assignment (`tensor.storage.writes`).
+        siblings: the calls of all results of the same template over the same inputs.
+    """
+
+    __slots__ = (
+        "__weakref__", "dtype", "entry", "generation", "handle", "inputs", "is_write", "moves",
+        "node", "number", "place", "pool", "requires_grad", "serial", "shape", "siblings",
+        "template", "value",
+    )  # fmt: skip
+    template: Template
+    place: int
+    number: int
+    inputs: tuple[UOp | Call, ...] | None
+    entry: tuple[Any, ...]
+    serial: int
+    pool: Pool
+    handle: weakref.ref[Any]
+    dtype: DType
+    shape: tuple[Any, ...]
+    node: UOp | None
+    value: Value | None
+    moves: Moves
+    generation: int
+    requires_grad: bool | None
+    is_write: bool
+    siblings: Sequence[weakref.ref[Call]]
+
+    @property
+    def memory(self) -> UOp | None:
+        """[Movement of] the BUFFER that holds the result, once it was computed."""
+        return None if self.value is None else self.value.node(self.moves)
+
+    def of_memory(self) -> Call:
+        """The call of a tensor that stands on the memory alone, and not on what it was computed
+        from.
+        """
+        made: Call = object.__new__(Call)
+        made.template, made.place, made.number = self.template, self.place, self.number
+        made.entry, made.serial, made.pool = self.entry, self.serial, self.pool
+        made.handle, made.dtype, made.shape = self.handle, self.dtype, self.shape
+        made.value, made.moves = self.value, self.moves
+        made.inputs = made.node = None
+        made.generation = 0
+        made.requires_grad, made.is_write, made.siblings = self.requires_grad, False, ()
+        return made
+
+
+class Pool:
+    """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
+    `computed` by one. `has_new` if some of them have no nodes; `graphs` counts operands since the
+    last read that are graphs of nodes: what a method made of a number or a size that changes, for
+    which there is no template. Unless it `trains`, what requires a gradient has nodes:
+    assignments do not wait then, and each would make those of all calls.
+    """
+
+    __slots__ = (
+        "__weakref__", "computed", "count", "graphs", "has_new", "is_full", "many", "next_pause",
+        "patience", "pause", "thread", "trains", "waiting",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.trains = True
+        self.waiting: dict[int, weakref.ref[Any]] = {}
+        self.computed: list[weakref.ref[Any]] = []
+        # So many of these, and the dead are looked for.
+        self.many = _MANY
+        self.has_new = self.is_full = False
+        self.count = self.graphs = 0
+        self.patience = _PATIENCE
+        self.pause, self.next_pause = 0, _PAUSE
+
+    def takes_calls(self) -> bool:
+        """Whether the next call is postponed: not for a while after many that were in vain."""
+        if self.pause:
+            self.pause -= 1
+            return False
+        if self.count >= MOST_NODES:
+            self.end()
+        self.is_full = False
+        return True
+
+    def in_vain(self) -> None:
+        """Count a read for which nodes had to be made."""
+        self.patience -= 1
+        if self.patience <= 0:
+            self.end()
+            self.patience, self.pause = _PATIENCE // 4, self.next_pause
+            self.next_pause = min(4 * self.pause, _LONGEST_PAUSE)
+            self.is_full = True
+
+    def was_of_use(self) -> None:
+        """Count a read that found its run by the calls."""
+        self.patience, self.next_pause = _PATIENCE, _PAUSE
+        self.count = self.pause = 0
+        self.is_full = False
+
+    def leave(self, tensor: Any) -> None:
+        """Let a tensor whose call was computed be no part of the segments that follow."""
+        reference = self.waiting.pop(id(tensor), None)
+        if reference is None:
+            return
+        computed = self.computed
+        computed.append(reference)
+        if len(computed) >= self.many:
+            # A tensor that is assigned to comes again and again.
+            alive = {id(tensor): each for each in computed if (tensor := each()) is not None}
+            computed[:] = alive.values()
+            self.many = max(_MANY, 2 * len(computed))
+
+    def expand(self) -> None:
+        """Make the nodes of all results."""
+        if not self.has_new:
+            return
+        with exclusive():
+            self.has_new = False
+            for reference in [*self.waiting.values(), *self.computed]:
+                tensor = reference()
+                if tensor is not None and tensor._call is not None:
+                    expand(tensor._call)
+
+    def end(self) -> None:
+        """Let all results be ordinary tensors."""
+        self.expand()
+        for reference in [*self.waiting.values(), *self.computed]:
+            tensor = reference()
+            if tensor is not None:
+                tensor._call = None
+        self.waiting.clear()
+        self.computed.clear()
+        self.many = _MANY
+        self.count = 0
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.pool = Pool()
+        pools.add(self.pool)
+
+
+this_thread = _Thread()
+
+
+# Threads that ran before there were tensors, as those of a notebook do: they have none.
+_older_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet(threading.enumerate())
+
+
+def is_only_thread() -> bool:
+    """Whether no other thread runs that may have tensors: none began after this module was loaded,
+    but for those of this package, and none had any.
+    """
+    mine = threading.current_thread()
+    for thread in threading.enumerate():
+        is_older = thread in _older_threads or thread.name.startswith("tilegrad ")
+        if thread is not mine and not is_older:
+            return False
+    return not any(pool.thread is not mine and pool.thread.is_alive() for pool in pools)
+
+
+def expand(call: Call) -> UOp:
+    """The node of a call's result; the nodes of what it needs are made with it."""
+    with exclusive():
+        stack = [call]
+        while stack:
+            top = stack[-1]
+            if top.node is not None:
+                stack.pop()
+                continue
+            if top.inputs is None:
+                assert top.value is not None
+                top.node = top.value.node(top.moves)
+                tensor = top.handle()
+                if tensor is not None and tensor._call is top:
+                    become_memory(tensor, top, top.node)
+                continue
+            lacking = [each for each in top.inputs if isinstance(each, Call) and each.node is None]
+            if lacking:
+                stack += lacking
+                continue
+            inputs: Any = [each.node if each.__class__ is Call else each for each in top.inputs]
+            nodes = top.template.make(inputs, top.entry)
+            _has_node(top, nodes[top.place])
+            for reference in top.siblings:
+                sibling = reference()
+                if sibling is not None and sibling.node is None:
+                    _has_node(sibling, nodes[sibling.place])
+            stack.pop()
+    assert call.node is not None
+    return call.node
+
+
+def _has_node(call: Call, node: UOp) -> None:
+    if call.value is not None:
+        remember(node, call.value.node(call.moves))
+    call.node = node
+    _adopt(call, node)
+
+
+def _adopt(call: Call, node: UOp) -> None:
+    """Let the tensor of a call have the node that was made for it. One that is memory already knows
+    it as the graph that it was.
+    """
+    tensor = call.handle()
+    if tensor is None:
+        return
+    if tensor._call is call:
+        tensor._node = node
+        enter(tensor, node)
+        if call.is_write and tensor._requires_grad:
+            ends.add(node)
+    else:
+        tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+
+
+def become_memory(tensor: Any, call: Call, memory: UOp) -> None:
+    """Let the tensor of a call, whose node nobody has made, stand on the memory that it was
+    computed to.
+    """
+    settle_alias(tensor, call)
+    base = base_of(memory)
+    reference = owners.get(base)
+    if reference is not None:
+        owner = reference()
+        if owner is None or not same_storage(owner, tensor):
+            tensor._is_shared = True
+    else:
+        owners[base] = Owner(tensor)
+    tensor._node = memory
+    tensor._call = None
+    enter(tensor, memory)
+
+
+def settle_alias(tensor: Any, call: Call) -> None:
+    """Note how the tensor of a call looks at its storage, before the graph that says it goes."""
+    alias = tensor._alias
+    if alias is not None and alias[1].__class__ is int and alias[1]:
+        tensor._alias = None if is_alone(tensor) else (alias[0], away(call, alias[1]))
+
+
+def away(call: Call, count: int) -> Away:
+    """How the result of a call looks at its storage, where that is `count` movement ops below."""
+    found: list[tuple[Ops, Any]] = []
+    each: Call | UOp = call
+    shape = call.shape
+    while len(found) < count:
+        if isinstance(each, UOp):
+            found.append((each.op, each.arg))
+            each = each.src[0]
+            shape = each.shape
+            continue
+        assert each.inputs is not None
+        moves, slot = each.template.moves(each.place, count - len(found))
+        found += moves
+        inside = each.template.shape_of(slot)
+        if inside is not None:
+            shape = inside
+            break
+        each = each.inputs[slot]
+        shape = each.shape
+    return Away(shape, tuple(reversed(found)))
+
+
+def postpone(
+    tensor: Any,
+    template: Template,
+    place: int,
+    number: int,
+    inputs: tuple[UOp | Call, ...],
+    entry: tuple[Any, ...],
+) -> Call:
+    """Let `tensor`, which has no node, be result `place` of a template over `inputs`."""
+    call: Call = object.__new__(Call)
+    call.template, call.place, call.number = template, place, number
+    call.inputs, call.entry, call.serial = inputs, entry, next_serial()
+    step = template.steps[place - template.count - len(template.constants)]
+    call.dtype, call.shape = step[1], step[6]
+    call.pool = pool = this_thread.pool
+    call.node = call.value = call.requires_grad = None
+    call.generation = 0
+    call.is_write, call.siblings = False, ()
+    tensor._call = call
+    identity, references = id(tensor), pool.waiting
+    call.handle = references[identity] = weakref.ref(tensor, MethodType(references.pop, identity))
+    pool.has_new = True
+    pool.count += template.size
+    if pool.count >= MOST_NODES:
+        pool.is_full = True
+    return call

@@ -1,0 +1,632 @@
+"""Picking elements: `x[...]` with numbers, slices, None, Ellipsis, integer tensors and masks;
+`gather`, `take` and kin.
+
+Numbers and slices are movement. Integer tensors pick through one op, GATHER, which takes rows of a
+table: the indexed axes are moved to the front and joined into one, the indices become one position
+in it. Only the rows that are picked are read. An index that lies outside, found in data when a
+kernel runs, picks zeros and writes nothing; one that Python knows raises.
+
+A mask stands for the places where it is true, one integer tensor for each of its axes. How many
+there are only its values tell, so a mask that is a tensor is computed when it indexes; a list or an
+array of bools is known.
+
+Where NumPy and PyTorch differ (a number and a tensor separated by a slice), PyTorch is followed:
+the number picks first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
+from tilegrad.tensor.handle.sizes import (
+    NO_VARIABLES,
+    Variables,
+    as_axis,
+    as_int,
+    as_size,
+    here,
+    index_dtype,
+    is_of_number,
+    is_zero,
+    merge,
+    multiply,
+    same,
+    show_shape,
+    simple,
+)  # fmt: skip
+from tilegrad.tensor.indexing.creation import Creation
+from tilegrad.tensor.storage.checked import checked
+from tilegrad.tensor.storage.host import flatten
+
+__all__ = ["Indexing", "has_tensor"]
+
+_PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
+
+
+class Indexing(Creation):
+    """Indexing methods."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Self:
+        """The elements that `key` picks: by numbers, slices of any step, None for a new axis,
+        Ellipsis, symbolic integers, integer tensors, lists and arrays, masks, or a tuple of these.
+
+        A mask that is a tensor is computed at once, as its values tell the size of the result;
+        `masked_select` with a size, `where` and `masked_fill` compute nothing.
+
+        Raises IndexBoundsError for an index that is known to lie outside its axis, for too many
+        indices, and for a mask of other sizes than its axes; DTypeError for an index of another
+        kind; ShapeError if integer tensors do not broadcast.
+
+        >>> x = Tensor([[1, 2], [3, 4]])
+        >>> x[:, ::-1].tolist()
+        [[2, 1], [4, 3]]
+        >>> x[x > 2].tolist()
+        [3, 4]
+        """
+        kind = key.__class__
+        if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
+            return self._cut(key)
+        viewed, tensors = self._viewed(key)
+        return viewed._picked(tensors) if tensors else viewed
+
+    @templated
+    def _cut(self, key: Any) -> Self:
+        """What numbers, slices, None and Ellipsis pick."""
+        return self._viewed(key)[0]
+
+    def _viewed(self, key: Any) -> tuple[Self, dict[int, Self]]:
+        """What numbers, slices, None and Ellipsis give, and the tensors that index its axes."""
+        keys = self._completed(key)
+        x = self
+        axis = 0
+        tensors: dict[int, Self] = {}
+        shape: list[Any] = []
+        for entry in keys:
+            if entry is None:
+                shape.append(1)
+                continue
+            if isinstance(entry, slice):
+                if not (entry.start is entry.stop is entry.step is None):
+                    x = x._sliced(axis, entry)
+                shape.append(x.shape[axis])
+            elif isinstance(entry, Core):
+                tensors[len(shape)] = type(self)._of(entry.uop, entry.device, entry._variables)
+                shape.append(x.shape[axis])
+            else:
+                x = x._at(axis, entry)
+            axis += 1
+        return x.reshape(shape), tensors
+
+    def _completed(self, key: Any) -> list[Any]:
+        """One index for each axis, and None for each new one."""
+        keys = [self._as_index(entry) for entry in _entries_of(key)]
+        dots = [at for at, entry in enumerate(keys) if entry is Ellipsis]
+        if len(dots) > 1:
+            raise IndexBoundsError("getitem: more than one Ellipsis", line=here())
+        used = sum(_axes_of(entry) for entry in keys)
+        if used > self.ndim:
+            raise IndexBoundsError(
+                f"getitem: {used} indices for {self.ndim} axes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        at = dots[0] if dots else len(keys)
+        whole = [*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :]]
+        completed: list[Any] = []
+        axis = 0
+        for entry in whole:
+            completed += self._by_axis(entry, axis)
+            axis += _axes_of(entry)
+        return completed
+
+    def _as_index(self, entry: Any) -> Any:
+        """An index as a number, slice, None, Ellipsis, tensor or array."""
+        if (
+            entry is None
+            or entry is Ellipsis
+            or isinstance(entry, (slice, UOp))
+            or type(entry) is int
+        ):
+            return entry
+        if isinstance(entry, (list, tuple, range)):
+            entry = _Known(*flatten(list(entry)))
+        elif hasattr(entry, "__array__") and not isinstance(entry, Core):
+            if getattr(entry, "shape", None) == ():
+                if entry.dtype.kind == "b":
+                    raise DTypeError("getitem: a bool is no index", line=here())
+                return as_int("getitem", "an index", entry)
+            entry = _Known(entry.reshape(-1).tolist(), tuple(entry.shape))
+        if isinstance(entry, _Known):
+            entry.values = [
+                value if type(value) is int else _as_number(value) for value in entry.values
+            ]
+            return entry
+        if not isinstance(entry, Core):
+            if isinstance(entry, bool):
+                raise DTypeError("getitem: a bool is no index", line=here())
+            return as_int("getitem", "an index", entry)
+        if entry.dtype is dtypes.bool and not entry.ndim:
+            raise DTypeError("getitem: a bool is no index", mask=describe(entry.uop), line=here())
+        if entry.dtype.is_float:
+            raise DTypeError(
+                f"getitem: an index must be an integer, not {entry.dtype.name}",
+                tensor=describe(self.uop),
+                index=describe(entry.uop),
+                line=here(),
+                remedy="cast the index: .cast(dtypes.int32)",
+            )
+        return entry
+
+    def _by_axis(self, entry: Any, axis: int) -> list[Any]:
+        """An index, whose first axis is `axis`, as one for each axis: masks become integers."""
+        if not isinstance(entry, (_Known, Core)):
+            return [entry]
+        shape = entry.shape
+        is_mask = entry.dtype is dtypes.bool
+        if is_mask:
+            for place, size in enumerate(shape):
+                if not same(size, self.shape[axis + place]):
+                    raise IndexBoundsError(
+                        f"getitem: a mask of size {show_shape((size,))[1:-2]} does not fit axis "
+                        f"{axis + place} of size {show_shape((self.shape[axis + place],))[1:-2]}",
+                        tensor=describe(self.uop),
+                        line=here(),
+                    )
+        if isinstance(entry, Core):
+            mask: Any = entry
+            return mask._true_columns() if is_mask else [entry]
+        if is_mask:
+            return [
+                type(self)(list(positions), device=self.device, dtype=dtypes.int32)
+                for positions in entry.positions_of_true()
+            ]
+        size = self.shape[axis]
+        limit = size if isinstance(size, int) else int(size.vmax)
+        outside = next((each for each in entry.values if not -limit <= each < limit), None)
+        if outside is not None:
+            raise self._outside(outside, axis)
+        kind = index_dtype((2 * limit,))
+        return [type(self)(entry.values, device=self.device, dtype=kind).reshape(entry.shape)]
+
+    def _by_axis_fits(self, mask: Self) -> None:
+        """Raise IndexBoundsError unless the first axes have the sizes of `mask`."""
+        if mask.ndim > self.ndim:
+            raise IndexBoundsError(
+                f"getitem: {mask.ndim} indices for {self.ndim} axes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        known = _Known([True] * int(math.prod(mask._sizes)), mask._sizes)
+        self._by_axis(known, 0)
+
+    def _outside(self, index: int, axis: int) -> IndexBoundsError:
+        return IndexBoundsError(
+            f"getitem: index {index} is out of range for axis {axis} of size "
+            f"{show_shape((self.shape[axis],))[1:-2]}",
+            tensor=describe(self.uop),
+            line=here(),
+            **self._bounds_of(axis),
+        )
+
+    def _bounds_of(self, axis: int) -> dict[str, str]:
+        """The indices that an axis has, for an error."""
+        size = self.shape[axis]
+        if not isinstance(size, int):
+            return {}
+        return {"rule": f"from {-size} to {size - 1}" if size else "the axis has no elements"}
+
+    def _at(self, axis: int, index: Any) -> Self:
+        """Axis `axis` cut to one element."""
+        size = self.shape[axis]
+        if isinstance(index, UOp):
+            place, variables = as_size("getitem", index)
+            place = _from_the_front(place, size)
+            return self._holding(variables).shrink(
+                [
+                    (place, simple(place + 1)) if other == axis else None
+                    for other in range(self.ndim)
+                ]
+            )
+        limit = size if isinstance(size, int) else int(size.vmax)
+        if not -limit <= index < limit:
+            raise self._outside(index, axis)
+        start = index if index >= 0 else simple(size + index)
+        return self._slice(axis, start, simple(start + 1))
+
+    def _sliced(self, axis: int, entry: slice) -> Self:
+        """Axis `axis` cut by a slice; a step takes the first of each group."""
+        size = self.shape[axis]
+        step = 1 if entry.step is None else as_int("getitem", "a step", entry.step)
+        if step == 0:
+            raise IndexBoundsError("getitem: slice step is 0", line=here())
+        if isinstance(size, UOp) or isinstance(entry.start, UOp) or isinstance(entry.stop, UOp):
+            return self._sliced_symbolic(axis, entry, step)
+        for bound in (entry.start, entry.stop):
+            if bound is not None:
+                as_int("getitem", "a slice bound", bound)
+        start, stop, step = entry.indices(size)
+        count = len(range(start, stop, step))
+        if not count:
+            return self._slice(axis, 0, 0)
+        last = start + (count - 1) * step
+        x = self._slice(axis, min(start, last), max(start, last) + 1)
+        stride = abs(step)
+        if step < 0 and count > 1:
+            # Of one element there is nothing to reverse, and what reverses nothing is a copy.
+            x = self._as_view(x.flip(axis))
+        if stride == 1:
+            return x
+        around = [
+            (0, count * stride - x._length(axis)) if other == axis else (0, 0)
+            for other in range(x.ndim)
+        ]
+        lead, after = x.shape[:axis], x.shape[axis + 1 :]
+        groups = x.pad(around).reshape(*lead, count, stride, *after)
+        return self._as_view(groups._slice(axis + 1, 0, 1).reshape(*lead, count, *after))
+
+    def _sliced_symbolic(self, axis: int, entry: slice, step: int) -> Self:
+        """Axis `axis` cut by a slice with symbolic bounds, or of a symbolic size."""
+        size: Any = self.shape[axis]
+        if step < 0 and not (entry.start is entry.stop is None):
+            raise ShapeError(
+                "getitem: a symbolic slice with bounds and a negative step",
+                line=here(),
+                remedy="two slices: x[start:stop][::-1]",
+            )
+        variables: Variables = NO_VARIABLES
+        ends: list[Any] = []
+        for bound, default in ((entry.start, 0), (entry.stop, size)):
+            place, found = (default, NO_VARIABLES) if bound is None else as_size("getitem", bound)
+            variables = merge(variables, found)
+            place = _from_the_front(place, size)
+            # Python cuts a slice that reaches too far.
+            most = size if isinstance(size, int) else size.vmax
+            ends.append(
+                size if isinstance(place, int) and isinstance(most, int) and place > most else place
+            )
+        x = self._holding(variables)._slice(axis, ends[0], ends[1])
+        if step < 0:
+            x = self._as_view(x.flip(axis))
+        return x if abs(step) == 1 else self._as_view(x._every(axis, abs(step)))
+
+    def _every(self, axis: int, step: int) -> Self:
+        """Each `step`-th element of an axis, from its first on."""
+        lead, size, after = self.shape[:axis], self.shape[axis], self.shape[axis + 1 :]
+        count: Any = simple((size + (step - 1)) // step)
+        around = [
+            (0, simple(count * step - size)) if other == axis else (0, 0)
+            for other in range(self.ndim)
+        ]
+        groups = self.pad(around).reshape(*lead, count, step, *after)
+        return groups._slice(axis + 1, 0, 1).reshape(*lead, count, *after)
+
+    @composed
+    def _picked(self, tensors: dict[int, Self]) -> Self:
+        """The rows that integer tensors pick along the axes that they index."""
+        axes = sorted(tensors)
+        indices = [tensors[axis] for axis in axes]
+        check_devices("getitem", [self, *indices])
+        nodes = indices[0]._meet("getitem", *indices[1:], unify=False)
+        shape = max((node.shape for node in nodes), key=len)
+        rest = [axis for axis in range(self.ndim) if axis not in tensors]
+        table = self.permute(*axes, *rest)
+        lead, tail = table.shape[: len(axes)], table.shape[len(axes) :]
+        position, inside = self._flat_position(
+            [
+                checked("getitem", index._like(node), self.shape[axis], axis)
+                for index, node, axis in zip(indices, nodes, axes)
+            ],
+            lead,
+        )
+        position = position.expand(shape)
+        if len(axes) > 1:
+            # A position may be inside the joined axis though an index is outside of its own.
+            position = inside.where(position, -1)
+        rows = table.reshape(multiply(lead), *tail)._rows(position)
+        # The picked axes stand where the first indexed one stood; in front, if a slice lies between
+        # indexed ones.
+        is_together = axes == list(range(axes[0], axes[0] + len(axes)))
+        place = axes[0] if is_together else 0
+        depth = len(shape)
+        order = [*range(depth, depth + place), *range(depth), *range(depth + place, rows.ndim)]
+        return rows.permute(order)
+
+    def _flat_position(self, indices: Sequence[Self], sizes: Sequence[Any]) -> tuple[Self, Self]:
+        """Where indices into axes of `sizes` point in these axes joined, and whether each is inside
+        its own.
+        """
+        wide = index_dtype(sizes)
+        position: Self | None = None
+        inside: Self | None = None
+        for index, size in zip(indices, sizes):
+            number = self._size_number(size)
+            if index.dtype.itemsize < 4 or wide is dtypes.int64:
+                index = index.cast(wide)
+            if index.dtype.kind == "int":
+                index = (index < 0).where(index + number, index)
+            is_inside = (index >= 0) & (index < number)
+            inside = is_inside if inside is None else inside & is_inside
+            position = index if position is None else position * number + index
+        assert position is not None and inside is not None
+        return position, inside
+
+    def _rows(self, position: Self) -> Self:
+        """GATHER: rows along axis 0; those outside are zero."""
+        is_empty = any(is_zero(size) for size in (*self.shape, *position.shape))
+        if is_empty and self.uop.is_constant:
+            return self._like(UOp.const(self.dtype, 0)).expand(*position.shape, *self.shape[1:])
+        from_index = position._joined(position.uop, self)
+        return self._joined(compute(Ops.GATHER, self.dtype, (self.uop, position.uop)), from_index)
+
+    @composed
+    def gather(self, dim: int, index: Self) -> Self:
+        """Take elements by index along an axis: for each element of `index` the element of this
+        tensor with that index along `dim` and its other indices.
+
+        Args:
+            dim: the axis; a negative one counts from the last.
+            index: integers with as many axes as this tensor, no longer beside `dim`.
+
+        Returns a tensor of this dtype in the shape of `index`.
+
+        Raises ShapeError for an `index` of another number of axes or a larger one, DTypeError
+        unless it is integer, IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
+        [[2], [3]]
+        """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.gather(0, index.reshape(1)))
+        axis = self._aligned("gather", dim, index)
+        rows = self._whole_rows("gather", axis, index)
+        if rows is not None:
+            return self._rows(rows)
+        return self.flatten()._rows(self._positions("gather", axis, index))
+
+    def _aligned(self, name: str, dim: int, index: Self) -> int:
+        """The axis `dim`, along which `index` fits this tensor."""
+        axis = as_axis(name, dim, self.ndim)
+        if index.dtype.is_float or index.dtype is dtypes.bool:
+            raise DTypeError(
+                f"{name}: an index must be an integer, not {index.dtype.name}",
+                tensor=describe(self.uop),
+                index=describe(index.uop),
+                line=here(),
+                remedy="cast the index: .cast(dtypes.int32)",
+            )
+        fits = index.ndim == self.ndim and all(
+            place == axis or theirs <= ours
+            for place, (ours, theirs) in enumerate(zip(self._sizes, index._sizes))
+        )
+        if not fits:
+            raise ShapeError(
+                f"{name}: index {show_shape(index.shape)} does not fit "
+                f"{show_shape(self.shape)} beside axis {axis}",
+                left=describe(self.uop),
+                right=describe(index.uop),
+                line=here(),
+            )
+        return axis
+
+    def _whole_rows(self, name: str, axis: int, index: Self) -> Self | None:
+        """Which rows an index names that was expanded from one for each row, so that all elements
+        of a row go together.
+        """
+        node, beside = index.uop, index._sizes[1:]
+        if axis or node.op is not Ops.EXPAND or not beside or beside != self._sizes[1:]:
+            return None
+        if node.src[0].shape != (node.shape[0], *[1] * len(beside)):
+            return None
+        vector = index[(slice(None), *[0] * len(beside))]
+        position, _ = self._flat_position(
+            [checked(name, vector, self._sizes[0], 0)], self._sizes[:1]
+        )
+        return position
+
+    def _positions(self, name: str, axis: int, index: Self) -> Self:
+        """The flat positions in this tensor of the elements that `index` names along `axis`."""
+        sizes = self._sizes
+        index = checked(name, index, sizes[axis], axis)
+        wide = index_dtype(sizes)
+        if index.dtype.itemsize < 4 or wide is dtypes.int64:
+            index = index.cast(wide)
+        if index.dtype.kind == "int":
+            index = (index < 0).where(index + sizes[axis], index)
+        total = index * math.prod(sizes[axis + 1 :])
+        for place, count in enumerate(index._sizes):
+            if place != axis and count > 1:
+                shape = [count if other == place else 1 for other in range(index.ndim)]
+                counted = self._iota(count).cast(wide).reshape(shape)
+                total = total + counted * math.prod(sizes[place + 1 :])
+        return ((index >= 0) & (index < sizes[axis])).where(total, -1)
+
+    @composed
+    def scatter_add(self, dim: int, index: Self, source: Self) -> Self:
+        """Add each element of `source` at the position that `index` names along an axis; a position
+        that occurs twice takes both.
+
+        Args:
+            dim: the axis; a negative one counts from the last.
+            index: integers with as many axes as this tensor.
+            source: a tensor that is at least as large as `index` along each axis.
+
+        Returns a tensor of this shape and dtype.
+
+        Raises ShapeError for an `index` of another number of axes or a smaller `source`, DTypeError
+        unless `index` is integer, IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor([1, 2]).scatter_add(0, Tensor([0, 0]), Tensor([10, 20])).tolist()
+        [31, 2]
+        """
+        if is_of_number(dim, self.ndim):
+            vectors = index.reshape(1), source.reshape(1)
+            return self._as_row(lambda row: row.scatter_add(0, *vectors))
+        axis = self._aligned("scatter_add", dim, index)
+        if source.ndim != index.ndim or any(
+            ours < theirs for ours, theirs in zip(source._sizes, index._sizes)
+        ):
+            raise ShapeError(
+                f"scatter_add: source {show_shape(source.shape)} is smaller than index "
+                f"{show_shape(index.shape)}",
+                line=here(),
+            )
+        values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype)
+        rows = self._whole_rows("scatter_add", axis, index)
+        if rows is not None:
+            return self._added_at(rows, values)
+        position = self._positions("scatter_add", axis, index).flatten()
+        return self.flatten()._added_at(position, values.flatten()).reshape(self.shape)
+
+    def _added_at(self, target: Self, rows: Self) -> Self:
+        """SCATTER_ADD; a row named often is a long sum, so half types are summed in float32."""
+        wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
+        base, values = self.cast(wide), rows.cast(wide)
+        if base.uop.is_constant:
+            # A constant is on no device; the memory that is added to must be on one.
+            device = (rows if target.uop.is_constant else target).device
+            place = compute(Ops.CONTIGUOUS, wide, (base.uop,), device)
+            base = self._of(place, device, self._variables)
+        node = compute(Ops.SCATTER_ADD, wide, (base.uop, target.uop, values.uop))
+        return base._joined(node, target, values).cast(self.dtype)
+
+    def index_select(self, dim: int, index: Self) -> Self:
+        """Take the slices along an axis that a vector names.
+
+        Args:
+            dim: the axis; a negative one counts from the last.
+            index: vector of integers.
+
+        Returns a tensor of this dtype with the length of `index` along the axis.
+
+        Raises DTypeError unless `index` is integer, ShapeError unless it is a vector,
+        IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor([[1, 2], [3, 4]]).index_select(1, Tensor([1])).tolist()
+        [[2], [4]]
+        """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.index_select(0, index.reshape(1)))
+        axis = as_axis("index_select", dim, self.ndim)
+        if isinstance(index, Core) and index.ndim > 1:
+            raise ShapeError(
+                f"index_select: the index has {index.ndim} axes",
+                tensor=describe(self.uop),
+                index=describe(index.uop),
+                line=here(),
+                rule="a vector of integers; tensor[index] takes any shape",
+            )
+        return self[(*[slice(None)] * axis, index)]
+
+    def take(self, index: Self) -> Self:
+        """Take elements by their positions in the flat tensor.
+
+        Args:
+            index: integers of any shape; negative ones count from the end.
+
+        Returns a tensor of this dtype in the shape of `index`.
+
+        Raises DTypeError unless `index` is integer, IndexBoundsError for bools.
+
+        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
+        [4, 1]
+        """
+        return self.flatten()[index]
+
+    def embedding(self, index: Self) -> Self:
+        """Take rows of this table (rows, width); only those rows are read.
+
+        Args:
+            index: integers of any shape.
+
+        Returns a tensor of this dtype and shape (*index.shape, width).
+
+        Raises DTypeError unless `index` is integer.
+
+        >>> Tensor([[1, 2], [3, 4]]).embedding(Tensor([1, 1])).tolist()
+        [[3, 4], [3, 4]]
+        """
+        return self[index]
+
+
+class _Known:
+    """A list or an array as an index: its values in row-major order, integers or all of them bools,
+    and its shape.
+    """
+
+    def __init__(self, values: list[Any], shape: tuple[int, ...]):
+        self.values, self.shape = values, shape
+
+    @property
+    def dtype(self) -> DType:
+        is_mask = bool(self.values) and all(isinstance(value, bool) for value in self.values)
+        return dtypes.bool if is_mask else dtypes.int32
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def positions_of_true(self) -> list[list[int]]:
+        """For each axis, the indices along it of what is true."""
+        flat = [place for place, value in enumerate(self.values) if value]
+        steps = [math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)]
+        return [[place // step % size for place in flat] for step, size in zip(steps, self.shape)]
+
+
+def _entries_of(key: Any) -> list[Any]:
+    """What `x[key]` is indexed by, one for each axis. A list that is no array, as it holds tensors,
+    slices, None, Ellipsis, or numbers beside lists, stands for a tuple, as in PyTorch and tinygrad;
+    any other list is an array, as in NumPy.
+    """
+    if isinstance(key, tuple):
+        return list(key)
+    if isinstance(key, list):
+        are_lists = [isinstance(entry, (list, tuple, range)) for entry in key]
+        if (any(are_lists) and not all(are_lists)) or any(
+            entry is None or entry is Ellipsis or isinstance(entry, (Core, slice)) for entry in key
+        ):
+            return list(key)
+    return [key]
+
+
+def _as_number(value: Any) -> int | bool:
+    """An element of a list of indices: an integer, or a bool of a mask.
+
+    Raises DTypeError for anything else.
+    """
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
+        return bool(value)
+    return as_int("getitem", "an index", value)
+
+
+def _from_the_front(place: Any, size: Any) -> Any:
+    """A place counted from the front: what is negative, whatever its variables, counts from the
+    end.
+    """
+    most = place if isinstance(place, int) else place.vmax
+    return simple(size + place) if most < 0 else place
+
+
+def _axes_of(entry: Any) -> int:
+    """How many axes an index stands for."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    return entry.ndim if isinstance(entry, (Core, _Known)) and entry.dtype is dtypes.bool else 1
+
+
+def has_tensor(key: Any) -> bool:
+    """Whether an index holds a tensor, a sequence or an array: then it does not name a window."""
+    return any(
+        isinstance(entry, (Core, list, tuple, range)) or hasattr(entry, "__array__")
+        for entry in _entries_of(key)
+    )

@@ -1,0 +1,546 @@
+"""Random tensors. Their numbers are fixed when they are made, not when they are realized.
+
+A draw is words offset, offset + 1, ... of one stream (threefry, see schedule/random.py) that the
+seed names; the offset is taken from a counter shared by all threads. So `manual_seed(0)` gives the
+same numbers on every device, in one kernel or several, and whatever is realized first. A forked
+process draws from a stream of its own. A float32 in 0 <= x < 1 is the upper 24 bits of a word,
+times 2**-24.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import math
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from tilegrad.base.config import training
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.ir.args import RandArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import as_dtype, compute
+from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.sizes import as_int, as_sizes, flat_arguments, here, is_zero
+from tilegrad.tensor.indexing.written import Writing
+
+__all__ = ["Generator", "Random", "draw", "draws_of", "generator", "is_training", "set_training"]
+
+DTypeLike = DType | str | None
+
+
+class Generator:
+    """The place in the stream of random words: `seed`, and how many words have been drawn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seed = int.from_bytes(os.urandom(8), "little")
+        self.drawn = self.forks = 0
+
+    def restart(self, seed: int) -> None:
+        """Begin the stream of `seed`.
+
+        Raises DTypeError if that is no integer.
+        """
+        if not isinstance(seed, int):
+            raise DTypeError(f"manual_seed: a seed must be an integer, not {seed!r}", line=here())
+        with self._lock:
+            self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0
+
+    def take(self, words: int) -> tuple[int, int]:
+        """(seed, offset) of the next `words` words, which nobody else gets."""
+        with self._lock:
+            offset = self.drawn
+            self.drawn += words
+            return self.seed, offset
+
+    def count_fork(self) -> None:
+        """Before a fork, in the thread that forks: the child's number."""
+        with self._lock:
+            self.forks += 1
+            _forking.number = self.forks
+
+    def leave_parent(self) -> None:
+        """In a forked child: go on in a stream of its own, which the parent's place in its stream
+        and the child's number decide. Whoever held the lock is gone.
+        """
+        self._lock = threading.Lock()
+        text = f"{self.seed} {self.drawn} {_forking.number}"
+        self.seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+        self.drawn = self.forks = 0
+
+
+class _Forking(threading.local):
+    """Of the thread that forks: the number of the child."""
+
+    number = 0
+
+
+_forking = _Forking()
+generator = Generator()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=generator.count_fork, after_in_child=generator.leave_parent)
+# Where draws are noted while somebody asks for them.
+_noted: contextvars.ContextVar[tuple[set[UOp], ...]] = contextvars.ContextVar(
+    "tilegrad_draws", default=()
+)
+
+
+def is_training() -> bool:
+    """Whether this thread trains: inside `Tensor.train()`, or since `Tensor.training = True`."""
+    return training.get()
+
+
+def set_training(mode: bool) -> None:
+    training.set(mode)
+
+
+@contextmanager
+def draws_of() -> Iterator[set[UOp]]:
+    """The draws that this thread makes while this is entered."""
+    found: set[UOp] = set()
+    token = _noted.set((*_noted.get(), found))
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+def draw(shape: tuple[int, ...], device: str) -> UOp:
+    """The next random words of the stream, in `shape`."""
+    seed, offset = generator.take(math.prod(shape))
+    node = compute(Ops.RAND, dtypes.uint32, (), RandArg(shape, seed, offset, device))
+    for noted in _noted.get():
+        noted.add(node)
+    return node
+
+
+class Random(Writing):
+    """Random methods; sizes are spelled out or are one tuple, and `device`, `dtype`,
+    `requires_grad` are as in creation.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def manual_seed(seed: int = 0) -> None:
+        """Begin the stream of random numbers that `seed` names.
+
+        A forked process goes on in a stream of its own, so that children differ from each other and
+        from their parent; the same program makes the same children again.
+
+        Args:
+            seed: any integer.
+
+        Returns None.
+
+        >>> Tensor.manual_seed(3)
+        >>> a = Tensor.rand(2).tolist()
+        >>> Tensor.manual_seed(3)
+        >>> a == Tensor.rand(2).tolist()
+        True
+        """
+        generator.restart(seed)
+
+    @classmethod
+    def random_bits(cls, *shape: Any, device: str | None = None) -> Self:
+        """Random words, every value equally likely.
+
+        Args:
+            shape: the sizes, one by one or as one tuple.
+            device: name of the device, by default `Device.DEFAULT`.
+
+        Returns a uint32 tensor of `shape`.
+
+        Raises ShapeError for a negative size, DeviceError for an unknown device.
+
+        >>> Tensor.random_bits(4).dtype
+        dtypes.uint
+        """
+        sizes, _ = as_sizes("rand", flat_arguments(shape))
+        for size in sizes:
+            if not isinstance(size, int):
+                raise ShapeError(
+                    "rand: sizes must be numbers; draw the maximum and cut", line=here()
+                )
+        whole: tuple[int, ...] = sizes  # type: ignore[assignment]
+        if any(is_zero(size) for size in whole):
+            return cls._of(UOp.const(dtypes.uint32, 0), device).expand(whole)._apart()
+        name = canonical(device)
+        return cls._of(draw(whole, name), name)
+
+    @classmethod
+    def _uniform(cls, shape: tuple[Any, ...], device: str | None, dtype: DTypeLike) -> Self:
+        """0 <= x < 1, with as many random bits as the dtype can hold exactly, which never rounds up
+        to 1.
+        """
+        wanted = as_dtype(dtype or dtypes.default_float)
+        if not wanted.is_float:
+            raise DTypeError(f"rand: a float dtype is needed, not {wanted.name}", line=here())
+        if wanted is dtypes.float64:
+            high, low = cls.random_bits(2, *shape, device=device).unbind()
+            return (high >> 5).cast(wanted) * 2.0**-27 + (low >> 6).cast(wanted) * 2.0**-53
+        bits: int = dtypes.finfo(wanted)[1] + 1
+        words = cls.random_bits(*shape, device=device)
+        return ((words >> (32 - bits)).cast(dtypes.float32) * 2.0**-bits).cast(wanted)
+
+    @classmethod
+    @composed
+    def rand(
+        cls,
+        *shape: Any,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Uniform random numbers, 0 <= x < 1.
+
+        Args:
+            shape: the sizes, one by one or as one tuple.
+            device: name of the device, by default `Device.DEFAULT`.
+            dtype: dtype of the result or its name, by default the default float (float32).
+            requires_grad: whether `backward` adds up a gradient for it.
+
+        Returns a tensor of `shape`.
+
+        Raises ShapeError for a negative size, DTypeError for a dtype that is no float, DeviceError
+        for an unknown device.
+
+        >>> Tensor.manual_seed(0); Tensor.rand(2).shape
+        (2,)
+        """
+        sizes, _ = as_sizes("rand", flat_arguments(shape))
+        return cls._uniform(sizes, device, dtype)._wanting(requires_grad)
+
+    @classmethod
+    @composed
+    def randn(
+        cls,
+        *shape: Any,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Normal random numbers with mean 0 and variance 1, by Box and Muller (1958): two uniform
+        numbers for each.
+
+        Args:
+            shape: the sizes, one by one or as one tuple.
+            device: name of the device, by default `Device.DEFAULT`.
+            dtype: dtype of the result or its name, by default the default float (float32).
+            requires_grad: whether `backward` adds up a gradient for it.
+
+        Returns a tensor of `shape`.
+
+        Raises ShapeError for a negative size, DTypeError for a dtype that is no float, DeviceError
+        for an unknown device.
+
+        >>> Tensor.randn(2, 3).shape
+        (2, 3)
+        """
+        sizes, _ = as_sizes("randn", flat_arguments(shape))
+        wanted = as_dtype(dtype or dtypes.default_float)
+        drawn = cls._uniform(
+            (2, *sizes), device, dtypes.float64 if wanted is dtypes.float64 else dtypes.float32
+        )
+        radius, angle = drawn.unbind()
+        normal = ((1 - radius).log() * -2).sqrt() * (angle * (2 * math.pi)).cos()
+        return normal.cast(wanted)._wanting(requires_grad)
+
+    @classmethod
+    @composed
+    def randint(
+        cls,
+        *args: Any,
+        low: int = 0,
+        high: int = 10,
+        size: Any = None,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Random integers, low <= x < high: `randint(2, 3, low=0, high=5)`, or `randint(0, 5, (2,
+        3))` as PyTorch spells it.
+
+        A 32-bit word is scaled by multiplication, so that the probability of a value differs by at
+        most 2**-32 from that of another.
+
+        Args:
+            args: the sizes, or low, high and the shape.
+            low: least value.
+            high: end, not included.
+            size: shape of the result.
+            device: name of the device, by default `Device.DEFAULT`.
+            dtype: integer dtype, by default int32.
+            requires_grad: whether `backward` adds up a gradient for it.
+
+        Returns a tensor of the shape.
+
+        Raises ShapeError unless low < high <= low + 2**32; DTypeError for a float dtype.
+
+        >>> Tensor.randint(4, low=3, high=4).tolist()
+        [3, 3, 3, 3]
+        """
+        if size is None and len(args) in (2, 3) and isinstance(args[-1], (tuple, list)):
+            *limits, size = args
+            low, high = limits if len(limits) == 2 else (0, limits[0])
+            args = ()
+        elif size is not None and args:
+            low, high = args if len(args) == 2 else (0, args[0])
+        shape, _ = as_sizes(
+            "randint", flat_arguments(args) if size is None else flat_arguments((size,))
+        )
+        wanted = as_dtype(dtype or dtypes.default_int)
+        if not wanted.is_int:
+            raise DTypeError(
+                f"randint: an integer dtype is needed, not {wanted.name}",
+                line=here(),
+                remedy="uniform(low=, high=) draws floats; or cast what was drawn",
+            )
+        low, high = as_int("randint", "low", low), as_int("randint", "high", high)
+        if not 0 < high - low <= 1 << 32:
+            raise ShapeError(
+                f"randint: no range from {low} to {high}",
+                rule="low < high <= low + 2**32",
+                line=here(),
+            )
+        if low < wanted.min or high - 1 > wanted.max:
+            raise DTypeError(f"randint: {low} to {high} does not fit {wanted.name}", line=here())
+        words = cls.random_bits(*shape, device=device).cast(dtypes.uint64)
+        scaled = (words * (high - low)) >> 32
+        return (scaled.cast(dtypes.int64) + low).cast(wanted)._wanting(requires_grad)
+
+    @classmethod
+    @composed
+    def uniform(
+        cls,
+        *shape: Any,
+        low: float = 0.0,
+        high: float = 1.0,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Uniform random numbers between `low` and `high`.
+
+        Args:
+            shape: the sizes, one by one or as one tuple.
+            low: least value.
+            high: end, not included.
+            device: name of the device, by default `Device.DEFAULT`.
+            dtype: dtype of the result or its name, by default the default float (float32).
+            requires_grad: whether `backward` adds up a gradient for it.
+
+        Returns a tensor of `shape`.
+
+        Raises ShapeError for a negative size, DTypeError for a name that is no dtype, DeviceError
+        for an unknown device.
+
+        >>> Tensor.uniform(2, 3, low=-1.0, high=1.0).shape
+        (2, 3)
+        """
+        drawn = cls.rand(*shape, device=device, dtype=dtype)
+        return (drawn * (high - low) + low)._wanting(requires_grad)
+
+    @classmethod
+    @composed
+    def normal(
+        cls,
+        *shape: Any,
+        mean: float = 0.0,
+        std: float = 1.0,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Normal random numbers with a given mean and standard deviation.
+
+        Args:
+            shape: the sizes, one by one or as one tuple.
+            mean: the mean.
+            std: the standard deviation.
+            device: name of the device, by default `Device.DEFAULT`.
+            dtype: dtype of the result or its name, by default the default float (float32).
+            requires_grad: whether `backward` adds up a gradient for it.
+
+        Returns a tensor of `shape`.
+
+        Raises ShapeError for a negative size, DTypeError for a name that is no dtype, DeviceError
+        for an unknown device.
+
+        >>> Tensor.normal(2, 3, mean=5.0, std=0.1).shape
+        (2, 3)
+        """
+        return (cls.randn(*shape, device=device, dtype=dtype) * std + mean)._wanting(requires_grad)
+
+    @classmethod
+    def scaled_uniform(cls, *shape: Any, **options: Any) -> Self:
+        """Uniform random numbers in -1..1, divided by the square root of the number of elements.
+
+        Args:
+            shape: the sizes, one by one or as one tuple.
+            options: `device`, `dtype` and `requires_grad`, as of `Tensor.full`.
+
+        Returns a float32 tensor of `shape`.
+
+        Raises ShapeError for a negative size.
+
+        >>> Tensor.scaled_uniform(2, 3).shape
+        (2, 3)
+        """
+        sizes = flat_arguments(shape)
+        return cls._symmetric(sizes, 1 / math.sqrt(max(1, math.prod(sizes))), options)
+
+    @classmethod
+    def glorot_uniform(cls, *shape: Any, **options: Any) -> Self:
+        """Uniform random weights within sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010).
+
+        Args:
+            shape: (outputs, inputs, ...).
+            options: `device`, `dtype` and `requires_grad`, as of `Tensor.full`.
+
+        Returns a float32 tensor of `shape`.
+
+        Raises ShapeError for no axes or a negative size.
+
+        >>> Tensor.glorot_uniform(2, 3).shape
+        (2, 3)
+        """
+        sizes = flat_arguments(shape)
+        if not sizes:
+            raise ShapeError("glorot_uniform: no sizes", rule="(outputs, inputs, ...)", line=here())
+        return cls._symmetric(sizes, math.sqrt(6 / (sizes[0] + math.prod(sizes[1:]))), options)
+
+    @classmethod
+    def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
+        """Uniform random weights within sqrt(6 / ((1 + a^2) inputs)) (He et al. 2015,
+        arXiv:1502.01852).
+
+        Args:
+            shape: (outputs, inputs, ...).
+            a: negative slope of the leaky ReLU that follows.
+            options: `device`, `dtype` and `requires_grad`, as of `Tensor.full`.
+
+        Returns a float32 tensor of `shape`.
+
+        Raises ShapeError for a negative size.
+
+        >>> Tensor.kaiming_uniform(2, 3).shape
+        (2, 3)
+        """
+        sizes = flat_arguments(shape)
+        return cls._symmetric(sizes, math.sqrt(6 / ((1 + a * a) * math.prod(sizes[1:]))), options)
+
+    @classmethod
+    def kaiming_normal(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
+        """Normal random weights with standard deviation sqrt(2 / ((1 + a^2) inputs)) (He et al.
+        2015, arXiv:1502.01852).
+
+        Args:
+            shape: (outputs, inputs, ...).
+            a: negative slope of the leaky ReLU that follows.
+            options: `device`, `dtype` and `requires_grad`, as of `Tensor.full`.
+
+        Returns a float32 tensor of `shape`.
+
+        Raises ShapeError for a negative size.
+
+        >>> Tensor.kaiming_normal(2, 3).shape
+        (2, 3)
+        """
+        sizes = flat_arguments(shape)
+        return cls.normal(
+            *sizes, std=math.sqrt(2 / ((1 + a * a) * math.prod(sizes[1:]))), **options
+        )
+
+    @classmethod
+    def _symmetric(cls, sizes: Any, limit: float, options: dict[str, Any]) -> Self:
+        return cls.uniform(*sizes, low=-limit, high=limit, **options)
+
+    def rand_like(self, **options: Any) -> Self:
+        """Uniform random numbers, 0 <= x < 1, in the shape of this tensor.
+
+        Args:
+            options: `device`, `dtype` and `requires_grad`; by default device and dtype are this
+                tensor's.
+
+        Returns a tensor of this shape.
+
+        Raises DTypeError for a dtype that is no float.
+
+        >>> Tensor.zeros(2, 3).rand_like().shape
+        (2, 3)
+        """
+        return type(self).rand(
+            *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
+        )
+
+    def randn_like(self, **options: Any) -> Self:
+        """Normal random numbers, mean 0 and variance 1, in the shape of this tensor.
+
+        Args:
+            options: `device`, `dtype` and `requires_grad`; by default device and dtype are this
+                tensor's.
+
+        Returns a tensor of this shape.
+
+        Raises DTypeError for a dtype that is no float.
+
+        >>> Tensor.zeros(2, 3).randn_like().dtype
+        dtypes.float
+        """
+        return type(self).randn(
+            *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
+        )
+
+    def randint_like(self, low: int, high: int | None = None, **options: Any) -> Self:
+        """Random integers, low <= x < high (or 0 <= x < low), in the shape of this tensor.
+
+        Args:
+            low: least value, or the end without `high`.
+            high: end, not included.
+            options: `device`, `dtype` and `requires_grad`.
+
+        Returns a tensor of this shape, int32 unless `dtype` says otherwise.
+
+        Raises ShapeError unless low < high, DTypeError for a float dtype.
+
+        >>> Tensor.empty(2).randint_like(3, 4).tolist()
+        [3, 3]
+        """
+        least, most = (0, low) if high is None else (low, high)
+        options.setdefault("device", self.device)
+        made: Self = self.randint(*self._sizes, low=least, high=most, **options)
+        return made
+
+    @composed
+    def dropout(self, p: float = 0.5) -> Self:
+        """While training (`Tensor.training`, on by default), set each element to zero with
+        probability `p` and divide the others by 1 - p (Srivastava et al. 2014).
+
+        Args:
+            p: the probability, in 0..1.
+
+        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
+        float (float32).
+
+        Raises ShapeError unless 0 <= p <= 1.
+
+        >>> with Tensor.train(False):
+        ...     Tensor([1.0, 2.0]).dropout(0.5).tolist()
+        [1.0, 2.0]
+        """
+        if not 0 <= p <= 1:
+            raise ShapeError(f"dropout: {p} is no probability", line=here(), rule="from 0 to 1")
+        if not is_training() or p == 0:
+            return self
+        if p == 1:
+            return self.zeros_like()
+        survives = type(self).rand(*self._sizes, device=self.device) >= p
+        return survives.where(self * (1 / (1 - p)), 0)

@@ -1,0 +1,152 @@
+"""What `x[...] = value` makes of a tensor where integer tensors or masks pick the elements: the
+flat positions that the keys name, and the tensor with the values folded in at these.
+
+With numbers and slices alone an assignment is one to a window of memory (`tensor.assignment`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import IndexBoundsError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import Core, check_devices
+from tilegrad.tensor.handle.sizes import as_int, as_size, here, index_dtype, is_one
+from tilegrad.tensor.indexing.index import Indexing
+from tilegrad.tensor.storage.checked import checked
+
+__all__ = ["Writing"]
+
+T = TypeVar("T")
+
+
+class _Keys(NamedTuple, Generic[T]):
+    """What the keys of an assignment say of positions, each a sum over axes.
+
+    Attributes:
+        first: the flat position where all that follows is 0.
+        vectors: for each axis of the result what it adds, None for a new one; those of the tensors
+            among the keys are at `index_axes`.
+        indices: each tensor, with the size, step and number of the axis that it is for.
+    """
+
+    first: T
+    vectors: list[T | None]
+    index_axes: list[int]
+    indices: list[tuple[T, int, int, int]]
+
+
+class Writing(Indexing):
+    """Elements that a key picks, written."""
+
+    __slots__ = ()
+
+    @composed
+    def _written(self, key: Any, value: Any) -> Self:
+        """This tensor with `value` at the places that `key` names, for keys with integer tensors or
+        a mask.
+        """
+        given: Any = self._as_tensor(value)
+        new = self._of(given.uop, given.device, given._variables).cast(self.dtype)
+        check_devices("setitem", [self, new])
+        if isinstance(key, Core) and key.dtype is dtypes.bool and not new.ndim:
+            test: Any = key
+            self._by_axis_fits(test)
+            chosen: Self = test.reshape(*test.shape, *[1] * (self.ndim - test.ndim)).where(
+                new, self
+            )
+            return chosen
+        # Once, as masks are computed.
+        positions, inside = self._positions_named(self._completed(key))
+        # Axes of size 1 in front of the picked ones are no matter.
+        while new.ndim > positions.ndim and is_one(new.shape[0]):
+            new = new.reshape(new.shape[1:])
+        values = new.expand(positions.shape).flatten()
+        if not positions._has_elements():
+            return self
+        target: Any = inside.where(positions, -1).flatten()
+        base: Any = self.flatten()
+        written: Self = base._reduced_into(target, values, None).reshape(self.shape)
+        return written
+
+    def _positions_named(self, keys: Sequence[Any]) -> tuple[Self, Self]:
+        """The flat positions in this tensor of the elements that complete `keys` pick, and whether
+        each lies inside: sums over axes, so that nothing is read but the indices.
+        """
+        named = self._keys_named(keys)
+        total, indices, tensors = named.first, named.indices, named.index_axes
+        check_devices("setitem", [self, *[index for index, *_ in indices]])
+        first = indices[0][0]
+        nodes = first._meet("setitem", *[index for index, *_ in indices[1:]], unify=False)
+        shape = max((node.shape for node in nodes), key=len)
+        is_together = tensors == list(range(tensors[0], tensors[0] + len(tensors)))
+        front = tensors[0] if is_together else 0
+        rest = [vector for position, vector in enumerate(named.vectors) if position not in tensors]
+        ndim = len(rest) + len(shape)
+        lead = (1,) * front
+        inside: Any = None
+        for (index, size, step, axis), node in zip(indices, nodes):
+            looked = checked("setitem", index._like(node), size, axis)
+            at, is_in = looked._flat_position([looked], [size])
+            at = at.reshape(*lead, *node.shape, *[1] * (len(rest) - front))
+            is_in = is_in.reshape(at.shape)
+            total = total + at.cast(total.dtype) * step
+            inside = is_in if inside is None else inside & is_in
+        whole: list[Any] = [*lead, *shape, *[1] * (len(rest) - front)]
+        for position, vector in enumerate(rest):
+            if vector is not None:
+                axis = position if position < front else position + len(shape)
+                whole[axis] = vector.shape[0]
+                total = total + vector.reshape([-1 if at == axis else 1 for at in range(ndim)])
+        return total.expand(whole), inside.expand(whole)
+
+    def _keys_named(self, keys: Sequence[Any]) -> _Keys[Self]:
+        sizes = self._sizes
+        wide = index_dtype(sizes)
+        vectors: list[Self | None] = []
+        index_axes: list[int] = []
+        indices: list[tuple[Self, int, int, int]] = []
+        total: Any = self._like(UOp.const(wide, 0))
+        axis = 0
+        for entry in keys:
+            if entry is None:
+                vectors.append(None)
+                continue
+            size, step = sizes[axis], math.prod(sizes[axis + 1 :])
+            if isinstance(entry, slice):
+                start, stop, stride = self._slice_numbers(entry, size)
+                total = total + start * step
+                count = len(range(start, stop, stride))
+                vectors.append(self._iota(count).cast(wide) * (stride * step))
+            elif isinstance(entry, Core):
+                index_axes.append(len(vectors))
+                vectors.append(None)
+                index = self._of(entry.uop, entry.device, entry._variables)
+                indices.append((index, size, step, axis))
+            elif isinstance(entry, UOp):
+                position, variables = as_size("setitem", entry)
+                total = total + self._holding(variables)._size_number(position) * step
+            else:
+                if not -size <= entry < size:
+                    raise self._outside(entry, axis)
+                total = total + entry % size * step
+            axis += 1
+        return _Keys(total, vectors, index_axes, indices)
+
+    def _slice_numbers(self, entry: slice, size: int) -> tuple[int, int, int]:
+        for bound in (entry.start, entry.stop, entry.step):
+            if isinstance(bound, UOp):
+                raise ShapeError(
+                    "setitem: a symbolic slice beside an integer tensor",
+                    rule="number bounds, or a write in two steps",
+                    line=here(),
+                )
+            if bound is not None:
+                as_int("setitem", "a slice bound", bound)
+        if entry.step is not None and as_int("setitem", "a step", entry.step) == 0:
+            raise IndexBoundsError("setitem: slice step is 0", line=here())
+        return entry.indices(size)

@@ -1,0 +1,1 @@
+"""Factorised matrices and what follows from the factors."""

@@ -1,0 +1,1 @@
+"""Sorting, rows by index, selection by value, positions in an order."""

@@ -1,0 +1,274 @@
+"""Writing by index: `scatter`, `scatter_reduce`.
+
+One kernel folds values into rows at the places that an index names, in order, after it has copied
+what was there: the work is that of the values and one copy, and where several values meet, each
+counts, the later after the earlier. Sums have an op of their own, SCATTER_ADD.
+
+What these functions give is made of sums, picked elements and choices around that kernel, each of
+which has a derivative; the kernel itself only says which value is the last, or the largest, or what
+a product without zeros is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, cast
+
+from tilegrad.base.dtype import as_const, dtypes, sum_dtype
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.device.registry import Device
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import Core, check_devices, describe
+from tilegrad.tensor.handle.sizes import here, is_of_number, show_shape
+from tilegrad.tensor.ordering.sort import Sorting
+
+__all__ = ["Scatter"]
+
+_REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+class Scatter(Sorting):
+    """Scattering methods. An index that is negative counts from the end of the axis; a value whose
+    index lies outside is dropped.
+    """
+
+    __slots__ = ()
+
+    @composed
+    def scatter(self, dim: int, index: Self, src: Any, reduce: str | None = None) -> Self:
+        """Write each element of `src` at the position that `index` names along an axis; of several
+        for one position the last counts.
+
+        Args:
+            dim: the axis; a negative one counts from the last.
+            index: integers with as many axes as this tensor, no longer beside `dim`.
+            src: a number, or a tensor that is at least as large as `index` along each axis.
+            reduce: "add" or "multiply" combine with what is there; None writes.
+
+        Returns a tensor of this shape and dtype.
+
+        Raises ShapeError for an `index` of another number of axes or a larger one, or a smaller
+        `src`; DTypeError unless `index` is integer, or for another `reduce`; IndexBoundsError for
+        an axis that is out of range.
+
+        >>> Tensor([1, 2, 3]).scatter(0, Tensor([2, 0]), Tensor([7, 8])).tolist()
+        [8, 2, 7]
+        """
+        if reduce is not None:
+            known = {"add": "sum", "multiply": "prod"}
+            if reduce not in known:
+                raise DTypeError(
+                    f"scatter: unknown reduce {reduce!r}",
+                    allowed="None, 'add', 'multiply'",
+                    line=here(),
+                )
+            return self.scatter_reduce(dim, index, src, known[reduce])
+        if is_of_number(dim, self.ndim):
+            source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
+            return self._as_row(lambda row: row.scatter(0, index.reshape(1), source))
+        axis, values = self._to_scatter("scatter", dim, index, src)
+        if not index._has_elements() or not self._has_elements():
+            return self._copy_of(self)
+        place = self._positions("scatter", axis, index).flatten()
+        order = self._iota(place._sizes[0])
+        nobody = self.zeros_like(dtype=order.dtype).flatten() - 1
+        last = nobody._reduced_into(place, order, None)
+        written = (last >= 0).where(values.flatten()._rows(last), self.flatten())
+        return written.reshape(self.shape)
+
+    @composed
+    def scatter_reduce(
+        self, dim: int, index: Self, src: Any, reduce: str, include_self: bool = True
+    ) -> Self:
+        """Reduce all elements of `src` that `index` sends to one position along an axis. Positions
+        that `index` does not name stay as they are.
+
+        A mean of integers is rounded down. The gradient of an extreme is shared by all that are
+        equal to it.
+
+        Args:
+            dim: the axis; a negative one counts from the last.
+            index: integers with as many axes as this tensor.
+            src: a tensor that is at least as large as `index` along each axis.
+            reduce: "sum", "prod", "mean", "amax" or "amin".
+            include_self: whether the values of this tensor count.
+
+        Returns a tensor of this shape and dtype.
+
+        Raises ShapeError for an `index` of another number of axes or a larger one, or a smaller
+        `src`; DTypeError unless `index` is integer, or for another `reduce`; IndexBoundsError for
+        an axis that is out of range.
+
+        >>> x = Tensor([1.0, 2.0])
+        >>> x.scatter_reduce(0, Tensor([0, 0]), Tensor([5.0, 3.0]), "amax").tolist()
+        [5.0, 2.0]
+        """
+        if reduce not in _REDUCTIONS:
+            raise DTypeError(
+                f"scatter_reduce: unknown reduce {reduce!r}",
+                allowed=", ".join(map(repr, _REDUCTIONS)),
+                line=here(),
+            )
+        if is_of_number(dim, self.ndim):
+            source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
+            vectors = index.reshape(1), source
+            return self._as_row(lambda row: row.scatter_reduce(0, *vectors, reduce, include_self))
+        axis, values = self._to_scatter("scatter_reduce", dim, index, src)
+        if not index._has_elements() or not self._has_elements():
+            return self._copy_of(self)
+        if self.dtype is dtypes.bool:
+            # Truth values as numbers: any is the largest, all the smallest.
+            wide = self.cast(dtypes.int32)
+            known = {"sum": "amax", "prod": "amin", "mean": "amin"}.get(reduce, reduce)
+            folded = wide.scatter_reduce(dim, index, values.cast(dtypes.int32), known, include_self)
+            return folded.cast(dtypes.bool)
+        if reduce == "sum" and include_self:
+            return self.scatter_add(axis, index, values)
+        place = self._positions("scatter_reduce", axis, index).flatten()
+        base, values = self.flatten(), values.flatten()
+        ones = values.zeros_like(dtype=dtypes.int32) + 1
+        zeros = base.zeros_like(dtype=dtypes.int32)
+        count = zeros._added_at(place, ones) if reduce == "mean" or not include_self else None
+        is_hit = None if count is None else count > 0
+        if reduce in ("sum", "mean"):
+            start = base if include_self else _chosen(is_hit, 0, base)
+            # A half counts to 2048 and sums to 65504: its mean is that of float32, rounded once.
+            in_wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
+            total = start.cast(in_wide)._added_at(place, values.cast(in_wide))
+            if reduce == "mean":
+                assert count is not None
+                divisor = (count + 1 if include_self else count.maximum(1)).cast(in_wide)
+                total = total / divisor if in_wide.is_float else total // divisor
+            result = total.cast(self.dtype)
+        elif reduce == "prod":
+            start = base if include_self else _chosen(is_hit, 1, base)
+            result = start._product_at(place, values)
+        else:
+            x, y = (base, values) if reduce == "amax" else (base._mirrored(), values._mirrored())
+            result = x._extreme_at(place, y, None if include_self else is_hit)
+            result = result if reduce == "amax" else result._mirrored()
+        return result.reshape(self.shape)
+
+    def _to_scatter(self, name: str, dim: int, index: Self, src: Any) -> tuple[int, Self]:
+        """The axis, and the values in the shape of `index`."""
+        axis = self._aligned(name, dim, index)
+        if not isinstance(src, Core):
+            src = self._operand(name, src).expand(index.shape)
+        values: Self = self._of(src.uop, src.device, src._variables, src._requires_grad)
+        check_devices(name, [self, index, values])
+        if values.ndim != index.ndim or any(
+            ours < theirs for ours, theirs in zip(values._sizes, index._sizes)
+        ):
+            raise ShapeError(
+                f"{name}: source {show_shape(values.shape)} is smaller than index "
+                f"{show_shape(index.shape)}",
+                source=describe(values.uop),
+                index=describe(index.uop),
+                line=here(),
+            )
+        return axis, values.shrink([(0, size) for size in index.shape]).cast(self.dtype)
+
+    def _product_at(self, place: Self, values: Self) -> Self:
+        """The product of this vector's elements with the `values` sent to each.
+
+        A product with one zero has a derivative with respect to that zero, so zeros are taken out:
+        they are counted, and a lone one comes back as a factor.
+        """
+        wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
+        if wide.is_float and Device[values.device].target.supports(dtypes.float64):
+            # Each factor rounds once, so many of them are multiplied in float64.
+            wide = dtypes.float64
+        base, values = self.cast(wide), values.cast(wide)
+        if not wide.is_float:
+            return base._reduced_into(place, values, Ops.MUL).cast(self.dtype)
+        own, other = base.eq(0), values.eq(0)
+        count = own.cast(dtypes.int32)._added_at(place, other.cast(dtypes.int32))
+        lone = own.where(base, 0)._added_at(place, other.where(values, 0))
+        product = _chosen(own, 1, base)._reduced_into(place, _chosen(other, 1, values), Ops.MUL)
+        with_zero = count.eq(1).where(product * lone, 0)
+        return count.eq(0).where(product, with_zero).cast(self.dtype)
+
+    def _extreme_at(self, place: Self, values: Self, replaced: Self | None) -> Self:
+        """The largest of this vector's elements and the `values` sent to each; without its own
+        where `replaced`.
+        """
+        base = self.detach()
+        if replaced is not None:
+            base = _chosen(replaced, base._lowest(), base)
+        largest = base._reduced_into(place, values.detach(), Ops.MAX)
+        if not self.dtype.is_float:
+            return largest
+        # The same value as a mean of all that are equal to it, which has a derivative.
+        own = self.eq(largest) | (self.isnan() & largest.isnan())
+        if replaced is not None:
+            own = own & replaced.logical_not()
+        there = largest._rows(place)
+        theirs = values.eq(there) | (values.isnan() & there.isnan())
+        count = own.cast(dtypes.int32)._added_at(place, theirs.cast(dtypes.int32))
+        wide = sum_dtype(self.dtype)
+        share = count.cast(wide).reciprocal()
+        shared = own.where(self._zero_with_gradient(), 0).cast(wide) * share
+        sent = theirs.where(values._zero_with_gradient(), 0).cast(wide) * share._rows(place)
+        return largest + shared._added_at(place, sent).cast(self.dtype)
+
+    def _zero_with_gradient(self) -> Self:
+        """0 everywhere, with the derivative of this tensor."""
+        finite = self.isfinite().where(self, 0)
+        zero = finite - finite.detach()
+        # What is infinite is not near any other value: its derivative is that of the choice.
+        return self.isfinite().where(zero, 0)
+
+    def _lowest(self) -> Any:
+        identity = Ops.MAX.definition.identity
+        assert identity is not None
+        return as_const(identity(self.dtype), self.dtype)
+
+    def _reduced_into(self, place: Self, values: Self, combine: Ops | None) -> Self:
+        """This vector with `values` folded in at `place`, one after the other; None writes them.
+
+        A product's derivative is right where no factor is zero.
+        """
+
+        def gradient(g: UOp, node: UOp) -> list[UOp | None]:
+            if combine not in (None, Ops.MUL):
+                return [None, None, None]
+            product = self._of(node, self.device, self._variables)
+            flow = self._of(g, self.device, self._variables)
+            base, at, factors = [
+                self._of(source, self.device, self._variables) for source in node.src
+            ]
+            if combine is None:
+                # What was written there last has the gradient of its place.
+                order = self._iota(at._sizes[0])
+                nobody = base.zeros_like(dtype=order.dtype) - 1
+                last = nobody._reduced_into(at, order, None)
+                won = last._rows(at).eq(order)
+                return [(last < 0).where(flow, 0).uop, None, won.where(flow._rows(at), 0).uop]
+            each = flow * product
+            return [(each / base).uop, None, (each._rows(at) / factors).uop]
+
+        return self._by_kernel(
+            "scatter" if combine is None else f"scatter_{combine.name.lower()}",
+            self._sizes,
+            self.dtype,
+            lambda *pointers: _reduce_in_order(*pointers, combine=combine),
+            [self, place, values],
+            gradient,
+        )
+
+
+def _chosen(condition: Any, value: Any, other: Any) -> Any:
+    return condition.where(value, other)
+
+
+def _reduce_in_order(made: UOp, base: UOp, place: UOp, values: UOp, *, combine: Ops | None) -> UOp:
+    """for i: made[i] = base[i];  for i: made[place[i]] = fold(made[place[i]], values[i])"""
+    size, count = base.dtype.size, values.dtype.size  # type: ignore[attr-defined]
+    row = UOp.range(size, 0)
+    copied = made.store(row, base.load(row)).end(row)
+    number = UOp.range(count, 1, Axis.REDUCE)
+    target = place.load(number).cast(dtypes.index)
+    inside = (target < 0).logical_not() & (target < size)
+    store = made.after(copied).store(target, values.load(number), inside, combine=combine)
+    return UOp.sink(store.end(number))

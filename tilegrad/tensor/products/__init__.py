@@ -1,0 +1,1 @@
+"""Sums of products (matrices, convolutions, attention) and losses."""

@@ -1,0 +1,1 @@
+"""Reduced axes, and scans along them."""

@@ -1,0 +1,1 @@
+"""Where values come out: realize, kernels written by hand, printing."""

@@ -1,0 +1,125 @@
+"""Kernels written by hand, as nodes of a graph like any other.
+
+A function is given the pointers of what the kernel makes and of what it reads, and gives a kernel
+graph over them, as the scheduler itself would make: loops, loads, stores, scratch. From there on it
+goes the usual way, through checks, Opts and every back end; a capture records it, and other kernels
+run around it in the order that the data asks for. This is how the library itself does what no
+single op says: sorting, writing by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.ir.args import KernelArg, KernelInfo
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import check_devices, compute
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.results.realized import Realized
+
+__all__ = ["Custom"]
+
+Build = Callable[..., UOp]
+
+
+class Custom(Realized):
+    """Steps by a kernel graph."""
+
+    __slots__ = ()
+
+    def custom_kernel(
+        self,
+        *others: Self,
+        fxn: Build,
+        grad_fxn: Callable[[UOp, UOp], Sequence[UOp | None]] | None = None,
+    ) -> list[Self]:
+        """Run a kernel written by hand, which writes this tensor and reads `others`.
+
+        Args:
+            others: further tensors, of any shapes and dtypes.
+            fxn: takes a pointer for each tensor, in order, to its elements in row-major order;
+                gives the kernel, a SINK of stores to the first pointer over loops made by
+                `UOp.range`.
+            grad_fxn: takes the gradient of the result and the kernel's node, whose `src` are the
+                values of `others`, and gives their gradients, None where none flows.
+
+        Returns a list of the tensors after the kernel, in their shapes and dtypes. Nothing runs
+        until the result is needed, this tensor itself stays as it is, and an element that the
+        kernel does not write has no defined value.
+
+        Raises ShapeError for a symbolic size or no other tensor, DTypeError if `fxn` gives no
+        kernel, DeviceError if tensors are on two devices, InternalError for a kernel that could
+        reach outside its memory.
+
+        >>> from tilegrad import Tensor, UOp
+        >>> def double(made, x):
+        ...     i = UOp.range(x.dtype.size, 0)
+        ...     return UOp.sink(made.store(i, x.load(i) * 2))
+        >>> Tensor.empty(3).custom_kernel(Tensor([1.0, 2.0, 3.0]), fxn=double)[0].tolist()
+        [2.0, 4.0, 6.0]
+        """
+        name = getattr(fxn, "__name__", "custom")
+        result = self._by_kernel(name, self._sizes, self.dtype, fxn, list(others), grad_fxn)
+        return [result, *others]
+
+    def _by_kernel(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DType,
+        build: Build,
+        inputs: Sequence[Self],
+        gradient: Callable[[UOp, UOp], Sequence[UOp | None]] | None = None,
+    ) -> Self:
+        """A tensor of `shape` and `dtype` that the kernel `build(made, *inputs)` fills."""
+        if not inputs:
+            raise ShapeError(
+                f"custom_kernel: {name} reads no tensor, so no device is known", line=here()
+            )
+        check_devices("custom_kernel", list(inputs))
+        counts = [_count(shape), *[_count(each._sizes) for each in inputs]]
+        if 0 in counts:
+            raise ShapeError(f"custom_kernel: {name} has an operand without elements", line=here())
+        kinds = [dtype, *[each.dtype for each in inputs]]
+        pointers = [
+            UOp(Ops.DEFINE_GLOBAL, kind.ptr(count), (), slot)
+            for slot, (kind, count) in enumerate(zip(kinds, counts))
+        ]
+        arg = KernelArg(name, shape, _finished(name, build(*pointers)), gradient)
+        sources = [each.contiguous().uop if each.uop.is_constant else each.uop for each in inputs]
+        node = compute(Ops.CUSTOM, dtype, tuple(sources), arg)
+        return inputs[0]._joined(node, *inputs[1:])
+
+
+def _count(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def _finished(name: str, ast: Any) -> UOp:
+    """The kernel, simplified, with its loops in the order of their numbers.
+
+    Raises DTypeError if it is no SINK of effects.
+    """
+    if not isinstance(ast, UOp) or ast.op is not Ops.SINK or not ast.src:
+        given = ast.op if isinstance(ast, UOp) else type(ast).__name__
+        raise DTypeError(
+            f"custom_kernel: {name} gave {given}, not a kernel",
+            rule="UOp.sink(...) of the stores, or of the ends of the loops that they stand in",
+            line=here(),
+        )
+    ast = UOp.sink(*[simplify(effect) for effect in ast.src])
+    # A loop of one turn is gone, and nothing is left to close.
+    while closed := [node for node in ast.toposort() if node.op is Ops.END and len(node.src) == 1]:
+        ast = ast.substitute({closed[0]: closed[0].src[0]})
+    loops = [node for node in ast.toposort() if node.op is Ops.RANGE]
+    order = sorted(loop.arg[0] for loop in loops)
+    finished: UOp = ast.replace(arg=KernelInfo(name, tuple(order)))
+    return finished

@@ -1,0 +1,483 @@
+"""Where values come out: realize, numpy, tolist, item; and memory of one's own."""
+
+from __future__ import annotations
+
+import opcode
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from types import FrameType
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.device.disk import is_file
+from tilegrad.device.registry import Device
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.realize.realize import exclusive
+from tilegrad.engine.run.memory import OverwrittenError
+from tilegrad.ir.args import CustomArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.aliases import Away, can_view, look, shared
+from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
+from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.pairs import ValuesAlone
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
+from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
+from tilegrad.tensor.products.attention import Attention
+from tilegrad.tensor.storage import files, host, memory, running, segments
+from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.running import owners
+
+__all__ = ["Realized", "owners"]
+
+# Python's buffers end there, NumPy 2 too, and the takers of DLPack that were tried.
+_MOST_AXES = 64
+
+
+_UNPACK = opcode.opmap["UNPACK_SEQUENCE"]
+
+
+class Realized(Attention):
+    """Values and memory."""
+
+    __slots__ = ()
+
+    # values
+
+    def realize(self, *others: Self) -> Self:
+        """Compute this tensor, and `others` with it, now.
+
+        Args:
+            others: further tensors.
+
+        Returns this tensor, whose values are in memory.
+
+        Raises ShapeError for a symbolic size that is not bound, DeviceError if a device fails or is
+        out of memory.
+
+        >>> Tensor([1, 2]).add(1).realize().tolist()
+        [2, 3]
+        """
+        if self._call is not None and not others and segments.settle(self, _realize):
+            return self
+        if others or not memory.is_stored(self.uop):
+            _realize([self, *others])
+        return self
+
+    def contiguous(self) -> Self:
+        """The same value in row-major order, in memory once it is realized: this tensor or an alias
+        of it where it is in that order, else a copy.
+
+        Returns a tensor of this shape and dtype.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
+        node = self.uop
+        if node.op in (Ops.BUFFER, Ops.CONTIGUOUS):
+            return self
+        is_copy = not can_view(self, (multiply(self.shape),))
+        if node.is_constant and self._has_elements():
+            # All constants of a value are one node; memory that is written to later must be one
+            # tensor's own.
+            made = self._like(memory.owned(node, self.device))
+            if not is_copy:
+                storage, _ = shared(self)
+                _, shape, moves = look(self)
+                made._alias = storage, Away(shape, moves)
+            return made
+        node = compute(Ops.CONTIGUOUS, node.dtype, (node,))
+        return self._like(node) if is_copy else self._as_view(self._like(node))
+
+    def clone(self) -> Self:
+        """Copy into memory of its own, which no assignment to this tensor changes.
+
+        Returns a tensor of this shape and dtype.
+
+        >>> x = Tensor([1, 2])
+        >>> y = x.clone()
+        >>> y[0] = 5
+        >>> x.tolist(), y.tolist()
+        ([1, 2], [5, 2])
+        """
+        return self._like(memory.owned(self.uop, self.device)) if self._has_elements() else self
+
+    def to(self, device: str | DType | Core | None) -> Self:
+        """Move to another device, or cast to another dtype.
+
+        Args:
+            device: name of a device, None for the default one, a dtype, or a tensor whose dtype and
+                device to take.
+
+        Returns a tensor of this shape; this tensor itself where nothing changes.
+
+        Raises DeviceError for an unknown device.
+
+        >>> Tensor([1]).to(dtypes.float32).tolist()
+        [1.0]
+        """
+        if isinstance(device, DType):
+            return self.cast(device)
+        if isinstance(device, Core):
+            return self.cast(device.dtype).to(device.device)
+        name = canonical(device)
+        if name == self.device:
+            return self
+        if self.uop.is_constant:
+            return self._again(self.uop, name, self._variables)
+        return self._again(files.moved(self.uop, self.device, name), name, self._variables)
+
+    def to_(self, device: str | None) -> Self:
+        """Move this tensor itself to another device.
+
+        Args:
+            device: name of a device, or None for the default one.
+
+        Returns this tensor.
+
+        Raises DeviceError for an unknown device.
+
+        >>> Tensor([1, 2]).to_("CPU").device
+        'CPU'
+        """
+        moved = self.to(device)
+        if moved is not self:
+            self.uop, self.device, self._alias = moved.uop, moved.device, None
+        return self
+
+    def _bound_shape(self) -> tuple[int, ...]:
+        return tuple(memory.bound(size, self._variables) for size in self.shape)
+
+    def data(self) -> memoryview:
+        """Values as a read-only memoryview of this shape; bfloat16 as its 16 bits. As with `numpy`,
+        it is the tensor's memory itself where that can be.
+
+        Returns a memoryview.
+
+        Raises ShapeError for a symbolic size that is not bound, DTypeError for a dtype that a
+        memoryview has no format for.
+
+        >>> Tensor([1, 2]).data().tolist()
+        [1, 2]
+        """
+        shape = self._host_shape("data")
+        raw, code = self._bytes(engine.lend).cast("B"), host.format_of(self.dtype)
+        cast: Any = raw.cast
+        found: memoryview = cast(code, shape) if shape and raw.nbytes else cast(code)
+        return found
+
+    def _host_shape(self, name: str) -> tuple[int, ...]:
+        """The shape, for an array of the host.
+
+        Raises ShapeError for more axes than NumPy and Python's buffers can have.
+        """
+        shape = self._bound_shape()
+        if len(shape) > _MOST_AXES:
+            raise ShapeError(
+                f"{name}: {len(shape)} axes, and arrays of the host have at most {_MOST_AXES}",
+                shape=f"{str(shape)[:60]}...",
+                remedy="reshape it to fewer axes first, flatten() say; tolist() has no limit",
+                line=here(),
+            )
+        return shape
+
+    def _bytes(self, read: Callable[[Buffer], memoryview] = engine.read) -> memoryview:
+        """The values in row-major order, with symbolic sizes as they are bound."""
+        if not self._has_elements():
+            return memoryview(b"")
+        if self._call is not None:
+            if read is engine.share:
+                # Others may write to it: it is named by a node.
+                segments.settle(self, _realize)
+            elif (found := segments.read(self, _realize, read)) is not None:
+                return found.toreadonly()
+        if is_transforming():
+            needs_value("reading it", self.uop)
+        if self.uop.op is Ops.CONST:
+            return memoryview(host.pack([self.uop.arg], self.dtype))
+        if is_file(self.device) and not memory.is_row_major(self.uop):
+            if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
+                return self.to(None)._bytes(read)
+        with exclusive():
+            # No other thread writes between the run and the look at what it gave.
+            node = memory.fixed(self._computed().uop, self._variables)
+            if not memory.is_row_major(node):
+                if self._variables:
+                    # Cut here: a kernel would be another one for each bound value.
+                    moves, base = memory.moves_of(node)
+                    return host.moved_bytes(
+                        read(engine.looked_at(base)), self.dtype.itemsize, moves
+                    ).toreadonly()
+                (node,) = running.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
+            return read(engine.looked_at(node)).toreadonly()
+
+    def _computed(self) -> Self:
+        """This tensor, realized; where its graph is to stay one, another tensor of that graph."""
+        if not is_transforming() or not is_open(self.uop):
+            return self.realize()
+        return self._of(closed(self.uop), self.device, self._variables).realize()
+
+    def numpy(self) -> Any:
+        """Values as a read-only NumPy array; bfloat16 becomes float32.
+
+        Returns an array of this shape.
+
+        Raises ShapeError for a symbolic size that is not bound.
+
+        >>> Tensor([1.0, 2.0]).numpy().tolist()
+        [1.0, 2.0]
+        """
+        shape = self._host_shape("numpy")
+        return host.array_from(self._bytes(engine.lend), self.dtype, shape)
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *others: Self,
+        shape: Sequence[int] | None = None,
+        dtype: DType | str | None = None,
+    ) -> Self:
+        """Call a Python function with the values of this tensor and `others`, as one step among the
+        kernels: it runs when its result is needed, and again wherever that is computed anew.
+
+        It has no gradient, and no capture records it.
+
+        Args:
+            function: takes NumPy arrays and returns one.
+            others: further tensors.
+            shape: shape of the result, by default that of this tensor.
+            dtype: dtype of the result, by default that of this tensor.
+
+        Returns a tensor of `shape` and `dtype`.
+
+        Raises ShapeError for a symbolic size; when it runs, ShapeError or DTypeError if the array
+        has another shape or dtype.
+
+        >>> Tensor([3.0, 1.0, 2.0]).apply(lambda x: x[x.argsort()]).tolist()
+        [1.0, 2.0, 3.0]
+        """
+        inputs = [self, *others]
+        if any(not isinstance(size, int) for each in inputs for size in each.shape):
+            raise ShapeError(
+                "apply: a Python function needs fixed sizes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        kind = self.dtype if dtype is None else as_dtype(dtype)
+        sizes = tuple(self._bound_shape() if shape is None else shape)
+        name = getattr(function, "__name__", type(function).__name__)
+        kinds = [(each.dtype, each._host_shape("apply")) for each in inputs]
+
+        def on_bytes(data: Sequence[memoryview]) -> memoryview:
+            arrays = [host.array_from(each, *what) for each, what in zip(data, kinds)]
+            return host.bytes_of_array(function(*arrays), kind, sizes, name)
+
+        sources = [each.contiguous().uop if each.uop.is_constant else each.uop for each in inputs]
+        node = compute(Ops.CUSTOM, kind, tuple(sources), CustomArg(name, sizes, on_bytes))
+        return self._of(node, self.device, self._variables)
+
+    def tolist(self) -> Any:
+        """Values as nested lists of Python numbers; one number for no axes.
+
+        Returns lists nested as deep as there are axes.
+
+        Raises ShapeError for a symbolic size that is not bound.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        shape = self._bound_shape()
+        count = 1
+        for size in shape:
+            count *= size
+        return host.nested(host.unpack(self._bytes(), self.dtype, count), shape)
+
+    def item(self) -> Any:
+        """Value of a tensor with one element.
+
+        Returns a Python bool, int or float.
+
+        Raises ShapeError if there are more, or none.
+
+        >>> Tensor([2.5]).item()
+        2.5
+        """
+        call = self._call
+        if call is not None and prod(call.shape) == 1:
+            found = segments.read(self, _realize, engine.read)
+            if found is not None:
+                return host.unpack(found, call.dtype, 1)[0]
+        found = memory.number_in(self.uop)
+        if found is not None:
+            return host.unpack(found, self._node.dtype, 1)[0]
+        shape = self._bound_shape()
+        if any(size != 1 for size in shape):
+            raise ShapeError(
+                f"item: one element is needed, the shape is {show_shape(shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy=".tolist() and .numpy() give all; any(), all(), sum() and mean() give one",
+            )
+        return host.unpack(self._bytes(), self.dtype, 1)[0]
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise DTypeError(
+                "len: a tensor without axes has no length",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy=".numel() counts its elements: 1",
+            )
+        return memory.bound(self.shape[0], self._variables)
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if not (self.dtype.is_int or self.dtype is dtypes.bool):
+            raise DTypeError(f"index: an integer is needed, not {self.dtype.name}", line=here())
+        return int(self.item())
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.ndim:
+            raise DTypeError(
+                "iter: a tensor without axes has no parts",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy=".item() gives its number",
+            )
+        if hasattr(self, "_stands_for"):
+            self._refuse_pair(sys._getframe(1))
+        return iter([self[place] for place in range(len(self))])
+
+    def _refuse_pair(self, frame: FrameType) -> None:
+        """Raise DTypeError where the frame unpacks this as two: a loop over it is none of that."""
+        code, at = frame.f_code.co_code, frame.f_lasti
+        if code[at] != _UNPACK or code[at + 1] != 2:
+            return
+        call = self._stands_for.call
+        raise DTypeError(
+            f"{call}: these are the values alone, not a pair of values and indices",
+            tensor=describe(self.uop),
+            line=here(),
+            remedy=f"values = x.{call}; indices = x.arg{call}; list(...) gives the slices",
+        )
+
+    @property
+    def values(self) -> Self:
+        """The values that `max` or `min` along an axis gave: this tensor itself, half of what is a
+        pair in PyTorch.
+
+        Returns this tensor, of the shape without the reduced axis.
+
+        Raises AttributeError for any other tensor.
+
+        >>> Tensor([[1, 5], [3, 2]]).max(1).values.tolist()
+        [5, 3]
+        """
+        pair = self._pair_of("values")
+        pair.alive = pair.source() if pair.indices is None else None
+        return self
+
+    @property
+    def indices(self) -> Self:
+        """Positions along the axis of the values that `max` or `min` gave, as `argmax` and `argmin`
+        give them.
+
+        Returns an int32 tensor of this shape.
+
+        Raises AttributeError for any other tensor, and once the tensor that was reduced is gone.
+
+        >>> Tensor([[1, 5], [3, 2]]).max(1).indices.tolist()
+        [1, 0]
+        """
+        pair = self._pair_of("indices")
+        if pair.indices is not None:
+            known: Self = pair.indices
+            return known
+        source = pair.source()
+        if source is None:
+            raise AttributeError(
+                f"{pair.call}: what these values were chosen from is gone: keep it, or ask for "
+                f"x.arg{pair.call} beside them",
+                name="indices",
+                obj=self,
+            )
+        chosen_from = self._of(source, self.device, self._variables)
+        found = chosen_from.argmax if pair.name == "max" else chosen_from.argmin
+        pair.indices, pair.alive = found(pair.axis, pair.keepdim), None
+        return self.indices
+
+    def _pair_of(self, name: str) -> ValuesAlone:
+        """The call that gave these values; AttributeError if it was no other."""
+        try:
+            return self._stands_for
+        except AttributeError:
+            raise AttributeError(
+                f"'Tensor' object has no attribute {name!r}; what max(dim=...) and min(dim=...) "
+                "give has it",
+                name=name,
+                obj=self,
+            ) from None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = self.clone()
+        copied._is_leaf, copied._requires_grad = self._is_leaf, self._requires_grad
+        memo[id(self)] = copied
+        return copied
+
+
+def _realize(tensors: Sequence[Realized]) -> None:
+    """Compute `tensors` in one schedule; each then is memory, but for what has no elements."""
+    # No other thread writes to them meanwhile, nor to what was computed before it is known whose
+    # it is.
+    with exclusive():
+        unique = {id(tensor): tensor for tensor in tensors}.values()
+        pending = [each for each in unique if each._has_elements() and not is_stored(each.uop)]
+        if is_transforming():
+            pending = [tensor for tensor in pending if not is_open(tensor.uop)]
+        if pending:
+            try:
+                _compute(pending)
+            except OverwrittenError:
+                running.leave_out_overwritten()
+                raise
+
+
+def _compute(pending: Sequence[Realized]) -> None:
+    """As `_realize`, of tensors none of which is memory."""
+    variables: Variables = NO_VARIABLES
+    for tensor in pending:
+        variables = merge(variables, tensor._variables)
+    roots = [memory.stored_below(tensor.uop, tensor.device) for tensor in pending]
+    for tensor, root in zip(pending, roots):
+        if is_file(tensor.device) and root.op is not Ops.COPY:
+            raise DeviceError(
+                "realize: a file computes nothing",
+                tensor=describe(tensor.uop),
+                device=tensor.device,
+                line=here(),
+                fix=f"move it first: .to({Device.DEFAULT!r})",
+            )
+    done = running.run(roots, variables, pending)
+    running.note_past(
+        {
+            root: stored
+            for tensor, root, stored in zip(pending, roots, done)
+            if not tensor._requires_grad and not memory.is_written(tensor.uop)
+        }
+    )
+    for tensor, root, stored in zip(pending, roots, done):
+        if memory.is_written(tensor.uop):
+            running.follow(tensor)
+        else:
+            running.become_memory(tensor, root, stored)

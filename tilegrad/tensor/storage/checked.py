@@ -1,0 +1,258 @@
+"""What `CHECK=1` looks at: whether the integers that data gives for indices lie inside their axes.
+
+An index that is a number is checked where the tensor is made; so are those that came from a list or
+an array, and the few of a small tensor that is in memory: to look at them runs nothing. One that is
+found in other data is known only when a kernel reads it; there, what lies outside is read as zero
+and not written. With the switch on, a step in Python looks at the indices first. Inside a loop none
+can: there the indices of all turns are kept, and looked at once the loop has run, before anybody
+sees its results.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilegrad.base.config import config
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DataError, IndexBoundsError, TilegradError
+from tilegrad.engine.realize.realize import view_of
+from tilegrad.engine.run.memory import buffer_of
+from tilegrad.ir.args import CustomArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import compute, describe
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.tracing import is_transforming, watch
+from tilegrad.tensor.storage import host
+from tilegrad.tensor.storage.memory import bound
+
+__all__ = ["Indices", "check_shares", "checked", "checked_later"]
+
+
+@dataclass(frozen=True)
+class Indices:
+    """Indices and the axis that they have to lie inside of; `skip` stands for none.
+
+    `where` and `line` say what and where they are, `steps` how many axes in front count the turns
+    of loops.
+    """
+
+    name: str
+    tensor: Any
+    extent: int
+    least: int
+    axis: int | None
+    skip: int | None
+    where: str
+    line: str = ""
+    steps: int = 0
+
+    def look(self, data: Any) -> None:
+        """Raise IndexBoundsError if one lies outside; `data` are their bytes, or an array."""
+        if isinstance(data, memoryview):
+            data = host.array_from(data, self.tensor.dtype, tuple(self.tensor.shape))
+        values, shape = data, data.shape
+        outside = (values < self.least) | (values >= self.extent)
+        if self.skip is not None:
+            outside &= values != self.skip
+        count = int(outside.sum())
+        if not count:
+            return
+        first = rest = int(outside.argmax())
+        place: list[int] = []
+        for size in reversed(shape):
+            rest, at = divmod(rest, size)
+            place.insert(0, at)
+        trips, place = place[: self.steps], place[self.steps :]
+        positions = [f"in step {trip}" for trip in trips] + [f"at {place} of the index"] * bool(
+            place
+        )
+        positions += [f"and {count - 1} more"] * (count > 1)
+        details = {"line": self.line} if self.line else {}
+        raise IndexBoundsError(
+            f"{self.name}: index {int(values.reshape(-1)[first])} is out of range for "
+            f"{'an axis' if self.axis is None else f'axis {self.axis}'} of size {self.extent}",
+            found=", ".join(positions or ["the index"]),
+            index=self.where,
+            rule=f"from {self.least} to {self.extent - 1}"
+            + ("" if self.skip is None else f", or {self.skip} for none"),
+            **details,
+        )
+
+
+def checked(
+    name: str,
+    index: Any,
+    size: Any,
+    axis: int | None = None,
+    *,
+    wraps: bool = True,
+    skip: int | None = None,
+) -> Any:
+    """The integer tensor `index`, if all of it lies inside an axis of `size`, as far as that is
+    known; under CHECK=1, once all of it was found to. A negative one counts from the end where the
+    caller `wraps` it; `skip` stands for none.
+
+    Raises IndexBoundsError for what is known to lie outside.
+    """
+    if not config.CHECK:
+        known = _known(index.uop)
+        if known is not None and isinstance(size, int) and size >= 0:
+            least = -size if wraps and index.dtype.kind == "int" else 0
+            if not _are_known_inside(index.uop, known, least, size - 1, skip):
+                _found(name, index, size, least, axis, skip, here()).look(_in_order(index, *known))
+        return index
+    if not all(isinstance(extent, int) for extent in index.shape):
+        return index
+    extent = bound(size, index._variables)
+    least = -extent if wraps and index.dtype.kind == "int" else 0
+    found = _found(name, index, extent, least, axis, skip)
+    if is_transforming():
+        watch(replace(found, line=here()))
+        return index
+    return _behind(index, [found])
+
+
+def _found(
+    name: str,
+    index: Any,
+    extent: int,
+    least: int,
+    axis: int | None,
+    skip: int | None,
+    line: str = "",
+) -> Indices:
+    return Indices(name, index, extent, least, axis, skip, describe(index.uop), line)
+
+
+# Elements that are looked at where they are known: what came from the host, and other memory.
+_MOST_FROM_HOST = 1 << 16
+_MOST_IN_MEMORY = 1 << 10
+
+
+# Of so few Python finds the ends as fast as NumPy, which takes time to load.
+_MOST_IN_PYTHON = 64
+_FORMATS: dict[str, Any] = {
+    "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
+    "uint32": "I", "uint64": "Q", "float32": "f", "float64": "d",
+}  # fmt: skip
+_SAME_ELEMENTS = frozenset({Ops.COPY, Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.EXPAND, Ops.DETACH})
+
+
+def _in_order(index: Any, data: memoryview, dtype: DType) -> Any:
+    """Known values as an array, in the shape of the index unless their order is another."""
+    node, shape = index.uop, tuple(index.shape)
+    while node.op in _SAME_ELEMENTS:
+        if node.op in (Ops.PERMUTE, Ops.FLIP, Ops.EXPAND):
+            shape = (data.nbytes // dtype.itemsize,)
+        node = node.src[0]
+    return host.array_from(data, dtype, shape)
+
+
+def _known(node: UOp) -> tuple[memoryview, DType] | None:
+    """The bytes of a small tensor's elements, in some order, that are in the host's reach; None
+    where they are still to be computed. Nothing runs.
+    """
+    while node.op in _SAME_ELEMENTS:
+        node = node.src[0]
+    if node.op is not Ops.BUFFER or node.arg.device not in ("HOST", "CPU"):
+        return None
+    most = _MOST_FROM_HOST if node.arg.device == "HOST" else _MOST_IN_MEMORY
+    if node.arg.size > most or node.dtype.name not in _FORMATS:
+        return None
+    try:
+        # What was never written to, as in Tensor.empty, holds nothing to look at.
+        data = view_of(node) if buffer_of(node).is_allocated else None
+    except TilegradError:
+        return None
+    return None if data is None or not data.nbytes else (data, node.dtype)
+
+
+# By memory: the version of it that was looked at, and the ends that its elements lie between.
+_looked: weakref.WeakKeyDictionary[UOp, tuple[int, float, float, int | None]]
+_looked = weakref.WeakKeyDictionary()
+
+
+def _are_known_inside(
+    node: UOp, known: tuple[memoryview, DType], least: int, most: int, skip: int | None
+) -> bool:
+    """As `_are_inside`, and remembered of memory that nobody else can write to."""
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    buffer = buffer_of(node)
+    found = _looked.get(node)
+    version = buffer.watch() if found is None else buffer.version
+    if found == (version, least, most, skip) and buffer.is_private:
+        return True
+    if not _are_inside(known, least, most, skip):
+        return False
+    _looked[node] = version, least, most, skip
+    return True
+
+
+def _are_inside(
+    known: tuple[memoryview, DType], least: float, most: float, skip: int | None = None
+) -> bool:
+    data, dtype = known
+    if data.nbytes <= _MOST_IN_PYTHON * dtype.itemsize:
+        values: Any = data.cast("B").cast(_FORMATS[dtype.name])
+        return all(not (value < least or value > most) or value == skip for value in values)
+    array = host.array_from(data, dtype, (data.nbytes // dtype.itemsize,))
+    if array.min() >= least and array.max() <= most:
+        return True
+    is_outside = (array < least) | (array > most)
+    return not (is_outside if skip is None else is_outside & (array != skip)).any()
+
+
+def check_shares(name: str, what: str, tensor: Any) -> None:
+    """Raise DataError where a value that is known is not in 0..1; NaN is let through."""
+    known = _known(tensor.uop)
+    if known is None or _are_inside(known, 0.0, 1.0):
+        return
+    array = host.array_from(*known, (known[0].nbytes // known[1].itemsize,))
+    raise DataError(
+        f"{name}: a {what} is {float(array[(array < 0) | (array > 1)][0]):g}",
+        rule="from 0 to 1",
+        tensor=describe(tensor.uop),
+        line=here(),
+    )
+
+
+def checked_later(results: Sequence[Any], found: Sequence[Indices]) -> list[Any]:
+    """`results`, once all of `found` was looked at; a gradient passes through."""
+    if is_transforming():
+        for each in found:
+            watch(each)
+    if is_transforming() or not found:
+        return list(results)
+    return [_behind(result, found) for result in results]
+
+
+def _behind(value: Any, found: Sequence[Indices]) -> Any:
+    """`value`, by a step that looks at all of `found` first."""
+    sources = [_stored(value)]
+    for each in found:
+        if each.tensor is not value:
+            sources.append(_stored(each.tensor))
+
+    def look(data: Sequence[memoryview]) -> memoryview:
+        for each, read in zip(found, data[len(data) - len(found) :], strict=True):
+            each.look(read)
+        return data[0]
+
+    def gradient(g: UOp, node: UOp) -> list[UOp | None]:
+        return [g, *[None] * (len(node.src) - 1)]
+
+    arg = CustomArg("check_index", tuple(value.shape), look, gradient)
+    return value._like(compute(Ops.CUSTOM, value.dtype, tuple(sources), arg))
+
+
+def _stored(tensor: Any) -> UOp:
+    """The node of `tensor`, on its device if it is constant."""
+    node: UOp = tensor.uop
+    if node.is_constant:
+        return UOp(Ops.CONTIGUOUS, node.dtype, (node,), tensor.device)
+    return node

@@ -1,0 +1,69 @@
+"""What the value in memory was computed from, so that it can still be differentiated.
+
+A graph's root is kept by its parts: the engine remembers the memory of a root for as long as the
+root lives, so memory that held its own root would never be given back.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, over_memory
+from tilegrad.tensor.handle.living import ends
+
+__all__ = ["forgotten", "graphs"]
+
+_WRITES = frozenset({Ops.CONTIGUOUS, Ops.ASSIGN})
+
+
+class _Graphs(Mapping[UOp, UOp]):
+    """A weak mapping from a leaf to the graph, of the leaf's shape, that gave its value."""
+
+    def __init__(self) -> None:
+        self._fields: weakref.WeakKeyDictionary[UOp, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+
+    def __setitem__(self, leaf: UOp, graph: UOp) -> None:
+        graph = _without_what_no_gradient_reaches(graph)
+        self._fields[leaf] = (graph.op, graph.dtype, graph.src, graph.arg, graph.origin)
+
+    def __getitem__(self, leaf: UOp) -> UOp:
+        *fields, origin = self._fields[leaf]
+        graph = UOp(*fields)
+        if origin and not graph.origin:
+            graph.origin = origin
+        return graph
+
+    def __contains__(self, leaf: object) -> bool:
+        return isinstance(leaf, UOp) and leaf.op is Ops.BUFFER and leaf in self._fields
+
+    def __iter__(self) -> Iterator[UOp]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+def _without_what_no_gradient_reaches(graph: UOp) -> UOp:
+    """`graph` over the memory of parameters that were updated by hand: what these were computed
+    from holds all earlier steps. Who asks for their gradients knows them by their memory too.
+    """
+    memory: dict[UOp, UOp] = {}
+    stack, seen = [graph], {graph}
+    while stack:
+        for source in stack.pop().src:
+            if source in seen:
+                continue
+            seen.add(source)
+            if source.stored is not None and source.op in _WRITES and source in ends:
+                memory[source] = source.stored
+            else:
+                stack.append(source)
+    return over_memory(graph, memory) if memory else graph
+
+
+graphs = _Graphs()
+# Memory whose value was computed, and then written to: of what is there now nobody knows the graph.
+forgotten: weakref.WeakSet[UOp] = weakref.WeakSet()

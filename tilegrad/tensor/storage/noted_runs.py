@@ -1,0 +1,199 @@
+"""What came of the first run of equal calls, noted so that later ones need no nodes.
+
+The first time, the nodes of a segment (`tensor.storage.segments`) run over other leaves of the same
+memory. So nothing that was computed elsewhere is found on the way, and what is noted follows from
+the signature alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilegrad.base.config import config
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.realize.forms import Form
+from tilegrad.engine.realize.request import Request
+from tilegrad.engine.run import memory as store
+from tilegrad.engine.run.run import ready_plan
+from tilegrad.grad.rules import NO_DERIVATIVE
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.waiting import Call, Moves, Value
+from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.past import Reached
+from tilegrad.tensor.storage.signatures import LeafKind, Leaves, WaitingCalls, moves_of
+
+__all__ = ["Computed", "PlainNodes", "ResultsAlive", "Segment", "noted", "reached_by"]
+
+
+class _Outcome(NamedTuple):
+    """What became of call number `call` of a segment: [movement of] result number `source` of its
+    plan, or of the memory number -1 - `source` that it stands on. A view that was asked for is that
+    memory, but its call is made again (`is_lasting`). Integers reach nothing.
+    """
+
+    call: int
+    source: int
+    moves: Moves
+    reached: Reached | None
+    is_lasting: bool
+
+
+class Segment:
+    """What was decided of a segment: the memory that the plan reads, by number, the variables of
+    its launches, what became of calls, and of copies from the host that it stands on. Without a
+    form there is nothing to run. It is for leaves of certain `kinds`, under the switches `config`.
+
+    Of a plan for a range of sizes, `comes_again` counts a run, and says whether the plan still is
+    the one for this size.
+    """
+
+    __slots__ = ("comes_again", "config", "copies", "form", "inputs", "kinds", "outcomes", "values")
+
+    def __init__(
+        self,
+        kinds: tuple[LeafKind, ...],
+        form: Form | None,
+        inputs: tuple[int, ...],
+        values: Mapping[str, int],
+        outcomes: tuple[_Outcome, ...],
+        copies: tuple[tuple[int, int], ...],
+        comes_again: Callable[[], bool] | None,
+    ):
+        self.config = config.current()
+        self.kinds, self.form, self.inputs, self.values = kinds, form, inputs, values
+        self.outcomes, self.copies, self.comes_again = outcomes, copies, comes_again
+
+
+# The number of a call, its memory after a run and how it looks at that, what its value was computed
+# from, and whether that is its value from now on.
+Computed = tuple[int, Value, Moves, Reached | None, bool]
+
+
+class PlainNodes:
+    """The nodes of a segment over other leaves of the same memory: nothing else that was computed
+    is found on the way, so what runs follows from the signature alone.
+    """
+
+    __slots__ = ("bases", "calls", "copies", "leaves")
+
+    def __init__(self, found: WaitingCalls, below: Leaves):
+        self.bases = {base: store.leaf(store.buffer_of(base)) for base in below.bases}
+        self.copies = [self._over(copy) for copy in below.copies]
+        self.leaves: dict[Any, UOp] = {
+            leaf: self._over(node) for leaf, node in zip(found.leaves, below.nodes, strict=True)
+        }
+        self.calls: dict[Any, UOp] = {}
+        for call in found.by_time:
+            inputs = [self.calls.get(each) or self.leaves[each] for each in call.inputs or ()]
+            self.calls[call] = call.template.make(inputs, call.entry)[call.place]
+
+    def _over(self, node: UOp) -> UOp:
+        return node.substitute(engine.computed_below(node)).substitute(self.bases)
+
+
+class ResultsAlive(engine.Others):
+    """What a run of plain nodes has to know of the results alive, and what it was."""
+
+    def __init__(self, alive: Sequence[UOp]):
+        self.alive = alive
+        self.runs: list[tuple[Request, Form, Sequence[UOp], Mapping[str, int]]] = []
+
+    def held(self, request: Request) -> list[UOp]:
+        """Those on the way, and what the others are to be computed from."""
+        numbers = request.numbers
+        found: set[UOp] = set()
+        stack: list[UOp] = []
+        for node in self.alive:
+            if node in numbers:
+                found.add(node)
+            else:
+                stack.append(node)
+        seen = set(stack)
+        while stack:
+            for source in stack.pop().src:
+                if source in numbers:
+                    found.add(source)
+                elif source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return running.worth_keeping(request, found)
+
+    def ran(
+        self, request: Request, form: Form, memory: Sequence[UOp], values: Mapping[str, int]
+    ) -> None:
+        self.runs.append((request, form, memory, values))
+
+
+def noted(
+    found: WaitingCalls,
+    below: Leaves,
+    plain: PlainNodes,
+    computed: Sequence[tuple[Call, UOp, Reached | None, bool]],
+    others: ResultsAlive,
+) -> Segment | None:
+    """What came of a segment; None if its plan does not run in one call."""
+    bases = [*plain.bases.values()]
+    sources = {base: -1 - number for number, base in enumerate(bases)}
+    form: Form | None = None
+    inputs: list[int] = []
+    values: Mapping[str, int] = {}
+    comes_again: Callable[[], bool] | None = None
+    if others.runs:
+        ((request, form, memory, values),) = others.runs
+        if form.targets or form.draws or ready_plan(form.plan) is None:
+            return None
+        given = [request.nodes[number] for number in form.inputs]
+        if not all(node in sources for node in given):
+            return None
+        inputs = [-1 - sources[node] for node in given]
+        for node, value in zip(memory, form.values, strict=True):
+            sources[base_of(node)] = value.source
+        comes_again = request.comes_again
+    numbers = {call: number for number, call in enumerate(found.calls)}
+    outcomes: list[_Outcome] = []
+    for call, held, reached, is_lasting in computed:
+        moves, base = moves_of(held)
+        if base not in sources:
+            return None
+        outcomes.append(_Outcome(numbers[call], sources[base], moves, reached, is_lasting))
+    copies: list[tuple[int, int]] = []
+    for number, copy in enumerate(plain.copies):
+        stored = engine.realized(copy)
+        if stored is not None:
+            if stored not in sources:
+                return None
+            copies.append((number, sources[stored]))
+    return Segment(
+        below.kinds, form, tuple(inputs), values, tuple(outcomes), tuple(copies), comes_again
+    )
+
+
+def reached_by(call: Call, found: WaitingCalls, plain: PlainNodes) -> Reached | None:
+    """What a gradient of a call's result goes to."""
+    if not call.dtype.is_float:
+        return None
+    root = plain.calls[call]
+    numbers = {each: number for number, each in enumerate(found.calls)}
+    number_of_call = {node: numbers[each] for each, node in plain.calls.items()}
+    number_of_leaf = {node: number for number, node in enumerate(plain.leaves.values())}
+    number_of_base = {node: number for number, node in enumerate(plain.bases.values())}
+    leaves, bases, calls = set[int](), set[int](), set[int]()
+    stack = [root]
+    seen = {root}
+    while stack:
+        node = stack.pop()
+        if node is not root and node in number_of_call:
+            calls.add(number_of_call[node])
+        if node in number_of_leaf:
+            leaves.add(number_of_leaf[node])
+        if node in number_of_base:
+            bases.add(number_of_base[node])
+        if node.op in NO_DERIVATIVE or not node.dtype.is_float:
+            continue
+        for source in node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return Reached(tuple(sorted(leaves)), tuple(sorted(bases)), tuple(sorted(calls)))

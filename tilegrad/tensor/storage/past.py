@@ -1,0 +1,389 @@
+"""What memory was computed from, where its graph was given back: so that a gradient that is asked
+for too late is an error, and never None or a part of itself.
+
+A value that requires no gradient loses its graph as it becomes memory. What remains is the *past*
+of the memory: weak references to the nodes and the memory that tensors may still ask a gradient
+for. A past links to those of older memory that still lives, and takes over what those of dead
+memory hold: so a loop of many steps has a past of constant size, and one that keeps all of its
+states has a link a step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilegrad.base.trace import counters
+from tilegrad.grad.rules import NO_DERIVATIVE
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.waiting import Call, Value
+from tilegrad.tensor.storage.memory import is_stored
+
+__all__ = ["Reached", "has_past", "lost", "note", "note_run", "remember"]
+
+# After so many runs of calls the pasts of dead memory are taken over by later ones.
+_MOST_DEPTH = 64
+
+
+class Reached(NamedTuple):
+    """What a gradient of a value goes to: leaves, memory below them, and calls, by number."""
+
+    leaves: tuple[int, ...]
+    bases: tuple[int, ...]
+    calls: tuple[int, ...]
+
+
+class _Mark:
+    """A weak reference to a value of a run of calls, and once it has a leaf, to that."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, value: Value):
+        self.reference: weakref.ref[Any] = weakref.ref(value)
+
+    def __call__(self) -> Value | UOp | None:
+        found: Value | UOp | None = self.reference()
+        return found
+
+
+class _Run:
+    """What a run of calls stood on (`tensor.storage.segments`), and where its values are, for their
+    pasts.
+    """
+
+    __slots__ = ("bases", "calls", "depth", "leaves", "links", "memory")
+
+    def __init__(
+        self,
+        leaves: Iterable[UOp | Call],
+        bases: Iterable[UOp | Value],
+        calls: Iterable[Call],
+    ):
+        self.leaves = [*map(_names_of, leaves)]
+        self.calls = [*map(weakref.ref, calls)]
+        self.bases: list[Callable[[], Any]] = []
+        self.links: list[_Past | None] = []
+        self.depth = 1
+        for base in bases:
+            past = base.past if isinstance(base, Value) else _pasts.get(base)
+            self.links.append(past)
+            self.bases.append(weakref.ref(base) if past is None else past.memory)
+            if past is not None and past.depth >= self.depth:
+                self.depth = past.depth + 1
+        # Of each call that was computed.
+        self.memory: dict[int, _Mark] = {}
+
+
+class _Past:
+    """Nodes that `memory` was computed from by differentiable operations, and older pasts. That of
+    a value of a `run` of calls is worked out when somebody asks, or after some runs: `depth` counts
+    these.
+    """
+
+    __slots__ = ("_calls", "_links", "_marks", "_nodes", "_run", "depth", "memory")
+    depth: int
+
+    def __init__(self, memory: weakref.ref[UOp] | _Mark, run: tuple[_Run, Reached] | None = None):
+        self.memory = memory
+        self._run = run
+        self.depth = 0 if run is None else run[0].depth
+        self._calls: dict[int, weakref.ref[Call]] = {}
+        # Values that had no leaf when this was worked out.
+        self._marks: dict[int, _Mark] = {}
+        self._nodes: dict[int, weakref.ref[UOp]] = {}
+        self._links: list[_Past] = []
+
+    def stand_on(self, leaf: UOp) -> None:
+        """Let this be the past of the leaf that was made for its value."""
+        if isinstance(self.memory, _Mark):
+            self.memory.reference = weakref.ref(leaf)
+        _pasts[leaf] = self
+
+    def add(self, nodes: Collection[UOp], links: Iterable[_Past]) -> None:
+        """Add nodes, and older pasts."""
+        self._nodes |= zip(map(id, nodes), map(weakref.ref, nodes), strict=True)
+        self._links += links
+        # Memory alone has a past of its own: to ask for that of each node would be a call each.
+        for node in nodes:
+            if node.op is Ops.BUFFER and (past := _pasts.get(node)) is not None:
+                if past not in self._links:
+                    self._links.append(past)
+
+    @property
+    def links(self) -> list[_Past]:
+        """The older pasts."""
+        self.work_out()
+        return self._links
+
+    @property
+    def nodes(self) -> dict[int, weakref.ref[UOp]]:
+        """The nodes, by identity."""
+        self.work_out()
+        return self._nodes
+
+    def work_out(self) -> None:
+        """Take from the run what the value has to do with, and from the runs before it, down to
+        memory that is alive.
+        """
+        if self._run is None:
+            return
+        stack = [self._run]
+        self._run, self.depth = None, 0
+        seen = {id(each) for each in stack}
+        links: dict[_Past, None] = {}
+        # The list grows while it is walked.
+        for run, reached in stack:
+            found: list[Callable[[], Any]] = []
+            for number in reached.leaves:
+                found += run.leaves[number]
+            found += [run.calls[number] for number in reached.calls]
+            found += [run.memory[number] for number in reached.calls if number in run.memory]
+            for number in reached.bases:
+                found.append(run.bases[number])
+                past = run.links[number]
+                if past is None:
+                    continue
+                if past._run is None or past.memory() is not None:
+                    links[past] = None
+                elif id(past._run) not in seen:
+                    seen.add(id(past._run))
+                    stack.append(past._run)
+            for reference in found:
+                each = reference()
+                if each is not None:
+                    self._name(each, reference)
+        self._links = [*links]
+        self._take_over()
+
+    def _name(self, each: UOp | Call | Value, reference: Callable[[], Any]) -> None:
+        """Add what was computed from: a node, or what has no node yet."""
+        if isinstance(each, UOp):
+            self._nodes[id(each)] = weakref.ref(each)
+        elif isinstance(each, Call):
+            # Who asks for a gradient to one that has no node yet will have made it.
+            self._calls[id(each)] = weakref.ref(each)
+        elif isinstance(reference, _Mark):
+            self._marks[id(reference)] = reference
+
+    def shorten(self) -> None:
+        """Take over what the pasts of dead memory hold, and forget what is dead."""
+        self.work_out()
+        self._take_over()
+
+    def _take_over(self) -> None:
+        alive = [link for link in self._links if link.memory() is not None]
+        if len(alive) == len(self._links):
+            return
+        for link in self._links:
+            if link.memory() is None:
+                link.shorten()
+                self._nodes |= link._nodes
+                self._calls |= link._calls
+                self._marks |= link._marks
+                alive += [older for older in link._links if older not in alive]
+        self._nodes = {key: ref for key, ref in self._nodes.items() if ref() is not None}
+        self._calls = {key: ref for key, ref in self._calls.items() if ref() is not None}
+        self._marks = {key: mark for key, mark in self._marks.items() if mark() is not None}
+        self._links = alive
+
+    def has(self, wanted: Collection[int]) -> bool:
+        """Whether one of the nodes of the identities `wanted` is here and alive."""
+        # A dead node's identity may be another's by now.
+        if any(key in wanted and ref() is not None for key, ref in self.nodes.items()):
+            return True
+        if any(id(mark()) in wanted for mark in self._marks.values()):
+            return True
+        calls = [call for ref in self._calls.values() if (call := ref()) is not None]
+        return any(call.node is not None and id(call.node) in wanted for call in calls)
+
+
+def _names_of(leaf: UOp | Call) -> list[weakref.ref[Any]]:
+    """The leaf of a run; if it is a graph that is no memory, all nodes that its gradients go
+    through or to, as a tensor may be any of them, and the graph itself may die before they do.
+    """
+    found: list[Any] = [leaf]
+    if isinstance(leaf, UOp) and not is_stored(leaf):
+        for node in found:
+            if node.op not in NO_DERIVATIVE and node.dtype.is_float:
+                found += [source for source in node.src if source not in found]
+    return [*map(weakref.ref, found)]
+
+
+_NONE: frozenset[UOp] = frozenset()
+# By memory, the BUFFER.
+_pasts: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
+# By value, of those that runs keep: the past that its memory will have.
+_of_values: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
+
+
+def note(computed: Mapping[UOp, UOp]) -> None:
+    """Note what values were computed from: by value, the BUFFER that holds it from now on. What one
+    of them was computed from by way of another is in the other's past.
+    """
+    todo: dict[UOp, UOp] = {}
+    for root, base in computed.items():
+        known = _of_values.get(root)
+        if known is not None and known.memory() is base:
+            _pasts.setdefault(base, known)
+        elif root.dtype.is_float and base not in _pasts:
+            todo[root] = base
+    for root, past in _made(todo):
+        _pasts[todo[root]] = past
+
+
+def note_run(
+    values: Sequence[tuple[int, Value, Reached]],
+    leaves: Iterable[UOp | Call],
+    bases: Iterable[UOp | Value],
+    calls: Iterable[Call],
+) -> None:
+    """Note what a run of `calls` over `leaves`, and the memory `bases` below them, made its values
+    from: for each the number of its call, the memory that holds it, and what it reached.
+    """
+    run = _Run(leaves, bases, calls)
+    for number, value, reached in values:
+        if value.past is None:
+            value.past = _Past(_Mark(value), (run, reached))
+            if value.leaf is not None:
+                value.past.stand_on(value.leaf)
+        # Calls that are equal share a value.
+        run.memory[number] = value.past.memory
+    if run.depth > _MOST_DEPTH:
+        for _, value, _ in values:
+            value.past.work_out()
+
+
+def remember(materialised: Mapping[UOp, UOp]) -> None:
+    """Find the pasts of values that a run kept, though their graphs are still there: so that no
+    later run has to walk down to what is older.
+    """
+    todo = {node: base for node, base in materialised.items() if node.dtype.is_float}
+    for node, past in _made(todo):
+        # A run of calls begins at the memory (`tensor.storage.segments`).
+        _of_values[node] = _pasts[todo[node]] = past
+
+
+def _made(todo: Mapping[UOp, UOp]) -> Iterator[tuple[UOp, _Past]]:
+    """The pasts of values, sources first, each as its caller has taken the one before."""
+    if not todo:
+        return
+    order, known = _order(todo)
+    named: dict[UOp, dict[UOp, None]] = {root: {} for root in todo}
+    links: dict[UOp, list[_Past]] = {root: [] for root in todo}
+    needed_by: dict[UOp, frozenset[UOp]] = {}
+    for node in reversed(order):
+        roots = needed_by.pop(node, _NONE)
+        base = todo.get(node)
+        # Where a tensor may be the node, now or when it is memory.
+        is_asked_for = node.holders is not None or node.stored is not None or node.op is Ops.BUFFER
+        is_float = node.dtype.is_float
+        if roots and is_float and (base is not None or is_asked_for):
+            names = {node: None}
+            if node.stored is not None:
+                names[below_reshapes(node.stored)] = None
+            if base is not None:
+                names[base] = None
+            for root in roots:
+                named[root].update(names)
+        if base is not None:
+            roots = frozenset((node,))
+        elif node in known:
+            for root in roots:
+                links[root].append(known[node])
+            continue
+        if not roots or node.op in NO_DERIVATIVE or not (is_float or node.op is Ops.LOOP):
+            continue
+        # Nothing remains of what an assignment overwrites.
+        for source in node.src[1:] if node.op is Ops.ASSIGN else node.src:
+            already = needed_by.get(source, roots)
+            needed_by[source] = roots if already is roots else already | roots
+    # Sources first, so that a past finds those that it links to.
+    made: dict[UOp, _Past] = {}
+    for root in order:
+        if found := named.get(root):
+            links[root] += [made[node] for node in found if node in made]
+            past = made[root] = _Past(weakref.ref(todo[root]))
+            past.add(found, links[root])
+            for link in past.links:
+                link.shorten()
+            yield root, past
+
+
+def has_past(memory: UOp) -> bool:
+    """Whether it is known what `memory` was computed from."""
+    return memory in _pasts
+
+
+def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) -> UOp | None:
+    """Memory below `roots` whose graph was given back, though one of the nodes `names` is in its
+    past. `graphs` has those that were kept.
+    """
+    if not _pasts:
+        return None
+    wanted = {id(each) for name in names for each in (name, below_reshapes(name))}
+    stack = [*roots]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        is_memory = node.op is Ops.BUFFER
+        if is_memory and node in graphs:
+            sources: tuple[UOp, ...] = (graphs[node],)
+        else:
+            past = _pasts.get(node) if is_memory else None
+            if past is not None and _has(past, wanted):
+                return node
+            is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
+            sources = () if is_over else node.src
+        for source in sources:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return None
+
+
+def _has(past: _Past, wanted: Collection[int]) -> bool:
+    stack, seen = [past], {id(past)}
+    while stack:
+        past = stack.pop()
+        past.shorten()
+        if past.has(wanted):
+            return True
+        for link in past.links:
+            if id(link) not in seen:
+                seen.add(id(link))
+                stack.append(link)
+    return False
+
+
+def _order(roots: Collection[UOp]) -> tuple[dict[UOp, None], dict[UOp, _Past]]:
+    """The nodes that gradients of `roots` go through, sources first, and those where they end; and
+    the pasts of values where the walk ends as these are known.
+    """
+    seen: dict[UOp, None] = {}
+    known: dict[UOp, _Past] = {}
+    # A node waits here for its sources, under None.
+    stack: list[UOp | None] = [*roots]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            seen[stack.pop()] = None  # type: ignore[index]
+        elif node not in seen:
+            is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
+            if is_over or not node.src:
+                seen[node] = None
+                continue
+            if node.stored is not None and node not in roots:
+                past = _of_values.get(node)
+                if past is not None:
+                    known[node] = past
+                    seen[node] = None
+                    continue
+            stack += (node, None)
+            for source in node.src:
+                if source not in seen:
+                    stack.append(source)
+    counters.visits += len(seen)
+    return seen, known

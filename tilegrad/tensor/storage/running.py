@@ -1,0 +1,547 @@
+"""Running what is pending: which other tensors a run concerns, and what becomes of a tensor whose
+value was computed or whose memory was written to.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from tilegrad.base.config import config
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.realize.request import Request
+from tilegrad.engine.run import memory as store
+from tilegrad.engine.run.run import current_recording
+from tilegrad.engine.run.users import above
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, over_memory, toposort
+from tilegrad.tensor.handle.aliases import hold, same_storage
+from tilegrad.tensor.handle.living import (
+    Owner,
+    ends,
+    grown_up,
+    holders_of,
+    live,
+    owners,
+    with_gradient,
+    with_variables,
+    young,
+)
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
+from tilegrad.tensor.handle.tracing import is_transforming
+from tilegrad.tensor.storage import past
+from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.memory import (
+    WRITTEN,
+    base_of,
+    elements,
+    is_row_major,
+    is_stored,
+    is_written,
+    largest,
+    owned,
+    sizes_in,
+    stored_below,
+    supersede,
+    version_of,
+)
+from tilegrad.tensor.storage.worth_keeping import below_views, is_cheap, is_unpacked
+
+__all__ = [
+    "MOST_GENERATIONS", "Owner", "become_memory", "follow", "keeps", "leave_out_overwritten",
+    "note_past", "owners", "put_off", "run", "settle", "worth_keeping",
+]  # fmt: skip
+
+
+# The values of variables in the graphs of assignments that wait to run, by their outcome.
+_waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
+# Memory, and what is remembered as it runs.
+_NEVER_MATERIALISED = frozenset({
+    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.BIND
+})  # fmt: skip
+# How many runs stand between a kept value and memory that has no graph, by the value.
+_generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+# So many of them, and no more, hold the memory of earlier states.
+MOST_GENERATIONS = 4
+# A run keeps no more bytes than these of what nobody asked for.
+_MOST_BYTES = 1 << 29
+_stored = attrgetter("stored")
+
+
+def put_off(version: UOp, variables: Variables) -> None:
+    """Keep the values of variables in the graph of an assignment, of which `version` is the
+    outcome, for when it runs.
+    """
+    if variables:
+        _waiting[version] = variables
+
+
+def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
+    """As `_run`; parameters below that are not memory yet are computed in a run of their own,
+    before: then the first step of a training program is the same graph as the second.
+    """
+    # Who looks at what a run wrote is told before another thread's run looks for these.
+    with engine.exclusive():
+        return _run_in_order(roots, variables, but)
+
+
+def _run_in_order(roots: list[UOp], variables: Variables, but: Collection[Any]) -> list[UOp]:
+    asked = {id(tensor) for tensor in but}
+    waiting = [
+        tensor
+        for tensor in young()
+        if tensor._is_leaf and tensor._requires_grad and not tensor._variables
+        if id(tensor) not in asked
+        if not is_stored(tensor.uop) and not tensor.uop.is_constant
+    ]
+    if waiting and keeps():
+        below = toposort(roots, stop=_stored)
+        first = [each for each in waiting if each.uop in below]
+        wanted = [stored_below(tensor.uop, tensor.device) for tensor in first]
+        for tensor, root, stored in zip(first, wanted, _run(wanted, {}, first) if first else ()):
+            if is_written(tensor.uop):
+                follow(tensor)
+            else:
+                become_memory(tensor, root, stored)
+    return _run(roots, variables, but)
+
+
+def keeps() -> bool:
+    """Whether runs store what nobody asked for: not those of a capture, whose results alone count,
+    not the plain plan, and not what a transformed function asks for.
+    """
+    record = current_recording()
+    is_captured = record is not None and record.known is not None
+    return not (is_captured or config.NOOPT or is_transforming())
+
+
+def _run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
+    """Compute `roots` now; each result is [a view of] a buffer that holds its value.
+
+    Live tensors that still need what is overwritten get its old value. Those whose memory is
+    overwritten look at it as it is then, except the tensors `but`, whose caller sees to that.
+    """
+    values = _values(roots, dict(variables))
+    others = _Others(values)
+    results = engine.realize(roots, values, others)
+    excluded = {id(tensor) for tensor in but}
+    if others.materialised and not all(tensor._requires_grad for tensor in but):
+        others.remember_pasts()
+    others.look_again(excluded)
+    others.stand_on_passing(roots)
+    others.stand_on_memory(roots, excluded)
+    return results
+
+
+def become_memory(tensor: Any, root: UOp, stored: UOp) -> None:
+    """Let `tensor`, which is [a view of] the value `root`, be the same of the memory `stored` that
+    holds it now.
+    """
+    node, base = tensor.uop, base_of(stored)
+    # A constant graph was wrapped to say its device: then it is not below the node.
+    result = stored if root is node or node.is_constant else node.substitute({root: stored})
+    reference = owners.get(base)
+    owner = None if reference is None else reference()
+    if reference is None:
+        owners[base] = Owner(tensor)
+    elif owner is not tensor and reference.thread != threading.get_ident():
+        tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+        hold(tensor, _apart(tensor, result), is_computed=True)
+        return
+    elif owner is None or not same_storage(owner, tensor):
+        tensor._is_shared = True
+    tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+    # A value that was looked at can still be differentiated, and so can what is made of it.
+    if tensor._requires_grad and not tensor._is_leaf:
+        is_a_leafs = root is not node and settle(root, stored)
+        if is_a_leafs:
+            tensor._is_shared = False
+        else:
+            value, held = _below_equal_moves(root, stored)
+            if held is base or (held.op is Ops.RESHAPE and held.src[0] is base):
+                graphs[base] = value
+    hold(tensor, result, is_computed=root is node or node.is_constant)
+
+
+def _below_equal_moves(root: UOp, stored: UOp) -> tuple[UOp, UOp]:
+    """What a value and its memory are the same views of."""
+    while root.op.is_movement and root.op is stored.op and root.arg == stored.arg:
+        root, stored = root.src[0], stored.src[0]
+    return root, stored
+
+
+def note_past(computed: Mapping[UOp, UOp]) -> None:
+    """Note, before the graphs of `computed` values are given back, what they were computed from; by
+    value, [movement of] the memory that holds it.
+    """
+    past.note({root: base_of(stored) for root, stored in computed.items()})
+
+
+def _apart(tensor: Any, stored: UOp) -> UOp:
+    """Memory of its own for a tensor whose value another thread's has too."""
+    (own,) = run([owned(stored, tensor.device)], tensor._variables)
+    owners[base_of(own)] = Owner(tensor)
+    if not tensor._requires_grad:
+        note_past({tensor.uop: own})
+    elif not tensor._is_leaf and own.op is Ops.BUFFER:
+        graphs[own] = tensor.uop
+    return own
+
+
+def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
+    """The values that a run of `request` keeps beside what is asked for, where the nodes `needed`
+    are what live tensors hold or will be computed from.
+    """
+    left = _MOST_BYTES
+    wanted = {below_views(request.nodes[number]) for number in request.roots}
+    materialised: dict[UOp, None] = {}
+    for node in request.nodes:
+        if node not in needed:
+            continue
+        root = below_views(node)
+        if root.op in _NEVER_MATERIALISED:
+            continue
+        if root in materialised or root.is_constant or is_stored(root):
+            continue
+        if root in wanted or is_cheap(root, materialised) or is_unpacked(root):
+            continue
+        # A window of memory is memory: an assignment to it would find its copy instead.
+        if version_of(root).op in _NEVER_MATERIALISED:
+            continue
+        size = elements(largest(root.shape)) * root.dtype.itemsize
+        if 0 < size <= left:
+            left -= size
+            materialised[root] = None
+    return list(materialised)
+
+
+class _Others(engine.Others):
+    """The tensors alive that a run meets, though nobody asked for them."""
+
+    def __init__(self, values: Variables):
+        self.values = values
+        # What a tensor that looks at memory about to be overwritten needs.
+        self.lookers: dict[int, tuple[Any, UOp]] = {}
+        self.request: Request | None = None
+        # What the run keeps though nobody asked for it.
+        self.materialised: list[UOp] = []
+        self.request_numbers: Collection[UOp] | None = None
+        # What depends on variables, of their values in this run.
+        self.passing: Mapping[UOp, UOp] = {}
+
+    def held(self, request: Request) -> Iterable[UOp]:
+        """The values on the way that somebody holds, or will need."""
+        if not keeps():
+            return ()
+        self._index_young(request, [id(tensor.grad) for tensor in with_gradient])
+        needed = self._needed(request)
+        if not needed:
+            return ()
+        self.materialised = materialised = worth_keeping(request, needed)
+        self.request_numbers = request.numbers
+        return materialised
+
+    def _needed(self, request: Request) -> set[UOp]:
+        """The nodes of `request` that a tensor alive is, or is to be computed from and not by this
+        run.
+        """
+        numbers = request.numbers
+        outside: dict[UOp, None] = {}
+        found: set[UOp] = set()
+        stack: list[UOp] = []
+        nodes = request.nodes
+        roots = {*map(nodes.__getitem__, request.roots)}
+        for node in nodes:
+            if node in roots:
+                # What is made of a root alone finds it computed.
+                continue
+            # What is made of constants alone is never kept, and graphs that have nothing else in
+            # common share it.
+            if node.users and node._is_constant is not True and not node.is_constant:
+                stack.append(node)
+            if node.holders is not None and node.op not in _NEVER_MATERIALISED:
+                if self._holds(node):
+                    found.add(node)
+        while stack:
+            for reference in stack.pop().users or ():
+                user = reference()
+                if user is None or user in numbers or user in outside:
+                    continue
+                if engine.realized(user) is None:
+                    outside[user] = None
+                    stack.append(user)
+        stack = [node for node in outside if node.holders is not None and self._holds(node)]
+        seen = set(stack)
+        while stack:
+            for source in stack.pop().src:
+                if source in numbers:
+                    found.add(source)
+                elif source in outside and source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return found
+
+    def _holds(self, node: UOp) -> bool:
+        """Whether a tensor alive is `node`, of the values of variables that the run has."""
+        holders = node.holders
+        if holders.__class__ is not list:
+            # One at most, as a rule.
+            tensor = None if holders is None else holders()
+            return (
+                tensor is not None
+                and tensor._node is node
+                and (not tensor._symbols or _agree(tensor._symbols, self.values))
+            )
+        for tensor in holders_of(node):
+            if not tensor._symbols or _agree(tensor._symbols, self.values):
+                return True
+        return False
+
+    def _index_young(self, request: Request, but: Collection[int] = ()) -> None:
+        """Put the graphs of young tensors into the index, but for what `request` computes: mostly
+        that is memory after the run.
+        """
+        for tensor in young():
+            node = tensor.uop
+            if node not in request.numbers and id(tensor) not in but:
+                engine.index(node)
+                grown_up(tensor, node)
+
+    def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
+        self.request = request
+        self._index_young(request)
+        found: dict[int, Any] = {id(tensor): tensor for tensor in young()}
+        for node in engine.users_of(memory):
+            found |= {id(tensor): tensor for tensor in holders_of(node)}
+        needed: list[UOp] = []
+        for number, tensor in found.items():
+            node = tensor.uop
+            if 0 in node.shape:
+                # It has no elements to keep.
+                continue
+            if is_stored(node):
+                node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
+                self.lookers[number] = tensor, node
+            needed.append(node)
+        return needed
+
+    def beside(self) -> Iterable[UOp]:
+        """The gradients that wait to be computed: a loss that is looked at before shares its
+        graph.
+        """
+        grads = [tensor.grad for tensor in with_gradient if tensor.grad is not None]
+        return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
+
+    def computed(self, memory: Mapping[UOp, UOp]) -> None:
+        self.passing = memory
+
+    def stand_on_passing(self, roots: Collection[UOp]) -> None:
+        """After the run: of what depends on variables, give each tensor whose values of them are
+        those of the run the memory of its own value; for `roots` the caller does so.
+        """
+        for node, stored in self.passing.items():
+            if node not in roots:
+                for tensor in holders_of(node):
+                    if _agree(tensor._variables, self.values):
+                        become_memory(tensor, node, stored)
+
+    def remember_pasts(self) -> None:
+        """After the run: find what the kept values were computed from, while that is near."""
+        found: dict[UOp, UOp] = {}
+        for node in self.materialised:
+            stored = engine.realized(node)
+            if stored is not None and not any(each._requires_grad for each in holders_of(node)):
+                found[node] = base_of(stored)
+        past.remember(found)
+
+    def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
+        """After the run: of what it kept, tensors have the memory instead of the graph below. But
+        for the first few runs that follow one another they keep their graphs, so that a gradient
+        can still be asked for.
+        """
+        if not self.materialised or self.request_numbers is None:
+            return
+        values = [
+            *self.materialised,
+            *[root for root in roots if root.op not in _NEVER_MATERIALISED],
+        ]
+        memory = {
+            value: materialised for value in values if (materialised := engine.realized(value))
+        }
+        last = 0
+        for node in self.request_numbers:
+            # Nothing else was kept, and to ask for each costs a call.
+            if node.stored is not None:
+                last = max(last, _generation.get(node, 0))
+        if last + 1 < MOST_GENERATIONS:
+            _generation.update(dict.fromkeys(memory, last + 1))
+            return
+        found = {id(tensor): tensor for tensor in young()}
+        for node in above(memory):
+            if node.holders is not None:
+                found |= {id(tensor): tensor for tensor in holders_of(node)}
+        whole: list[tuple[Any, UOp]] = []
+        above_memory: list[tuple[Any, dict[UOp, UOp]]] = []
+        lost: dict[UOp, UOp] = {}
+        for number, tensor in found.items():
+            node = tensor.uop
+            if node.op is Ops.BUFFER or number in excluded:
+                continue
+            root = below_views(node)
+            if root in memory:
+                whole.append((tensor, root))
+                if not tensor._requires_grad:
+                    lost[root] = memory[root]
+            elif tensor._requires_grad and not tensor._is_leaf:
+                continue
+            elif engine.realized(node) is None:
+                # No gradient goes on below a leaf, such as a parameter that waits for its update.
+                computed = engine.computed_below(node)
+                above_memory.append((tensor, computed))
+                if not tensor._requires_grad:
+                    lost |= computed
+        note_past(lost)
+        for tensor, root in whole:
+            become_memory(tensor, root, memory[root])
+        for tensor, computed in above_memory:
+            tensor._previous = (*tensor._earlier_references(), weakref.ref(tensor.uop))
+            hold(tensor, over_memory(tensor.uop, computed), is_computed=False)
+            if tensor._requires_grad:
+                ends.add(tensor.uop)
+
+    def look_again(self, excluded: Collection[int]) -> None:
+        """After the run: who looked at memory that was overwritten looks at the copy of what it
+        held, and who looks at memory as an assignment leaves it at that memory.
+        """
+        for tensor, node in self.lookers.values():
+            memory = self.passing.get(node) or engine.realized(node)
+            if memory is not None and memory is not node:
+                is_detached = any(each.op is Ops.DETACH for each in node.toposort())
+                memory = UOp(Ops.DETACH, memory.dtype, (memory,)) if is_detached else memory
+                hold(tensor, memory, is_computed=True)
+                tensor._is_shared = False
+        if self.request is None:
+            return
+        versions = [self.request.nodes[number] for number in self.request.versions]
+        found = {id(tensor): tensor for tensor in young()}
+        for node in above(versions, lambda node: not _is_view_op(node)):
+            if node.holders is not None:
+                found |= {id(tensor): tensor for tensor in holders_of(node)}
+        for number, tensor in found.items():
+            if tensor.uop.op is not Ops.BUFFER and number not in excluded:
+                follow(tensor)
+
+
+def _is_view_op(node: UOp) -> bool:
+    return node.op.is_movement or node.op is Ops.DETACH or node.op in WRITTEN
+
+
+def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
+    """`values`, and those of the variables in what has to run for `roots`. What has other values of
+    the same variables runs on its own, before.
+    """
+    holders = [tensor for tensor in with_variables if tensor._variables]
+    if not holders and not _waiting:
+        return values
+    versions = engine.pending(roots)
+    if not versions:
+        return values
+    for version in versions:
+        found = _waiting.get(version, NO_VARIABLES)
+        if _agree(found, values):
+            values.update(found)
+        elif engine.realized(version) is None:
+            run([version], found)
+    nodes = [tensor.uop for tensor in holders]
+    late = set(engine.late_readers(roots, nodes)) if holders else ()
+    for tensor, node in zip(holders, nodes):
+        if node not in late:
+            continue
+        if _agree(tensor._variables, values):
+            values.update(tensor._variables)
+        elif tensor.uop is node and engine.realized(node) is None:
+            (stored,) = run([node], tensor._variables)
+            become_memory(tensor, node, stored)
+    return values
+
+
+def _agree(first: Variables, second: Variables) -> bool:
+    return all(second.get(variable, value) == value for variable, value in first.items())
+
+
+def leave_out_overwritten() -> None:
+    """Let the tensors that wait for an assignment be as they were before it, where it needs what
+    another thread has overwritten: it can never run, nor what is assigned on top of it.
+    """
+    for tensor in live():
+        node = tensor.uop
+        version = version_of(node)
+        while version.op in WRITTEN and engine.realized(version) is None:
+            if not any(store.is_overwritten(leaf) for leaf in engine.leaves_below(version)):
+                break
+            node = node.substitute({version: version.src[0]})
+            version = version_of(node)
+        if node is not tensor.uop:
+            supersede(version, is_so=False)
+            hold(tensor, node, is_computed=False)
+            follow(tensor)
+
+
+def follow(tensor: Any) -> None:
+    """Let a tensor whose memory was written to look at it as it is now, where that is known."""
+    node = tensor.uop
+    version = version_of(node)
+    if version.op not in WRITTEN:
+        return
+    stored = engine.realized(node)
+    if stored is None:
+        found = engine.realized(version)
+        if found is None:
+            return
+        stored = node.substitute({version: found})
+    old, fresh = base_of(node), base_of(stored)
+    is_copy = False
+    if old in owners and store.is_same(old, fresh):
+        owners.setdefault(fresh, owners[old])
+    elif node is version or not store.is_same(old, fresh):
+        is_copy = old not in owners and version.op is Ops.ASSIGN and is_stored(version.src[0])
+        owners.setdefault(fresh, Owner(tensor))
+    tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+    hold(tensor, stored, is_computed=False)
+    if is_copy and not tensor._requires_grad:
+        note_past({version: stored})
+    owner = owners.get(fresh)
+    # A view is followed like what it looks at, which may be a leaf.
+    if tensor._requires_grad and not tensor._is_leaf and owner is not None and owner() is tensor:
+        if version.op is Ops.AFTER:
+            graphs[fresh] = version
+        elif is_copy:
+            # It has memory of its own, and nothing of it was overwritten.
+            value = version.src[1]
+            graphs[fresh] = UOp(Ops.CONTIGUOUS, value.dtype, (value,))
+        else:
+            forgotten.add(fresh)
+    if is_row_major(stored):
+        tensor._variables = sizes_in(tensor.shape, tensor._variables)
+
+
+def settle(root: UOp, stored: UOp) -> bool:
+    """Let the tensors that a user made, that require a gradient, and that view the value `root`,
+    view the memory `stored` that has it now: gradients of another view reach them there. Whether
+    there is one.
+    """
+    base = base_of(stored)
+    found = False
+    for tensor in live():
+        if not (tensor._requires_grad and tensor._is_leaf) or is_stored(tensor.uop):
+            continue
+        node = tensor.uop
+        if stored_below(node, tensor.device) is root:
+            tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+            hold(tensor, node.substitute({root: stored}), is_computed=False)
+            owners[base] = Owner(tensor)
+            found = True
+    return found

@@ -1,0 +1,398 @@
+"""Equal segments: what a thread's waiting calls led to once is run again without making nodes.
+
+Between two reads, a loop makes the same calls over other memory. What has to run for a read follows
+from these calls (`tensor.handle.waiting`), from what they stand on, and from which results are
+alive. All of this is the *signature* of a segment. The first time, the nodes are made and run as
+any graph, and what came of it is noted: the plan, the memory that it reads, and which results are
+memory after it. The next equal segment runs that plan. `SEGMENTS=2` runs the nodes as well, and
+compares.
+
+    _known: structure of the calls -> segments, the one used last first
+    Segment: what the leaves have to be; form of the plan; which memory it reads; which call has
+        which result of the plan
+    Call.value -> Value: the buffer, and a leaf once somebody asks for a node
+
+What a result is computed from is kept for a few runs, as graphs are (`tensor.storage.running`), so
+that its nodes can still be made; then it stands on its memory alone, and the memory knows its past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base.config import config, current_config
+from tilegrad.base.errors import InternalError, TilegradError
+from tilegrad.base.recent import Recent
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run import memory as store
+from tilegrad.engine.run.ready import NoRoomError
+from tilegrad.engine.run.run import ready_plan, record_of_thread
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.aliases import same_storage
+from tilegrad.tensor.handle.living import holders_of
+from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.handle.waiting import (
+    Call,
+    Value,
+    become_memory,
+    expand,
+    settle_alias,
+    this_thread,
+)
+from tilegrad.tensor.storage import past, running
+from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.noted_runs import (
+    Computed,
+    PlainNodes,
+    ResultsAlive,
+    Segment,
+    noted,
+    reached_by,
+)
+from tilegrad.tensor.storage.signatures import (
+    Base,
+    Leaves,
+    WaitingCalls,
+    bases_of,
+    described,
+    is_computed,
+    moves_of,
+    waiting_calls,
+)
+from tilegrad.tensor.storage.writes import is_hot
+
+__all__ = ["read", "settle"]
+
+Compute = Callable[[Sequence[Any]], None]
+# By structure, for leaves of different kinds.
+_known: Recent[tuple[int, ...], list[Segment]] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
+_MOST_KINDS = 4
+# By structure, the results that a run concerns: of equal calls over other results these are equal.
+_concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
+    lambda: min(config.KEEP_KERNELS, 1024)
+)
+_exclusive = engine.exclusive()
+
+
+def settle(tensor: Any, compute: Compute) -> bool:
+    """Run what a tensor whose call waits needs, if it is known what that is; whether it was. Else
+    the nodes are made, `compute` runs them, and it is known the next time. The tensor is memory
+    then.
+    """
+    call: Call = tensor._call
+    if not _may_run(tensor, call):
+        return False
+    with _exclusive:
+        if call.value is None:
+            _run_for(tensor, call, compute)
+        if call.value is not None and tensor._call is call:
+            _become_memory(tensor, call, call.value.node(call.moves))
+    return True
+
+
+def read(tensor: Any, compute: Compute, take: Callable[[Buffer], memoryview]) -> memoryview | None:
+    """As `settle`, and what `take` gives of the memory that has the elements in their order; None
+    if there is no such memory, or somebody is to see the read. No node is made for it.
+    """
+    call: Call = tensor._call
+    if not _may_run(tensor, call):
+        return None
+    with _exclusive:
+        if call.value is None:
+            _run_for(tensor, call, compute)
+        value = call.value
+        if value is None or tensor._call is not call:
+            return None
+        is_in_order = not call.moves or all(op is Ops.RESHAPE for op, _, _ in call.moves)
+        if not is_in_order or call.node is not None or record_of_thread() or transforms.depth:
+            _become_memory(tensor, call, value.node(call.moves))
+            return None
+        if call.inputs is not None and not call.requires_grad:
+            # What others are computed from by way of this call is still known.
+            settle_alias(tensor, call)
+            tensor._call = call.of_memory()
+        leaf = value.leaf
+        return take(value.buffer if leaf is None else store.buffer_of(leaf))
+
+
+def _may_run(tensor: Any, call: Call) -> bool:
+    """Whether a tensor is of this thread's pool; else it is an ordinary one from now on."""
+    if call.pool is this_thread.pool and call.handle() is tensor:
+        if not (record_of_thread() or transforms.depth or current_config().NOOPT):
+            return True
+        if running.keeps():
+            return True
+    _ = tensor.uop
+    tensor._call = None
+    return False
+
+
+def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
+    """Run what a tensor whose call waits needs."""
+    pool = call.pool
+    pool.graphs = 0
+    if call.node is not None and is_computed(call):
+        compute([tensor])
+        return
+    alive = waiting_calls(pool)
+    if call not in alive:
+        pool.expand()
+        compute([tensor])
+        pool.in_vain()
+        return
+    found = WaitingCalls(alive, call)
+    if call.requires_grad and _has_cold_leaf(found.leaves):
+        # The graph of the first steps is that of a program of few steps.
+        pool.expand()
+        compute([tensor])
+        return
+    if _run_known(found, tensor, call):
+        pool.was_of_use()
+        return
+    concerned = _concerned.get(found.key)
+    if concerned is None:
+        concerned = _concerned.put(found.key, found.concerned(call))
+    if len(concerned) < len(alive):
+        found = WaitingCalls([alive[number] for number in concerned], call)
+        if _run_known(found, tensor, call):
+            pool.was_of_use()
+            return
+    below = described(found.leaves)
+    if below is None:
+        pool.expand()
+        # What is assigned is memory after it: then the next segment has leaves that are known.
+        writes = [each for call in found.writes if (each := call.handle()) is not None]
+        compute([tensor, *[each for each in writes if each is not tensor]])
+    else:
+        segment = _run_plain(found, below, tensor, call)
+        if segment is not None:
+            _note(found.key, segment)
+    pool.in_vain()
+
+
+def _has_cold_leaf(leaves: Sequence[UOp | Call]) -> bool:
+    """Whether one is a parameter that was not assigned to often so far."""
+    for leaf in leaves:
+        if isinstance(leaf, UOp) and leaf.holders is not None:
+            for tensor in holders_of(leaf):
+                if tensor._requires_grad and tensor._is_leaf and not is_hot(tensor):
+                    return True
+    return False
+
+
+def _note(key: tuple[int, ...], segment: Segment) -> None:
+    """Keep a segment, instead of one for the same leaves."""
+    others = [
+        each
+        for each in _known.get(key) or ()
+        if each.kinds != segment.kinds or each.config is not segment.config
+    ]
+    _known.put(key, [segment, *others[: _MOST_KINDS - 1]])
+
+
+def _run_known(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
+    """Run the segment of equal calls over equal leaves, if there is one."""
+    segments = _known.get(found.key)
+    if segments is None:
+        return False
+    switches = current_config()
+    for segment in segments:
+        if segment.config is not switches and segment.config != switches:
+            continue
+        below = bases_of(found.leaves, segment.kinds)
+        if below is None:
+            continue
+        if segment.comes_again is not None and not segment.comes_again():
+            return False
+        if segment is not segments[0]:
+            # Another thread's list may be another one by now.
+            _known.put(found.key, [segment, *[each for each in segments if each is not segment]])
+        return _run(segment, found, *below, tensor, asked)
+    return False
+
+
+def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> Segment | None:
+    """Run the nodes of a segment, and note what came of it, if an equal one can do the same."""
+    plain = PlainNodes(found, below)
+    others = ResultsAlive([plain.calls[each] for each in found.alive])
+    roots = found.roots(asked)
+    engine.realize([plain.calls[each] for each in roots], {}, others)
+    memory = {leaf: base for base, leaf in plain.bases.items()}
+    computed: list[tuple[Call, UOp, past.Reached | None, bool]] = []
+    for call, node in plain.calls.items():
+        is_lasting = node.stored is not None or not call.template.is_view
+        if call in roots or is_lasting:
+            stored = engine.realized(node)
+            # The memory that a view looks at was there before: it has a past.
+            is_new = stored is not None and base_of(stored) not in memory
+            if stored is not None and (call in roots or is_new):
+                reached = reached_by(call, found, plain) if is_new else None
+                computed.append((call, stored, reached, is_lasting))
+    for copy, node in zip(below.copies, plain.copies, strict=True):
+        if (stored := engine.realized(node)) is not None:
+            engine.remember(copy, stored)
+    segment = noted(found, below, plain, computed, others) if len(others.runs) < 2 else None
+    values: dict[UOp, Value] = {}
+    results: list[Computed] = []
+    for call, stored, reached, is_lasting in computed:
+        moves, base = moves_of(stored)
+        # A view of memory that was there before is one of that leaf, to which gradients go.
+        base = memory.get(base, base)
+        value = values.setdefault(base, Value(store.buffer_of(base), base))
+        results.append((found.calls.index(call), value, moves, reached, is_lasting))
+    _take(found, below.bases, tensor, asked, results)
+    return segment
+
+
+def _run(
+    segment: Segment,
+    found: WaitingCalls,
+    bases: list[Base],
+    copies: list[UOp],
+    tensor: Any,
+    asked: Call,
+) -> bool:
+    """Run a segment; False, and nothing has run, if that takes more than its plan."""
+    outputs: list[Buffer] = []
+    form = segment.form
+    if form is not None:
+        ready = ready_plan(form.plan) if form.is_current else None
+        if ready is None:
+            return False
+        try:
+            inputs: list[Buffer] = []
+            for number in segment.inputs:
+                base = bases[number]
+                inputs.append(base.buffer if isinstance(base, Value) else store.buffer_of(base))
+            outputs = ready.run(inputs, segment.values)
+        except (NoRoomError, TilegradError, KeyError):
+            # The nodes tell the user's line.
+            return False
+    values: dict[int, Value] = {}
+    computed: list[Computed] = []
+    for place, source, moves, reached, is_lasting in segment.outcomes:
+        value = values.get(source)
+        if value is None:
+            value = Value(outputs[source]) if source >= 0 else _value_of(bases[-1 - source])
+            values[source] = value
+        computed.append((place, value, moves, reached, is_lasting))
+    if segment.config.SEGMENTS > 1:
+        # While the copies are those that the calls stand on.
+        _compare(segment, found, asked, computed)
+    for number, source in segment.copies:
+        value = values.get(source)
+        if value is None:
+            value = values[source] = Value(outputs[source])
+        engine.remember(copies[number], value.node())
+    _take(found, bases, tensor, asked, computed)
+    return True
+
+
+def _value_of(base: Base) -> Value:
+    return base if isinstance(base, Value) else Value(store.buffer_of(base), base)
+
+
+def _compare(
+    segment: Segment, found: WaitingCalls, asked: Call, computed: Sequence[Computed]
+) -> None:
+    """Raise InternalError unless the nodes of a segment, run by the same plan, have the same
+    values.
+    """
+    below = described(found.leaves)
+    if below is None or below.kinds != segment.kinds:
+        raise InternalError("segments: the leaves are of other kinds than those of equal calls")
+    plain = PlainNodes(found, below)
+    others = ResultsAlive([plain.calls[each] for each in found.alive])
+    engine.realize([plain.calls[each] for each in found.roots(asked)], {}, others)
+    if not others.runs or segment.form is None or others.runs[0][1].plan is not segment.form.plan:
+        # Planned anew meanwhile: sums may be added up in another order.
+        return
+    for place, value, moves, _, _ in computed:
+        call = found.calls[place]
+        stored = engine.realized(plain.calls[call])
+        is_equal = stored is not None and moves_of(stored)[0] == moves
+        if stored is not None and is_equal:
+            other = store.buffer_of(base_of(stored))
+            is_equal = bytes(value.buffer.copy_out()) == bytes(other.copy_out())
+        if not is_equal:
+            raise InternalError(
+                "segments: equal calls gave other values than their nodes",
+                shape=call.shape,
+                stored=stored is not None,
+            )
+
+
+def _take(
+    found: WaitingCalls,
+    bases: Sequence[Base],
+    tensor: Any,
+    asked: Call,
+    computed: Sequence[Computed],
+) -> None:
+    """Let calls have the memory that a run gave them."""
+    generation = found.generation + 1
+    pool = asked.pool
+    calls = found.calls
+    first_of: dict[Value, Any] = {}
+    for place, value, moves, _, is_lasting in computed:
+        if is_lasting:
+            call = calls[place]
+            call.value, call.moves, call.generation = value, moves, generation
+            if call.node is not None:
+                engine.remember(call.node, value.node(moves))
+            each = call.handle()
+            if each is not None and each._call is call:
+                pool.leave(each)
+                first = first_of.setdefault(value, each)
+                if first is not each and not same_storage(first, each):
+                    # Results of equal calls: who writes to one of them copies it first.
+                    first._is_shared = each._is_shared = True
+    values = [
+        (place, value, reached)
+        for place, value, _, reached, _ in computed
+        # Its graph is kept, or it ends there.
+        if reached is not None and not (calls[place].requires_grad or calls[place].is_write)
+    ]
+    if values:
+        past.note_run(values, found.leaves, bases, calls)
+    for call in found.writes:
+        # No gradient goes on below what was assigned.
+        call.inputs = None
+        call.generation = 0
+    if asked.value is None:
+        # A view of memory that is made again.
+        for place, value, moves, _, _ in computed:
+            if calls[place] is asked:
+                _become_memory(tensor, asked, value.node(moves))
+    if generation >= running.MOST_GENERATIONS:
+        for place, _, _, _, is_lasting in computed:
+            call = calls[place]
+            if is_lasting and not (call.requires_grad or call.is_write):
+                _give_back(call)
+
+
+def _become_memory(tensor: Any, call: Call, memory: UOp) -> None:
+    """Let the tensor of a call that was computed stand on the memory."""
+    call.pool.waiting.pop(id(tensor), None)
+    if call.requires_grad and call.inputs is not None:
+        # Its graph is kept beside its memory.
+        expand(call)
+    if call.node is not None:
+        running.become_memory(tensor, call.node, memory)
+    else:
+        become_memory(tensor, call, memory)
+
+
+def _give_back(call: Call) -> None:
+    """Let the result of a call that was computed stand on its memory alone."""
+    tensor = call.handle()
+    if tensor is not None and tensor._call is call:
+        if call.node is not None and call.value is not None:
+            _become_memory(tensor, call, call.value.node(call.moves))
+        else:
+            settle_alias(tensor, call)
+    call.inputs = None
+    call.generation = 0

@@ -1,0 +1,349 @@
+"""What a thread's waiting calls need, and their signature.
+
+Calls wait for a read (`tensor.handle.waiting`). What has to run for it follows from those calls,
+from which of their results are alive, and from what they stand on. All of that is the *signature*,
+in two halves:
+
+* the *structure*: the calls as numbers, in one walk from the results alive down (`WaitingCalls`).
+  It finds the segments that ran for the same structure before.
+* of each leaf below, what kind of memory it is, and whether it is the memory of another one
+  (`LeafKind`). The kinds that a segment was noted for are compared with the leaves at hand, so that
+  nothing is built where they agree (`bases_of`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import attrgetter
+from struct import Struct
+from typing import Any, NamedTuple
+
+from tilegrad.base.dtype import DType
+from tilegrad.engine.realize import realize as engine
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.waiting import Call, Moves, Pool, Value
+
+__all__ = [
+    "LeafKind", "Leaves", "WaitingCalls", "bases_of", "described", "is_computed", "moves_of",
+    "waiting_calls",
+]  # fmt: skip
+
+# Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
+# them, and a run of their nodes does so.
+_MOST_OPS = 1
+_AS_IS = frozenset({Ops.CONST, Ops.COPY, Ops.DETACH, Ops.BUFFER})
+# What has no value of its own, or another one each time.
+_APART = frozenset({
+    Ops.CUSTOM, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND,
+})  # fmt: skip
+_DOUBLE = Struct("<d")
+_by_time = attrgetter("serial")
+
+Base = UOp | Value
+
+
+def waiting_calls(pool: Pool) -> list[Call]:
+    """The calls that wait and whose results are alive, in the order in which they were made."""
+    found: list[Call] = []
+    for reference in list(pool.waiting.values()):
+        tensor = reference()
+        if tensor is None:
+            continue
+        call = tensor._call
+        if call is None or call.value is not None or (call.node is not None and is_computed(call)):
+            # It was computed, or given another value.
+            pool.leave(tensor)
+        else:
+            found.append(call)
+    return found
+
+
+class WaitingCalls:
+    """The calls that have to run for some results that are `alive`, and what these stand on.
+
+    Attributes:
+        calls: those of the results first, then what these need.
+        leaves: the nodes and computed calls below.
+        writes: the calls whose tensors take the value as an assignment. A read leaves none of them
+            waiting: else a loop that never reads its counter holds each step.
+        key: the structure: how many results there are, which was asked for, and for each call its
+            number and those of its inputs, which are calls (from 0 up) or leaves (from -1 down).
+    """
+
+    __slots__ = ("alive", "calls", "key", "leaves", "writes")
+
+    def __init__(self, alive: list[Call], asked: Call):
+        self.alive = alive
+        self.writes = [call for call in alive if call.is_write]
+        calls = [*alive]
+        leaves: list[UOp | Call] = []
+        numbers: dict[Any, int] = dict(zip(calls, range(len(calls))))
+        known = numbers.get
+        key = [len(calls), numbers.get(asked, -1)]
+        add = key.append
+        # The list grows while it is walked.
+        for call in calls:
+            add(call.number)
+            for each in call.inputs or ():
+                number = known(each)
+                if number is None:
+                    if (
+                        isinstance(each, Call)
+                        and each.value is None
+                        and (each.node is None or not is_computed(each))
+                    ):
+                        number = len(calls)
+                        calls.append(each)
+                    else:
+                        leaves.append(each)
+                        number = -len(leaves)
+                    numbers[each] = number
+                add(number)
+        self.calls, self.leaves = calls, leaves
+        self.key = tuple(key)
+
+    def concerned(self, asked: Call) -> tuple[int, ...]:
+        """The numbers of the results that a run for `asked` has to do with: it needs them, they are
+        equal to what it needs, or they need something of that.
+        """
+        calls = sorted(self.calls, key=_by_time)
+        found: set[Any] = {asked, *self.writes}
+        for call in reversed(calls):
+            if call in found:
+                found.update(call.inputs or ())
+        if found.issuperset(calls):
+            return (*range(len(self.alive)),)
+        first = _first_equals(calls)
+        needed = {first[call] for call in calls if call in found}
+        for call in calls:
+            if call not in found:
+                if first[call] in needed:
+                    found.add(call)
+                    continue
+                for each in call.inputs or ():
+                    if each.__class__ is Call and each in found:
+                        found.add(call)
+                        break
+        return tuple([number for number, call in enumerate(self.alive) if call in found])
+
+    def roots(self, asked: Call) -> list[Call]:
+        """The calls that a run for `asked` computes in any case: what is assigned, and of an
+        assignment the loss that led to it, which is looked at next.
+        """
+        found = [asked, *[call for call in self.writes if call is not asked]]
+        if asked.is_write:
+            losses = [each for each in self.alive if each.requires_grad]
+            found += [each for each in losses if math.prod(each.shape) == 1]
+        return found
+
+    @property
+    def generation(self) -> int:
+        """The largest generation of what the calls stand on."""
+        most = 0
+        for leaf in self.leaves:
+            if isinstance(leaf, Call) and leaf.generation > most:
+                most = leaf.generation
+        return most
+
+    @property
+    def by_time(self) -> list[Call]:
+        """The calls, sources first."""
+        return sorted(self.calls, key=_by_time)
+
+
+def _first_equals(calls: list[Call]) -> dict[Call, Call]:
+    """For each of `calls`, which are sorted by time, the first one that makes the same node."""
+    first: dict[Any, Call] = {}
+    by_signature: dict[Any, Call] = {}
+    for call in calls:
+        inputs = tuple([first.get(each, each) for each in call.inputs or ()])
+        first[call] = by_signature.setdefault((call.number, inputs), call)
+    return first
+
+
+class LeafKind(NamedTuple):
+    """What a leaf of calls is. Where it is a chain of `steps`, from the top down to memory number
+    `base` of `size` elements: those, and the `moves` from the memory up if they only move. Else
+    `key` says all of it, and `steps` is None.
+    """
+
+    steps: tuple[tuple[Ops, DType, Any], ...] | None
+    moves: Moves | None
+    dtype: DType | None
+    size: int
+    device: str
+    base: int
+    key: tuple[Any, ...]
+
+
+class Leaves(NamedTuple):
+    """The leaves of waiting calls as nodes: their kinds, the memory below, each BUFFER once, and
+    the nodes that copy memory of the host.
+    """
+
+    nodes: list[UOp]
+    kinds: tuple[LeafKind, ...]
+    bases: list[UOp]
+    copies: list[UOp]
+
+
+def described(leaves: Sequence[UOp | Call]) -> Leaves | None:
+    """The leaves as nodes; None if they have no signature."""
+    bases: dict[Any, int] = {}
+    copies: dict[UOp, None] = {}
+    kinds: list[LeafKind] = []
+    nodes: list[UOp] = []
+    for leaf in leaves:
+        node = leaf if isinstance(leaf, UOp) else _node_of(leaf)
+        if node is None:
+            return None
+        nodes.append(node)
+        key = _key(node, bases, copies)
+        if key is None:
+            return None
+        kinds.append(_kind(node, key, bases))
+    return Leaves(nodes, tuple(kinds), [*bases], [*copies])
+
+
+def _node_of(call: Call) -> UOp | None:
+    if call.value is not None:
+        return call.memory
+    return None if call.node is None else engine.realized(call.node)
+
+
+def _kind(node: UOp, key: tuple[Any, ...], bases: dict[Any, int]) -> LeafKind:
+    steps: list[tuple[Ops, DType, Any]] = []
+    moves: list[tuple[Ops, Any, tuple[Any, ...]]] = []
+    while node.op is not Ops.BUFFER:
+        if node.stored is not None and (memory := engine.realized(node)) is not None:
+            node = memory
+            continue
+        if len(node.src) != 1 or node.arg.__class__ is float:
+            return LeafKind(None, None, None, 0, "", 0, key)
+        steps.append((node.op, node.dtype, node.arg))
+        moves.append((node.op, node.arg, node.shape))
+        node = node.src[0]
+    is_view = all(op.is_movement for op, _, _ in steps)
+    _, device, size = node.arg
+    return LeafKind(
+        tuple(steps),
+        tuple(moves[::-1]) if is_view else None,
+        node.dtype,
+        size,
+        device,
+        bases[node],
+        key,
+    )
+
+
+def bases_of(
+    leaves: Sequence[UOp | Call], kinds: Sequence[LeafKind]
+) -> tuple[list[Base], list[UOp]] | None:
+    """The memory below `leaves`, by number, and the nodes that copy memory of the host; None unless
+    the leaves are of these `kinds`.
+    """
+    bases: dict[Any, int] = {}
+    copies: dict[UOp, None] = {}
+    for leaf, kind in zip(leaves, kinds):
+        base: Base | None
+        node: UOp | None
+        if isinstance(leaf, UOp):
+            node = leaf
+        elif leaf.value is not None:
+            buffer, moves = leaf.value.buffer, leaf.moves
+            if (
+                (moves is not kind.moves and moves != kind.moves)
+                or buffer.dtype is not kind.dtype
+                or buffer.size != kind.size
+                or buffer.allocator.device != kind.device
+            ):
+                return None
+            base = leaf.value.leaf or leaf.value
+            if bases.setdefault(base, len(bases)) != kind.base:
+                return None
+            continue
+        else:
+            node = _node_of(leaf)
+            if node is None:
+                return None
+        if kind.steps is None:
+            if _key(node, bases, copies) != kind.key:
+                return None
+            continue
+        base = _base_below(node, kind, copies)
+        if base is None or bases.setdefault(base, len(bases)) != kind.base:
+            return None
+    return [*bases], [*copies]
+
+
+def _base_below(node: UOp, kind: LeafKind, copies: dict[UOp, None]) -> UOp | None:
+    """The memory below a chain of nodes; None unless it is of this `kind`."""
+    for op, dtype, arg in kind.steps or ():
+        if node.stored is not None:
+            node = engine.realized(node) or node
+        if node.op is not op or node.dtype is not dtype or node.arg != arg:
+            return None
+        if op is Ops.COPY:
+            copies[node] = None
+        node = node.src[0]
+    if node.stored is not None:
+        node = engine.realized(node) or node
+    if node.op is not Ops.BUFFER or node.dtype is not kind.dtype:
+        return None
+    _, device, size = node.arg
+    return node if size == kind.size and device == kind.device else None
+
+
+def _key(node: UOp, bases: dict[Any, int], copies: dict[UOp, None]) -> tuple[Any, ...] | None:
+    """What calls stand on, with memory by number; None if it has no signature."""
+    key: list[Any] = []
+    stack = [node]
+    seen: dict[UOp, int] = {}
+    computing = 0
+    while stack:
+        node = stack.pop()
+        at = seen.get(node)
+        if at is not None:
+            key.append(at)
+            continue
+        seen[node] = len(seen)
+        if node.stored is not None and (memory := engine.realized(node)) is not None:
+            stack.append(memory)
+            continue
+        op = node.op
+        if op is Ops.BUFFER:
+            base = bases.setdefault(node, len(bases))
+            key += op, base, node.dtype, node.arg.size, node.arg.device
+            continue
+        if not (op.is_movement or op in _AS_IS):
+            computing += 1
+            if op in _APART or computing > _MOST_OPS:
+                return None
+        if op is Ops.COPY:
+            copies[node] = None
+        arg = node.arg
+        key += op, node.dtype, _DOUBLE.pack(arg) if arg.__class__ is float else arg
+        key.append(len(node.src))
+        stack += node.src
+    return tuple(key)
+
+
+def is_computed(call: Call) -> bool:
+    """Whether the value is known. A view is made again, whatever it looks at."""
+    if call.value is not None:
+        return True
+    node = call.node
+    if node is None or (call.template.is_view and node.stored is None):
+        return False
+    return engine.realized(node) is not None
+
+
+def moves_of(node: UOp) -> tuple[Moves, UOp]:
+    """The movement ops of memory, from the BUFFER up, and that."""
+    moves: list[tuple[Ops, Any, tuple[Any, ...]]] = []
+    while node.op is not Ops.BUFFER:
+        moves.append((node.op, node.arg, node.shape))
+        node = node.src[0]
+    return tuple(moves[::-1]), node

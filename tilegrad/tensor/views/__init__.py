@@ -1,0 +1,1 @@
+"""The same values at other positions: movement, concatenation and windows."""

@@ -1,0 +1,653 @@
+"""Borders, and several tensors as one: pad, cat, stack, split, repeat, roll, diagonals.
+
+Joined parts are padded to the whole, and each element chooses its part: what is written is the
+result itself, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self, TypeVar, overload
+
+from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, sint
+from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.handle.core import cast_node, check_devices, check_tensors, compute, describe
+from tilegrad.tensor.handle.sizes import (
+    NO_VARIABLES,
+    Variables,
+    as_axis,
+    as_int,
+    as_size,
+    as_sizes,
+    ceil_divide,
+    flat_arguments,
+    here,
+    is_zero,
+    merge,
+    multiply,
+    same,
+    same_shape,
+    show_shape,
+    show_size,
+    simple,
+    sum_of,
+)
+from tilegrad.tensor.storage.memory import bound
+from tilegrad.tensor.views.movement import Movement, filled
+
+__all__ = ["Joining"]
+
+Joined = TypeVar("Joined")
+Bounds = tuple[sint, sint]
+
+# Parts that one kernel joins at most, and parts of a group where there are more.
+_MOST_AT_ONCE = 32
+_GROUP = 16
+
+
+class Joining(Movement):
+    """Borders, joins, pieces, repetition and diagonals."""
+
+    __slots__ = ()
+
+    def pad(self, padding: Sequence[Any], mode: str = "constant", value: float = 0.0) -> Self:
+        """Add elements around, or cut them off.
+
+        Args:
+            padding: flat and counted from the last axis, (left, right, top, bottom, ...), or a
+                pair, or None, for each axis from the first; negative amounts cut off.
+            mode: "constant", "reflect", "replicate" or "circular".
+            value: fills the padding of "constant".
+
+        Returns a tensor of this dtype, larger by the amounts.
+
+        Raises ShapeError if the amounts fit neither signature, or a reflected or circular padding
+        is wider than its axis; DTypeError for another mode.
+
+        >>> Tensor([[1, 2]]).pad((1, 0)).tolist()
+        [[0, 1, 2]]
+        """
+        amounts, variables = self._amounts(padding)
+        if mode != "constant":
+            return self._pad_with_itself(amounts, mode)
+        cut = [
+            (_cut(before), simple(size - _cut(after)))
+            for (before, after), size in zip(amounts, self.shape)
+        ]
+        inner = self.shrink(cut)
+        added = tuple((_added(before), _added(after)) for before, after in amounts)
+        if all(is_zero(before) and is_zero(after) for before, after in added):
+            return self._copy_of(inner._holding(variables))
+        whole = tuple(
+            simple(size + before + after) for size, (before, after) in zip(inner.shape, added)
+        )
+        dtype = self.dtype
+        if inner.uop.is_constant and any(is_zero(size) for size in inner.shape):
+            return inner._like(filled(value, dtype, whole))._holding(variables)
+        padded = UOp(Ops.PAD, dtype, (inner.uop,), added)
+        if isinstance(value, UOp):
+            border = inner._operand("pad", value)
+            variables = merge(variables, border._variables)
+            border_node = cast_node(border.uop, dtype)
+        elif value != 0:
+            border_node = UOp.const(dtype, value)
+        else:
+            return inner._like(padded)._holding(variables)
+        inside = UOp(Ops.PAD, dtypes.bool, (filled(True, dtypes.bool, inner.shape),), added)
+        padded = compute(Ops.WHERE, dtype, (inside, padded, border_node))
+        return inner._like(padded)._holding(variables)
+
+    def pad_to(self, *shape: Any, value: float = 0.0) -> Self:
+        """Add elements after the end of each axis, up to given sizes.
+
+        Args:
+            shape: the new sizes; None keeps a size.
+            value: fills the padding.
+
+        Returns a tensor of the new shape in this dtype.
+
+        Raises ShapeError for another number of sizes, or one that is smaller.
+
+        >>> Tensor([[1, 2]]).pad_to(2, 3).tolist()
+        [[1, 2, 0], [0, 0, 0]]
+        """
+        wanted = self._to_shape("pad_to", shape)
+        for size, new in zip(self.shape, wanted):
+            if isinstance(size, int) and isinstance(new, int) and new < size:
+                raise ShapeError(
+                    f"pad_to: {show_shape(wanted)} is smaller than {show_shape(self.shape)}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                )
+        return self.pad(
+            [(0, simple(new - size)) for size, new in zip(self.shape, wanted)], value=value
+        )
+
+    def shrink_to(self, *shape: Any) -> Self:
+        """Keep the first elements of each axis, up to given sizes.
+
+        Args:
+            shape: the new sizes; None keeps a size.
+
+        Returns a view of the new shape in this dtype.
+
+        Raises ShapeError for another number of sizes, or one that is larger.
+
+        >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink_to(None, 2).tolist()
+        [[1, 2], [4, 5]]
+        """
+        return self.shrink([(0, size) for size in self._to_shape("shrink_to", shape)])
+
+    def _to_shape(self, name: str, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """`shape`, with this tensor's sizes for None."""
+        wanted = flat_arguments(shape)
+        if len(wanted) != self.ndim:
+            raise ShapeError(f"{name}: {len(wanted)} sizes for {self.ndim} axes", line=here())
+        return tuple(size if new is None else new for size, new in zip(self.shape, wanted))
+
+    def _amounts(self, padding: Sequence[Any]) -> tuple[list[Bounds], Variables]:
+        """(before, after) for each axis, and the values of the variables in them."""
+        if isinstance(padding, int):
+            padding = (padding, padding) * self.ndim
+        if not isinstance(padding, (tuple, list)):
+            raise DTypeError(
+                f"pad: cannot use a {type(padding).__name__} as amounts",
+                rule="an integer, two for each axis from the last axis on, or a pair for each axis",
+                line=here(),
+            )
+        if any(pair is None or isinstance(pair, (tuple, list)) for pair in padding):
+            pairs = [pair or (0, 0) for pair in padding]
+            if len(pairs) != self.ndim:
+                raise ShapeError(
+                    f"pad: {len(pairs)} pairs for {self.ndim} axes",
+                    padding=tuple(padding),
+                    line=here(),
+                )
+        else:
+            if len(padding) % 2 or len(padding) > 2 * self.ndim:
+                raise ShapeError(
+                    f"pad: {len(padding)} amounts for {self.ndim} axes",
+                    padding=tuple(padding),
+                    line=here(),
+                    rule="two for each axis, from the last axis on",
+                )
+            pairs = [(padding[at], padding[at + 1]) for at in range(0, len(padding), 2)]
+            pairs = [(0, 0)] * (self.ndim - len(pairs)) + pairs[::-1]
+        variables = NO_VARIABLES
+        for amount in (amount for pair in pairs for amount in pair if isinstance(amount, UOp)):
+            variables = merge(variables, as_size("pad", amount)[1])
+        return [(_amount(before), _amount(after)) for before, after in pairs], variables
+
+    @composed
+    def _pad_with_itself(self, amounts: list[Bounds], mode: str) -> Self:
+        """A border taken from the tensor itself."""
+        if mode not in ("reflect", "replicate", "circular"):
+            raise ShapeError(
+                f"pad: unknown mode {mode!r}",
+                allowed="constant, reflect, replicate, circular",
+                line=here(),
+            )
+        x = self
+        for axis, (before, after) in enumerate(amounts):
+            size = x._length(axis)
+            low, high = as_int("pad", "an amount", before), as_int("pad", "an amount", after)
+            x = x._slice(axis, max(-low, 0), size - max(-high, 0))
+            low, high, size = max(low, 0), max(high, 0), x._length(axis)
+            most = {"reflect": size - 1, "circular": size, "replicate": math.inf if size else 0}[
+                mode
+            ]
+            if not low and not high:
+                continue
+            if max(low, high) > most:
+                raise ShapeError(
+                    f"pad: a {mode} border of {max(low, high)} needs a longer axis than {size}",
+                    line=here(),
+                )
+            joined = [x]
+            if mode == "circular":
+                joined = [x._slice(axis, size - low, size), x, x._slice(axis, 0, high)]
+            elif mode == "reflect":
+                joined = [
+                    x._slice(axis, 1, low + 1).flip(axis),
+                    x,
+                    x._slice(axis, size - 1 - high, size - 1).flip(axis),
+                ]
+            else:
+                wide = list(x.shape)
+                first, last = x._slice(axis, 0, 1), x._slice(axis, size - 1, size)
+                joined = [
+                    first.expand(*wide[:axis], low, *wide[axis + 1 :]),
+                    x,
+                    last.expand(*wide[:axis], high, *wide[axis + 1 :]),
+                ]
+            joined = [each for each in joined if not is_zero(each.shape[axis])]
+            x = joined[0].cat(*joined[1:], dim=axis)
+        return x
+
+    # several tensors, one tensor
+
+    @overload
+    def cat(self, *others: Self, dim: int = 0) -> Self: ...
+
+    @overload
+    def cat(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
+
+    @templated
+    @composed
+    def cat(self, *others: Any, dim: int = 0) -> Any:
+        """Concatenate this tensor and `others` along an axis. Called on the class it also takes one
+        list of them, and `dim` after it.
+
+        Args:
+            others: tensors of equal sizes but for the axis.
+            dim: the axis; a negative one counts from the last.
+
+        Returns one tensor, in the dtype to which all promote; its size along the axis is the sum.
+
+        Raises ShapeError if the other sizes differ, IndexBoundsError for an axis that is out of
+        range.
+
+        >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
+        [1, 2, 3]
+        >>> Tensor.cat([Tensor([[1]]), Tensor([[2]])], dim=1).tolist()
+        [[1, 2]]
+        """
+        if isinstance(self, (list, tuple)):
+            return _joined_list("cat", Joining.cat, self, others, dim)
+        check_tensors("cat", self, *others, are_several=True)
+        axis = as_axis("cat", dim, self.ndim)
+        for number, other in enumerate(others, 2):
+            fits = other.ndim == self.ndim and all(
+                number == axis or same(a, b)
+                for number, (a, b) in enumerate(zip(self.shape, other.shape))
+            )
+            if not fits:
+                raise ShapeError(
+                    f"cat: shapes differ beside axis {axis}: {show_shape(self.shape)} and "
+                    f"{show_shape(other.shape)}",
+                    left=describe(self.uop),
+                    right=f"{describe(other.uop)}  argument {number}",
+                    line=here(),
+                    rule=f"all sizes are equal but that of axis {axis}, dim= chooses another",
+                )
+        # An empty part adds nothing, but its dtype counts.
+        tensors = _of_one_dtype([self, *others])
+        full: list[Self] = [each for each in tensors if not is_zero(each.shape[axis])] or tensors[
+            :1
+        ]
+        while len(full) > _MOST_AT_ONCE:
+            # An element of a kernel asks for each part whether it is there; groups of equal shapes
+            # are one kernel, made once.
+            groups: list[Any] = [
+                _joined(full[at : at + _GROUP], axis) for at in range(0, len(full), _GROUP)
+            ]
+            full = [group.contiguous() for group in groups]
+        whole: Self = _joined(full, axis)
+        return whole if len(full) > 1 else whole._copy_of(whole)
+
+    def _followed_by(self, other: Self, axis: int) -> Self:
+        check_devices("cat", [self, other])
+        ours, theirs, ndim = self.shape[axis], other.shape[axis], self.ndim
+
+        def shape_of(size: sint, rest: sint | None = None) -> tuple[sint, ...]:
+            return tuple(
+                size if number == axis else (1 if rest is None else self.shape[number])
+                for number in range(ndim)
+            )
+
+        def around(before: sint, after: sint) -> tuple[Bounds, ...]:
+            return tuple((before, after) if number == axis else (0, 0) for number in range(ndim))
+
+        shape = tuple(
+            simple(ours + theirs) if number == axis else size
+            for number, size in enumerate(self.shape)
+        )
+        inside = UOp(
+            Ops.PAD, dtypes.bool, (filled(True, dtypes.bool, shape_of(ours)),), around(0, theirs)
+        )
+        if not same_shape(inside.shape, shape):
+            inside = UOp(Ops.EXPAND, dtypes.bool, (inside,), shape)
+        first = UOp(Ops.PAD, self.dtype, (self.uop,), around(0, theirs))
+        second = UOp(Ops.PAD, other.dtype, (other.uop,), around(ours, 0))
+        return self._joined(compute(Ops.WHERE, self.dtype, (inside, first, second)), other)
+
+    @overload
+    def stack(self, *others: Self, dim: int = 0) -> Self: ...
+
+    @overload
+    def stack(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
+
+    @templated
+    def stack(self, *others: Any, dim: int = 0) -> Any:
+        """Stack this tensor and `others` along a new axis. Called on the class it also takes one
+        list of them, and `dim` after it.
+
+        Args:
+            others: tensors of this shape.
+            dim: position of the new axis in the result.
+
+        Returns one tensor with one axis more, in the dtype to which all promote.
+
+        Raises ShapeError if shapes differ, IndexBoundsError for a position that is out of range.
+
+        >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
+        [[1, 3], [2, 4]]
+        """
+        if isinstance(self, (list, tuple)):
+            return _joined_list("stack", Joining.stack, self, others, dim)
+        check_tensors("stack", self, *others, are_several=True)
+        for other in others:
+            if not same_shape(self.shape, other.shape):
+                raise ShapeError(
+                    f"stack: shapes differ: {show_shape(self.shape)} and {show_shape(other.shape)}",
+                    left=describe(self.uop),
+                    right=describe(other.uop),
+                    line=here(),
+                    rule="all have one shape; cat joins along an axis that is there",
+                )
+        axis = as_axis("stack", dim, self.ndim + 1)
+        return self.unsqueeze(axis).cat(*[other.unsqueeze(axis) for other in others], dim=axis)
+
+    def split(self, sizes: sint | Sequence[sint], dim: int = 0) -> tuple[Self, ...]:
+        """Split along an axis. For a symbolic size the number of slices is that of the bound
+        values.
+
+        Args:
+            sizes: the size of each slice but the last, which may be smaller, or a list of sizes.
+            dim: the axis; a negative one counts from the last.
+
+        Returns a tuple of views in this dtype.
+
+        Raises ShapeError if listed sizes do not add up to the axis, IndexBoundsError for an axis
+        that is out of range.
+
+        >>> [each.tolist() for each in Tensor([1, 2, 3]).split([1, 2])]
+        [[1], [2, 3]]
+        """
+        axis = as_axis("split", dim, self.ndim)
+        size = self.shape[axis]
+        if not isinstance(sizes, (list, tuple)):
+            given, variables = as_size("split", sizes)
+            return self._holding(variables)._split_by(axis, given)
+        lengths, variables = as_sizes("split", sizes)
+        if not same(total := sum_of(lengths), size):
+            raise ShapeError(
+                f"split: {show_shape(lengths)} does not add up to the size {show_size(size)} of "
+                f"axis {axis}: {show_size(total)}",
+                line=here(),
+            )
+        starts = [sum_of(lengths[:count]) for count in range(len(lengths))]
+        x = self._holding(variables)
+        return tuple(
+            x._slice(axis, start, simple(start + length)) for start, length in zip(starts, lengths)
+        )
+
+    def _split_by(self, axis: int, step: sint) -> tuple[Self, ...]:
+        """Slices of `step` elements; the last may be smaller. Bound values say how many."""
+        size = self.shape[axis]
+        length, whole = [bound(each, self._variables) for each in (step, size)]
+        if length <= 0:
+            raise ShapeError(
+                f"split: slices of {length} elements of {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="one element or more, or a list of sizes",
+            )
+        count = max(-(-whole // length), 1)
+        ends = [simple(step * number) for number in range(count)]
+        return tuple(self._slice(axis, start, end) for start, end in zip(ends, [*ends[1:], size]))
+
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+        """Split along an axis into at most `chunks` slices of equal size; the last may be smaller.
+
+        Args:
+            chunks: number of slices.
+            dim: the axis; a negative one counts from the last.
+
+        Returns a tuple of views in this dtype.
+
+        Raises ShapeError for less than one chunk, IndexBoundsError for an axis that is out of
+        range.
+
+        >>> [each.tolist() for each in Tensor([1, 2, 3]).chunk(2)]
+        [[1, 2], [3]]
+        """
+        axis = as_axis("chunk", dim, self.ndim)
+        if chunks <= 0:
+            raise ShapeError(
+                f"chunk: {chunks} pieces of {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="one slice or more",
+            )
+        step = ceil_divide(self.shape[axis], chunks)
+        return self._split_by(axis, 1 if is_zero(step) else step)
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """Slices along an axis, without it.
+
+        Args:
+            dim: the axis; a negative one counts from the last.
+
+        Returns a tuple of views in this dtype, as many as the axis is long.
+
+        Raises IndexBoundsError for an axis that is out of range.
+
+        >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
+        [[1, 2], [3, 4]]
+        """
+        axis = as_axis("unbind", dim, self.ndim)
+        rest = (*self.shape[:axis], *self.shape[axis + 1 :])
+        return tuple(
+            self._slice(axis, at, at + 1).reshape(rest) for at in range(self._length(axis))
+        )
+
+    # repetition
+
+    def repeat(self, *counts: Any, repeats: Any = None) -> Self:
+        """Repeat the whole tensor along each axis.
+
+        Args:
+            counts: how often, for each axis, one by one or as one tuple; new axes stand in front.
+            repeats: the same by keyword.
+
+        Returns a tensor of this dtype; the sizes are multiplied.
+
+        Raises ShapeError for fewer counts than axes, or a negative one.
+
+        >>> Tensor([1, 2]).repeat(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
+        given = flat_arguments(counts if repeats is None else (repeats,))
+        times, variables = as_sizes("repeat", given)
+        lead = len(times) - self.ndim
+        if lead < 0:
+            raise ShapeError(f"repeat: {len(times)} counts for {self.ndim} axes", line=here())
+        ours = (1,) * lead + self.shape
+        split = [each for size in ours for each in (1, size)]
+        wide = [each for count, size in zip(times, ours) for each in (count, size)]
+        whole = [multiply(pair) for pair in zip(times, ours)]
+        made = self.reshape(split).expand(wide).reshape(whole)._holding(variables)
+        return self._copy_of(made)
+
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+        """Repeat each element, next to each other, along an axis.
+
+        Args:
+            repeats: how often.
+            dim: the axis, or None for the flat tensor.
+
+        Returns a tensor of this dtype; the size along the axis is multiplied.
+
+        Raises IndexBoundsError for an axis that is out of range.
+
+        >>> Tensor([1, 2]).repeat_interleave(2).tolist()
+        [1, 1, 2, 2]
+        """
+        x = self.flatten() if dim is None else self
+        axis = as_axis("repeat_interleave", 0 if dim is None else dim, x.ndim)
+        before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+        wide = x.reshape(*before, size, 1, *after).expand(*before, size, repeats, *after)
+        return self._copy_of(wide.reshape(*before, multiply((size, repeats)), *after))
+
+    @templated
+    def roll(self, shifts: sint | Sequence[sint], dims: int | Sequence[int] | None = None) -> Self:
+        """Rotate elements along axes: what leaves at the end enters in front.
+
+        Args:
+            shifts: number of positions, one for each axis.
+            dims: the axes, or None for the flat tensor.
+
+        Returns a tensor of this shape and dtype.
+
+        Raises ShapeError for another number of shifts than axes, IndexBoundsError for an axis that
+        is out of range.
+
+        >>> Tensor([1, 2, 3]).roll(1, 0).tolist()
+        [3, 1, 2]
+        """
+        if dims is None:
+            return self.flatten().roll(shifts, 0).reshape(self.shape)
+        given: Any = shifts if isinstance(shifts, (list, tuple)) else [shifts]
+        steps: list[sint] = []
+        variables = NO_VARIABLES
+        for step in given:
+            number, found = (
+                as_size("roll", step)
+                if isinstance(step, UOp)
+                else (as_int("roll", "a shift", step), NO_VARIABLES)
+            )
+            steps.append(number)
+            variables = merge(variables, found)
+        axes = [
+            as_axis("roll", dim, self.ndim) for dim in ([dims] if isinstance(dims, int) else dims)
+        ]
+        if len(steps) != len(axes):
+            raise ShapeError(f"roll: {len(steps)} shifts for {len(axes)} axes", line=here())
+        x = self._holding(variables)
+        for step, axis in zip(steps, axes):
+            size: Any = x.shape[axis]
+            if isinstance(step, UOp) or isinstance(size, UOp):
+                cut = simple(size - simple(step % size))
+                x = x._slice(axis, cut, size)._followed_by(x._slice(axis, 0, cut), axis)
+            elif size and step % size:
+                cut = size - step % size
+                if axis == x.ndim - 1:
+                    # Neighbours of each part are neighbours in a vector.
+                    x = x._slice(axis, cut, size)._followed_by(x._slice(axis, 0, cut), axis)
+                else:
+                    twice = x.repeat([2 if number == axis else 1 for number in range(x.ndim)])
+                    x = twice._slice(axis, cut, size + cut)
+        return self._copy_of(x)
+
+    # diagonals
+
+    def diag(self, diagonal: int = 0) -> Self:
+        """Matrix with this vector on its diagonal, or the diagonal of this matrix.
+
+        Args:
+            diagonal: number of diagonals above the main one.
+
+        Returns a tensor of this dtype: (n + |diagonal|, n + |diagonal|) for (n,), a vector for a
+        matrix.
+
+        Raises ShapeError for more than two axes.
+
+        >>> Tensor([1, 2]).diag().tolist()
+        [[1, 0], [0, 2]]
+        >>> Tensor([[1, 2], [3, 4]]).diag(1).tolist()
+        [2]
+        """
+        if self.ndim == 2:
+            return self._copy_of(self.diagonal(diagonal))
+        if self.ndim != 1:
+            raise ShapeError(
+                f"diag: a vector or a matrix is needed, not {show_shape(self.shape)}", line=here()
+            )
+        if diagonal:
+            extra = abs(diagonal)
+            return self.pad(((extra, 0),)).diag().roll(-extra, 0 if diagonal > 0 else 1)
+        (size,) = self.shape
+        rows = self.reshape(size, 1).pad(((0, 0), (0, size)))
+        return rows.flatten()._slice(0, 0, multiply((size, size))).reshape(size, size)
+
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """Diagonal over two axes, as a new last axis.
+
+        Args:
+            offset: index along `dim2` less that along `dim1`.
+            dim1: axis of the rows.
+            dim2: axis of the columns.
+
+        Returns a view in this dtype without the two axes, with one of the length of the diagonal at
+        the end.
+
+        Raises IndexBoundsError for an axis that is out of range, ShapeError if the two are one.
+
+        >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
+        [1, 4]
+        """
+        offset = as_int("diagonal", "an offset", offset)
+        rows, columns = as_axis("diagonal", dim1, self.ndim), as_axis("diagonal", dim2, self.ndim)
+        if rows == columns:
+            raise ShapeError(f"diagonal: dim1 and dim2 are both axis {rows}", line=here())
+        rest = [axis for axis in range(self.ndim) if axis not in (rows, columns)]
+        x = self.permute(*rest, rows, columns)
+        first, second = x.ndim - 2, x.ndim - 1
+        height, width = x._length(first), x._length(second)
+        x = (
+            x._slice(second, min(offset, width), width)
+            if offset > 0
+            else x._slice(first, min(-offset, height), height)
+        )
+        length = min(x._length(first), x._length(second))
+        x = x._slice(first, 0, length)._slice(second, 0, length)
+        lead = x.shape[:first]
+        # Rows one longer than the matrix is wide: the diagonal is then a column.
+        flat = x.reshape(*lead, length * length).pad((0, length))
+        column = flat.reshape(*lead, length, length + 1)._slice(second, 0, 1)
+        return self._as_view(column.reshape(*lead, length))
+
+
+def _joined(tensors: list[Any], axis: int) -> Any:
+    """Parts one after the other, as a tree of pairs."""
+    while len(tensors) > 1:
+        tensors = [
+            tensors[at]._followed_by(tensors[at + 1], axis)
+            if at + 1 < len(tensors)
+            else tensors[at]
+            for at in range(0, len(tensors), 2)
+        ]
+    return tensors[0]
+
+
+def _of_one_dtype(tensors: list[Any]) -> list[Any]:
+    dtype = tensors[0].dtype
+    for each in tensors[1:]:
+        dtype = promote(dtype, each.dtype)
+    return [each.cast(dtype) for each in tensors]
+
+
+def _amount(value: Any) -> sint:
+    return as_size("pad", value)[0] if isinstance(value, UOp) else as_int("pad", "an amount", value)
+
+
+def _cut(amount: sint) -> int:
+    return max(-amount, 0) if isinstance(amount, int) else 0
+
+
+def _added(amount: sint) -> sint:
+    return max(amount, 0) if isinstance(amount, int) else amount
+
+
+def _joined_list(name: str, join: Any, tensors: Any, rest: tuple[Any, ...], dim: int) -> Any:
+    """`join` of a list of tensors, behind which `dim` may stand."""
+    check_tensors(name, *tensors)
+    if not tensors:
+        raise ShapeError(f"{name}: there is no tensor in the list", line=here())
+    return join(*tensors, dim=rest[0] if rest else dim)

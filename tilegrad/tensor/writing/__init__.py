@@ -1,0 +1,1 @@
+"""Assignment, updates in place, hooks on gradients."""

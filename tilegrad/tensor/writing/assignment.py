@@ -1,0 +1,464 @@
+"""Assignment: a tensor that keeps its memory and takes another value.
+
+Whoever needs the old value gets it: the engine runs pending readers before the write, in one
+schedule.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
+
+from tilegrad.base.config import gradients
+from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
+from tilegrad.device.disk import is_file
+from tilegrad.engine.realize.realize import exclusive
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.composed.algebra import Algebra
+from tilegrad.tensor.handle.aliases import (
+    Alias,
+    Look,
+    is_alone,
+    look,
+    overlaps,
+    same_storage,
+    shared,
+    show,
+)
+from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
+from tilegrad.tensor.handle.living import ends
+from tilegrad.tensor.handle.sizes import Variables, here, is_one, merge, same_shape, show_shape
+from tilegrad.tensor.handle.tracing import is_open
+from tilegrad.tensor.handle.waiting import Call, expand
+from tilegrad.tensor.indexing.index import has_tensor
+from tilegrad.tensor.results.realized import owners
+from tilegrad.tensor.storage import files, memory, running, writes
+
+__all__ = ["Assignment", "all_or_nothing"]
+
+
+_MEMORY = (Ops.BUFFER, Ops.ASSIGN, Ops.AFTER)
+# Assignments to parts of one memory that wait: with more, their graph would be slow to schedule.
+_MOST_WAITING = 32
+
+
+class _State(NamedTuple):
+    """A tensor as it was: its node, or the call whose result it had."""
+
+    tensor: Any
+    node: UOp | Call
+    variables: Variables
+    previous: Any
+    is_shared: bool
+    alias: Alias | None
+
+
+class _Log(threading.local):
+    """What this thread's tensors were before they were assigned to, while somebody asks for it."""
+
+    entries: list[_State] | None = None
+
+
+_log = _Log()
+
+
+@contextmanager
+def all_or_nothing() -> Iterator[None]:
+    """For a block that assigns and then realizes, once: if it raises, as there was no memory, no
+    assignment waits any more.
+    """
+    if _log.entries is not None:
+        yield
+        return
+    entries: list[_State] = []
+    _log.entries = entries
+    try:
+        yield
+    except TilegradError:
+        for was in reversed(entries):
+            tensor = was.tensor
+            node = expand(was.node) if isinstance(was.node, Call) else was.node
+            tensor.uop, tensor._variables, tensor._alias = node, was.variables, was.alias
+            tensor._previous, tensor._is_shared = was.previous, was.is_shared
+            memory.supersede(memory.version_of(node), is_so=False)
+        raise
+    finally:
+        _log.entries = None
+
+
+def _note(tensor: Any) -> None:
+    """Remember a tensor as it is before it is assigned to."""
+    if _log.entries is not None:
+        state = (
+            tensor._call or tensor.uop,
+            tensor._variables,
+            tensor._previous,
+            tensor._is_shared,
+            tensor._alias,
+        )
+        _log.entries.append(_State(tensor, *state))
+
+
+class _Write(NamedTuple):
+    """A value that one alias of a storage is to take: how that one looks there (`found`), all
+    aliases and how they look, and the variables in the value and the place.
+    """
+
+    found: Look
+    aliases: Sequence[Any]
+    looks: Sequence[Look]
+    value: UOp
+    variables: Variables
+
+
+def _after(root: UOp, view: UOp, value: UOp, variables: Variables) -> UOp:
+    """`root`, a view of memory, once `value` was written to its slice `view`."""
+    version = memory.version_of(root)
+    if value.op in _MEMORY and memory.base_of(value) is memory.base_of(version):
+        # The memory itself in another order: copied before it is written to.
+        value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
+    written = compute(Ops.ASSIGN, view.dtype, (memory.place_of(view), value))
+    fresh = UOp(Ops.AFTER, version.dtype, (version, written))
+    running.put_off(fresh, variables)
+    return root.substitute({version: fresh})
+
+
+class Assignment(Algebra):
+    """Assignment, whole and in part, and Python's in-place operators."""
+
+    __slots__ = ()
+
+    def replace(self, other: Self) -> Self:
+        """Make this tensor an alias of `other`, whatever its shape and dtype; nothing is written to
+        memory.
+
+        Args:
+            other: the tensor to be from now on.
+
+        Returns this tensor, which has the shape and dtype of `other`.
+
+        >>> x = Tensor([1, 2])
+        >>> x.replace(Tensor([3, 4])).tolist()
+        [3, 4]
+        """
+        storage, path = shared(other)
+        self.uop, self.device, self._variables = other.uop, other.device, other._variables
+        self._previous, self._is_shared, self._alias = (), other._is_shared, (storage, path)
+        return self
+
+    def assign(self, value: Any) -> Self:
+        """Write `value` into this tensor and all its aliases.
+
+        Views of the same memory take the value with it, made before or after. What was computed
+        from them before keeps the old value. A tensor in memory is written in place when one of its
+        aliases is realized, after everything that still needs its old value. A tensor in a file is
+        written at once, by a value from any device.
+
+        Args:
+            value: a tensor of this shape, dtype and device, or what makes one.
+
+        Returns this tensor.
+
+        Raises ShapeError, DTypeError or DeviceError unless `value` has this tensor's shape, dtype
+        and device; ShapeError for a view in which an element stands several times (`expand`);
+        DTypeError for a view of a leaf that requires a gradient.
+
+        >>> x = Tensor([1, 2, 3, 4])
+        >>> x.reshape(2, 2)[1].assign(Tensor([7, 8])).tolist(), x.tolist()
+        ([7, 8], [1, 2, 7, 8])
+        """
+        if isinstance(value, Core) and writes.can_wait(self, value):
+            with exclusive():
+                _note(self)
+                writes.put_off(self, value)
+            return self
+        other = self._assignable(value)
+        # Asked before a variable here holds the node.
+        is_sole = memory.is_sole(self)
+        if other.uop is self.uop:
+            return self
+        if is_file(self.device):
+            if self._has_elements():
+                files.write(self, ..., other)
+            return self
+        if self._has_elements():
+            self._take("assign", other, is_sole=is_sole)
+        return self
+
+    def _take(
+        self, name: str, other: Self, *, is_sole: bool = False, wants_grad: bool | None = None
+    ) -> None:
+        """Let this tensor and its aliases see `other`, of its shape and dtype, written to it.
+
+        Args:
+            is_sole: whether nothing but this tensor stands on its memory.
+            wants_grad: whether aliases require a gradient from now on, as `other` does.
+        """
+        # No other thread realizes or writes to an alias meanwhile.
+        with exclusive():
+            self._write(name, other, is_sole=is_sole, wants_grad=wants_grad)
+
+    def _write(self, name: str, other: Self, *, is_sole: bool, wants_grad: bool | None) -> None:
+        found = look(self)
+        if overlaps(found):
+            raise ShapeError(
+                f"{name}: several elements of this view are one element of what it views",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="write to what it views, or to a clone() of it",
+            )
+        aliases = self._aliases()
+        value = self._allowed(name, other, aliases)
+        if len(aliases) > 1:
+            looks = [look(each) for each in aliases]
+        else:
+            found = Look(self.uop, self.shape, ())
+            looks = [found]
+        write = _Write(found, aliases, looks, value, merge(self._variables, other._variables))
+        own = self._own_root(write)
+        if not found.is_in_order:
+            self._write_view(write, self._in_memory(write) if own is None else own)
+        elif own is None:
+            self._become_value(write)
+        elif memory.is_whole(own) and memory.is_in_order(own):
+            # What nobody has seen is not written first.
+            place = memory.place_of(found.over(memory.unwritten(own) if is_sole else own))
+            version = memory.version_of(own)
+            self._show(write, compute(Ops.ASSIGN, value.dtype, (place, value)))
+            memory.supersede(version)
+        else:
+            self._write_view(write, own)
+        if wants_grad:
+            for each, seen in zip(aliases, looks):
+                if each._requires_grad is None and (Ops.DETACH, None) not in seen.moves:
+                    each._requires_grad, each._is_leaf = True, False
+
+    def _aliases(self) -> list[Self]:
+        """The tensors alive that share this one's storage, itself among them."""
+        if is_alone(self):
+            return [self]
+        everyone: Any = live()
+        return [tensor for tensor in everyone if same_storage(tensor, self)]
+
+    def _allowed(self, name: str, other: Self, aliases: Sequence[Self]) -> UOp:
+        """The graph of a value that aliases of a leaf may take.
+
+        Raises DTypeError for a view of a leaf that requires a gradient.
+        """
+        if not any(each._requires_grad and each._is_leaf for each in aliases):
+            return other.uop
+        if self._requires_grad and not self._is_leaf:
+            raise DTypeError(
+                f"{name}: a view of a leaf that requires a gradient cannot be written to",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="write to a view of its detach(), or to a clone() of it",
+            )
+        # The leaf keeps a gradient of its own, and none flows on from it.
+        return other.detach().uop if other._requires_grad else other.uop
+
+    def _own_root(self, write: _Write) -> UOp | None:
+        """The root of the storage as memory that is no other tensor's; None if it has none yet."""
+        for each, seen in zip(write.aliases, write.looks):
+            if seen.root is not None and each._is_in_own_memory(seen.root):
+                return seen.root
+        return None
+
+    def _is_in_own_memory(self, root: UOp) -> bool:
+        """Whether `root`, which this tensor looks at, is memory, and that of no tensor that is not
+        an alias of it.
+        """
+        if self._is_shared or not memory.is_view(root) or memory.is_superseded(root):
+            return False
+        reference = owners.get(memory.base_of(root))
+        owner = None if reference is None else reference()
+        return owner is None or owner._is_shared or same_storage(owner, self)
+
+    def _in_memory(self, write: _Write) -> UOp:
+        """Memory for a storage that has none: its value written there, or those of the aliases,
+        where none of their graphs shows it.
+        """
+        for each, seen in zip(write.aliases, write.looks):
+            if seen.root is not None:
+                node = memory.owned(seen.root, self.device)
+                running.put_off(node, each._variables)
+                return node
+        node = memory.empty(self.device, self.dtype, write.found.shape)
+        for each, seen in zip(write.aliases, write.looks):
+            node = _after(node, seen.over(node), each.uop, each._variables)
+        return node
+
+    def _bring_together(self) -> None:
+        """Let this tensor, which is in memory, and its aliases look at one memory."""
+        aliases = self._aliases()
+        looks = [look(each) for each in aliases]
+        write = _Write(looks[0], aliases, looks, self.uop, self._variables)
+        if len(aliases) > 1 and self._own_root(write) is None:
+            root = self._in_memory(write)
+            self._show(write, root)
+            running.run([memory.version_of(root)], self._variables)
+
+    def _become_value(self, write: _Write) -> None:
+        """Let the storage have the value for its content, where nothing is in memory yet."""
+        fresh = self._of(write.value, self.device).contiguous().uop
+        self._show(write, fresh)
+        for each in write.aliases:
+            each._variables = merge(each._variables, write.variables)
+
+    def _write_view(self, write: _Write, own: UOp) -> None:
+        """Let the value be written to the part of the memory `own` at which this tensor looks."""
+        version = memory.version_of(own)
+        fresh = _after(own, write.found.over(own), write.value, write.variables)
+        self._show(write, fresh)
+        memory.supersede(version)
+        latest = memory.version_of(fresh)
+        if memory.writes_before(latest) >= _MOST_WAITING and not is_open(latest):
+            running.run([latest], write.variables)
+
+    def _show(self, write: _Write, root: UOp) -> None:
+        """Let the aliases look at `root` instead of at what their storage was."""
+        for each, seen in zip(write.aliases, write.looks):
+            _note(each)
+            show(each, seen, root)
+            each._previous, each._is_shared = (), False
+            if each._requires_grad and each._is_leaf:
+                ends.add(each.uop)
+        if len(write.aliases) > 1:
+            running.put_off(root, write.variables)
+        else:
+            self._variables = write.variables
+
+    def _assignable(self, given: Any) -> Self:
+        """`given` as a tensor, if it fits this one exactly; a number fits any shape."""
+        value = self._as_tensor(given)
+        if value is not given and value.uop.op is Ops.CONST:
+            value = value.expand(self.shape)
+        if not same_shape(value.shape, self.shape):
+            raise ShapeError(
+                f"assign: shapes differ: {show_shape(self.shape)} and {show_shape(value.shape)}",
+                target=describe(self.uop),
+                value=describe(value.uop),
+                line=here(),
+            )
+        if value.dtype is not self.dtype:
+            raise DTypeError(
+                f"assign: dtypes differ: {self.dtype.name} and {value.dtype.name}",
+                target=describe(self.uop),
+                value=describe(value.uop),
+                line=here(),
+                remedy=f"cast the value: .cast({self.dtype!r})",
+            )
+        if not value.uop.is_constant and not is_file(self.device):
+            check_devices("assign", [self, value])
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write `value` to the elements that `key` picks, when this tensor or one of its aliases is
+        realized.
+
+        Raises ShapeError if `value` does not stretch to the picked shape, or the picked elements
+        stand several times in what this is a view of; DTypeError for a tensor that requires a
+        gradient and its views.
+
+        >>> x = Tensor([1, 2, 3]); x[1:] = 0; x.tolist()
+        [1, 0, 0]
+        """
+        if self._requires_grad and self._is_leaf and gradients.get():
+            raise DTypeError(
+                "setitem: a leaf that requires a gradient cannot be written in part",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="write to a clone() of it, or under tilegrad.no_grad() for no gradient",
+            )
+        wants_grad = isinstance(value, Core) and self.dtype.is_float and value._requires_grad
+        if not self._has_elements():
+            return
+        if is_file(self.device):
+            files.write(self, key, self._as_tensor(value).cast(self.dtype))
+            return
+        if has_tensor(key):
+            self._take("setitem", self._written(key, value), wants_grad=wants_grad)
+            return
+        with exclusive():
+            self._write_slices(key, value, wants_grad=wants_grad)
+
+    def _write_slices(self, key: Any, value: Any, *, wants_grad: bool | None) -> None:
+        """Write `value` to the elements that numbers and slices pick."""
+        view = self[key]
+        new = self._as_tensor(value).cast(self.dtype)
+        # Axes of size 1 in front of the picked ones are no matter.
+        while new.ndim > view.ndim and is_one(new.shape[0]):
+            new = new.reshape(new.shape[1:])
+        new = new.expand(view.shape)
+        check_devices("setitem", [self, new])
+        # `x[1:] += 1` has written the slice before it is set to itself.
+        if view._has_elements() and new.uop is not view.uop:
+            view._take("setitem", new, wants_grad=wants_grad)
+
+    def _update(self, value: Any) -> Self:
+        """As `assign`, for what PyTorch refuses to do to a leaf that requires a gradient.
+
+        Raises DTypeError for one, else as `assign`.
+        """
+        if self._requires_grad and self._is_leaf and gradients.get():
+            raise DTypeError(
+                "assign: a leaf that requires a gradient cannot be changed in place",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="say assign(value), or write to it under tilegrad.no_grad()",
+            )
+        return self.assign(value)
+
+    def __iadd__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self + other)
+
+    def __isub__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self - other)
+
+    def __imul__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self * other)
+
+    def __itruediv__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self / other)
+
+    def __ifloordiv__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self // other)
+
+    def __imod__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self % other)
+
+    def __ipow__(self, other: Any) -> Self:
+        return self._update(self**other)
+
+    def __imatmul__(self, other: Self) -> Self:
+        with exclusive():
+            return self._update(self @ other)
+
+    def __iand__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self & other)
+
+    def __ior__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self | other)
+
+    def __ixor__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self ^ other)
+
+    def __ilshift__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self << other)
+
+    def __irshift__(self, other: Any) -> Self:
+        with exclusive():
+            return self._update(self >> other)

@@ -1,0 +1,135 @@
+"""Hooks on tensors: functions that see the gradient of one as it is made."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Set
+from typing import Any, Self
+
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.grad.watched import watch
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import cast_node, describe
+from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.writing.updating import Updating
+
+__all__ = ["Place", "RemovableHandle", "Watching"]
+
+
+class RemovableHandle:
+    """What registering a hook gives: `remove()` takes the hook out again, once or more often. As a
+    context it does so at the end of the block.
+
+    >>> x = Tensor([1.0])
+    >>> with x.register_hook(lambda gradient: gradient * 10):
+    ...     print(x.sum().gradient(x)[0].item())
+    10.0
+    >>> x.sum().gradient(x)[0].item()
+    1.0
+    """
+
+    def __init__(self, hooks: dict[int, Any], key: int):
+        self._hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        """Take the hook out."""
+        self._hooks.pop(self._key, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Place:
+    """Where a gradient comes by: what is known of a tensor, without holding its graph."""
+
+    def __init__(self, tensor: Any):
+        self._node = weakref.ref(tensor.uop)
+        self._kind = type(tensor)
+        self.shape, self.dtype = tensor.shape, tensor.dtype
+        self.device, self._variables = tensor.device, tensor._variables
+
+    def is_in(self, nodes: Set[UOp]) -> bool:
+        """Whether the tensor's node is one of `nodes`."""
+        return self._node() in nodes
+
+    def gradient(self, node: UOp) -> Any:
+        """The gradient `node` of the tensor, as a tensor."""
+        made = self._kind._of(node, self.device, self._variables, False)
+        return made if made.shape == self.shape else made.expand(self.shape)._apart()
+
+    def replacing(self, new: Any) -> UOp:
+        """What a hook gave, as the gradient of the tensor.
+
+        Raises ShapeError if it has another shape.
+        """
+        if new.shape != self.shape:
+            raise ShapeError(
+                f"register_hook: the hook gave {show_shape(new.shape)}, the gradient is "
+                f"{show_shape(self.shape)}",
+                line=here(),
+            )
+        return cast_node(new.uop, self.dtype)
+
+
+class Watching(Updating):
+    """Hooks on gradients."""
+
+    __slots__ = ()
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(gradient)` whenever a gradient flows through this tensor, by `backward` or
+        `gradient`.
+
+        Tensors of equal graphs are one value, and have the hooks of all of them.
+
+        Args:
+            hook: takes the gradient, a lazy tensor of this shape; what it returns, unless None,
+                flows on instead.
+
+        Returns a handle whose `remove()` takes the hook off.
+
+        Raises DTypeError if this is no float, ShapeError if the hook gives another shape.
+
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> handle = x.register_hook(lambda gradient: gradient * 10)
+        >>> x.sum().gradient(x)[0].tolist()
+        [10.0, 10.0]
+        """
+        if not self.dtype.is_float:
+            raise DTypeError(
+                f"register_hook: a {self.dtype.name} tensor has no gradient",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        own = Place(self)
+
+        def see(gradient: UOp, through: Set[UOp]) -> UOp | None:
+            new = hook(own.gradient(gradient))
+            return None if new is None else own.replacing(new)
+
+        return RemovableHandle(*watch(self.uop, see))
+
+    def retain_grad(self) -> None:
+        """Let `backward` add to `grad` of this tensor too, if it was computed.
+
+        Returns None.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> y = x * 2
+        >>> y.retain_grad()
+        >>> y.square().sum().backward().item(), y.grad.tolist()
+        (36.0, [12.0])
+        """
+        if self._is_leaf:
+            return
+        known = weakref.ref(self)
+
+        def store(gradient: Self) -> None:
+            tensor = known()
+            if tensor is not None:
+                tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
+
+        self.register_hook(store)

@@ -1,0 +1,45 @@
+"""What the emulator counts of a kernel for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["SECTOR", "WARP", "Counts"]
+
+# Lanes of a warp, and bytes of a sector (CUDA C++ Programming Guide, device memory accesses).
+WARP, SECTOR = 32, 32
+
+
+@dataclass
+class Counts:
+    """What the watched blocks did.
+
+    Attributes:
+        blocks: how many were run, of how many that the launch has.
+        requests, sectors: of global memory, and what they moved.
+        used_bytes: of those sectors, the bytes that a lane asked for.
+        touched_bytes: distinct bytes of global memory, which no kernel can do without.
+        shared_requests, conflicts: of shared memory, and the times that banks made a warp wait.
+        instructions: per lane, by kind, where loops have constant extents.
+        lanes: of a block.
+    """
+
+    blocks: tuple[int, int]
+    requests: int = 0
+    sectors: int = 0
+    used_bytes: int = 0
+    touched_bytes: int = 0
+    shared_requests: int = 0
+    conflicts: int = 0
+    instructions: Mapping[str, int] = field(default_factory=dict)
+    lanes: int = 1
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.sectors * SECTOR
+
+    @property
+    def sector_use(self) -> float:
+        """The share of what moved that a lane asked for."""
+        return self.used_bytes / self.moved_bytes if self.sectors else 1.0

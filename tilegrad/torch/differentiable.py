@@ -1,0 +1,98 @@
+"""What `torch.Tensor` does with gradients: `backward`, hooks, and the step that made a tensor."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.tensor.writing.watching import RemovableHandle
+from tilegrad.torch import modes
+from tilegrad.torch.steps import Step, step_of
+
+__all__ = ["Differentiable"]
+
+_numbers = itertools.count()
+# Leaves with hooks that run when their gradient was added to, by the number of each.
+_accumulating: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+class Differentiable(OurTensor):
+    """A tensor with PyTorch's methods of gradients."""
+
+    # A tensor of tilegrad's as one of the class below.
+    _adopt: Callable[[OurTensor], Any]
+    # What computed it, where that was noted (steps.py).
+    _step: Any = None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing above it in its graph has a gradient."""
+        return not self._requires_grad or self._is_leaf
+
+    @property
+    def grad(self) -> Any:
+        """What `backward` has added up so far, or None."""
+        found = self._gradient
+        if found is not None and found.__class__ is OurTensor:
+            found = self._gradient = self._adopt(found)
+        return found
+
+    @grad.setter
+    def grad(self, gradient: Any) -> None:
+        if gradient is not None and tuple(gradient.shape) != tuple(self.shape):
+            raise RuntimeError(
+                f"assigned grad has shape {list(gradient.shape)}, the tensor {list(self.shape)}"
+            )
+        OurTensor.grad.__set__(self, gradient)  # type: ignore[attr-defined]
+
+    @property
+    def grad_fn(self) -> Step | None:
+        """None of a leaf, else the step that computed this tensor."""
+        return None if self.is_leaf else step_of(self)
+
+    def backward(  # type: ignore[override]
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Add the gradient of this tensor to `grad` of every leaf below that requires one, or of
+        `inputs`.
+        """
+        if gradient is None and self.ndim and self.numel() == 1:
+            gradient = self.detach().ones_like()
+        watched = [(leaf, leaf._gradient) for leaf in list(_accumulating.values())]
+        with modes.enable_grad():
+            if inputs is None:
+                super().backward(gradient)
+            else:
+                wanted: Sequence[Any] = [inputs] if isinstance(inputs, OurTensor) else list(inputs)
+                for leaf, part in zip(wanted, self.gradient(*wanted, gradient=gradient)):
+                    if part is not None:
+                        leaf.grad = part if leaf.grad is None else leaf.grad + part
+        for leaf, before in watched:
+            if leaf._gradient is not before:
+                for hook in list(leaf._when_accumulated.values()):
+                    hook(leaf)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a tensor that was computed, in `grad`."""
+        if not self.is_leaf:
+            super().retain_grad()
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
+        """Call hook(tensor) after each `backward` that has added to `grad` of this leaf.
+
+        Raises RuntimeError for a tensor that is no leaf.
+        """
+        if not self.is_leaf:
+            raise RuntimeError("post accumulate grad hooks are for leaves: this tensor is none")
+        hooks = self.__dict__.setdefault("_when_accumulated", {})
+        _accumulating[id(self)] = self
+        key = next(_numbers)
+        hooks[key] = hook
+        return RemovableHandle(hooks, key)
