@@ -48,8 +48,7 @@ nightly: $(VENV)/.test
 	-$(BIN)/python -m tests.marks.run
 	$(BIN)/python -m tests.nightly build/nightly.xml build/nightly-segments.xml
 
-# On Linux the usual index has PyTorch with CUDA, which is large; without it:
-# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make bench
+# On Linux PyTorch comes with CUDA, which is large, unless PIP_EXTRA_INDEX_URL names an index of CPU builds.
 bench: $(VENV)/.peers
 	$(BIN)/python bench/peers.py '$(ROWS)'
 

@@ -41,16 +41,24 @@ def held() -> dict[str, int]:
 def does_not_grow(step: Callable[[int], object], steps: int = STEPS) -> None:
     """The first steps compile, capture and take memory to keep; the others need nothing more. What
     a step no longer needs may go back some steps later.
+
+    Once in between a loop may be planned anew: where the tests before this one left the thread's
+    calls waiting for nothing, calls begin to wait again only after a pause. A leak grows again.
     """
     most: dict[str, int] = {}
     for number in range(40):
         step(number)
         if number >= 20:
             most = {name: max(count, most.get(name, 0)) for name, count in held().items()}
-    for number in range(40, 40 + steps):
-        step(number)
-    now = held()
-    assert {name: now[name] for name in now if now[name] > most[name]} == {}
+    for first in (40, 40 + steps):
+        for number in range(first, first + steps):
+            step(number)
+        now = held()
+        grown = {name: now[name] for name in now if now[name] > most[name]}
+        if not grown:
+            return
+        most = {name: max(now[name], most[name]) for name in now}
+    assert grown == {}
 
 
 class Network:
