@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import TilegradError
+from tilegrad.engine.realize import realize
 
 NUMBERS = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 Made = Callable[[Tensor], Tensor]
@@ -123,3 +126,33 @@ def test_a_late_gradient_in_equal_steps_is_refused(segments: int) -> None:
             y.numpy()
             with pytest.raises(TilegradError, match="given back"):
                 given((z * z).sum(), x)
+
+
+def test_a_leaf_that_another_thread_made_during_a_run_has_its_gradient_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    leaves: list[Tensor] = []
+
+    def make() -> None:
+        leaves.append(Tensor(array.copy(), requires_grad=True))
+
+    run_plan = realize.run_plan
+
+    def run_and_make(*args: Any) -> Any:
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        return run_plan(*args)
+
+    state = Tensor(np.ones(40, np.float32)).realize()
+    with Context(SEGMENTS=0), monkeypatch.context() as patch:
+        patch.setattr(realize, "run_plan", run_and_make)
+        for _ in range(8):
+            state = state * 0.9 + state.sin()
+            (state * state).sum().item()
+    assert len(leaves) >= 8
+    for leaf in leaves:
+        (leaf * leaf).sum().backward()
+        assert leaf.grad is not None
+        np.testing.assert_array_equal(leaf.grad.numpy(), 2 * array)

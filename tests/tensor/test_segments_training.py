@@ -199,6 +199,43 @@ def test_hooks_see_each_gradient() -> None:
             handle.remove()
 
 
+def test_a_hook_of_a_parameter_sees_the_gradient_of_each_step() -> None:
+    model = Linear()
+    seen: list[Any] = []
+    handle = model.w.register_hook(seen.append)
+    for step in range(1, 9):
+        model.step()
+        assert len(seen) == step
+    handle.remove()
+    model.step()
+    assert len(seen) == 8
+
+
+def test_a_hook_decides_what_a_parameter_learns() -> None:
+    layer = nn.Linear(4, 3)
+    before = layer.weight.numpy().copy()
+    rows = np.array([[1.0], [0.0], [1.0]], np.float32)
+    layer.weight.register_hook(lambda gradient: gradient * Tensor(rows))
+    optimizer = nn.optim.Adam(layer.parameters(), lr=0.1)
+    for step in range(8):
+        optimizer.zero_grad()
+        layer(Tensor(numbers(5, 4, seed=step))).square().mean().backward()
+        optimizer.step()
+    after = layer.weight.numpy()
+    np.testing.assert_array_equal(after[1], before[1])
+    assert np.abs(after - before)[[0, 2]].min() > 0
+
+
+def test_hooks_and_checkpoints_elsewhere_are_no_matter() -> None:
+    other = Tensor([1.0, 2.0], requires_grad=True)
+    computed = other * 2
+    computed.register_hook(lambda gradient: gradient)
+    other.register_hook(lambda gradient: gradient)
+    model = Linear()
+    assert of_use(model.step)
+    close(model.w, model.mirror)
+
+
 def test_a_leaf_is_not_changed_in_place_outside_no_grad() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     for _ in range(10):

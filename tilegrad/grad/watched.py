@@ -33,7 +33,7 @@ def watch(node: UOp, watcher: Watcher) -> tuple[dict[int, Watcher], int]:
 
 def is_watched(node: UOp) -> bool:
     """Whether somebody watches the gradient of `node`."""
-    return node in _watchers
+    return bool(_watchers) and bool(_watchers.get(node))
 
 
 def has_watchers() -> bool:

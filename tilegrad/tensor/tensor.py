@@ -55,6 +55,7 @@ from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
 from tilegrad.tensor.storage.graphs import forgotten, graphs
 from tilegrad.tensor.storage.memory import base_of, is_row_major
+from tilegrad.tensor.writing.watching import after_hooks
 
 __all__ = ["Tensor"]
 
@@ -64,7 +65,7 @@ def _names(tensor: Core) -> list[UOp]:
     node, found = tensor.uop, tensor._earlier()
     graph = graphs.get(base_of(node))
     if graph is None or graph.shape != node.shape or not is_row_major(node):
-        found.insert(0, node)
+        found = list(dict.fromkeys([node, *found]))
     elif graph not in found:
         found.append(graph)
     for node in [*found]:
@@ -221,6 +222,7 @@ class Tensor(Interchange, metaclass=_Kind):
                 has_zeros = materialize_grads or not target._has_elements()
                 made.append(target.zeros_like() if has_zeros else None)
             else:
+                node = after_hooks(target, node)
                 made.append(
                     self._of(node, target.device, merge(self._variables, target._variables), False)
                 )
@@ -273,6 +275,7 @@ class Tensor(Interchange, metaclass=_Kind):
             )
         for leaf, node in zip(leaves, found):
             if node is not None:
+                node = after_hooks(leaf, node)
                 flow = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
                 leaf.grad = flow if leaf.grad is None else leaf.grad + flow
         return self

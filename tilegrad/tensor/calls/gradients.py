@@ -20,12 +20,13 @@ from tilegrad.base.origin import call_site
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
 from tilegrad.grad.backward import gradients
-from tilegrad.grad.regions import has_regions
-from tilegrad.grad.watched import has_watchers
+from tilegrad.grad.regions import region_of
+from tilegrad.grad.watched import is_watched
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.hooks import hooks_of
 from tilegrad.tensor.handle.living import holders_of, with_nodes
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, next_number, postpone, this_thread
@@ -64,12 +65,12 @@ def wait_for_gradients(loss: Any) -> bool:
     asked = loss._call
     if asked is None or asked.pool is not this_thread.pool or asked.shape != ():
         return False
-    if not asked.dtype.is_float or has_watchers() or has_regions() or not postpones_calls():
+    if not asked.dtype.is_float or not postpones_calls():
         return False
     below = _Below(asked, loss.device)
     if not below.is_plain or not below.targets or below.may_be_lost():
         return False
-    if not all(map(is_hot, below.targets.values())):
+    if any(not is_hot(each) or hooks_of(each) for each in below.targets.values()):
         return False
     found = _known.get(below.key)
     if found is None:
@@ -172,7 +173,11 @@ class _Below:
         while stack:
             node = stack.pop()
             targets += _leaves_that_hold(node)
-            if not (node.op in _AS_IS or node.op.is_movement):
+            if (
+                not (node.op in _AS_IS or node.op.is_movement)
+                or is_watched(node)
+                or region_of(node) is not None
+            ):
                 self.is_plain = False
             elif node.op is Ops.BUFFER:
                 self.bases.append(node)

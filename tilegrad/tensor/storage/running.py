@@ -400,6 +400,9 @@ class _Others(engine.Others):
             elif engine.realized(node) is None:
                 # No gradient goes on below a leaf, such as a parameter that waits for its update.
                 computed = engine.computed_below(node)
+                if not computed:
+                    # It has nothing to do with this run.
+                    continue
                 above_memory.append((tensor, computed))
                 if not tensor._requires_grad:
                     lost |= computed

@@ -9,11 +9,12 @@ from typing import Any, Self
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.grad.watched import watch
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle import hooks
 from tilegrad.tensor.handle.core import cast_node, describe
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.writing.updating import Updating
 
-__all__ = ["Place", "RemovableHandle", "Watching"]
+__all__ = ["Place", "RemovableHandle", "Watching", "after_hooks"]
 
 
 class RemovableHandle:
@@ -74,6 +75,20 @@ class Place:
         return cast_node(new.uop, self.dtype)
 
 
+def after_hooks(tensor: Any, node: UOp) -> UOp:
+    """The gradient `node` of a tensor after the hooks that it has as a leaf.
+
+    Raises ShapeError if one gives another shape.
+    """
+    found = hooks.hooks_of(tensor)
+    if found:
+        own = Place(tensor)
+        for hook in found:
+            new = hook(own.gradient(node))
+            node = node if new is None else own.replacing(new)
+    return node
+
+
 class Watching(Updating):
     """Hooks on gradients."""
 
@@ -83,7 +98,8 @@ class Watching(Updating):
         """Call `hook(gradient)` whenever a gradient flows through this tensor, by `backward` or
         `gradient`.
 
-        Tensors of equal graphs are one value, and have the hooks of all of them.
+        The hooks of a leaf that requires a gradient are its own, whatever is assigned to it. Other
+        tensors of equal graphs are one value, and have the hooks of all of them.
 
         Args:
             hook: takes the gradient, a lazy tensor of this shape; what it returns, unless None,
@@ -105,6 +121,8 @@ class Watching(Updating):
                 line=here(),
             )
         own = Place(self)
+        if self._is_leaf and self._requires_grad:
+            return RemovableHandle(*hooks.add(self, hook))
 
         def see(gradient: UOp, through: Set[UOp]) -> UOp | None:
             new = hook(own.gradient(gradient))

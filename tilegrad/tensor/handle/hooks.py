@@ -1,0 +1,38 @@
+"""Hooks on leaves: they belong to the tensor, whatever it is assigned and wherever its memory is.
+
+Hooks on what was computed belong to its node (`tilegrad.grad.watched`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+__all__ = ["Hook", "add", "hooks_of"]
+
+Hook = Callable[[Any], Any]
+"""Takes the gradient of a tensor; gives what is used instead, or None."""
+
+# By the identity of a tensor that is alive.
+_hooks: dict[int, tuple[weakref.ref[Any], dict[int, Hook]]] = {}
+_next_key = itertools.count().__next__
+
+
+def add(tensor: Any, hook: Hook) -> tuple[dict[int, Hook], int]:
+    """Let `hook` see each gradient of `tensor`; what holds it, and its key there."""
+    number = id(tensor)
+    found = _hooks.get(number)
+    if found is None:
+        found = _hooks[number] = weakref.ref(tensor, MethodType(_hooks.pop, number)), {}
+    key = _next_key()
+    found[1][key] = hook
+    return found[1], key
+
+
+def hooks_of(tensor: Any) -> list[Hook]:
+    """The hooks of a tensor, in the order in which they came."""
+    found = _hooks.get(id(tensor)) if _hooks else None
+    return [] if found is None else list(found[1].values())
