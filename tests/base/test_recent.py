@@ -69,7 +69,7 @@ BOUNDED = {
     "compat/switches.py _declared": "switches that a script declares",
     "device/cpu_native.py _pools": "weak: the pools that are alive",
     "engine/realize/causes.py _recent": "_MOST",
-    "engine/realize/forms.py _kept": "KEEP_KERNELS",
+    "engine/realize/bindings.py _bindings": "KEEP_KERNELS",
     "engine/run/memory.py _leaves": "weak: the leaves that are alive",
     "engine/run/memory.py _memory": "as _leaves",
     "engine/run/memory.py _stale": "as _leaves",

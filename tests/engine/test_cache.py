@@ -19,7 +19,7 @@ from tilegrad.base import cache
 from tilegrad.base.trace import counters
 from tilegrad.engine.build import pipeline
 from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import forms
+from tilegrad.engine.realize import bindings
 from tilegrad.engine.run import run
 from tilegrad.tensor.storage import segments
 
@@ -75,7 +75,7 @@ def compute(device: str = "CPU", scale: float = 1.0) -> tuple[list[float], tuple
     """A value, as a process computes it that knows only the disk; and what it cost: rewrites,
     schedules, renders, compiles.
     """
-    forms._kept.clear()
+    bindings._bindings.clear()
     segments._known.clear()
     plans._plans.clear()
     pipeline._kernels.clear()
@@ -426,7 +426,7 @@ def test_a_process_keeps_the_kernels_that_were_used_last(folder: Path) -> None:
         for size in range(1, 31):
             assert (x[:size] * 3 + size).tolist() == [3 * n + size for n in range(size)]
             assert len(plans._plans) <= 8 and len(pipeline._kernels) <= 8
-            assert len(run._programs) <= 8 and len(forms._kept) <= 8
+            assert len(run._programs) <= 8 and len(bindings._bindings) <= 8
         # What was forgotten is made again.
         assert (x[:2] * 3 + 2).tolist() == [2, 5]
 

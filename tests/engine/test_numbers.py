@@ -13,7 +13,7 @@ import pytest
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.trace import counters
-from tilegrad.engine.realize.forms import _kept
+from tilegrad.engine.realize.bindings import _bindings
 
 _ARRAY = numbers(5, 7)
 
@@ -253,8 +253,8 @@ def test_calls_whose_numbers_stay_keep_them_in_their_kernels() -> None:
         for by in (0.3, 0.7):
             y = scaled(y, by) + 0.25
         y.realize()
-    forms = next(reversed([*_kept.values()]))
-    assert not forms.changing
+    bindings = next(reversed([*_bindings.values()]))
+    assert not bindings.changing
 
 
 def test_an_update_whose_numbers_change_is_one_kernel() -> None:

@@ -103,7 +103,7 @@ def test_candidates_that_crash_hang_or_compute_other_values_are_left_out(
     monkeypatch.setattr(search, "_RUN_SECONDS", 20.0)
     assert min(measure.seconds(good, good) or (0.0,)) > 0
     assert counters.timings == before + 5
-    base, other = measure.turns([good, good], 3)
+    base, other = measure.rounds([good, good], 3)
     assert len(base) == len(other) == 3 and min(*base, *other) > 0
 
 

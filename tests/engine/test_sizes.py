@@ -18,7 +18,7 @@ from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Device, GlobalCounters, Tensor, dtypes, jit, nn
 from tilegrad.base.trace import counters
 from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import forms, sized, windows
+from tilegrad.engine.realize import bindings, sized, slice_offsets
 from tilegrad.tensor.storage import segments
 
 Array = np.ndarray
@@ -31,7 +31,13 @@ _W = numbers(12, 6, seed=40)
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
     """No graph has come before, so that plans can be counted."""
-    for table in (forms._kept, sized._families, windows._seen, plans._plans, segments._known):
+    for table in (
+        bindings._bindings,
+        sized._families,
+        slice_offsets._seen,
+        plans._plans,
+        segments._known,
+    ):
         table.clear()
     with Context(DISABLE_COMPILER_CACHE=1):
         yield

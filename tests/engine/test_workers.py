@@ -20,7 +20,7 @@ from tilegrad.engine.build.pipeline import Job, Made, kernel_key, make_kernel
 from tilegrad.engine.build.worker import answer
 from tilegrad.engine.build.workers import Helpers, rows_of
 from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import forms
+from tilegrad.engine.realize import bindings
 
 
 def jobs() -> list[Job]:
@@ -137,7 +137,7 @@ def test_a_schedule_has_the_same_kernels_with_helpers(
     found = []
     for count in (0, 1):
         monkeypatch.setattr(plans, "count_of_helpers", lambda count=count: count)
-        monkeypatch.setattr(forms, "_kept", {})
+        monkeypatch.setattr(bindings, "_bindings", {})
         monkeypatch.setattr(plans, "_plans", Recent(lambda: 100))
         for table in ("_kernels", "_named"):
             monkeypatch.setattr(pipeline, table, Recent(lambda: 100))
@@ -157,7 +157,7 @@ def test_names_are_unique_whatever_the_disk_has(
     """A process that meets other kernels first numbers them in its own order."""
     found = []
     for kinds in (("abs", "neg", "square"), ("square", "sqrt", "neg"), ("square", "sqrt", "neg")):
-        monkeypatch.setattr(forms, "_kept", {})
+        monkeypatch.setattr(bindings, "_bindings", {})
         monkeypatch.setattr(plans, "_plans", {})
         for table in ("_kernels", "_named"):
             monkeypatch.setattr(pipeline, table, {})

@@ -86,7 +86,7 @@ class Made:
         self.load *= 2
         return None if taken is None or other is None else (taken * self.load, other * self.load)
 
-    def turns(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
+    def rounds(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
         self.turned = [each.opts for each in kernels]
         return [self.in_turns(each.opts) for each in kernels]
 
@@ -132,10 +132,10 @@ def test_a_lucky_sample_is_not_kept() -> None:
 
 
 def test_a_median_without_the_least_time_is_noise() -> None:
-    def turns(opts: Opts) -> list[float]:
+    def rounds(opts: Opts) -> list[float]:
         return [0.9] * 5 if opts == OTHER else [0.8, 1.0, 1.0, 1.0, 1.0]
 
-    assert run(Made(lambda opts: 1.0 - (opts == OTHER) / 2, in_turns=turns), OTHER).opts == DEFAULT
+    assert run(Made(lambda opts: 1.0 - (opts == OTHER) / 2, in_turns=rounds), OTHER).opts == DEFAULT
 
 
 @pytest.mark.row("R4.11")
@@ -164,10 +164,10 @@ def test_a_default_that_cannot_be_timed_ends_the_search() -> None:
 
 @pytest.mark.row("P.13")
 def test_most_rounds_must_agree() -> None:
-    def turns(opts: Opts) -> list[float]:
+    def rounds(opts: Opts) -> list[float]:
         return [0.5, 0.9, 0.9, 1.1, 1.1] if opts == OTHER else [1.0] * 5
 
-    assert run(Made(lambda opts: 1.0 - (opts == OTHER) / 2, in_turns=turns), OTHER).opts == DEFAULT
+    assert run(Made(lambda opts: 1.0 - (opts == OTHER) / 2, in_turns=rounds), OTHER).opts == DEFAULT
 
 
 # what is not tried

@@ -21,7 +21,7 @@ from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.base.trace import counters
 from tilegrad.engine.build import pipeline
 from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import forms
+from tilegrad.engine.realize import bindings
 from tilegrad.engine.run import memory, run
 from tilegrad.grad import templates as grad_templates
 from tilegrad.ir import uop
@@ -107,7 +107,7 @@ def cold(tmp_path: Path) -> Iterator[Callable[[], None]]:
     contexts: list[Context] = []
 
     def forget() -> None:
-        forms._kept.clear()
+        bindings._bindings.clear()
         segments._known.clear()
         plans._plans.clear()
         pipeline._kernels.clear()

@@ -17,7 +17,7 @@ from tilegrad import GlobalCounters, Tensor, Variable, jit, nn
 from tilegrad.base.errors import ShapeError
 from tilegrad.engine.build import pipeline
 from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import forms
+from tilegrad.engine.realize import bindings
 from tilegrad.engine.run import memory
 from tilegrad.ir import uop
 from tilegrad.tensor.handle.core import live
@@ -32,7 +32,7 @@ def held() -> dict[str, int]:
         "tensors": len(list(live())),
         "buffers": len(memory.buffers()),
         "bytes": GlobalCounters.mem_used,
-        "forms": len(forms._kept),
+        "bindings": len(bindings._bindings),
         "plans": len(plans._plans),
         "kernels": len(pipeline._kernels),
     }

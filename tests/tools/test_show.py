@@ -15,7 +15,7 @@ from tilegrad.__main__ import main
 from tilegrad.base.config import Context
 from tilegrad.base.errors import ConfigError, DeviceError, InternalError
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize import forms
+from tilegrad.engine.realize import bindings
 from tilegrad.ir.text import parse, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.tools.show import STATES, TracedKernel, replay, run_recorded
@@ -39,7 +39,7 @@ NUMBERS = itertools.count(1)
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     # A number that changes becomes a variable of the kernel that is there, by its signature.
-    monkeypatch.setattr(forms, "_kept", {})
+    monkeypatch.setattr(bindings, "_bindings", {})
     path = tmp_path / "script.py"
     path.write_text(SCRIPT.replace("NUMBER", f"{next(NUMBERS)}.0"))
     return str(path)

@@ -26,20 +26,9 @@ from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
 
 __all__ = [
-    "VERSION",
-    "Built",
-    "Found",
-    "Measure",
-    "Option",
-    "Opts",
-    "Shapes",
-    "Strategy",
-    "Task",
-    "register_strategy",
-    "search",
-    "strategies",
-    "strategy_of",
-]
+    "VERSION", "Built", "Found", "Measure", "Option", "Opts", "Shapes", "Strategy", "Task",
+    "register_strategy", "search", "strategies", "strategy_of",
+]  # fmt: skip
 
 VERSION = 1
 """Changes with the meaning of the Opts' text or of what is kept, so that old findings are left."""
@@ -98,7 +87,7 @@ class Measure(Protocol):
         """
         ...
 
-    def turns(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
+    def rounds(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
         """Times of all kernels, launched in turns; a list is empty where that failed."""
         ...
 
@@ -261,7 +250,7 @@ class Task:
         if not others:
             return self._found(self.default, default, default)
         kernels = [self._built[opts] for opts in (self.default, *others)]
-        base, *rest = self._measure.turns(kernels, _ROUNDS)
+        base, *rest = self._measure.rounds(kernels, _ROUNDS)
         if not base:
             return self._found(self.default, default, default)
         chosen, share, default = self.default, _MARGIN, statistics.median(base)

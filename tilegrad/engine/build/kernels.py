@@ -19,11 +19,11 @@ from tilegrad.engine.build.pipeline import (
     CompiledKernel,
     Job,
     Made,
-    keep_kernel,
     kernel_key,
     make_kernel,
     recall_kernel,
     render_ast,
+    store_kernel,
 )
 from tilegrad.engine.build.progress import Progress
 
@@ -47,7 +47,7 @@ class Helpers(Protocol):
 def compile_kernels(
     items: Sequence[tuple[UOp, Backend]],
     helpers: Helpers | None = None,
-    origin_of: Callable[[int], tuple[Entry, ...]] = lambda place: (),
+    origin_of: Callable[[int], tuple[Entry, ...]] = lambda position: (),
 ) -> list[CompiledKernel]:
     """Each of `items` as a binary; those that are not kept anywhere are shared with `helpers`, and
     lowered while others are compiled. `origin_of` gives the user's calls behind an item, for the
@@ -57,22 +57,22 @@ def compile_kernels(
     found: dict[str, CompiledKernel] = {}
     missing: dict[str, tuple[UOp, Backend]] = {}
     # The first item of each key.
-    places: dict[str, int] = {}
-    for place, (key, item) in enumerate(zip(keys, items, strict=True)):
-        if key in places:
+    positions: dict[str, int] = {}
+    for position, (key, item) in enumerate(zip(keys, items, strict=True)):
+        if key in positions:
             continue
-        places[key] = place
+        positions[key] = position
         known = recall_kernel(key)
         if known is None:
             missing[key] = item
         else:
             found[key] = known
-    with Progress(len(places)) as progress:
+    with Progress(len(positions)) as progress:
         if helpers is not None and len(missing) >= _WORTH_HELP:
             _make_with(helpers, missing, progress, found)
         # What no helper gave is made here, and fails here.
         left = {key: item for key, item in missing.items() if key not in found}
-        _make_here(left, progress, found, lambda key: origin_of(places[key]))
+        _make_here(left, progress, found, lambda key: origin_of(positions[key]))
     return [found[key] for key in keys]
 
 
@@ -95,11 +95,11 @@ def _make_here(
                     counters.compiles += 1
                     waiting.append((key, kernel, beside.compile(backend.compile, source)))
                 else:
-                    found[key] = keep_kernel(make_kernel(ast, backend, key))
+                    found[key] = store_kernel(make_kernel(ast, backend, key))
             progress.tell(len(found) + len(waiting))
         for key, kernel, binary in waiting:
             with _located(origin_of, key):
-                found[key] = keep_kernel(Made(kernel, binary()))
+                found[key] = store_kernel(Made(kernel, binary()))
 
 
 @contextmanager
@@ -131,4 +131,4 @@ def _make_with(
     made = helpers.make(jobs, here, progress.tell)
     for key in missing:
         if key in made:
-            found[key] = keep_kernel(made[key])
+            found[key] = store_kernel(made[key])

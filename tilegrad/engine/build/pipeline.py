@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "CompiledKernel", "Job", "Made", "Rendered", "compile_kernel", "finish_kernel", "keep_kernel",
-    "kernel_key", "make_kernel", "recall_kernel", "render_ast", "render_kernel",
+    "CompiledKernel", "Job", "Made", "Rendered", "compile_kernel", "finish_kernel", "kernel_key",
+    "make_kernel", "recall_kernel", "render_ast", "render_kernel", "store_kernel",
 ]  # fmt: skip
 
 
@@ -97,12 +97,12 @@ _PACKAGE = Path(__file__).parents[2]
 @functools.cache
 def sources_digest() -> str:
     """Changes with any file of the compiler, so that an edited tilegrad does not run stale code."""
-    parts: list[str] = []
+    rows: list[str] = []
     for name in _COMPILER:
         for path in _sources(str(_PACKAGE / name)):
             state = os.stat(path)
-            parts.append(f"{path[len(str(_PACKAGE)) :]} {state.st_size} {state.st_mtime_ns}")
-    return cache.digest(*parts)
+            rows.append(f"{path[len(str(_PACKAGE)) :]} {state.st_size} {state.st_mtime_ns}")
+    return cache.digest(*rows)
 
 
 def _sources(path: str) -> list[str]:
@@ -153,14 +153,14 @@ def recall_kernel(key: str) -> CompiledKernel | None:
     found = _kernels.get(key)
     if found is not None:
         return found
-    kept = cache.get("kernels", key) if is_recalled() else None
-    kernel = None if kept is None else _kernel_of(key, kept)
+    cached = cache.get("kernels", key) if is_recalled() else None
+    kernel = None if cached is None else _kernel_of(key, cached)
     return None if kernel is None else _remember(kernel)
 
 
-def _kernel_of(key: str, kept: bytes) -> CompiledKernel | None:
+def _kernel_of(key: str, cached: bytes) -> CompiledKernel | None:
     """The kernel of an entry: a line of JSON, then the binary. None if it is not one of `key`."""
-    head, _, binary = kept.partition(b"\n")
+    head, _, binary = cached.partition(b"\n")
     try:
         given: dict[str, Any] = parsed(head)
         if text(given["key"]) != key:
@@ -322,7 +322,7 @@ def _is_in_rows(blocks: Sequence[int], backend: Backend) -> bool:
     return not target.has_locals or 0 < target.most_blocks < max(blocks)
 
 
-def keep_kernel(made: Made) -> CompiledKernel:
+def store_kernel(made: Made) -> CompiledKernel:
     """Keep a kernel, in this process and on disk."""
     kernel = replace(made.kernel, binary=made.binary)
     head = json.dumps(kernel.fields()).encode()
@@ -342,7 +342,7 @@ def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None
     found = recall_kernel(key)
     if found is not None:
         return found
-    return keep_kernel(make_kernel(ast, backend, key, opts))
+    return store_kernel(make_kernel(ast, backend, key, opts))
 
 
 def listing(program: Sequence[UOp]) -> str:

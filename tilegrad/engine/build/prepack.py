@@ -21,9 +21,9 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import (
     CompiledKernel,
     finish_kernel,
-    keep_kernel,
     kernel_key,
     recall_kernel,
+    store_kernel,
 )
 from tilegrad.engine.program.fields import parsed, row, text, whole
 
@@ -67,13 +67,13 @@ def prepack(
     if not kernel.graph or not given:
         return None
     key = cache.digest(kernel.key, "packed", repr(sorted(given)), repr(is_far))
-    kept = _recall(key)
-    if kept is None:
+    cached = _recall(key)
+    if cached is None:
         made = _make(Device[device], kernel, given, key, is_far=is_far)
         fields = [] if made is None else [_fields(each) for each in made.operands]
-        kept = _known.put(key, (made,))
+        cached = _known.put(key, (made,))
         cache.put("prepacked", key, json.dumps(fields).encode())
-    return kept[0]
+    return cached[0]
 
 
 _known: Recent[str, tuple[Prepacked | None]] = Recent(lambda: config.KEEP_KERNELS)
@@ -88,12 +88,12 @@ def _recall(key: str) -> tuple[Prepacked | None] | None:
     found = _known.get(key)
     if found is not None:
         return found
-    kept = cache.get("prepacked", key)
-    if kept is None:
+    cached = cache.get("prepacked", key)
+    if cached is None:
         return None
     operands: list[Operand] = []
     try:
-        for each in row(parsed(kept)):
+        for each in row(parsed(cached)):
             slot, packing, dtype, size = row(each, 4)
             kernel = recall_kernel(text(packing))
             if kernel is None:
@@ -148,4 +148,4 @@ def _compiled(ast: UOp, backend: Backend, key: str, costs: tuple[int, int]) -> C
     from tilegrad.engine.program.stages import lowered
 
     shaped, program = lowered(ast, backend.target)
-    return keep_kernel(finish_kernel(shaped, program, backend, key, costs))
+    return store_kernel(finish_kernel(shaped, program, backend, key, costs))

@@ -64,8 +64,8 @@ def answer(
     """
     key, device, rows = job
     nodes: list[UOp] = []
-    for op, dtype, places, arg in rows:
-        nodes.append(UOp(op, dtype, tuple([nodes[place] for place in places]), arg))
+    for op, dtype, positions, arg in rows:
+        nodes.append(UOp(op, dtype, tuple([nodes[position] for position in positions]), arg))
     backend = backends.get(device)
     if backend is None or kernel_key(nodes[-1], backend) != key:
         return None

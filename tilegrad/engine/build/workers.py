@@ -36,7 +36,7 @@ _START = "import sys; sys.path[:] = {!r}; from tilegrad.engine.build.worker impo
 
 def rows_of(ast: UOp) -> list[tuple[object, ...]]:
     """A graph as rows, sources by the number of their row: pickling nodes would recurse."""
-    number = {node: place for place, node in enumerate(ast.toposort())}
+    number = {node: position for position, node in enumerate(ast.toposort())}
     return [
         (node.op, node.dtype, tuple([number[source] for source in node.src]), node.arg)
         for node in number

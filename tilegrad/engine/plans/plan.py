@@ -1,8 +1,8 @@
 """What a plan is, and its text on disk.
 
 A plan holds numbers, names and keys only, never buffers or graphs, so that one plan serves every
-graph of the same form, in this process and the next. Its text is JSON, and what is read is checked
-field by field: a text that says something else is no plan.
+graph of the same signature, in this process and the next. Its text is JSON, checked field by field
+as it is read.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tilegrad.engine.program.fields import (
 )
 from tilegrad.ir.lengths import Terms
 
-__all__ = ["Memory", "Plan", "Step", "Turns", "plan_of", "text_of"]
+__all__ = ["LoopPlan", "Memory", "Plan", "Step", "plan_of", "text_of"]
 
 
 @dataclass(frozen=True)
 class Step:
     """A launch, or where `kernel` is None a copy, or with `is_custom` the Python function of the
-    first of `nodes`, which are positions in the graph's order, or with `turns` a plan run many
+    first of `nodes`, which are positions in the graph's order, or with `loop` a plan run many
     times. `names` are those of the values that the kernel's variables take.
     """
 
@@ -43,23 +43,23 @@ class Step:
     nodes: tuple[int, ...]
     is_custom: bool = False
     names: tuple[str, ...] = ()
-    turns: Turns | None = None
+    loop: LoopPlan | None = None
 
 
 @dataclass(frozen=True)
-class Turns:
+class LoopPlan:
     """The plan of a loop's step, run `length` times, with the number of the step as the variable
     `STEP`, from the last down if it `is_reversed`.
 
-    `places` are, of each of the plan's inputs, the positions in the loop's buffers: in the first
-    turn, in later ones that an even number of turns follow, and an odd number. `blocks` are those
-    of the memory that the plan's temporaries share on a device.
+    `positions` has for each input of the plan its positions in the loop's buffers: in the first
+    iteration, in later ones before an even number of iterations, and before an odd number. `blocks`
+    has the buffer of each device in which the plan's temporaries lie.
     """
 
     plan: Plan
     length: int
     is_reversed: bool
-    places: tuple[tuple[int, ...], ...]
+    positions: tuple[tuple[int, ...], ...]
     blocks: dict[str, int]
 
 
@@ -67,7 +67,7 @@ class Turns:
 class Memory:
     """A buffer of a plan: the input number `source`, a part of the block at `offset`, or memory of
     its own, of as many elements as `terms` say at the values of a launch's lengths, at most `size`;
-    those with one `slot` take turns in one memory.
+    those with one `slot` share memory, one at a time.
     """
 
     device: str
@@ -82,14 +82,14 @@ class Memory:
 @dataclass(frozen=True)
 class Plan:
     """Steps in order, their buffers, which of these are the results, and the bytes of each device's
-    block. The last results are values that were not asked for, of the nodes at `kept`.
+    block. The last results are values that were not asked for, of the nodes at `materialised`.
     """
 
     steps: tuple[Step, ...]
     buffers: tuple[Memory, ...]
     outputs: tuple[int, ...]
     blocks: dict[str, int]
-    kept: tuple[int, ...] = ()
+    materialised: tuple[int, ...] = ()
     # What `engine.run.run` has made ready of it.
     ready: list[Any] = field(default_factory=list, compare=False, repr=False)
 
@@ -119,17 +119,17 @@ def _fields_of(plan: Plan) -> dict[str, Any]:
     steps = []
     for s in plan.steps:
         kernel = s.kernel.key if s.kernel else None
-        turns = None
-        if s.turns is not None:
-            turns = {**vars(s.turns), "plan": _fields_of(s.turns.plan)}
-        steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, turns])
+        loop = None
+        if s.loop is not None:
+            loop = {**vars(s.loop), "plan": _fields_of(s.loop.plan)}
+        steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, loop])
     buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
     return {
         "steps": steps,
         "buffers": buffers,
         "outputs": plan.outputs,
         "blocks": plan.blocks,
-        "kept": plan.kept,
+        "kept": plan.materialised,
     }
 
 
@@ -138,32 +138,32 @@ def _plan_of(fields: dict[str, Any]) -> Plan | None:
     last = len(memory) - 1
     steps: list[Step] = []
     for each in row(fields["steps"]):
-        device, buffers, key, nodes, is_custom, given, loop = row(each, 7)
-        kernel, turns = None, None
+        device, buffers, key, nodes, is_custom, given, iterated = row(each, 7)
+        kernel, loop = None, None
         if key is not None:
             kernel = recall_kernel(text(key))
             if kernel is None:
                 return None
-        if loop is not None:
-            turns = _turns_of(loop)
-            if turns is None:
+        if iterated is not None:
+            loop = _loop_plan_of(iterated)
+            if loop is None:
                 return None
-        places = numbers(buffers, last)
+        positions = numbers(buffers, last)
         step = Step(
-            text(device), places, kernel, numbers(nodes), flag(is_custom), names(given), turns
+            text(device), positions, kernel, numbers(nodes), flag(is_custom), names(given), loop
         )
         steps.append(step)
-    outputs, kept = numbers(fields["outputs"], last), numbers(fields["kept"])
-    return Plan(tuple(steps), tuple(memory), outputs, mapping(fields["blocks"]), kept)
+    outputs, materialised = numbers(fields["outputs"], last), numbers(fields["kept"])
+    return Plan(tuple(steps), tuple(memory), outputs, mapping(fields["blocks"]), materialised)
 
 
-def _turns_of(fields: dict[str, Any]) -> Turns | None:
+def _loop_plan_of(fields: dict[str, Any]) -> LoopPlan | None:
     plan = _plan_of(fields["plan"])
     if plan is None:
         return None
-    places = tuple([numbers(each) for each in row(fields["places"])])
+    positions = tuple([numbers(each) for each in row(fields["places"])])
     is_reversed, blocks = flag(fields["is_reversed"]), mapping(fields["blocks"])
-    return Turns(plan, whole(fields["length"]), is_reversed, places, blocks)
+    return LoopPlan(plan, whole(fields["length"]), is_reversed, positions, blocks)
 
 
 def _memory_of(fields: dict[str, Any]) -> Memory:

@@ -1,9 +1,9 @@
 """Plans: a schedule with its kernels compiled and its memory planned, kept by the graph that it
 computes.
 
-A plan (`engine.plans.plan`) serves every graph of one form, in this process and the next. The key
-of a graph numbers its leaves by first visit, which leaves aliasing visible; values of variables,
-offsets of random draws and source lines stay out of it.
+A plan (`engine.plans.plan`) serves every graph of one signature, in this process and the next. The
+key of a graph numbers its leaves by first visit, so that aliasing shows; values of variables,
+offsets of random draws and source lines are no part of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build.beside import count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
 from tilegrad.engine.build.pipeline import backend_key, is_recalled
-from tilegrad.engine.plans.plan import Memory, Plan, Step, Turns, plan_of, text_of
+from tilegrad.engine.plans.plan import LoopPlan, Memory, Plan, Step, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.lengths import terms_of
 from tilegrad.ir.op import Ops
@@ -35,24 +35,24 @@ from tilegrad.ir.uop import UOp, toposort
 if TYPE_CHECKING:
     from tilegrad.schedule.schedule import Item, Schedule
 
-__all__ = ["Graph", "Plan", "Step", "Turns", "key_of", "normalise", "plan_for"]
+__all__ = ["Graph", "LoopPlan", "Plan", "Step", "key_of", "normalise", "plan_for"]
 
 
 @dataclass
 class Graph:
-    """A graph as plans see it: its nodes in order, its leaves and draws by number, those windows of
-    memory whose places are variables, and its key.
+    """A graph as plans see it: its nodes in order, its leaves and draws by number, the slices of
+    memory whose offsets are variables, and its key.
     """
 
     nodes: list[UOp]
     leaves: list[UOp]
     draws: list[UOp]
     key: str
-    windows: Sequence[MemorySlice] = ()
+    slices: Sequence[MemorySlice] = ()
 
     def numbered(self) -> UOp:
         """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
-        root = open_slices(self.nodes, self.windows) if self.windows else self.nodes[-1]
+        root = open_slices(self.nodes, self.slices) if self.slices else self.nodes[-1]
         mapping: dict[UOp, UOp] = {}
         for number, node in enumerate(self.leaves):
             mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
@@ -60,9 +60,9 @@ class Graph:
             mapping[node] = node.replace(arg=RandArg(node.arg.shape, number, 0, node.arg.device))
         return root.substitute(mapping)
 
-    def origin_of(self, places: Iterable[int]) -> tuple[Entry, ...]:
+    def origin_of(self, positions: Iterable[int]) -> tuple[Entry, ...]:
         """The user's calls behind some of the nodes: those of this graph, whoever made the plan."""
-        known = [self.nodes[place] for place in places if place < len(self.nodes)]
+        known = [self.nodes[position] for position in positions if position < len(self.nodes)]
         return tuple(dict.fromkeys(entry for node in known for entry in node.origin))
 
 
@@ -80,12 +80,12 @@ def normalise(sink: UOp) -> Graph:
     return Graph(nodes, leaves, draws, key_of(nodes))
 
 
-def key_of(nodes: Sequence[UOp], windows: Sequence[MemorySlice] = ()) -> str:
-    """The key of the graph that `nodes` make up; it leaves out the places of `windows`."""
-    places: dict[int, list[object]] = {}
-    for window in windows:
-        bounds = places.setdefault(window.position, list(nodes[window.position].arg))
-        bounds[window.axis] = window.size
+def key_of(nodes: Sequence[UOp], slices: Sequence[MemorySlice] = ()) -> str:
+    """The key of the graph that `nodes` make up; it leaves out the offsets of `slices`."""
+    positions: dict[int, list[object]] = {}
+    for each_slice in slices:
+        bounds = positions.setdefault(each_slice.position, list(nodes[each_slice.position].arg))
+        bounds[each_slice.axis] = each_slice.size
     known: dict[UOp, int] = {}
     leaves = draws = 0
     text: list[str] = []
@@ -96,8 +96,8 @@ def key_of(nodes: Sequence[UOp], windows: Sequence[MemorySlice] = ()) -> str:
             arg, leaves = (leaves, arg.device, arg.size), leaves + 1
         elif node.op is Ops.RAND:
             arg, draws = (draws, arg.shape, arg.device), draws + 1
-        elif number in places:
-            arg = places[number]
+        elif number in positions:
+            arg = positions[number]
         sources = ",".join([str(known[source]) for source in node.src])
         text.append(
             f"{node.op.serial} {node.dtype!r} {sources} {arg!r}"
@@ -107,9 +107,9 @@ def key_of(nodes: Sequence[UOp], windows: Sequence[MemorySlice] = ()) -> str:
     return hashlib.blake2b("\n".join(text).encode(), digest_size=20).hexdigest()
 
 
-def plan_for(graph: Graph, keep: Sequence[int] = ()) -> Plan:
+def plan_for(graph: Graph, retained: Sequence[int] = ()) -> Plan:
     """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
-    keeps what the nodes at the positions `keep` can be computed from.
+    keeps what the nodes at the positions `retained` can be computed from.
     """
     devices = sorted(
         {_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT}
@@ -119,14 +119,14 @@ def plan_for(graph: Graph, keep: Sequence[int] = ()) -> Plan:
         Device.DEFAULT,
         repr(devices),
         *(backend_key(Device[name]) for name in devices),
-        *map(str, keep),
+        *map(str, retained),
     )
     found = _plans.get(key)
     if found is None and is_recalled():
         found = _recall(key)
     if found is None:
         with _no_collection():
-            found = _make(graph, keep)
+            found = _make(graph, retained)
         cache.put("plans", key, text_of(found))
     return _plans.setdefault(key, found)
 
@@ -149,7 +149,7 @@ def _device(node: UOp) -> str:
     return str(node.arg.device)
 
 
-def _make(graph: Graph, keep: Sequence[int]) -> Plan:
+def _make(graph: Graph, retained: Sequence[int]) -> Plan:
     from tilegrad.ir.op import Stage
     from tilegrad.ir.spec import verify
     from tilegrad.schedule.memory import plan_memory
@@ -165,22 +165,24 @@ def _make(graph: Graph, keep: Sequence[int]) -> Plan:
     targets = {name: Device[name].target for name in names}
     with _helpers(graph, names) as helpers:
         schedule = make_schedule(
-            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), wanted=keep
+            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), wanted=retained
         )
         compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
         asts = [(ast, Device[item.device]) for ast, item in compiled]
         kernels = iter(
-            compile_kernels(asts, helpers, lambda place: graph.origin_of(compiled[place][1].nodes))
+            compile_kernels(
+                asts, helpers, lambda number: graph.origin_of(compiled[number][1].nodes)
+            )
         )
-    loops = [place for place, item in enumerate(schedule.items) if item.loop is not None]
-    turns = {place: _turns(schedule, place) for place in loops}
+    loops = [position for position, item in enumerate(schedule.items) if item.loop is not None]
+    loop_plans = {position: _loop_plan(schedule, position) for position in loops}
     outputs = [*schedule.outputs, *schedule.materialised.values()]
     memory = plan_memory(schedule, outputs, targets)
     steps = []
-    for place, item in enumerate(schedule.items):
+    for position, item in enumerate(schedule.items):
         kernel = None if item.ast is None else next(kernels)
         given = () if kernel is None else _names_in_graph(kernel.variables, item)
-        loop = turns.get(place)
+        loop = loop_plans.get(position)
         steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
     buffers = [
         Memory(
@@ -199,13 +201,13 @@ def _make(graph: Graph, keep: Sequence[int]) -> Plan:
     )
 
 
-def _turns(schedule: Schedule, place: int) -> Turns:
+def _loop_plan(schedule: Schedule, position: int) -> LoopPlan:
     """The plan of a loop's step. Its temporaries get a buffer of the schedule, one per device: they
     live as long as the loop runs.
     """
     from tilegrad.schedule.schedule import BufferSpec
 
-    item = schedule.items[place]
+    item = schedule.items[position]
     loop = item.loop
     assert loop is not None
     graph = normalise(loop.body)
@@ -215,9 +217,9 @@ def _turns(schedule: Schedule, place: int) -> Turns:
         blocks[device] = len(item.buffers)
         item = replace(item, buffers=(*item.buffers, len(schedule.buffers)))
         schedule.buffers.append(BufferSpec(device, dtypes.uint8, size))
-    schedule.items[place] = item
+    schedule.items[position] = item
     inputs = [loop.positions[-1 - leaf.arg.slot] for leaf in graph.leaves]
-    return Turns(plan, loop.length, loop.is_reversed, tuple(inputs), blocks)
+    return LoopPlan(plan, loop.length, loop.is_reversed, tuple(inputs), blocks)
 
 
 def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Helpers | None]:
@@ -237,19 +239,19 @@ _DRAW = re.compile(r"(seed|offset)(\d+)(_low|_high|)")
 
 def _names_in_graph(variables: Sequence[str], item: Item) -> tuple[str, ...]:
     """The names that a kernel's variables have in its graph: a kernel counts its own draws and
-    windows.
+    slices.
     """
     names: list[str] = []
     for name in variables:
-        draw, place = _DRAW.fullmatch(name), offset_number(name)
+        draw, position = _DRAW.fullmatch(name), offset_number(name)
         if draw is not None and int(draw[2]) < len(item.draws):
             name = f"{draw[1]}{item.draws[int(draw[2])]}{draw[3]}"
-        elif place is not None and place < len(item.offset_names):
-            name = item.offset_names[place]
+        elif position is not None and position < len(item.offset_names):
+            name = item.offset_names[position]
         names.append(name)
     return tuple(names)
 
 
 def _recall(key: str) -> Plan | None:
-    kept = cache.get("plans", key)
-    return None if kept is None else plan_of(kept)
+    cached = cache.get("plans", key)
+    return None if cached is None else plan_of(cached)

@@ -37,8 +37,8 @@ def estimate_lengths(ast: UOp) -> tuple[Terms, Terms] | None:
         return None
     found = _count(ast, lambda size: size if is_length(size) else int(size.vmax))
     ops, mem = map(tidy, found)
-    parts = [part for size in (ops, mem) if isinstance(size, UOp) for part in size.toposort()]
-    return None if any(part.op not in _SUMS for part in parts) else (terms_of(ops), terms_of(mem))
+    nodes = [node for size in (ops, mem) if isinstance(size, UOp) for node in size.toposort()]
+    return None if any(node.op not in _SUMS for node in nodes) else (terms_of(ops), terms_of(mem))
 
 
 def _count(ast: UOp, extent: Callable[[UOp], sint]) -> tuple[Any, Any]:
@@ -51,10 +51,10 @@ def _count(ast: UOp, extent: Callable[[UOp], sint]) -> tuple[Any, Any]:
         if node in counted:
             loops = _iterations(node.ranges, extent)
             if node.op is Ops.REDUCE:
-                folded = _iterations(
-                    frozenset(part for part in node.src[1:] if part.op is Ops.RANGE), extent
+                reduced = _iterations(
+                    frozenset(loop for loop in node.src[1:] if loop.op is Ops.RANGE), extent
                 )
-                ops += loops * folded
+                ops += loops * reduced
             else:
                 ops += loops * (2 if node.op is Ops.MULACC else 1)
         if node.op in (Ops.LOAD, Ops.STORE):
@@ -75,7 +75,7 @@ def _count(ast: UOp, extent: Callable[[UOp], sint]) -> tuple[Any, Any]:
 
 
 def _iterations(ranges: frozenset[UOp], extent: Callable[[UOp], sint]) -> sint:
-    found: sint = prod(extent(part.src[0]) for part in sorted(ranges, key=lambda part: part.number))
+    found: sint = prod(extent(loop.src[0]) for loop in sorted(ranges, key=lambda loop: loop.number))
     return found
 
 

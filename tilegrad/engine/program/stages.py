@@ -56,7 +56,7 @@ def accesses(ast: UOp) -> list[str]:
             continue
         pointer, index = node.src[:2]
         found = terms_of(index)
-        if found is not None and all(part.op is Ops.RANGE for part in found[0]):
+        if found is not None and all(term.op is Ops.RANGE for term in found[0]):
             strides, offset = found
             loops = sorted(strides, key=lambda loop: loop.number)
             sizes = [loop.src[0] for loop in loops]

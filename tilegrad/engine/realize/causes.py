@@ -3,8 +3,8 @@
     plan 4, as plan 3 but for a size: 32 became 33  x @ w  train.py:12
 
 The signature of a graph is compared with those of the last plans that this process made. The
-nearest one has the same ops in the same order, or at least begins as this one; of what differs the
-first place is shown, in the words of the user's program, and how many more there are. Of a graph
+nearest one has the same ops in the same order, or at least begins as this one; the first difference
+is shown, in the words of the user's program, and how many more there are. Of a graph
 that is like none of them nothing is printed: it is not planned anew, but for the first time.
 """
 
@@ -29,9 +29,9 @@ _SIZED = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.SHRINK, Ops.PAD, Ops.BUFFER, Op
 class _Plan(NamedTuple):
     number: int
     # As a request has it: for each node serial of the op, dtype, argument, numbers of sources.
-    form: tuple[Any, ...]
+    signature: tuple[Any, ...]
     constants: tuple[float, ...]
-    places: tuple[Any, ...]
+    slices: tuple[Any, ...]
 
 
 class _Difference(NamedTuple):
@@ -50,22 +50,22 @@ def tell(request: Request) -> None:
     nodes = request.nodes
     plan = _Plan(
         next(_numbers),
-        request.form(),
+        request.signature(),
         tuple([nodes[number].arg for number in request.constants]),
-        tuple([nodes[number].arg for number in request.windows]),
+        tuple([nodes[number].arg for number in request.slices]),
     )
     found = [(_differences(old, plan, request), old) for old in list(_recent)]
     near = [(differences, old) for differences, old in found if differences is not None]
     _recent.append(plan)
     head = f"plan {plan.number} of {len(nodes)} nodes"
     if not near:
-        lengths = [(_common(old.form, plan.form), old) for _, old in found]
+        lengths = [(_common(old.signature, plan.signature), old) for _, old in found]
         length, old = max(reversed(lengths), key=lambda each: each[0], default=(0, plan))
         if length and length >= len(nodes) // 2:
             op = nodes[length].op.name if length < len(nodes) else "its end"
             print(
                 f"{head}, as plan {old.number} for {length} nodes but for the structure: then {op}"
-                f"  {_place(request, length)}".rstrip(),
+                f"  {_line_of(request, length)}".rstrip(),
                 flush=True,
             )
         return
@@ -79,7 +79,7 @@ def tell(request: Request) -> None:
     change = f"{_text(first.old)} became {_text(first.new)}"
     print(
         f"{head}, as plan {old.number} but for {first.kind}: {change}{more}  "
-        f"{_place(request, first.at)}".rstrip(),
+        f"{_line_of(request, first.at)}".rstrip(),
         flush=True,
     )
 
@@ -96,10 +96,10 @@ def _common(old: tuple[Any, ...], new: tuple[Any, ...]) -> int:
 
 def _differences(old: _Plan, new: _Plan, request: Request) -> list[_Difference] | None:
     """What differs between two signatures of the same ops; None of others."""
-    if len(old.form) != len(new.form):
+    if len(old.signature) != len(new.signature):
         return None
     found: list[_Difference] = []
-    for at, (before, now) in enumerate(zip(old.form, new.form, strict=True)):
+    for at, (before, now) in enumerate(zip(old.signature, new.signature, strict=True)):
         if before == now:
             continue
         if not isinstance(before, tuple) or not isinstance(now, tuple) or before[0] != now[0]:
@@ -119,9 +119,9 @@ def _differences(old: _Plan, new: _Plan, request: Request) -> list[_Difference] 
     for at, first, second in constants:
         if first != second:
             found.append(_Difference("a number", first, second, at))
-    for at, start, end in zip(request.windows, old.places, new.places):
+    for at, start, end in zip(request.slices, old.slices, new.slices):
         if start != end:
-            found.append(_Difference("the place of a window", *_changed(start, end), at))
+            found.append(_Difference("the offset of a slice", *_changed(start, end), at))
     return found
 
 
@@ -136,7 +136,7 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _place(request: Request, at: int) -> str:
+def _line_of(request: Request, at: int) -> str:
     """The user's text and line of node number `at`, or of what uses it first."""
     nodes = request.nodes
     users: Sequence[int] = [at] if at < len(nodes) else []

@@ -31,17 +31,17 @@ def changed_since(request: Request) -> Sequence[bool]:
     """
     users = _users(request)
     calls: dict[_Call, list[int]] = {}
-    for place, number in enumerate(request.constants):
+    for position, number in enumerate(request.constants):
         node = request.nodes[users[number]] if number in users else None
         if node is not None and node.origin:
-            calls.setdefault((node.op, node.origin), []).append(place)
+            calls.setdefault((node.op, node.origin), []).append(position)
     found = [False] * len(request.constants)
-    for call, places in calls.items():
-        now = tuple([request.nodes[request.constants[place]].arg for place in places])
+    for call, positions in calls.items():
+        now = tuple([request.nodes[request.constants[position]].arg for position in positions])
         before = _lately.get(call)
         if before is not None and len(before) == len(now):
-            for place, old, new in zip(places, before, now, strict=True):
-                found[place] = old != new
+            for position, old, new in zip(positions, before, now, strict=True):
+                found[position] = old != new
         _lately.put(call, now)
     return found
 

@@ -16,7 +16,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import GlobalCounters, counters
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize.forms import NOT_SIZED, Form, make_form
+from tilegrad.engine.realize.bindings import NOT_SIZED, Binding, make_binding
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run.run import recording, run_plan
 from tilegrad.runtime.buffer import Buffer
@@ -36,29 +36,29 @@ class Expected:
     """
 
     def __init__(
-        self, request: Request, keep: Sequence[int], inputs: Sequence[Buffer], sized: Form
+        self, request: Request, retained: Sequence[int], inputs: Sequence[Buffer], sized: Binding
     ):
         self.request, self.sized = request, sized
         self.given = dict(zip(sized.inputs, inputs, strict=True))
         with _unseen():
-            self.form, _ = make_form(request, keep, (), NOT_SIZED)
-            self.inputs = {number: self.given[number] for number in self.form.inputs}
-            for number in self.form.targets:
+            self.binding, _ = make_binding(request, retained, (), NOT_SIZED)
+            self.inputs = {number: self.given[number] for number in self.binding.inputs}
+            for number in self.binding.targets:
                 self.inputs[number] = _copy(self.inputs[number])
             self.outputs = run_plan(
-                self.form.plan,
-                [self.inputs[number] for number in self.form.inputs],
-                dict(self.form.draws_and_places(request)),
+                self.binding.plan,
+                [self.inputs[number] for number in self.binding.inputs],
+                dict(self.binding.launch_variables(request)),
             )
 
     def compare(self, outputs: Sequence[Buffer]) -> None:
         """Raise InternalError if the form for a range of sizes gave other values."""
-        both = zip(self.sized.roots, self.form.roots, strict=True)
+        both = zip(self.sized.roots, self.binding.roots, strict=True)
         for number, (ours, theirs) in enumerate(both):
             if ours is None or theirs is None:
                 continue
             found = _buffer(self.sized, ours, self.given, outputs)
-            wanted = _buffer(self.form, theirs, self.inputs, self.outputs)
+            wanted = _buffer(self.binding, theirs, self.inputs, self.outputs)
             if (problem := _difference(found, wanted)) is not None:
                 node = self.request.nodes[self.request.roots[number]]
                 raise InternalError(
@@ -80,9 +80,9 @@ def _unseen() -> Iterator[None]:
 
 
 def _buffer(
-    form: Form, place: int, inputs: Mapping[int, Buffer], outputs: Sequence[Buffer]
+    binding: Binding, position: int, inputs: Mapping[int, Buffer], outputs: Sequence[Buffer]
 ) -> Buffer:
-    value = form.values[place]
+    value = binding.values[position]
     return inputs[value.source] if value.is_written else outputs[value.source]
 
 
@@ -107,8 +107,8 @@ def _difference(found: Buffer, wanted: Buffer) -> str | None:
     right = memoryview(theirs).cast("B").cast(cast)[:_MOST]  # type: ignore[call-overload]
     finite = [abs(number) for number in right if math.isfinite(number)]
     slack = _TOLERANCE * max(finite, default=0.0)
-    for place, (a, b) in enumerate(zip(left, right, strict=True)):
+    for position, (a, b) in enumerate(zip(left, right, strict=True)):
         is_same = a == b or (a != a and b != b) or abs(a - b) <= slack + _TOLERANCE * abs(b)
         if not is_same:
-            return f"{a} instead of {b} as element {place}"
+            return f"{a} instead of {b} as element {position}"
     return None

@@ -18,11 +18,11 @@ from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
+from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
-from tilegrad.engine.realize.forms import Form, form_of
 from tilegrad.engine.realize.known import Known, readers
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.sized import form_for_sizes
+from tilegrad.engine.realize.sized import binding_for_sizes
 from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf, overwrite
 from tilegrad.engine.run.run import current_recording, run_plan, show_copy
@@ -77,11 +77,11 @@ class Others:
         return ()
 
     def beside(self) -> Iterable[UOp]:
-        """Nodes that will be asked for soon; what they share with the run is kept."""
+        """Nodes that will be asked for soon; the run stores what they share with it."""
         return ()
 
-    def held(self, request: Request) -> Iterable[UOp]:
-        """Nodes on the way of `request` whose values its run keeps as well."""
+    def retained(self, request: Request) -> Iterable[UOp]:
+        """Nodes of `request` whose values its run stores as well."""
         return ()
 
     def computed(self, memory: Mapping[UOp, UOp]) -> None:
@@ -90,10 +90,10 @@ class Others:
         """
 
     def ran(
-        self, request: Request, form: Form, memory: Sequence[UOp], values: Mapping[str, int]
+        self, request: Request, binding: Binding, memory: Sequence[UOp], values: Mapping[str, int]
     ) -> None:
-        """Take note of a run that is through: `memory` holds the values of the form, `values` are
-        the variables of its launches.
+        """Take note of a run that is through: `memory` holds the values of the binding, `values`
+        are the variables of its launches.
         """
 
 
@@ -130,14 +130,14 @@ def computed_below(node: UOp) -> dict[UOp, UOp]:
     seen: set[UOp] = set()
     stack = [node]
     while stack:
-        part = stack.pop()
-        if part in seen:
+        node = stack.pop()
+        if node in seen:
             continue
-        seen.add(part)
-        if part.stored is not None and (memory := _known.get(part)) is not None:
-            found[part] = memory
+        seen.add(node)
+        if node.stored is not None and (memory := _known.get(node)) is not None:
+            found[node] = memory
         else:
-            stack += part.src
+            stack += node.src
     counters.visits += len(seen)
     return found
 
@@ -198,57 +198,57 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     request = Request(_known.get)
     request.want(todo)
     wanted = [*todo, *_late(request, todo, others)]
-    held = [node for node in others.held(request) if node not in wanted]
-    request.want(held)
-    wanted += held
+    retained = [node for node in others.retained(request) if node not in wanted]
+    request.want(retained)
+    wanted += retained
     record = current_recording()
     for node in request.nodes:
         # Before the graph is planned, which may be long.
         if node.op is Ops.BUFFER and is_overwritten(node):
             buffer_of(node)
-    keep = _needed_beside(request, others)
-    form = form_of(
+    shared = _needed_beside(request, others)
+    binding = binding_of(
         request,
-        keep,
+        shared,
         # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
         # those of the call before it, which is compared with it.
         may_open=not (config.NOOPT or (record is not None and record.is_of_capture)),
-        otherwise=form_for_sizes,
+        otherwise=binding_for_sizes,
     )
     nodes = request.nodes
     values = {variable.arg[0]: value for variable, value in variables.items()}
-    values.update(form.draws_and_places(request))
-    inputs = [buffer_of(nodes[number]) for number in form.inputs]
-    for number in form.targets:
+    values.update(binding.launch_variables(request))
+    inputs = [buffer_of(nodes[number]) for number in binding.inputs]
+    for number in binding.targets:
         buffer_of(nodes[number]).before_write()
     expected = None
     if request.lengths and config.SIZES > 1:
-        expected = Expected(request, keep, inputs, form)
+        expected = Expected(request, shared, inputs, binding)
     outputs = run_plan(
-        form.plan,
+        binding.plan,
         inputs,
         values,
-        lambda step: form.origin_of(request, step),
-        bool(form.targets),
-        form.graph_of(request),
+        lambda step: binding.origin_of(request, step),
+        bool(binding.targets),
+        binding.graph_of(request),
     )
     if expected is not None:
         expected.compare(outputs)
-    memory = _memory_after(form, request, outputs)
+    memory = _memory_after(binding, request, outputs)
     passing = _of_variables(nodes) if variables else ()
-    for number, place in form.known:
+    for number, position in binding.known:
         if nodes[number] not in passing:
-            _known[nodes[number]] = memory[place]
+            _known[nodes[number]] = memory[position]
     done: dict[UOp, UOp] = {}
-    for position, (name, at) in enumerate(zip(wanted, form.roots, strict=True)):
+    for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
         if at is not None:
             done[name] = memory[at]
-            if position not in form.unkept and name not in passing:
+            if position not in binding.unkept and name not in passing:
                 # The request holds the memory of a root that was computed before, not its name.
                 _known[name] = memory[at]
     if passing:
         others.computed({name: stored for name, stored in done.items() if name in passing})
-    others.ran(request, form, memory, values)
+    others.ran(request, binding, memory, values)
     return done
 
 
@@ -271,15 +271,15 @@ def _names_node(arg: Any) -> bool:
     return isinstance(arg, UOp) or (isinstance(arg, tuple) and any(map(_names_node, arg)))
 
 
-def _memory_after(form: Form, request: Request, outputs: Sequence[Buffer]) -> list[UOp]:
-    """[Movement of] the leaves that hold the values of a form after its run."""
+def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer]) -> list[UOp]:
+    """[Movement of] the leaves that hold the values of a binding after its run."""
     # All targets first: an assignment to what another one wrote must find the leaf that both
     # overwrite.
-    written = {number: overwrite(request.nodes[number]) for number in form.targets}
+    written = {number: overwrite(request.nodes[number]) for number in binding.targets}
     found: list[UOp] = []
-    for value in form.values:
+    for value in binding.values:
         node = written[value.source] if value.is_written else leaf(outputs[value.source])
-        for op, arg in form.moves_of(value, request):
+        for op, arg in binding.moves_of(value, request):
             if op is Ops.RESHAPE:
                 node = remade((op.serial, node.dtype, (node,), arg, arg.__class__), op, arg)
             else:

@@ -1,8 +1,8 @@
-"""What a run is asked for, in one walk: the graph with numbers for its nodes, and its form.
+"""What a run is asked for, in one walk: the graph with numbers for its nodes, and its signature.
 
-The form is what equal graphs over other memory share: all that is decided of a run follows from it
-(`forms` beside this file). So of a graph whose form has run before nothing is made anew, not even
-the graph in which memory stands for what was computed: its nodes are found here by number.
+Equal graphs over other memory share the signature, and what a run does follows from it
+(`bindings` beside this file). So a graph whose signature has run before is not made again, not even
+the graph in which memory stands for computed values: its nodes are found here by number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilegrad.ir.uop import UOp, alive
 __all__ = ["Request"]
 
 _FLOAT_BITS = Struct("<d")
-# What a window of memory is seen through (ir.slices).
+# Ops between memory and a slice of it (ir.slices).
 _ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH})
 _SPECIAL = _ORDER | {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.SHRINK, Ops.ASSIGN, Ops.AFTER}
 # Arguments that are equal only if they mean the same, and cost nothing to keep.
@@ -38,19 +38,17 @@ class Request:
         numbers: the number of a node; of one that was computed, that of its memory.
         roots: the numbers of what is wanted.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
-        windows: the numbers of windows of memory whose places are integers.
+        slices: the numbers of slices of memory whose offsets are integers.
         lengths: the values of the lengths of the plan that computes it (`ir.lengths`).
-        comes_again: of such a plan, counts a run that does not ask for its form; False where the
+        comes_again: of such a plan, counts a run that does not ask for its binding; False where the
             sizes are to have a plan of their own.
         constants: the numbers of constants whose values may be variables of the launches, one for
             each use.
     """
 
     __slots__ = (
-        "_arguments", "_form", "_stored", "_targets", "_views", "assigns", "comes_again",
-        "constants", "lengths", "nodes",
-        "numbers", "roots",
-        "sources", "versions", "windows",
+        "_arguments", "_signature", "_stored", "_targets", "_views", "assigns", "comes_again",
+        "constants", "lengths", "nodes", "numbers", "roots", "slices", "sources", "versions",
     )  # fmt: skip
 
     def __init__(self, stored: Callable[[UOp], UOp | None]):
@@ -61,12 +59,12 @@ class Request:
         self.roots: list[int] = []
         self.assigns: list[int] = []
         self.versions: list[int] = []
-        self.windows: list[int] = []
+        self.slices: list[int] = []
         self.constants: list[int] = []
         self.lengths: Mapping[str, int] = {}
         self.comes_again: Callable[[], bool] | None = None
         self._arguments: dict[Any, int] = {}
-        self._form: list[Any] = []
+        self._signature: list[Any] = []
         self._views: set[int] = set()
         # By assignments, and what memory is after them.
         self._targets: dict[int, int] = {}
@@ -79,16 +77,16 @@ class Request:
             self.roots.append(self.numbers[root])
         counters.visits += len(self.nodes) - known
 
-    def form(self) -> tuple[Any, ...]:
-        """What equal graphs over other memory share: of windows of memory all but the places, of
-        random draws all but the numbers drawn, and of most float constants all but the values.
+    def signature(self) -> tuple[Any, ...]:
+        """What equal graphs over other memory share: all but the offsets of slices of memory, the
+        numbers of random draws, and the values of most float constants.
         """
-        return (*self._form, *self.roots)
+        return (*self._signature, *self.roots)
 
     @property
     def rows(self) -> list[Any]:
-        """The part of each node in the form."""
-        return self._form
+        """The row of each node in the signature."""
+        return self._signature
 
     def target_of(self, assign: int) -> int:
         """The memory that assignment number `assign` writes to."""
@@ -96,10 +94,10 @@ class Request:
 
     def version_of(self, assign: int) -> int:
         """The memory that assignment number `assign` writes to, as the one before left it."""
-        place = self.sources[assign][0]
-        while self.nodes[place].op.is_movement:
-            place = self.sources[place][0]
-        return place
+        position = self.sources[assign][0]
+        while self.nodes[position].op.is_movement:
+            position = self.sources[position][0]
+        return position
 
     def _memory_of(self, number: int) -> int:
         """The memory that a node views, whatever was written to it."""
@@ -108,7 +106,12 @@ class Request:
         return self._targets.get(number, number)
 
     def _walk(self, root: UOp) -> None:
-        numbers, nodes, all_sources, form = self.numbers, self.nodes, self.sources, self._form
+        numbers, nodes, all_sources, signature = (
+            self.numbers,
+            self.nodes,
+            self.sources,
+            self._signature,
+        )
         stored, number_of = self._stored, self.numbers.__getitem__
         # A node waits here for its sources, under None.
         stack: list[UOp | None] = [root]
@@ -148,9 +151,9 @@ class Request:
             if op in _SPECIAL or arg.__class__ not in _PLAIN:
                 arg = self._shared(number, node, sources)
                 if op is Ops.LOOP:
-                    # What somebody holds of a loop is made as it runs anyway.
-                    stack += _held_parts(node)
-            form.append((op.serial, node.dtype, arg, sources))
+                    # Outputs that live nodes need are computed by the same run.
+                    stack += _outputs_alive(node)
+            signature.append((op.serial, node.dtype, arg, sources))
 
     def _used(self, source: UOp) -> int:
         """The number of a source: a constant that may change has one for each use, as two that are
@@ -162,11 +165,11 @@ class Request:
             self.nodes.append(source)
             self.sources.append(())
             self.constants.append(number)
-            self._form.append((Ops.CONST.serial, source.dtype, None, ()))
+            self._signature.append((Ops.CONST.serial, source.dtype, None, ()))
         return number
 
     def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:
-        """The part of a node's argument that equal graphs over other memory share."""
+        """What of a node's argument equal graphs over other memory share."""
         op, arg = node.op, node.arg
         if op in _ORDER:
             if sources[0] in self._views:
@@ -185,7 +188,7 @@ class Request:
             if sources[0] in self._views and all(
                 type(start) is int is type(end) for start, end in arg
             ):
-                self.windows.append(number)
+                self.slices.append(number)
                 return tuple([end - start for start, end in arg])
         elif op is Ops.ASSIGN:
             self.assigns.append(number)
@@ -200,8 +203,8 @@ class Request:
         return arg
 
 
-def _held_parts(loop: UOp) -> list[UOp]:
-    """What somebody holds of a loop, and may ask for later."""
+def _outputs_alive(loop: UOp) -> list[UOp]:
+    """The outputs of a loop that live nodes need."""
     values = [(number, loop.arg.value(number)) for number in range(loop.arg.outputs)]
     found = [alive(Ops.PART, value.dtype, (loop,), number) for number, value in values]
-    return [part for part in found if part is not None]
+    return [output for output in found if output is not None]

@@ -17,7 +17,7 @@ from tilegrad.base.config import Config, config
 from tilegrad.base.origin import user_line
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize.forms import Form, Forms, Sized, constants_of, form_among
+from tilegrad.engine.realize.bindings import Binding, Bindings, Sized, binding_among, constants_of
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.skeleton import Sizes, sizes_of, split, with_sizes
 from tilegrad.engine.realize.unknowns import Explained, explain
@@ -27,7 +27,7 @@ from tilegrad.ir.polynomial import Polynomial
 from tilegrad.ir.sizes import tidy
 from tilegrad.ir.uop import UOp, sint
 
-__all__ = ["form_for_sizes"]
+__all__ = ["binding_for_sizes"]
 
 # How far a plan reaches at least: the first, the second, and those after it.
 _REACHES = (1 << 10, 1 << 16, 1 << 22)
@@ -48,7 +48,7 @@ class _Family:
     def __init__(self) -> None:
         self.graphs: list[tuple[Sizes, tuple[Hashable, ...]]] = []
         self.explained: Explained | None = None
-        self.forms: Forms | None = None
+        self.bindings: Bindings | None = None
         self.sized: Sized | None = None
         self.guesses = self.reach = self.special = 0
         self.counts: Counter[Sizes] = Counter()
@@ -85,7 +85,7 @@ _Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
 _families: Recent[_Key, _Family] = Recent(lambda: config.KEEP_KERNELS)
 
 
-def form_for_sizes(request: Request, keep: Sequence[int]) -> Form | None:
+def binding_for_sizes(request: Request, retained: Sequence[int]) -> Binding | None:
     """The form of `request` for a range of sizes that has its own; None if it is to be planned with
     them.
     """
@@ -95,27 +95,31 @@ def form_for_sizes(request: Request, keep: Sequence[int]) -> Form | None:
     if found is None:
         return None
     signature, sizes = found
-    key = config.current(), Device.DEFAULT, signature, tuple(keep)
+    key = config.current(), Device.DEFAULT, signature, tuple(retained)
     family = _families.get(key)
     if family is None:
         family = _families.setdefault(key, _Family())
-    return _form_in(family, request, keep, sizes)
+    return _binding_in(family, request, retained, sizes)
 
 
-def _form_in(family: _Family, request: Request, keep: Sequence[int], sizes: Sizes) -> Form | None:
+def _binding_in(
+    family: _Family, request: Request, retained: Sequence[int], sizes: Sizes
+) -> Binding | None:
     constants = constants_of(request)
     values = None if family.explained is None else family.explained.values(sizes)
     if values is None:
         values = _open(family, request, sizes)
         family.note(sizes, constants)
-    if values is None or family.forms is None:
+    if values is None or family.bindings is None:
         return None
     if family.keeps_coming(sizes):
         if config.DEBUG >= 1:
             print(f"SIZES stay, {_line(request)}: a plan for {values}")
         return None
     try:
-        form = form_among(family.forms, request, keep, may_open=True, sized=family.sized)
+        binding = binding_among(
+            family.bindings, request, retained, may_open=True, sized=family.sized
+        )
     except Exception:
         if config.SIZES > 1:
             raise
@@ -125,7 +129,7 @@ def _form_in(family: _Family, request: Request, keep: Sequence[int], sizes: Size
         return None
     request.lengths = {length_name(number): value for number, value in enumerate(values)}
     request.comes_again = partial(family.comes_again, sizes)
-    return form
+    return binding
 
 
 def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:
@@ -149,7 +153,7 @@ def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:
         family.guesses += found is None and family.explained is None
         return None
     first = next(numbers for graph, numbers in family.graphs if graph != sizes)
-    family.explained, family.forms = found, Forms(first)
+    family.explained, family.bindings = found, Bindings(first)
     family.sized = _sized(request, found)
     if config.DEBUG >= 1:
         ranges = " and ".join(f"{low} to {high}" for low, high in zip(found.low, found.high))
@@ -172,12 +176,12 @@ def _sized(request: Request, explained: Explained) -> Sized:
     arguments: dict[int, Any] = {}
     shapes: dict[int, tuple[sint, ...]] = {}
     nodes: dict[int, UOp] = {}
-    windows: set[int] = set()
-    place = 0
+    slices: set[int] = set()
+    position = 0
     for number, node in enumerate(request.nodes):
         numbers = sizes_of(node)
-        own = explained.sizes[place : place + len(numbers)]
-        place += len(numbers)
+        own = explained.sizes[position : position + len(numbers)]
+        position += len(numbers)
         if not any(size is not None and any(size) for size in own):
             continue
         new = [
@@ -192,8 +196,8 @@ def _sized(request: Request, explained: Explained) -> Sized:
         arguments[number] = with_sizes(node, new)
         shapes[number] = tuple([_size(size, lengths) for size in explained.shapes[number]])
         if node.op is Ops.SHRINK:
-            windows.add(number)
-    return Sized(arguments, shapes, nodes, frozenset(windows))
+            slices.add(number)
+    return Sized(arguments, shapes, nodes, frozenset(slices))
 
 
 def _size(size: Polynomial, lengths: Sequence[UOp]) -> Any:

@@ -28,13 +28,13 @@ _SIZED = frozenset({
 })  # fmt: skip
 
 
-def role_of(node: UOp, place: int) -> Role:
-    """What size number `place` of `node` is: one of "shape", "start", "amount", "memory" and
+def role_of(node: UOp, position: int) -> Role:
+    """What size number `position` of `node` is: one of "shape", "start", "amount", "memory" and
     "number".
     """
     op = node.op
     if op is Ops.SHRINK:
-        return "shape" if place % 2 else "start"
+        return "shape" if position % 2 else "start"
     if op is Ops.PAD:
         return "amount"
     if op is Ops.BUFFER:

@@ -55,7 +55,7 @@ class Explained:
     """The sizes of a graph as polynomials of unknowns.
 
     Attributes:
-        sizes: of each size of the graph what it is; None for the beginning of a window of memory
+        sizes: of each size of the graph what it is; None for the offset of a slice of memory
             that may be anywhere (`ir.slices`).
         shapes: the shape of each node.
         low, high: between what the unknowns may be.
@@ -71,17 +71,17 @@ class Explained:
     _others: list[tuple[Polynomial, list[int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        places: dict[tuple[tuple[tuple[int, ...], int], ...], list[int]] = {}
-        for place, size in enumerate(self.sizes):
+        positions: dict[tuple[tuple[tuple[int, ...], int], ...], list[int]] = {}
+        for position, size in enumerate(self.sizes):
             if size is not None and poly.is_constant(size):
-                self._same.append((place, size.get((), 0)))
+                self._same.append((position, size.get((), 0)))
             elif size is not None:
-                places.setdefault(tuple(sorted(size.items())), []).append(place)
-        self._others = [(dict(size), several) for size, several in places.items()]
+                positions.setdefault(tuple(sorted(size.items())), []).append(position)
+        self._others = [(dict(size), several) for size, several in positions.items()]
 
     def values(self, sizes: Sizes) -> list[int] | None:
         """The unknowns of a graph with these sizes; None if they do not explain these."""
-        values = [sizes[place] for place in self.defined]
+        values = [sizes[position] for position in self.defined]
         for value, low, high in zip(values, self.low, self.high):
             if not low <= value <= high:
                 return None
@@ -91,20 +91,20 @@ class Explained:
         """1 if a graph with these sizes is this one, but for unknowns that are larger than planned,
         -1 for smaller ones, 0 if it is another.
         """
-        values = [sizes[place] for place in self.defined]
+        values = [sizes[position] for position in self.defined]
         if not self.is_explained(sizes, values):
             return 0
         return -1 if any(map(operator.lt, values, self.low)) else 1
 
     def is_explained(self, sizes: Sizes, values: Sequence[int]) -> bool:
         """Whether a graph with these sizes is this one, where its unknowns are `values`."""
-        for place, size in self._same:
-            if sizes[place] != size:
+        for position, size in self._same:
+            if sizes[position] != size:
                 return False
-        for what, places in self._others:
+        for what, positions in self._others:
             expected = poly.evaluate(what, values)
-            for place in places:
-                if sizes[place] != expected:
+            for position in positions:
+                if sizes[position] != expected:
                     return False
         return True
 
@@ -153,33 +153,33 @@ class _Solver:
         numbers: list[int] = []
         shapes: list[int] = []
         for number, node in enumerate(self.request.nodes):
-            for place in range(self.first[number], self.first[number + 1]):
-                if place in self.is_free or not _varies(self.seen[place]):
+            for position in range(self.first[number], self.first[number + 1]):
+                if position in self.is_free or not _varies(self.seen[position]):
                     continue
-                role = role_of(node, place - self.first[number])
+                role = role_of(node, position - self.first[number])
                 (memory if role == "memory" else numbers if role == "number" else shapes).append(
-                    place
+                    position
                 )
-        shapes.sort(key=lambda place: (max(self.seen[place]), self.seen[place]))
-        for place in shapes:
-            seen = self.seen[place]
+        shapes.sort(key=lambda position: (max(self.seen[position]), self.seen[position]))
+        for position in shapes:
+            seen = self.seen[position]
             if seen not in self.known:
-                self.known[seen] = self._explained(seen) or self._unknown(place)
+                self.known[seen] = self._explained(seen) or self._unknown(position)
         self._explain_memory()
-        for place in memory:
-            seen = self.seen[place]
+        for position in memory:
+            seen = self.seen[position]
             if seen not in self.known:
-                self.known[seen] = self._explained(seen) or self._unknown(place)
-        for place in numbers:
-            seen = self.seen[place]
+                self.known[seen] = self._explained(seen) or self._unknown(position)
+        for position in numbers:
+            seen = self.seen[position]
             if seen not in self.known:
                 found = self._explained(seen)
                 if found is None:
                     raise _NoGraph
                 self.known[seen] = found
 
-    def _unknown(self, place: int) -> Polynomial:
-        self.defined.append(place)
+    def _unknown(self, position: int) -> Polynomial:
+        self.defined.append(position)
         return poly.unknown(len(self.defined) - 1)
 
     def _explain_memory(self) -> None:
@@ -242,27 +242,27 @@ class _Solver:
     def _sizes(self, number: int) -> list[Polynomial]:
         """The sizes in the argument of a node."""
         found = []
-        for place in range(self.first[number], self.first[number + 1]):
-            seen = self.seen[place]
-            is_size = _varies(seen) and place not in self.is_free
+        for position in range(self.first[number], self.first[number + 1]):
+            seen = self.seen[position]
+            is_size = _varies(seen) and position not in self.is_free
             found.append(self.known[seen] if is_size else poly.constant(seen[-1]))
         return found
 
     def _free_starts(self) -> set[int]:
-        """Where windows of memory begin whose sizes, and those of the memory, do not change: that
-        is no size (`ir.slices`).
+        """The offsets of slices of memory whose sizes, and those of the memory, do not change: they
+        are no sizes (`ir.slices`).
         """
         found: set[int] = set()
         changing: set[int] = set()
         for number, sources in enumerate(self.request.sources):
             first, end = self.first[number], self.first[number + 1]
-            is_window = number in self.request.windows and changing.isdisjoint(sources)
-            lengths = range(first + 1, end, 2) if is_window else range(first, end)
-            if any(_varies(self.seen[place]) for place in lengths) or not changing.isdisjoint(
+            is_slice = number in self.request.slices and changing.isdisjoint(sources)
+            lengths = range(first + 1, end, 2) if is_slice else range(first, end)
+            if any(_varies(self.seen[position]) for position in lengths) or not changing.isdisjoint(
                 sources
             ):
                 changing.add(number)
-            elif is_window:
+            elif is_slice:
                 found.update(range(first, end, 2))
         return found
 
@@ -338,13 +338,13 @@ class _Solver:
         for size in self._not_negative():
             _fit(own(size), low, high)
         shapes = [[own(size) for size in shape] for shape in self.shapes]
-        self._keep_small(shapes, low, high, most)
+        self._bound_elements(shapes, low, high, most)
         for size in self._not_negative():
             if poly.range_of(own(size), low, high)[0] < 0:
                 raise _NoGraph
         sizes: list[Polynomial | None] = []
-        for place, seen in enumerate(self.seen):
-            if place in self.is_free:
+        for position, seen in enumerate(self.seen):
+            if position in self.is_free:
                 sizes.append(None)
             else:
                 sizes.append(own(self.known[seen]) if _varies(seen) else poly.constant(seen[-1]))
@@ -361,7 +361,7 @@ class _Solver:
         return found
 
     def _not_negative(self) -> list[Polynomial]:
-        """What stands before and behind a window, amounts of padding, and sizes less 1, as what is
+        """The elements before and behind a slice, amounts of padding, and sizes less 1, as what is
         empty has no memory; if they vary.
         """
         found: dict[tuple[tuple[tuple[int, ...], int], ...], Polynomial] = {}
@@ -383,7 +383,7 @@ class _Solver:
                         note(poly.add(full, poly.scale(poly.add(start, length), -1)))
         return list(found.values())
 
-    def _keep_small(
+    def _bound_elements(
         self, shapes: Sequence[Shape], low: list[int], high: list[int], most: Sequence[int]
     ) -> None:
         """Lower the bounds until positions fit 32 bits."""

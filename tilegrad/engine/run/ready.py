@@ -33,11 +33,11 @@ Load = Callable[[str, CompiledKernel], Any]
 
 
 class NoRoomError(Exception):
-    """There is no memory for buffer number `place` of a plan, for the reason `error`."""
+    """There is no memory for buffer number `position` of a plan, for the reason `error`."""
 
-    def __init__(self, place: int, error: TilegradError):
-        super().__init__(place, error)
-        self.place, self.error = place, error
+    def __init__(self, position: int, error: TilegradError):
+        super().__init__(position, error)
+        self.position, self.error = position, error
 
 
 class _Costs(NamedTuple):
@@ -77,12 +77,12 @@ class Ready:
         )
         # All numbers that launches take: addresses by number of the buffer, then variables.
         self._names = tuple(dict.fromkeys(name for step in steps for name in step.names))
-        places = {name: place for place, name in enumerate(self._names, len(plan.buffers))}
+        positions = {name: position for position, name in enumerate(self._names, len(plan.buffers))}
         picks: list[int] = []
         self._launches: list[tuple[Any, int, Any]] = []
         for step, kernel in zip(steps, kernels, strict=True):
             picks += step.buffers
-            picks += [places[name] for name in step.names]
+            picks += [positions[name] for name in step.names]
             count = len(step.buffers) + len(step.names)
             self._launches.append((load(step.device, kernel), count, kernel.global_size))
         self._pick = itemgetter(*picks, 0, 0)
@@ -97,51 +97,53 @@ class Ready:
         ]
         read = {step.buffers[1] for step in plan.steps if step.kernel is None}
         self._inputs = [
-            (place, memory.source)
-            for place, memory in numbered
-            if memory.source is not None and place not in read
+            (position, memory.source)
+            for position, memory in numbered
+            if memory.source is not None and position not in read
         ]
         own = [
-            (place, memory)
-            for place, memory in numbered
+            (position, memory)
+            for position, memory in numbered
             if memory.source is None and memory.offset is None and memory.slot is None
         ]
         # What is of a fixed size: results first, by place, then what only this run needs.
-        given = {place for place in plan.outputs if plan.buffers[place].source is None}
-        fixed = [(place, memory) for place, memory in own if memory.terms is None]
+        given = {position for position in plan.outputs if plan.buffers[position].source is None}
+        fixed = [(position, memory) for position, memory in own if memory.terms is None]
         fixed.sort(key=lambda each: each[0] not in given)
         self._block = sum(plan.blocks.values())
-        self._own = [place for place, _ in fixed]
+        self._own = [position for position, _ in fixed]
         nbytes = [memory.size * memory.dtype.nbytes for _, memory in fixed]
         self._sizes = [*map(size_class, nbytes)]
         self._results = [
             (memory.size, memory.dtype, nbytes[number], self._sizes[number])
-            for number, (place, memory) in enumerate(fixed)
-            if place in given
+            for number, (position, memory) in enumerate(fixed)
+            if position in given
         ]
         if self._block:
             nbytes.append(self._block)
             self._sizes.append(size_class(self._block))
         self._asked = nbytes
         self._sized = [
-            (place, memory.terms, memory.dtype) for place, memory in own if memory.terms is not None
+            (position, memory.terms, memory.dtype)
+            for position, memory in own
+            if memory.terms is not None
         ]
         slots: dict[int, list[tuple[int, Memory]]] = {}
-        for place, memory in numbered:
+        for position, memory in numbered:
             if memory.slot is not None:
-                slots.setdefault(memory.slot, []).append((place, memory))
+                slots.setdefault(memory.slot, []).append((position, memory))
         self._shared = [
             (
-                [place for place, _ in members],
+                [position for position, _ in members],
                 [(memory.terms or (), memory.dtype.nbytes) for _, memory in members],
             )
             for members in slots.values()
         ]
         self._offsets = [
-            (place, memory.offset) for place, memory in numbered if memory.offset is not None
+            (position, memory.offset) for position, memory in numbered if memory.offset is not None
         ]
         # What is not of this run is an input that it wrote to, or gives back.
-        self._outputs = [(place, plan.buffers[place].source) for place in plan.outputs]
+        self._outputs = [(position, plan.buffers[position].source) for position in plan.outputs]
         self._words = len(plan.buffers)
 
     def call(self, is_small: bool) -> Any:
@@ -159,26 +161,26 @@ class Ready:
         """
         allocator = self._allocator
         words: list[Any] = [0] * self._words
-        place = 0
+        position = 0
         try:
-            for place, source in self._inputs:
+            for position, source in self._inputs:
                 buffer = inputs[source]
                 handle = buffer._handle
-                words[place] = buffer.handle if handle is None else handle
-            place = self._own[0] if self._own else 0
+                words[position] = buffer.handle if handle is None else handle
+            position = self._own[0] if self._own else 0
             handles = self._taken()
         except TilegradError as error:
-            raise NoRoomError(place, error) from None
+            raise NoRoomError(position, error) from None
         count = len(self._results)
         made = over(allocator, self._results, handles) if count else []
         try:
-            for place, handle in zip(self._own, handles):
-                words[place] = handle
+            for position, handle in zip(self._own, handles):
+                words[position] = handle
             table: dict[int, Buffer] = dict(zip(self._own, made))
             if self._sized or self._shared:
                 self._take_sized(table, words, variables)
-            for place, offset in self._offsets:
-                words[place] = handles[-1] + offset
+            for position, offset in self._offsets:
+                words[position] = handles[-1] + offset
             if self._names:
                 words += [variables[name] for name in self._names]
             self._launch(words, inputs, variables)
@@ -186,15 +188,16 @@ class Ready:
             for block in zip(self._sizes[count:], handles[count:]):
                 allocator.take_back(block)
         return [
-            table[place] if source is None else inputs[source] for place, source in self._outputs
+            table[position] if source is None else inputs[source]
+            for position, source in self._outputs
         ]
 
     def _launch(
         self, words: list[Any], inputs: Sequence[Buffer], variables: Mapping[str, int]
     ) -> None:
         """Copy what the host gives, and run the kernels."""
-        for place, source, nbytes in self._copies:
-            self._copy(words[place], inputs[source], nbytes)
+        for position, source, nbytes in self._copies:
+            self._copy(words[position], inputs[source], nbytes)
         ops, mem = self._costs[:2]
         if self._costs.of_lengths:
             ops, mem = self._costs.at(variables)
@@ -226,20 +229,20 @@ class Ready:
         Raises NoRoomError if there is not enough.
         """
         allocator = self._allocator
-        place = 0
+        position = 0
         try:
-            for place, terms, dtype in self._sized:
-                buffer = table[place] = Buffer(allocator, value_of(terms, variables), dtype)
-                words[place] = buffer.handle
-            for number, (places, members) in enumerate(self._shared):
-                place = places[0]
+            for position, terms, dtype in self._sized:
+                buffer = table[position] = Buffer(allocator, value_of(terms, variables), dtype)
+                words[position] = buffer.handle
+            for number, (positions, members) in enumerate(self._shared):
+                position = positions[0]
                 most = max([value_of(terms, variables) * nbytes for terms, nbytes in members])
                 # Under a number that is no buffer's: it lives as long as the table.
                 shared = table[-1 - number] = Buffer(allocator, most, dtypes.uint8)
-                for place in places:
-                    words[place] = shared.handle
+                for position in positions:
+                    words[position] = shared.handle
         except TilegradError as error:
-            raise NoRoomError(place, error) from None
+            raise NoRoomError(position, error) from None
 
     def _copy(self, target: Any, source: Buffer, nbytes: int) -> None:
         """Copy what the host gives."""
@@ -262,7 +265,7 @@ def made_ready(plan: Plan, load: Load) -> Ready | None:
     """
     steps: tuple[Step, ...] = plan.steps
     device = next((step.device for step in steps if step.kernel is not None), None)
-    if device is None or any(step.is_custom or step.turns for step in steps):
+    if device is None or any(step.is_custom or step.loop for step in steps):
         return None
     if not _copies_come_first(plan):
         return None
@@ -271,10 +274,12 @@ def made_ready(plan: Plan, load: Load) -> Ready | None:
         return None
     # What copies read is on other devices.
     read = {step.buffers[1] for step in steps if step.kernel is None}
-    devices = {memory.device for place, memory in enumerate(plan.buffers) if place not in read}
+    devices = {
+        memory.device for position, memory in enumerate(plan.buffers) if position not in read
+    }
     if {*devices, *plan.blocks, *[step.device for step in steps]} != {device}:
         return None
-    slots = {place for place, memory in enumerate(plan.buffers) if memory.slot is not None}
+    slots = {position for position, memory in enumerate(plan.buffers) if memory.slot is not None}
     if not slots.isdisjoint(plan.outputs):
         return None
     found = Ready(plan, Device[device], load)
@@ -287,16 +292,16 @@ def _copies_come_first(plan: Plan) -> bool:
     """
     used: set[int] = set()
     is_block_used = False
-    named = [place for step in plan.steps for place in step.buffers]
+    named = [position for step in plan.steps for position in step.buffers]
     for step in plan.steps:
         if step.kernel is not None:
             used.update(step.buffers)
-            memory = [plan.buffers[place] for place in step.buffers]
+            memory = [plan.buffers[position] for position in step.buffers]
             is_block_used = is_block_used or any(
                 each.offset is not None or each.slot is not None for each in memory
             )
             continue
-        target, source = (plan.buffers[place] for place in step.buffers)
+        target, source = (plan.buffers[position] for position in step.buffers)
         if source.source is None or named.count(step.buffers[1]) > 1 or target.terms is not None:
             return False
         if step.buffers[0] in used or (is_block_used and target.offset is not None):

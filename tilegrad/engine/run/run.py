@@ -1,6 +1,6 @@
 """Plans are run here: memory is taken, steps are launched in order, and each is counted and, if
-asked for, shown. The steps of a loop are launched as if they were written out, turn by turn, so a
-capture of them is one of launches, and has nothing to know of loops.
+asked for, shown. The steps of a loop are launched as if they were unrolled, one iteration
+after the other, so a capture of them is one of launches, and has nothing to know of loops.
 
 `recording()` lets a capture see every step with the buffers it used.
 """
@@ -23,7 +23,7 @@ from tilegrad.base.origin import Entry, method_names
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
-from tilegrad.engine.plans.plans import Plan, Step, Turns
+from tilegrad.engine.plans.plans import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
@@ -35,16 +35,9 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.runtime.protocol import Runtime
 
 __all__ = [
-    "Launch",
-    "Recording",
-    "current_recording",
-    "load_program",
-    "ready_plan",
-    "record_of_thread",
-    "recording",
-    "run_plan",
-    "run_step",
-]
+    "Launch", "Recording", "current_recording", "load_program", "ready_plan", "record_of_thread",
+    "recording", "run_plan", "run_step",
+]  # fmt: skip
 
 
 class Launch(NamedTuple):
@@ -180,7 +173,7 @@ def run_plan(
             # Before the first launch: the steps one by one tell which variable has no value.
             pass
         except NoRoomError as found:
-            first = next(step for step in plan.steps if found.place in step.buffers)
+            first = next(step for step in plan.steps if found.position in step.buffers)
             # Its traceback would keep what was taken.
             refused = located(found.error.with_traceback(None), origin_of(first))
         if refused is not None:
@@ -257,26 +250,26 @@ def _share(table: list[Buffer], numbers: Sequence[int]) -> None:
             table[number] = memory.view(0, table[number].size, table[number].dtype)
 
 
-def _run_turns(
-    turns: Turns,
-    loop: Step,
+def _run_loop(
+    loop: LoopPlan,
+    step: Step,
     outer: Sequence[Buffer],
     origin_of: Callable[[Step], tuple[Entry, ...]],
 ) -> TilegradError | None:
     """Run a loop on its buffers; what a step raises is given back."""
-    buffers = [outer[number] for number in loop.buffers]
+    buffers = [outer[number] for number in step.buffers]
     for buffer in buffers:
         _ = buffer.handle
-    blocks = {device: buffers[place] for device, place in turns.blocks.items()}
+    blocks = {device: buffers[position] for device, position in loop.blocks.items()}
     tables = [
-        _table(turns.plan, [buffers[places[when]] for places in turns.places], blocks, {})
+        _table(loop.plan, [buffers[positions[when]] for positions in loop.positions], blocks, {})
         for when in range(3)
     ]
-    last = turns.length - 1
-    for turn in range(turns.length):
-        table = tables[1 + (last - turn) % 2 if turn else 0]
-        values = {STEP: last - turn if turns.is_reversed else turn}
-        failure = _run_steps(turns.plan, table, values, lambda _: origin_of(loop), False, ())
+    last = loop.length - 1
+    for iteration in range(loop.length):
+        table = tables[1 + (last - iteration) % 2 if iteration else 0]
+        values = {STEP: last - iteration if loop.is_reversed else iteration}
+        failure = _run_steps(loop.plan, table, values, lambda _: origin_of(step), False, ())
         if failure is not None:
             return failure
     return None
@@ -311,12 +304,12 @@ def _run_steps(
             if step.is_custom:
                 _run_custom(nodes[step.nodes[0]], step, table, origin_of, record)
                 continue
-            if step.turns is not None:
+            if step.loop is not None:
                 # To the kernels of an iteration this is memory that was there before.
                 for number in new.intersection(step.buffers):
                     table[number].copy_in(bytes(table[number].nbytes))
                 new.difference_update(step.buffers)
-                failure = _run_turns(step.turns, step, table, origin_of)
+                failure = _run_loop(step.loop, step, table, origin_of)
                 if failure is not None:
                     return failure
                 continue

@@ -34,7 +34,8 @@ class Watch:
         floats = [each for each in dict.fromkeys(buffers) if each.dtype.is_float]
         self._before = {each: bytes(each.copy_out()) for each in floats}
         self._has_nan = any(
-            next(_places(data, each.dtype), None) is not None for each, data in self._before.items()
+            next(_positions(data, each.dtype), None) is not None
+            for each, data in self._before.items()
         )
 
     def look(self, name: str) -> None:
@@ -43,7 +44,7 @@ class Watch:
             return
         for buffer, before in self._before.items():
             data = bytes(buffer.copy_out())
-            first = next(_places(data, buffer.dtype), None) if data != before else None
+            first = next(_positions(data, buffer.dtype), None) if data != before else None
             if first is None:
                 continue
             given = [other for other in self._before if other is not buffer]
@@ -55,20 +56,20 @@ class Watch:
             )
 
 
-def _places(data: bytes, dtype: DType) -> Iterator[int]:
+def _positions(data: bytes, dtype: DType) -> Iterator[int]:
     """Where NaN stands."""
     if dtype in _WIDE:
         numbers = _numbers(data, dtype)
         # Fast, and NaN if one of them is.
         if math.isnan(sum(numbers)):
-            yield from (place for place, number in enumerate(numbers) if number != number)
+            yield from (position for position, number in enumerate(numbers) if number != number)
     elif dtype in _LARGEST:
         most = _LARGEST[dtype]
         words = memoryview(data).cast("H")
-        yield from (place for place, word in enumerate(words) if word & 0x7FFF > most)
+        yield from (position for position, word in enumerate(words) if word & 0x7FFF > most)
     elif dtype in dtypes.fp8s:
         values = FORMATS[dtype.name].values()
-        yield from (place for place, word in enumerate(data) if math.isnan(values[word]))
+        yield from (position for position, word in enumerate(data) if math.isnan(values[word]))
 
 
 def _numbers(data: bytes, dtype: DType) -> Sequence[float]:

@@ -39,7 +39,7 @@ __all__ = ["main"]
 # The plain kernel, one element at a time, is run for at most so many operations; of a larger one
 # the first and last parts of each axis are checked.
 _PLAIN_OPERATIONS = 1 << 27
-_LEAST_PART = 16
+_LEAST_EXTENT = 16
 _FUNCTION = "candidate"
 # Of a size in a symbolic kernel: what a draw's offset may be is no size.
 _LARGEST = 1 << 16
@@ -47,7 +47,7 @@ _LARGEST = 1 << 16
 _SAMPLES, _SAMPLE_SECONDS = 200, 0.05
 # A candidate that needs more than this, relative to its rival, is given up.
 _GIVE_UP = 1.4
-_TURN_SECONDS, _TURNS_SECONDS, _LEAST_ROUNDS = 2e-3, 2.5, 5
+_LAUNCHES_SECONDS, _ROUNDS_SECONDS, _LEAST_ROUNDS = 2e-3, 2.5, 5
 
 
 # How a candidate may fail: its Opts are not legal, a compiler refuses it, or a device has no room.
@@ -164,24 +164,24 @@ class _Bench:
         least = min(other)
         return {"taken": [least * share, least]}
 
-    def turns(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
-        """Samples of several candidates in turns, every second round backwards; of the short ones
-        the least of several launches.
+    def rounds(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        """Samples of several candidates, one of each in a round, every second round backwards; of
+        short kernels the least of several launches.
         """
         trial, values = self.trial, self.values[0]
         assert trial is not None
         kernels = [self.loaded[number] for number in request["numbers"]]
         once = min(trial.seconds(loaded, values) for loaded in kernels)
-        launches = max(1, min(int(_TURN_SECONDS / max(once, 1e-9)), 50))
+        launches = max(1, min(int(_LAUNCHES_SECONDS / max(once, 1e-9)), 50))
         samples: list[list[float]] = [[] for _ in kernels]
-        end = time.monotonic() + _TURNS_SECONDS
-        for turn in range(request["rounds"]):
-            if turn >= _LEAST_ROUNDS and time.monotonic() > end:
+        end = time.monotonic() + _ROUNDS_SECONDS
+        for count in range(request["rounds"]):
+            if count >= _LEAST_ROUNDS and time.monotonic() > end:
                 break
             order = range(len(kernels))
-            for place in order if turn % 2 == 0 else reversed(order):
-                taken = [trial.seconds(kernels[place], values) for _ in range(launches)]
-                samples[place].append(min(taken))
+            for number in order if count % 2 == 0 else reversed(order):
+                taken = [trial.seconds(kernels[number], values) for _ in range(launches)]
+                samples[number].append(min(taken))
         return {"samples": samples}
 
     def close(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
@@ -190,9 +190,11 @@ class _Bench:
 
 
 def _depth(ast: UOp) -> int:
-    """How many values the deepest fold takes in."""
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    return max((int(prod(part.src[0].vmax for part in f.src[1:])) for f in folds), default=1)
+    """The number of values in the longest reduction."""
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    return max(
+        (int(prod(loop.src[0].vmax for loop in each.src[1:])) for each in reductions), default=1
+    )
 
 
 def _reduced(ast: UOp) -> tuple[UOp | None, bool]:
@@ -201,14 +203,14 @@ def _reduced(ast: UOp) -> tuple[UOp | None, bool]:
     """
     whole = ast
     while estimate(ast)[0] + estimate(ast)[1] // 8 > _PLAIN_OPERATIONS:
-        loop = max(_cuttable(ast), key=lambda part: int(part.src[0].arg), default=None)
-        if loop is None or loop.extent.arg <= _LEAST_PART:
+        loop = max(_cuttable(ast), key=lambda each: int(each.src[0].arg), default=None)
+        if loop is None or loop.extent.arg <= _LEAST_EXTENT:
             return None, False
         extent = loop.extent.arg
-        count = max(_LEAST_PART, extent // 8 // 2 * 2)
-        part = UOp.range(count, loop.number, loop.axis)
-        place = part + part // (count // 2) * (extent - count)
-        ast = replace_ranges(ast, {loop: (place, (part,))})
+        count = max(_LEAST_EXTENT, extent // 8 // 2 * 2)
+        short = UOp.range(count, loop.number, loop.axis)
+        iteration = short + short // (count // 2) * (extent - count)
+        ast = replace_ranges(ast, {loop: (iteration, (short,))})
     return ast, ast is whole
 
 
@@ -216,18 +218,18 @@ def _cuttable(ast: UOp) -> list[UOp]:
     """Output loops that nothing but indices depends on."""
     nodes = ast.toposort()
     named = {
-        part for n in nodes if n.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) for part in n.src
+        loop for n in nodes if n.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) for loop in n.src
     }
     stores = [
         node for node in nodes if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
     ]
     return [
-        part
-        for part in loop_order(ast)
-        if part.axis in (Axis.LOOP, Axis.GLOBAL)
-        and part.src[0].op is Ops.CONST
-        and part not in named
-        and all(part in store.index.ranges for store in stores)
+        loop
+        for loop in loop_order(ast)
+        if loop.axis in (Axis.LOOP, Axis.GLOBAL)
+        and loop.src[0].op is Ops.CONST
+        and loop not in named
+        and all(loop in store.index.ranges for store in stores)
     ]
 
 
@@ -252,7 +254,7 @@ def main() -> None:
     bench = _Bench()
     handlers: dict[str, Callable[[dict[str, Any], bytes], Any]] = {
         name: getattr(bench, name)
-        for name in ("open", "expand", "build", "prepare", "load", "seconds", "turns", "close")
+        for name in ("open", "expand", "build", "prepare", "load", "seconds", "rounds", "close")
     }
     while (message := read_message(source)) is not None:
         request, data = message

@@ -134,18 +134,18 @@ class Child:
     def _read(self, count: int, end: float) -> bytes:
         assert self._process is not None and self._process.stdout is not None
         handle = self._process.stdout.fileno()
-        parts: list[bytes] = []
+        chunks: list[bytes] = []
         while count:
             left = end - time.monotonic()
             if left <= 0 or not select.select([handle], [], [], left)[0]:
                 raise ChildError("search: a child took too long")
-            part = os.read(handle, min(count, 1 << 20))
-            if not part:
+            chunk = os.read(handle, min(count, 1 << 20))
+            if not chunk:
                 code = self._process.wait()
                 raise ChildError(f"search: a child ended with {_ending(code)}")
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
+            chunks.append(chunk)
+            count -= len(chunk)
+        return b"".join(chunks)
 
     def kill(self) -> None:
         """End the process, whatever it does."""

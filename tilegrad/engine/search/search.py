@@ -161,13 +161,13 @@ class InChildren(Measure):
             self._runner.call(request, binary, seconds=_RUN_SECONDS + _PREPARE_SECONDS)
             self._loaded[number] = self._runner.pid
 
-    def turns(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
+    def rounds(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
         counters.timings += len(kernels)
         numbers = [each.handle[0] for each in kernels]
         try:
             for each in kernels:
                 self._load(each)
-            request = {"do": "turns", "numbers": numbers, "rounds": rounds}
+            request = {"do": "rounds", "numbers": numbers, "rounds": rounds}
             answer, _ = self._runner.call(request, seconds=_PREPARE_SECONDS)
         except ChildError:
             return [[] for _ in kernels]
@@ -240,7 +240,7 @@ def compare(
         kernels = [each for each in built if each is not None]
         if len(kernels) < len(lists):
             return [[] for _ in lists]
-        return measure.turns(kernels, rounds)
+        return measure.rounds(kernels, rounds)
 
 
 @contextmanager
@@ -304,11 +304,11 @@ def best_opts(ast: UOp, backend: Backend) -> Opts | None:
         return None
     default = heuristic(kernel, target)
     key = cache.digest(shared, repr(default), str(config.BEAM), str(config.SEARCH))
-    kept = None if config.IGNORE_BEAM_CACHE else cache.get("findings", key)
-    if kept is not None:
+    cached = None if config.IGNORE_BEAM_CACHE else cache.get("findings", key)
+    if cached is not None:
         # What does not read is searched again.
         with contextlib.suppress(DataError, ValueError):
-            (finding,) = parse_findings([kept.decode()]).values()
+            (finding,) = parse_findings([cached.decode()]).values()
             if _is_legal(kernel, finding, target):
                 return finding.opts
     strategy = strategy_of(config.SEARCH)

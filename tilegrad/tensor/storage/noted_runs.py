@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.config import config
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.realize.forms import Form
+from tilegrad.engine.realize.bindings import Binding
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import ready_plan
@@ -54,7 +54,7 @@ class Segment:
     def __init__(
         self,
         kinds: tuple[LeafKind, ...],
-        form: Form | None,
+        form: Binding | None,
         inputs: tuple[int, ...],
         values: Mapping[str, int],
         outcomes: tuple[_Outcome, ...],
@@ -98,9 +98,9 @@ class ResultsAlive(engine.Others):
 
     def __init__(self, alive: Sequence[UOp]):
         self.alive = alive
-        self.runs: list[tuple[Request, Form, Sequence[UOp], Mapping[str, int]]] = []
+        self.runs: list[tuple[Request, Binding, Sequence[UOp], Mapping[str, int]]] = []
 
-    def held(self, request: Request) -> list[UOp]:
+    def retained(self, request: Request) -> list[UOp]:
         """Those on the way, and what the others are to be computed from."""
         numbers = request.numbers
         found: set[UOp] = set()
@@ -121,7 +121,7 @@ class ResultsAlive(engine.Others):
         return running.worth_keeping(request, found)
 
     def ran(
-        self, request: Request, form: Form, memory: Sequence[UOp], values: Mapping[str, int]
+        self, request: Request, form: Binding, memory: Sequence[UOp], values: Mapping[str, int]
     ) -> None:
         self.runs.append((request, form, memory, values))
 
@@ -136,7 +136,7 @@ def noted(
     """What came of a segment; None if its plan does not run in one call."""
     bases = [*plain.bases.values()]
     sources = {base: -1 - number for number, base in enumerate(bases)}
-    form: Form | None = None
+    form: Binding | None = None
     inputs: list[int] = []
     values: Mapping[str, int] = {}
     comes_again: Callable[[], bool] | None = None

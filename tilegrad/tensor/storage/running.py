@@ -232,7 +232,7 @@ class _Others(engine.Others):
         # What depends on variables, of their values in this run.
         self.passing: Mapping[UOp, UOp] = {}
 
-    def held(self, request: Request) -> Iterable[UOp]:
+    def retained(self, request: Request) -> Iterable[UOp]:
         """The values on the way that somebody holds, or will need."""
         if not keeps():
             return ()

@@ -15,7 +15,7 @@ import pytest
 from tilegrad import Context, GlobalCounters, Tensor, nn
 from tilegrad.base.trace import counters
 from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import forms
+from tilegrad.engine.realize import bindings
 from tilegrad.engine.realize.realize import _known
 from tilegrad.engine.realize.request import Request
 
@@ -24,10 +24,10 @@ def full(value: float, *shape: int) -> Tensor:
     return Tensor(np.full(shape, value, np.float32)).realize()
 
 
-def form(*tensors: Tensor) -> tuple[Any, ...]:
+def signature(*tensors: Tensor) -> tuple[Any, ...]:
     request = Request(_known.get)
     request.want([tensor.uop for tensor in tensors])
-    return request.form()
+    return request.signature()
 
 
 def twice(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
@@ -36,22 +36,22 @@ def twice(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 def test_graphs_share_a_form_if_they_differ_in_memory_only() -> None:
     a, b, c = (full(value, 3) for value in (1, 2, 3))
-    assert form(a + b) == form(b + c) != form(a + a) == form(c + c)
+    assert signature(a + b) == signature(b + c) != signature(a + a) == signature(c + c)
     # The same leaves, first met in the same order.
-    assert form(twice(a, b, a, b)) != form(twice(a, b, b, a))
-    assert form(a + b, a * b) != form(a + b) != form(a * b)
-    assert form(a + 1) != form(a + 2) and form(a * 0.0) != form(a * -0.0)
-    assert form(a * math.nan) == form(b * math.nan)
-    assert form(a + full(1, 1, 3)[0]) != form(a + full(1, 2, 3)[0])
+    assert signature(twice(a, b, a, b)) != signature(twice(a, b, b, a))
+    assert signature(a + b, a * b) != signature(a + b) != signature(a * b)
+    assert signature(a + 1) != signature(a + 2) and signature(a * 0.0) != signature(a * -0.0)
+    assert signature(a * math.nan) == signature(b * math.nan)
+    assert signature(a + full(1, 1, 3)[0]) != signature(a + full(1, 2, 3)[0])
 
 
 def test_what_was_computed_counts_as_memory() -> None:
     a, b = full(1, 3), full(2, 3)
     lazy = a * 2
     above = lazy + b
-    before = form(above)
+    before = signature(above)
     lazy.realize()
-    assert form(above) == form(a + b) != before
+    assert signature(above) == signature(a + b) != before
 
 
 @pytest.mark.parametrize(
@@ -130,14 +130,14 @@ def test_a_training_step_walks_its_graph_a_few_times(monkeypatch: pytest.MonkeyP
         step, nodes = training()
         for _ in range(3):
             step()
-        monkeypatch.setattr(forms, "plan_for", None)
+        monkeypatch.setattr(bindings, "plan_for", None)
         monkeypatch.setattr(plans, "normalise", None)
-        kept, before = len(forms._kept), counters.visits
+        kept, before = len(bindings._bindings), counters.visits
         step()
         # The request, the loss that waits and is put into the index of users, and what stands on
         # the parameters; whatever other tensors live.
         assert counters.visits - before < 4 * nodes
-        assert len(forms._kept) == kept
+        assert len(bindings._bindings) == kept
 
 
 def test_a_form_holds_no_memory() -> None:

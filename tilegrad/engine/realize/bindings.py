@@ -1,16 +1,15 @@
-"""What is decided of a run by the form of its graph: decided once, and then looked up.
+"""Bindings: the plan of a run and which nodes it reads, writes and computes, cached by signature.
 
-A `Form` says by numbers what a run does: which plan it is, what the plan reads, what it writes to,
-and which nodes have their value when it is through. It holds no memory and no graph, so that one
-form serves every request of its kind.
+A `Binding` names nodes by their numbers in a `Request`. It holds no memory and no graph, so that
+one binding serves every request of the same signature.
 
 Here a graph becomes what is planned:
 
 * What was computed before is replaced by its memory.
 * A view of memory that is about to change is copied, and so is the value of an assignment that
   another one overwrites in the same run.
-* Values that cost a step of their own (copies, assignments, parts of loops) are results too, so
-  that they are remembered.
+* Values with a step of their own (copies, assignments, outputs of loops) are results too, so that
+  they are remembered.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tilegrad.engine.realize.causes import tell
 from tilegrad.engine.realize.changing import changed_since
 from tilegrad.engine.realize.numbers import bits_of, number_variable, variable_name
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.windows import opened
+from tilegrad.engine.realize.slice_offsets import opened
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
@@ -40,13 +39,13 @@ from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, sint, toposort
 
 __all__ = [
-    "NOT_SIZED", "Form", "Forms", "Sized", "Value", "constants_of", "form_among", "form_of",
-    "make_form",
+    "NOT_SIZED", "Binding", "Bindings", "Sized", "Value", "binding_among", "binding_of",
+    "constants_of", "make_binding",
 ]  # fmt: skip
 
 _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.PART)
-_MOST_PLACES = 256
-# The forms of a key are few, as a rule: they are all counted only so often.
+_MOST_BINDINGS = 256
+# Keys have few bindings, as a rule: all are counted once in as many new keys.
 _COUNT_EVERY = 64
 # More would be more parameters than a kernel should have.
 _MOST_NUMBERS = 64
@@ -71,18 +70,18 @@ class Value(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
+class Binding:
     """What a run does, in numbers of a `Request`.
 
     Attributes:
         inputs: the memory that the plan takes.
-        draws, windows, numbers: the random draws, the windows with the axis of each, and the
-            constants, whose numbers are variables of the launches.
+        draws, slices, numbers: the random draws, the slices of memory with their axes, and the
+            constants, all of which are variables of the launches.
         targets: the memory that is overwritten.
         order: the nodes of the plan's graph, None for those made for the plan.
         values: where values are after the run.
-        known: the nodes whose values these are, each with its place in `values`.
-        roots: the place in `values` of what each root is, None for memory itself.
+        known: the nodes whose values these are, each with its position in `values`.
+        roots: the position in `values` of each root, None for memory itself.
         unkept: the roots of which nothing is remembered: the value of a graph of constants is not
             one device's.
     """
@@ -91,7 +90,7 @@ class Form:
     backends: tuple[tuple[str, Backend], ...]
     inputs: tuple[int, ...]
     draws: tuple[int, ...]
-    windows: tuple[tuple[int, int], ...]
+    slices: tuple[tuple[int, int], ...]
     numbers: tuple[int, ...]
     targets: tuple[int, ...]
     order: tuple[int | None, ...]
@@ -108,7 +107,7 @@ class Form:
 
     def origin_of(self, request: Request, step: Step) -> tuple[Entry, ...]:
         """The user's calls behind a step: those of this request, whoever made the plan."""
-        known = [self.order[place] for place in step.nodes if place < len(self.order)]
+        known = [self.order[position] for position in step.nodes if position < len(self.order)]
         nodes = [request.nodes[number] for number in known if number is not None]
         return tuple(dict.fromkeys(entry for node in nodes for entry in node.origin))
 
@@ -118,19 +117,19 @@ class Form:
             return []
         return [request.nodes[number or 0] for number in self.order]
 
-    def draws_and_places(self, request: Request) -> Iterator[tuple[str, int]]:
-        """The values of the variables that the run itself brings: places of windows, constants
+    def launch_variables(self, request: Request) -> Iterator[tuple[str, int]]:
+        """The values of the variables that the run itself brings: offsets of slices, constants
         that change, seed and offset of each draw, and lengths.
         """
-        for place, number in enumerate(self.numbers):
-            yield variable_name(place), bits_of(request.nodes[number])
-        for place, (number, axis) in enumerate(self.windows):
-            yield offset_name(place), request.nodes[number].arg[axis][0]
-        for place, number in enumerate(self.draws):
+        for position, number in enumerate(self.numbers):
+            yield variable_name(position), bits_of(request.nodes[number])
+        for position, (number, axis) in enumerate(self.slices):
+            yield offset_name(position), request.nodes[number].arg[axis][0]
+        for position, number in enumerate(self.draws):
             arg = request.nodes[number].arg
-            yield f"seed{place}_low", arg.seed & 0xFFFFFFFF
-            yield f"seed{place}_high", (arg.seed >> 32) & 0xFFFFFFFF
-            yield f"offset{place}", arg.offset
+            yield f"seed{position}_low", arg.seed & 0xFFFFFFFF
+            yield f"seed{position}_high", (arg.seed >> 32) & 0xFFFFFFFF
+            yield f"offset{position}", arg.offset
         yield from request.lengths.items()
 
     @property
@@ -142,48 +141,51 @@ class Form:
         return True
 
 
-class Forms:
-    """The forms of graphs that differ in the places of windows and in constants only: `moving` are
-    the windows that are variables; the others' numbers are part of the key. `first` are the
-    constants of the first such graph. Constants that were equal in all of the graphs so far are one
-    group, `groups` by constant: each of the groups `changing` is one variable.
+class Bindings:
+    """The bindings of graphs that differ in constants and in offsets of slices only.
+
+    Attributes:
+        variable_slices: the slices whose offsets are variables; the others' are part of the key.
+        first: the constants of the first such graph.
+        groups: for each constant the number of its group: constants that were equal in all graphs.
+        changing: the groups that are variables.
     """
 
-    __slots__ = ("by_places", "changing", "first", "groups", "moving", "used")
+    __slots__ = ("by_key", "changing", "first", "groups", "used", "variable_slices")
 
     def __init__(self, first: tuple[Hashable, ...]) -> None:
         # The number of the last use.
         self.used = 0
-        self.moving: frozenset[int] = frozenset()
+        self.variable_slices: frozenset[int] = frozenset()
         self.changing: frozenset[int] = frozenset()
         self.first = first
         self.groups = _numbered(self.first)
-        self.by_places: dict[tuple[Any, ...], Form] = {}
+        self.by_key: dict[tuple[Any, ...], Binding] = {}
 
     def key(self, request: Request) -> tuple[Any, ...]:
-        """Where the windows that do not move begin, and the constants that do not change."""
-        fixed = [number for number in request.windows if number not in self.moving]
-        places = [tuple([start for start, _ in request.nodes[n].arg]) for n in fixed]
+        """The offsets of slices and the constants that are no variables."""
+        fixed = [number for number in request.slices if number not in self.variable_slices]
+        positions = [tuple([start for start, _ in request.nodes[n].arg]) for n in fixed]
         constants = constants_of(request)
         if not self.changing:
-            return (*places, *constants)
+            return (*positions, *constants)
         seen: dict[int, Hashable] = {}
         for group, value in zip(self.groups, constants, strict=True):
             if seen.setdefault(group, value) != value:
                 # One variable cannot be two numbers.
-                return (*places, None, *constants)
-        return (*places, *[value for group, value in seen.items() if group not in self.changing])
+                return (*positions, None, *constants)
+        return (*positions, *[value for group, value in seen.items() if group not in self.changing])
 
     def begin(self, changes: Sequence[bool]) -> None:
-        """Let those of the first graph's constants change of which that is known."""
-        parted = _numbered(zip(self.first, changes, strict=True))
-        changing = {group for group, does in zip(parted, changes, strict=True) if does}
+        """Make variables of the constants of the first graph that are known to change."""
+        split = _numbered(zip(self.first, changes, strict=True))
+        changing = {group for group, does in zip(split, changes, strict=True) if does}
         if changing and len(changing) <= _MOST_NUMBERS:
-            self.groups, self.changing = parted, frozenset(changing)
+            self.groups, self.changing = split, frozenset(changing)
 
     def open(self, request: Request) -> None:
-        """Let the constants change that differ from those of the first graph; groups whose
-        constants differ from each other are parted.
+        """Make variables of the constants that differ from those of the first graph; groups whose
+        constants differ from each other are split.
         """
         now = constants_of(request)
         groups = _numbered([*zip(self.groups, now, strict=True)])
@@ -196,7 +198,7 @@ class Forms:
             changing = set()
         if groups != self.groups or changing != self.changing:
             self.groups, self.changing = groups, frozenset(changing)
-            self.by_places.clear()
+            self.by_key.clear()
 
     def variables(self, request: Request) -> list[list[int]]:
         """For each variable, the numbers of the constants that it stands for."""
@@ -208,7 +210,7 @@ class Forms:
 
 
 def _numbered(values: Iterable[Hashable]) -> tuple[int, ...]:
-    """For each value, the number of the first use of an equal one among the different ones."""
+    """Numbers for values, in the order of their first use; equal values share one."""
     found: dict[Hashable, int] = {}
     return tuple([found.setdefault(value, len(found)) for value in values])
 
@@ -221,101 +223,103 @@ def constants_of(request: Request) -> tuple[Hashable, ...]:
 
 _Key = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
 # By the switches, the default device, and what the requests share. A key is long, and its hash is
-# computed anew each time: so a use is a number in the entry, and not a place in an order.
-_kept: dict[_Key, Forms] = {}
+# computed anew each time: so a use is a number in the entry, and not an order of the table.
+_bindings: dict[_Key, Bindings] = {}
 _uses = itertools.count(1)
 _lock = held_at_fork(threading.Lock(), 30)
 
 
-def form_of(
+def binding_of(
     request: Request,
-    keep: Sequence[int],
+    retained: Sequence[int],
     *,
     may_open: bool = True,
-    otherwise: Callable[[Request, Sequence[int]], Form | None] = lambda request, keep: None,
-) -> Form:
-    """The form of `request`; of what its plan stores anyway, the nodes with the numbers `keep` are
-    kept if that is a way to compute them. Constants that change are variables if they `may_open`.
-    A request of a new signature may have one `otherwise`.
+    otherwise: Callable[[Request, Sequence[int]], Binding | None] = lambda request, retained: None,
+) -> Binding:
+    """The binding of `request`. If its plan stores anyway what the nodes with the numbers
+    `retained` can be computed from, that is a result as well. Constants that change are
+    variables if they `may_open`. `otherwise` may have a binding for a new signature.
     """
-    key = config.current(), Device.DEFAULT, may_open, request.form(), tuple(keep)
-    forms = _kept.get(key)
-    if forms is None:
-        found = otherwise(request, keep) if may_open else None
+    key = config.current(), Device.DEFAULT, may_open, request.signature(), tuple(retained)
+    bindings = _bindings.get(key)
+    if bindings is None:
+        found = otherwise(request, retained) if may_open else None
         if found is not None:
             return found
-        forms = _keep(key, request)
-    forms.used = next(_uses)
-    return form_among(forms, request, keep, may_open=may_open)
+        bindings = _new_bindings(key, request)
+    bindings.used = next(_uses)
+    return binding_among(bindings, request, retained, may_open=may_open)
 
 
-def form_among(
-    forms: Forms,
+def binding_among(
+    bindings: Bindings,
     request: Request,
-    keep: Sequence[int],
+    retained: Sequence[int],
     *,
     may_open: bool,
     sized: Sized | None = None,
-) -> Form:
-    """The form of `request` among `forms`, made if there is none."""
-    found = forms.by_places.get(forms.key(request))
+) -> Binding:
+    """The binding of `request` among `bindings`, made if there is none."""
+    found = bindings.by_key.get(bindings.key(request))
     if found is None or not found.is_current:
         if config.DEBUG >= 1:
             tell(request)
         if may_open:
             changes = changed_since(request)
-            if forms.by_places or forms.first != constants_of(request):
-                forms.open(request)
+            if bindings.by_key or bindings.first != constants_of(request):
+                bindings.open(request)
             else:
-                forms.begin(changes)
-        found, moving = make_form(request, keep, forms.variables(request), sized or NOT_SIZED)
-        if moving != forms.moving or len(forms.by_places) >= _MOST_PLACES:
-            forms.moving = moving
-            forms.by_places.clear()
-        forms.by_places[forms.key(request)] = found
+                bindings.begin(changes)
+        found, variable_slices = make_binding(
+            request, retained, bindings.variables(request), sized or NOT_SIZED
+        )
+        if variable_slices != bindings.variable_slices or len(bindings.by_key) >= _MOST_BINDINGS:
+            bindings.variable_slices = variable_slices
+            bindings.by_key.clear()
+        bindings.by_key[bindings.key(request)] = found
     return found
 
 
-def _keep(key: _Key, request: Request) -> Forms:
-    """Room for the forms of a new key. Where there are more than KEEP_KERNELS forms, a quarter
-    goes, those that were used longest ago.
+def _new_bindings(key: _Key, request: Request) -> Bindings:
+    """An empty table for a new key. Of more than KEEP_KERNELS bindings the quarter that was used
+    longest ago is dropped.
     """
     with _lock:
-        if len(_kept) % _COUNT_EVERY == 0 or len(_kept) >= config.KEEP_KERNELS:
+        if len(_bindings) % _COUNT_EVERY == 0 or len(_bindings) >= config.KEEP_KERNELS:
             _forget(max(config.KEEP_KERNELS, 1))
-        return _kept.setdefault(key, Forms(constants_of(request)))
+        return _bindings.setdefault(key, Bindings(constants_of(request)))
 
 
 def _forget(most: int) -> None:
-    total = sum(len(forms.by_places) for forms in list(_kept.values()))
-    if max(total, len(_kept)) < most:
+    total = sum(len(bindings.by_key) for bindings in list(_bindings.values()))
+    if max(total, len(_bindings)) < most:
         return
-    for key, forms in sorted(_kept.items(), key=lambda item: item[1].used):
-        if max(total, len(_kept)) <= most - most // 4 - 1:
+    for key, bindings in sorted(_bindings.items(), key=lambda item: item[1].used):
+        if max(total, len(_bindings)) <= most - most // 4 - 1:
             break
-        total -= len(forms.by_places)
-        del _kept[key]
+        total -= len(bindings.by_key)
+        del _bindings[key]
 
 
 class Sized(NamedTuple):
     """What stands for nodes in a graph that is planned for many sizes, by number: arguments, the
-    shapes to which they lead, and whole nodes. `windows` are those whose places are lengths.
+    shapes to which they lead, and whole nodes. `slices` are those whose offsets are lengths.
     """
 
     arguments: Mapping[int, Any]
     shapes: Mapping[int, tuple[sint, ...]]
     nodes: Mapping[int, UOp]
-    windows: frozenset[int]
+    slices: frozenset[int]
 
 
 NOT_SIZED = Sized({}, {}, {}, frozenset())
 
 
-def make_form(
-    request: Request, keep: Sequence[int], changing: Sequence[Sequence[int]], sized: Sized
-) -> tuple[Form, frozenset[int]]:
-    """The form of `request`, with a variable for each of the groups of constants `changing`, and
-    which of its windows have variables for their places.
+def make_binding(
+    request: Request, retained: Sequence[int], changing: Sequence[Sequence[int]], sized: Sized
+) -> tuple[Binding, frozenset[int]]:
+    """The binding of `request`, with a variable for each of the groups of constants `changing`, and
+    which of its slices have variable offsets.
     """
     variables = {
         n: number_variable(at, request.nodes[n].dtype)
@@ -327,12 +331,12 @@ def make_form(
     below = toposort(sources)
     overwritten = {now[request.version_of(assign)] for assign in request.assigns}
     requested = [_request(node, overwritten) for node in sources]
-    parts = [node for node in now if node.op is Ops.PART]
-    sink = UOp.sink(*dict.fromkeys([*requested, *_remembered(requested, parts)]))
+    outputs = [node for node in now if node.op is Ops.PART]
+    sink = UOp.sink(*dict.fromkeys([*requested, *_remembered(requested, outputs)]))
     graph = opened(normalise(sink))
-    place_of = {node: place for place, node in enumerate(graph.nodes)}
-    plan = plan_for(graph, sorted({place_of[now[n]] for n in keep if now[n] in place_of}))
-    results = [*sink.src, *[graph.nodes[place] for place in plan.kept]]
+    position_of = {node: position for position, node in enumerate(graph.nodes)}
+    plan = plan_for(graph, sorted({position_of[now[n]] for n in retained if now[n] in position_of}))
+    results = [*sink.src, *[graph.nodes[position] for position in plan.materialised]]
     number_of: dict[UOp, int] = {}
     for number, node in enumerate(now):
         number_of.setdefault(node, number)
@@ -342,13 +346,13 @@ def make_form(
             values[node] = values[asked]
     on_devices = _on_devices(values)
     has_device = {node: node in on_devices for node in values}
-    at = {value: place for place, value in enumerate(dict.fromkeys(values.values()))}
-    form = Form(
+    at = {value: position for position, value in enumerate(dict.fromkeys(values.values()))}
+    binding = Binding(
         plan=plan,
         backends=_backends(graph, plan),
         inputs=tuple([number_of[leaf] for leaf in graph.leaves]),
         draws=tuple([number_of[draw] for draw in graph.draws]),
-        windows=tuple([(number_of[graph.nodes[w.position]], w.axis) for w in graph.windows]),
+        slices=tuple([(number_of[graph.nodes[w.position]], w.axis) for w in graph.slices]),
         numbers=tuple([several[0] for several in changing]),
         targets=tuple(dict.fromkeys(request.target_of(assign) for assign in request.assigns)),
         order=tuple([number_of.get(node) for node in graph.nodes]),
@@ -358,11 +362,11 @@ def make_form(
         ),
         roots=tuple([at[values[node]] if node in values else None for node in sources]),
         unkept=frozenset(
-            place for place, node in enumerate(sources) if not has_device.get(node, True)
+            position for position, node in enumerate(sources) if not has_device.get(node, True)
         ),
     )
-    moving = {number for number, _ in form.windows} | sized.windows
-    return form, frozenset(moving)
+    variable_slices = {number for number, _ in binding.slices} | sized.slices
+    return binding, frozenset(variable_slices)
 
 
 def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -> list[UOp]:
@@ -399,9 +403,9 @@ def _request(node: UOp, overwritten: Collection[UOp]) -> UOp:
     return node.src[1] if node.op is Ops.AFTER else node
 
 
-def _remembered(requested: Sequence[UOp], parts: Sequence[UOp]) -> list[UOp]:
-    """What is a result beside the `requested`; `parts` of loops are what somebody holds."""
-    below = toposort([*requested, *parts])
+def _remembered(requested: Sequence[UOp], outputs: Sequence[UOp]) -> list[UOp]:
+    """What is a result beside the `requested`; `outputs` of loops are needed by live nodes."""
+    below = toposort([*requested, *outputs])
     # A copy that lands in memory which may be written to again is not remembered.
     unkept = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
     return [node for node in below if node.op in _REMEMBERED and node not in unkept]
@@ -420,12 +424,12 @@ def _values(
     for number, node in enumerate(results):
         if node.op is not Ops.ASSIGN:
             values[node] = Value(number, False, _shaping(node))
-    places = {node: node.src[0] for node in results if node.op is Ops.ASSIGN}
-    places |= {node: node for node in below if node.op is Ops.AFTER}
-    for node, place in places.items():
+    views = {node: node.src[0] for node in results if node.op is Ops.ASSIGN}
+    views |= {node: node for node in below if node.op is Ops.AFTER}
+    for node, view in views.items():
         # What is overwritten in the same run is nowhere any more, unless it was copied.
         if node not in overwritten:
-            target, moves = _on_memory(place)
+            target, moves = _on_memory(view)
             values[node] = Value(number_of[target], True, moves)
     return values
 
@@ -433,24 +437,24 @@ def _values(
 def _at(arg: Any, lengths: Mapping[str, int]) -> Any:
     if isinstance(arg, Extent):
         return value_of(arg.terms, lengths)
-    return tuple([_at(part, lengths) for part in arg]) if isinstance(arg, tuple) else arg
+    return tuple([_at(value, lengths) for value in arg]) if isinstance(arg, tuple) else arg
 
 
 def _of_lengths(arg: Any) -> Any:
     """An argument with an Extent for each size that depends on lengths."""
     if isinstance(arg, UOp):
         return Extent(terms_of(arg)) if is_length(arg) else arg
-    return tuple([_of_lengths(part) for part in arg]) if isinstance(arg, tuple) else arg
+    return tuple([_of_lengths(value) for value in arg]) if isinstance(arg, tuple) else arg
 
 
-def _on_memory(place: UOp) -> tuple[UOp, Moves]:
-    """The BUFFER that `place` views once it was written to, and the movement above it."""
+def _on_memory(view: UOp) -> tuple[UOp, Moves]:
+    """The BUFFER that `view` views once it was written to, and the movement above it."""
     moves: list[tuple[Ops, Any]] = []
-    while place.op is not Ops.BUFFER:
-        if place.op.is_movement:
-            moves.append((place.op, _of_lengths(place.arg)))
-        place = place.src[0]
-    return place, tuple(reversed(moves))
+    while view.op is not Ops.BUFFER:
+        if view.op.is_movement:
+            moves.append((view.op, _of_lengths(view.arg)))
+        view = view.src[0]
+    return view, tuple(reversed(moves))
 
 
 def _shaping(node: UOp) -> Moves:
