@@ -79,12 +79,13 @@ def cache(clear: bool) -> str:
 
     found = cache.clear() if clear else cache.usage()
     count = sum(found.entries.values())
-    parts = ", ".join(f"{number} {table}" for table, number in sorted(found.entries.items()))
+    tables = ", ".join(f"{number} {table}" for table, number in sorted(found.entries.items()))
+    listed = f" ({tables})" if tables else ""
     limit = f"{found.limit / 1e6:.0f} MB" if found.limit else "none"
     return "\n".join(
         [
             f"folder   {cache.folder()}",
-            f"{'removed' if clear else 'holds':8s} {count} entries{f' ({parts})' if parts else ''}",
+            f"{'removed' if clear else 'holds':8s} {count} entries{listed}",
             f"size     {found.size / 1e6:.1f} MB",
             f"limit    {limit} (TILEGRAD_CACHE_MEGABYTES; TILEGRAD_CACHE names another folder)",
         ]
@@ -108,19 +109,19 @@ def show(options: argparse.Namespace) -> str:
                 f"show: there is no kernel {options.kernel}", known=f"0 to {len(kernels) - 1}"
             )
         kernels = [kernels[options.kernel]]
-    parts = []
+    lines = []
     for number, kernel in kernels:
         title = f"kernel {number}: {kernel.name}"
         if not options.every and options.after is None:
             opts = " ".join(str(opt) for opt in kernel.opts)
-            parts.append(f"{title}  {opts}".rstrip())
-            parts.append(f"  estimate {kernel.estimate}")
+            lines.append(f"{title}  {opts}".rstrip())
+            lines.append(f"  estimate {kernel.estimate}")
             continue
         for state in STATES[:-1] if options.every else (options.after,):
             is_same = state in kernel.unchanged
             text = "(unchanged)" if options.every and is_same else kernel.after(state)
-            parts.append(f"# {title}, after {state}\n{text}\n")
-    return "\n".join(parts)
+            lines.append(f"# {title}, after {state}\n{text}\n")
+    return "\n".join(lines)
 
 
 def replay(file: str, after: str) -> str:

@@ -14,19 +14,9 @@ from tilegrad.base.errors import DeviceError
 from tilegrad.ir.op import Ops
 
 __all__ = [
-    "MatrixUnit",
-    "Target",
-    "Timing",
-    "amd_target",
-    "clang_target",
-    "cuda_target",
-    "dot_unit",
-    "hip_target",
-    "matrix_unit",
-    "metal_target",
-    "opencl_target",
-    "webgpu_target",
-]
+    "MatrixUnit", "Target", "Timing", "amd_target", "clang_target", "cuda_target", "dot_unit",
+    "hip_target", "matrix_unit", "metal_target", "opencl_target", "webgpu_target",
+]  # fmt: skip
 
 Position = tuple[int, int]
 
@@ -179,13 +169,13 @@ class Target:
     isa: str = ""
 
     def __repr__(self) -> str:
-        """The same in every process, as keys of what is kept on disk have it: sets in order."""
-        parts = {
+        """The same in every process, as keys on disk are made of it: sets in order."""
+        values = {
             each.name: sorted(map(repr, value)) if isinstance(value, frozenset) else value
             for each in fields(self)
             for value in [getattr(self, each.name)]
         }
-        return f"Target({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
+        return f"Target({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def lanes_of(self, dtype: DType) -> int:
         """How many elements of `dtype` one vector holds; 1 on a scalar target."""
@@ -303,11 +293,11 @@ def _mfma(k: int, dtype_in: DType) -> MatrixUnit:
     from k/4*g on, and of column i of c the rows 4*g to 4*g+3.
     """
     a, b, c = [], [], []
-    held = k // 4
+    registers = k // 4
     for lane in range(64):
         group, i = divmod(lane, 16)
-        a.append(tuple((i, held * group + step) for step in range(held)))
-        b.append(tuple((held * group + step, i) for step in range(held)))
+        a.append(tuple((i, registers * group + step) for step in range(registers)))
+        b.append(tuple((registers * group + step, i) for step in range(registers)))
         c.append(tuple((4 * group + row, i) for row in range(4)))
     name = f"mfma.16x16x{k}.{dtype_in.name}"
     return MatrixUnit(name, 16, 16, k, 64, dtype_in, dtypes.float32, tuple(a), tuple(b), tuple(c))

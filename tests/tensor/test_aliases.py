@@ -89,12 +89,12 @@ WRITES: dict[str, tuple[Callable[[Tensor], Any], Callable[[Array], Any]]] = {
     "add": (lambda v: v.add_(v * 2), lambda a: np.add(a, a * 2, out=a)),
     "set": (lambda v: v.__setitem__(..., 7), lambda a: a.__setitem__(..., 7)),
 }
-_bindings: list[Tensor] = []
+_kept: list[Tensor] = []
 
 
 def _borrowed() -> Tensor:
     source = Tensor(START).realize()
-    _bindings[:] = [(source * 1.5).realize()]
+    _kept[:] = [(source * 1.5).realize()]
     return (source * 1.5).realize() / 1.5
 
 

@@ -120,9 +120,9 @@ def test_an_integer_of_numpy_binds() -> None:
 
 
 @pytest.mark.parametrize("form", ["operand", "size"])
-def test_a_variable_without_a_value_is_named_when_it_is_read(signature: str) -> None:
+def test_a_variable_without_a_value_is_named_when_it_is_read(form: str) -> None:
     w = Variable("w", 1, 3)
-    x = Tensor(X) * w if signature == "operand" else Tensor(X)[:w].sum()
+    x = Tensor(X) * w if form == "operand" else Tensor(X)[:w].sum()
     with pytest.raises(ShapeError, match=r"the variable 'w' has no value") as found:
         x.tolist()
     assert "w.bind(3)" in str(found.value)

@@ -150,9 +150,9 @@ class Array(Operators):
     # elements
 
     def __getitem__(self, key: Any, /) -> Array:
-        parts = key if isinstance(key, tuple) else (key,)
-        if len(parts) == self.ndim and all(type(part) is int for part in parts):
-            found = self._element(parts)
+        indices = key if isinstance(key, tuple) else (key,)
+        if len(indices) == self.ndim and all(type(index) is int for index in indices):
+            found = self._element(indices)
             if found is not None:
                 return found
         return Array(_picked(self.tensor, key))
@@ -294,7 +294,7 @@ def _own(tensor: Tensor) -> Tensor:
 def _unwrapped(key: Any) -> Any:
     """An index with tensors for its arrays."""
     if isinstance(key, tuple):
-        return tuple([part.tensor if isinstance(part, Array) else part for part in key])
+        return tuple([index.tensor if isinstance(index, Array) else index for index in key])
     return key.tensor if isinstance(key, Array) else key
 
 

@@ -246,11 +246,11 @@ def arange(
     if not kind.is_float and all(isinstance(value, int) for value in numbers):
         last = first + (count - 1) * step
         if count and kind.min <= first <= kind.max and kind.min <= last <= kind.max:
-            places = Tensor.arange(count, dtype=dtypes.int64, device=device)
-            return Array((places * step + _wrapped(first)).cast(kind))
+            steps = Tensor.arange(count, dtype=dtypes.int64, device=device)
+            return Array((steps * step + _wrapped(first)).cast(kind))
     # A count of its own: rounding must not tell how many there are.
-    places = Tensor.arange(count, dtype=dtypes.float64, device=device)
-    return Array((places * float(step) + float(first)).cast(kind))
+    steps = Tensor.arange(count, dtype=dtypes.float64, device=device)
+    return Array((steps * float(step) + float(first)).cast(kind))
 
 
 def _wrapped(value: int) -> int:
@@ -277,10 +277,10 @@ def linspace(
     kind = dtypes.default_float if dtype is None else as_dtype(dtype)
     first, last = float(plain("linspace", start)), float(plain("linspace", stop))
     gaps = num - 1 if endpoint else num
-    places = Tensor.arange(num, dtype=dtypes.float64, device=device)
+    steps = Tensor.arange(num, dtype=dtypes.float64, device=device)
     if not num:
-        return Array(places.cast(kind))
-    share = places / max(gaps, 1)
+        return Array(steps.cast(kind))
+    share = steps / max(gaps, 1)
     # From both ends, so that both are exact, and no difference overflows.
     values = (share < 0.5).where(
         first * (1.0 - share) + last * share, last - (last * (1.0 - share) - first * (1.0 - share))

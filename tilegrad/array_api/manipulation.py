@@ -208,7 +208,7 @@ def tile(x: Array, repetitions: tuple[int, ...], /) -> Array:
     counts = (1,) * (tensor.ndim - len(counts)) + counts
     lead = (1,) * (len(counts) - tensor.ndim)
     sizes = (*lead, *tensor._sizes)
-    spread = tensor.reshape([part for size in sizes for part in (1, size)])
-    around = [part for count, size in zip(counts, sizes) for part in (count, size)]
+    spread = tensor.reshape([each for size in sizes for each in (1, size)])
+    around = [each for count, size in zip(counts, sizes) for each in (count, size)]
     joined = spread.expand(around) if around else spread
     return Array(joined.reshape([count * size for count, size in zip(counts, sizes)]))

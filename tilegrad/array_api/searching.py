@@ -62,8 +62,8 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     tensor = as_array("nonzero", x).tensor
     if not tensor.ndim:
         raise ShapeError("nonzero: an array without axes has no positions", line=here())
-    places = tensor.nonzero()
-    return tuple([Array(places[:, axis]) for axis in range(tensor.ndim)])
+    indices = tensor.nonzero()
+    return tuple([Array(indices[:, axis]) for axis in range(tensor.ndim)])
 
 
 def searchsorted(

@@ -130,11 +130,11 @@ def unwrap(x: T | None) -> T:
 
 def get_child(obj: Any, key: str) -> Any:
     """What is reached by a dotted name through attributes, lists and dicts."""
-    for part in key.split("."):
-        if part.isdecimal() and not isinstance(obj, Mapping):
-            obj = obj[int(part)]
+    for name in key.split("."):
+        if name.isdecimal() and not isinstance(obj, Mapping):
+            obj = obj[int(name)]
         else:
-            obj = obj[part] if isinstance(obj, Mapping) else getattr(obj, part)
+            obj = obj[name] if isinstance(obj, Mapping) else getattr(obj, name)
     return obj
 
 
@@ -165,9 +165,9 @@ def ansilen(s: str) -> int:
 def strip_parens(fst: str) -> str:
     """`fst` without its outermost parentheses, if they belong together."""
     depth = 0
-    for place, letter in enumerate(fst):
+    for candidate, letter in enumerate(fst):
         depth += (letter == "(") - (letter == ")")
-        if depth == 0 and place < len(fst) - 1:
+        if depth == 0 and candidate < len(fst) - 1:
             return fst
     return fst[1:-1] if fst[:1] == "(" and fst[-1:] == ")" else fst
 
@@ -253,28 +253,28 @@ def fetch(
     Raises DataError where there is none: nothing is downloaded.
     """
     if url.startswith(("/", "./", "../", "file:")):
-        parts = urllib.parse.urlparse(url)
-        is_address = parts.scheme == "file"
-        found = Path(urllib.request.url2pathname(parts.path) if is_address else url)
+        address = urllib.parse.urlparse(url)
+        is_address = address.scheme == "file"
+        found = Path(urllib.request.url2pathname(address.path) if is_address else url)
         if not found.is_file():
             raise DataError("fetch: there is no such file", file=found)
         return _unpacked(found) if gunzip else found
     # tinygrad's way to name a download; what is kept unpacked has an ending of its own.
     file = str(name) if name is not None else hashlib.md5(url.encode()).hexdigest()
-    places = [folder / (subdir or "") / file for folder in _downloads()]
+    candidates = [folder / (subdir or "") / file for folder in _downloads()]
     if name is not None and (isinstance(name, Path) or "/" in name):
-        places = [Path(name)]
-    for place in places:
-        packed = place.with_name(place.name + ".gunzip") if gunzip else place
+        candidates = [Path(name)]
+    for candidate in candidates:
+        packed = candidate.with_name(candidate.name + ".gunzip") if gunzip else candidate
         if packed.is_file():
             return packed
-        if gunzip and place.is_file():
-            return _unpacked(place)
+        if gunzip and candidate.is_file():
+            return _unpacked(candidate)
     raise DataError(
         "fetch: the file is not on this machine, and tilegrad opens no connection",
         url=url,
-        looked_for=" ".join(str(place) for place in places),
-        fix=f"curl -L --create-dirs -o '{places[0]}' '{url}'",
+        looked_for=" ".join(str(candidate) for candidate in candidates),
+        fix=f"curl -L --create-dirs -o '{candidates[0]}' '{url}'",
     )
 
 
@@ -289,13 +289,13 @@ def _downloads() -> Iterator[Path]:
 def _unpacked(packed: Path) -> Path:
     """The content of a gzip file, as a file in the cache folder."""
     raw = packed.read_bytes()
-    kept = cache.folder() / "downloads" / f"{hashlib.sha256(raw).hexdigest()}.gunzip"
-    if not kept.is_file():
+    unpacked = cache.folder() / "downloads" / f"{hashlib.sha256(raw).hexdigest()}.gunzip"
+    if not unpacked.is_file():
         try:
             content = gzip.decompress(raw)
         except (OSError, EOFError) as error:
             raise DataError(f"fetch: not a gzip file: {error}", file=packed) from error
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(kept) as file:
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(unpacked) as file:
             file.write(content)
-    return kept
+    return unpacked

@@ -43,7 +43,7 @@ def launch(
 
 def _from(path: str, trace: TracebackType | None) -> TracebackType | None:
     """The part of a trace that begins in the file `path`, or all of it."""
-    part = trace
-    while part is not None and part.tb_frame.f_code.co_filename != path:
-        part = part.tb_next
-    return part or trace
+    entry = trace
+    while entry is not None and entry.tb_frame.f_code.co_filename != path:
+        entry = entry.tb_next
+    return entry or trace

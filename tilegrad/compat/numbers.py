@@ -19,7 +19,7 @@ from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
     "Variable", "dtypes", "float_to_bf16", "float_to_fp8", "float_to_fp16", "fp8_to_float",
-    "kept_defaults", "truncate",
+    "restored_defaults", "truncate",
 ]  # fmt: skip
 
 
@@ -150,7 +150,7 @@ truncate = {each: functools.partial(ours.truncate, dtype=each) for each in ours.
 
 
 @contextmanager
-def kept_defaults() -> Iterator[None]:
+def restored_defaults() -> Iterator[None]:
     """A block in which tensors have tinygrad's habits, and after which the default dtypes are what
     they were.
     """
@@ -208,11 +208,11 @@ def _backward(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
             and not _is_older(tensor)
         ]
         found = zip(made, self.gradient(*made, gradient=gradient))
-        reached = [(tensor, part) for tensor, part in found if part is not None]
+        reached = [(tensor, each) for tensor, each in found if each is not None]
         if not reached or len({tensor.uop for tensor, _ in reached}) < len(reached):
             raise
-    for tensor, part in reached:
-        tensor.grad = part if tensor.grad is None else tensor.grad + part
+    for tensor, each in reached:
+        tensor.grad = each if tensor.grad is None else tensor.grad + each
     return self
 
 

@@ -20,7 +20,7 @@ from tilegrad.compat.numbers import dtypes
 from tilegrad.device.registry import Device
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["OTHERS", "Context", "ContextVar", "kept_declarations", "switch"]
+__all__ = ["OTHERS", "Context", "ContextVar", "restored_declarations", "switch"]
 
 _OURS = frozenset(ours.Config.__dataclass_fields__)
 _DEFAULTS = {"DEFAULT_FLOAT": "default_float", "DEFAULT_INT": "default_int"}
@@ -147,7 +147,7 @@ class ContextVar:
 
 
 @contextlib.contextmanager
-def kept_declarations() -> Iterator[None]:
+def restored_declarations() -> Iterator[None]:
     """A block after which the switches that scripts declared in it are unknown again."""
     before = dict(_declared)
     try:

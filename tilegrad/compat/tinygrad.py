@@ -25,8 +25,8 @@ from tilegrad.base.errors import DataError
 from tilegrad.compat.devices import python_device
 from tilegrad.compat.launcher import launch
 from tilegrad.compat.names import MODULES, absent, find
-from tilegrad.compat.numbers import kept_defaults
-from tilegrad.compat.switches import kept_declarations
+from tilegrad.compat.numbers import restored_defaults
+from tilegrad.compat.switches import restored_declarations
 from tilegrad.device.registry import Device
 
 __all__ = ["installed", "main", "run"]
@@ -86,7 +86,7 @@ def installed() -> Iterator[None]:
     before = _forget()
     sys.meta_path.insert(0, finder)
     try:
-        with kept_defaults(), kept_declarations(), python_device():
+        with restored_defaults(), restored_declarations(), python_device():
             yield
     finally:
         sys.meta_path.remove(finder)
@@ -107,7 +107,7 @@ def run(path: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
-    argv, places, device = sys.argv, sys.path[:], Device._default
+    argv, search_path, device = sys.argv, sys.path[:], Device._default
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     wanted = os.environ.get("DEV", "").split(":")[0]
@@ -120,7 +120,7 @@ def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
             error.add_note(absent(f"tinygrad.Tensor.{error.name}"))
         raise
     finally:
-        sys.argv, sys.path[:], Device._default = argv, places, device
+        sys.argv, sys.path[:], Device._default = argv, search_path, device
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

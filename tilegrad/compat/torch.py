@@ -96,14 +96,14 @@ def run(path: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
-    argv, places, device = sys.argv, sys.path[:], Device._default
+    argv, search_path, device = sys.argv, sys.path[:], Device._default
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
         with installed():
             return runpy.run_path(path, run_name="__main__")
     finally:
-        sys.argv, sys.path[:], Device._default = argv, places, device
+        sys.argv, sys.path[:], Device._default = argv, search_path, device
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

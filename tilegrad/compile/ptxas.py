@@ -44,8 +44,8 @@ def find_ptxas() -> str | None:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):
         return None
-    places = spec.submodule_search_locations if spec is not None else None
-    for place in places or ():
+    folders = spec.submodule_search_locations if spec is not None else None
+    for place in folders or ():
         for path in sorted(Path(place).glob("*/bin/ptxas"), reverse=True):
             return str(path)
     return None

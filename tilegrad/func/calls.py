@@ -21,15 +21,9 @@ from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Call",
-    "Held",
-    "check_float",
-    "check_function",
-    "counted",
-    "outputs_of",
-    "tensor_of",
+    "Call", "OuterValues", "check_float", "check_function", "counted", "outputs_of", "tensor_of",
     "wanted",
-]
+]  # fmt: skip
 
 
 def tensor_of(node: UOp, like: Tensor, variables: Variables, requires_grad: bool | None) -> Tensor:
@@ -73,15 +67,15 @@ def outputs_of(name: str, value: Any) -> list[Tensor]:
 
     Raises DTypeError if it gave anything else.
     """
-    parts, _ = flatten(value)
-    for part in parts:
-        if not isinstance(part, Tensor):
+    leaves, _ = flatten(value)
+    for output in leaves:
+        if not isinstance(output, Tensor):
             raise DTypeError(
-                f"{name}: the function gave a {type(part).__name__}",
+                f"{name}: the function gave a {type(output).__name__}",
                 line=here(),
                 rule="a tensor, or tuples, lists and dicts of tensors",
             )
-    return parts
+    return leaves
 
 
 def counted(size: Any) -> UOp:
@@ -89,7 +83,7 @@ def counted(size: Any) -> UOp:
     return Tensor(0)._iota(size).uop
 
 
-class Held:
+class OuterValues:
     """What all tensors that somebody holds were before a function ran: it may assign to them."""
 
     def __init__(self) -> None:
@@ -132,7 +126,7 @@ class Call:
             tensor_of(node, argument, argument._variables, argument._requires_grad)
             for node, argument in zip(self.leaves, arguments)
         ]
-        held = Held()
+        outer = OuterValues()
         positional, named = build(inner)
         with transforming(self.leaves):
             value = function(*positional, **named)
@@ -145,8 +139,8 @@ class Call:
                     line=here(),
                 )
             value, aux = value
-            parts, rebuild = flatten(aux)
-            self.aux = rebuild([self.given(x) if isinstance(x, Tensor) else x for x in parts])
+            leaves, rebuild = flatten(aux)
+            self.aux = rebuild([self.given(x) if isinstance(x, Tensor) else x for x in leaves])
         for tensor, node in zip(inner, self.leaves):
             if tensor.uop is not node:
                 raise TransformError(
@@ -155,7 +149,7 @@ class Call:
                     line=here(),
                     remedy="assign to a copy, x.clone(), and return it",
                 )
-        held.close(self.back)
+        outer.close(self.back)
         self.outputs = outputs_of(name, value)
         _, self.rebuild = flatten(value)
         self.variables: Variables = {}

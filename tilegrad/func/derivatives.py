@@ -65,25 +65,25 @@ def jvp(
             line=here(),
             rule="the tangents have the structure of the primals",
         )
-    parts, rebuild = flatten(given)
-    arguments = [check_float("jvp", part, f"primal {i}") for i, part in enumerate(parts)]
+    leaves, rebuild = flatten(given)
+    arguments = [check_float("jvp", leaf, f"primal {i}") for i, leaf in enumerate(leaves)]
     seeds = [
-        wanted("jvp", f"tangent {i}", part, argument)
-        for i, (part, argument) in enumerate(zip(flatten(directions)[0], arguments))
+        wanted("jvp", f"tangent {i}", leaf, argument)
+        for i, (leaf, argument) in enumerate(zip(flatten(directions)[0], arguments))
     ]
     call = Call("jvp", func, arguments, lambda x: (rebuild(x), {}), has_aux=has_aux)
     whole = {own: _whole(seed, own.shape) for own, seed in zip(call.leaves, seeds)}
     found = pushforward([each.uop for each in call.outputs], whole, graphs)
     variables = call.variables
-    for part in flatten(directions)[0]:
-        variables = merge(variables, part._variables) if isinstance(part, Tensor) else variables
-    moving = []
+    for leaf in flatten(directions)[0]:
+        variables = merge(variables, leaf._variables) if isinstance(leaf, Tensor) else variables
+    tangents = []
     for tensor, node in zip(call.outputs, found):
         if node is None:
-            moving.append(tensor.zeros_like())
+            tangents.append(tensor.zeros_like())
         else:
-            moving.append(tensor_of(moved([node], call.back)[0], tensor, variables, None))
-    result = call.all_given(), call.rebuild(moving)
+            tangents.append(tensor_of(moved([node], call.back)[0], tensor, variables, None))
+    result = call.all_given(), call.rebuild(tangents)
     return (*result, call.aux) if has_aux else result
 
 
@@ -113,8 +113,8 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
     [1.0, 2.0]
     """
     check_function("vjp", func)
-    parts, rebuild = flatten(tuple(primals))
-    arguments = [check_float("vjp", part, f"primal {i}") for i, part in enumerate(parts)]
+    leaves, rebuild = flatten(tuple(primals))
+    arguments = [check_float("vjp", leaf, f"primal {i}") for i, leaf in enumerate(leaves)]
     call = Call("vjp", func, arguments, lambda x: (rebuild(x), {}), has_aux=has_aux)
     output = call.all_given()
 
@@ -128,12 +128,12 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
             )
         given = flatten(cotangents)[0]
         seeds = [
-            wanted("vjp", f"cotangent {i}", part, like)
-            for i, (part, like) in enumerate(zip(given, call.outputs))
+            wanted("vjp", f"cotangent {i}", leaf, like)
+            for i, (leaf, like) in enumerate(zip(given, call.outputs))
         ]
         variables = call.variables
-        for part in given:
-            variables = merge(variables, part._variables) if isinstance(part, Tensor) else variables
+        for leaf in given:
+            variables = merge(variables, leaf._variables) if isinstance(leaf, Tensor) else variables
         found = _pulled(call, call.outputs, seeds)
         return rebuild(
             [
@@ -270,8 +270,8 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
             count = _count("jacrev", tensor)
             seed = stand_in(tensor.shape, tensor.dtype, tensor.device)
             rows = pullback([tensor.uop], [seed], call.leaves, graphs)
-            parts = _batch_of_units(tensor, seed, rows, count)
-            fresh = iter(moved([part for part in parts if part is not None], call.back))
+            many = _batch_of_units(tensor, seed, rows, count)
+            fresh = iter(moved([row for row in many if row is not None], call.back))
             blocks = []
             for argument, row in zip(arguments, rows):
                 shape = (*tensor.shape, *argument.shape)
@@ -320,8 +320,8 @@ def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
             count = _count("jacfwd", argument)
             seed = stand_in(argument.shape, argument.dtype, argument.device)
             moves = pushforward(nodes, {own: seed}, graphs)
-            parts = _batch_of_units(argument, seed, moves, count)
-            fresh = iter(moved([part for part in parts if part is not None], call.back))
+            many = _batch_of_units(argument, seed, moves, count)
+            fresh = iter(moved([move for move in many if move is not None], call.back))
             column = []
             for tensor, move in zip(call.outputs, moves):
                 shape = (*tensor.shape, *argument.shape)
@@ -416,7 +416,7 @@ def _chosen(
     of them the arguments of a call.
     """
     several = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    places = []
+    positions = []
     for number in several:
         if not -len(args) <= number < len(args):
             raise IndexBoundsError(
@@ -424,11 +424,11 @@ def _chosen(
                 line=here(),
                 rule="argnums counts the arguments that are not given by keyword",
             )
-        places.append(number % len(args))
-    parts, whole = flatten(tuple(args[place] for place in places))
+        positions.append(number % len(args))
+    leaves, whole = flatten(tuple(args[position] for position in positions))
     arguments = [
-        check_float(name, part, f"argument {places[0]}" if len(places) == 1 else f"part {i}")
-        for i, part in enumerate(parts)
+        check_float(name, leaf, f"argument {positions[0]}" if len(positions) == 1 else f"part {i}")
+        for i, leaf in enumerate(leaves)
     ]
 
     def rebuild(found: Sequence[Any]) -> Any:
@@ -437,8 +437,8 @@ def _chosen(
 
     def build(inner: Sequence[Tensor]) -> tuple[Sequence[Any], dict[str, Any]]:
         positional = list(args)
-        for place, value in zip(places, whole(inner)):
-            positional[place] = value
+        for position, value in zip(positions, whole(inner)):
+            positional[position] = value
         return positional, kwargs
 
     return arguments, rebuild, build
@@ -454,8 +454,8 @@ def _pulled(call: Call, outputs: Sequence[Tensor], seeds: Sequence[UOp]) -> list
             nodes.append(tensor.uop)
             used.append(seed)
     found = pullback(nodes, used, call.leaves, graphs)
-    fresh = iter(moved([part for part in found if part is not None], call.back))
-    return [None if part is None else next(fresh) for part in found]
+    fresh = iter(moved([node for node in found if node is not None], call.back))
+    return [None if node is None else next(fresh) for node in found]
 
 
 def _whole(seed: UOp, shape: tuple[Any, ...]) -> UOp:
@@ -480,19 +480,17 @@ def _zeros(like: Tensor, shape: tuple[Any, ...]) -> Tensor:
 
 
 def _batch_of_units(
-    tensor: Tensor, seed: UOp, parts: Sequence[UOp | None], count: int
+    tensor: Tensor, seed: UOp, nodes: Sequence[UOp | None], count: int
 ) -> list[UOp | None]:
-    """What becomes of `parts`, which depend on `seed`, for each of the `count` unit vectors in its
-    place.
-    """
-    found = [part for part in parts if part is not None]
+    """`nodes`, which depend on `seed`, for each of the `count` unit vectors as its value."""
+    found = [node for node in nodes if node is not None]
     base = seed if seed.op is Ops.BUFFER else seed.src[0]
     units = Tensor.eye(count, dtype=tensor.dtype, device=tensor.device).uop
     many = batched(found, {base: units}, count, partial(counted, count))
     made = iter(zip(found, many))
     result: list[UOp | None] = []
-    for part in parts:
-        if part is None:
+    for node in nodes:
+        if node is None:
             result.append(None)
             continue
         one, whole = next(made)

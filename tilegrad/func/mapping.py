@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, TransformError
-from tilegrad.func.calls import Held, check_function, counted, outputs_of
+from tilegrad.func.calls import OuterValues, check_function, counted, outputs_of
 from tilegrad.func.tree import flatten, map_pairs
 from tilegrad.grad.batch import batched
 from tilegrad.grad.forward import stand_in
@@ -76,15 +76,15 @@ def vmap(
         )
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        parts, rebuild = flatten(args)
-        examples = _examples(parts, _dims("in_dims", into, args))
+        leaves, rebuild = flatten(args)
+        examples = _examples(leaves, _dims("in_dims", into, args))
         size = _size(examples)
         one = _one_example(examples, size)
-        held = Held()
+        outer = OuterValues()
         with transforming(list(one.wholes)), draws_of() as draws:
-            inner = [one.tensors.get(place, part) for place, part in enumerate(parts)]
+            inner = [one.tensors.get(position, leaf) for position, leaf in enumerate(leaves)]
             value = func(*rebuild(inner), **kwargs)
-            _check_assigned(held, one)
+            _check_assigned(outer, one)
         outputs = outputs_of("vmap", value)
         roots = [tensor.uop for tensor in outputs]
         _check_draws(draws, randomness)
@@ -118,20 +118,20 @@ def _dims(name: str, dims: Any, value: Any) -> list[Any]:
     return found
 
 
-def _examples(parts: Sequence[Any], dims: Sequence[Any]) -> dict[int, tuple[Tensor, int]]:
+def _examples(leaves: Sequence[Any], dims: Sequence[Any]) -> dict[int, tuple[Tensor, int]]:
     """The tensors that are mapped, by their place, and the axis of each."""
     found: dict[int, tuple[Tensor, int]] = {}
-    for place, (part, axis) in enumerate(zip(parts, dims)):
-        if axis is None or not isinstance(part, Tensor):
+    for position, (leaf, axis) in enumerate(zip(leaves, dims)):
+        if axis is None or not isinstance(leaf, Tensor):
             continue
-        if not -part.ndim <= axis < part.ndim:
+        if not -leaf.ndim <= axis < leaf.ndim:
             raise IndexBoundsError(
-                f"vmap: argument {place} of shape {show_shape(part.shape)} has no axis {axis}",
-                tensor=describe(part.uop),
+                f"vmap: argument {position} of shape {show_shape(leaf.shape)} has no axis {axis}",
+                tensor=describe(leaf.uop),
                 line=here(),
                 remedy="in_dims=None for what all examples share",
             )
-        found[place] = part, axis % part.ndim
+        found[position] = leaf, axis % leaf.ndim
     return found
 
 
@@ -143,15 +143,15 @@ def _size(examples: dict[int, tuple[Tensor, int]]) -> Any:
             line=here(),
             rule="at least one argument is a tensor whose in_dims is an axis",
         )
-    sizes = [(place, tensor.shape[axis]) for place, (tensor, axis) in examples.items()]
+    sizes = [(position, tensor.shape[axis]) for position, (tensor, axis) in examples.items()]
     first, size = sizes[0]
-    for place, other in sizes[1:]:
+    for position, other in sizes[1:]:
         if not same(size, other):
             raise ShapeError(
                 f"vmap: mapped sizes differ: {show_shape((size,))[1:-2]} and "
                 f"{show_shape((other,))[1:-2]}",
                 left=f"argument {first}  {describe(examples[first][0].uop)}",
-                right=f"argument {place}  {describe(examples[place][0].uop)}",
+                right=f"argument {position}  {describe(examples[position][0].uop)}",
                 line=here(),
                 remedy="in_dims=None for what all examples share",
             )
@@ -173,14 +173,14 @@ class _Example(NamedTuple):
 def _one_example(examples: dict[int, tuple[Tensor, int]], size: Any) -> _Example:
     tensors, nodes, wholes = {}, {}, {}
     variables = NO_VARIABLES
-    for place, (tensor, axis) in examples.items():
+    for position, (tensor, axis) in examples.items():
         moved = tensor.movedim(axis, 0)
-        node = nodes[place] = stand_in(moved.shape[1:], tensor.dtype, tensor.device)
+        node = nodes[position] = stand_in(moved.shape[1:], tensor.dtype, tensor.device)
         base = buffer_below(node)
         wholes[base] = _flat(moved.uop, size, base)
-        held = tensor._variables
-        tensors[place] = tensor._of(node, tensor.device, held, tensor._requires_grad)
-        variables = merge(variables, held)
+        own = tensor._variables
+        tensors[position] = tensor._of(node, tensor.device, own, tensor._requires_grad)
+        variables = merge(variables, own)
     return _Example(tensors, nodes, wholes, variables)
 
 
@@ -194,19 +194,19 @@ def _flat(node: UOp, size: Any, base: UOp) -> UOp:
     return reshape(node, (size, *base.shape))
 
 
-def _check_assigned(held: Held, one: _Example) -> None:
+def _check_assigned(outer: OuterValues, one: _Example) -> None:
     """Raise TransformError if the function assigned to its arguments, or what differs between
     examples to others, which are what they were again.
     """
-    for place, tensor in one.tensors.items():
-        if tensor.uop is not one.nodes[place]:
+    for position, tensor in one.tensors.items():
+        if tensor.uop is not one.nodes[position]:
             raise TransformError(
                 "vmap: the function assigns to its argument",
                 argument=show_shape(tensor.shape),
                 line=here(),
                 remedy="assign to a copy, x.clone(), and return it",
             )
-    refused = [(changed, node) for changed, node in held.changed() if waits(changed.uop)]
+    refused = [(changed, node) for changed, node in outer.changed() if waits(changed.uop)]
     for changed, node in refused:
         changed.uop = node
         memory.supersede(memory.version_of(node), is_so=False)
@@ -249,8 +249,8 @@ def _drawn_anew(roots: Sequence[UOp], draws: set[UOp], size: Any) -> dict[UOp, U
 def _placed(
     tensor: Tensor, node: UOp | None, size: Any, axis: int | None, variables: Variables
 ) -> Tensor:
-    """An output with its axis of examples where it is to stand."""
-    held = merge(variables, tensor._variables)
+    """An output with its axis of examples at `axis`."""
+    variables = merge(variables, tensor._variables)
     if axis is None:
         if node is None:
             return tensor
@@ -263,7 +263,7 @@ def _placed(
     if node is None:
         one = reshape(tensor.uop, (1, *tensor.shape))
         node = UOp(Ops.EXPAND, tensor.dtype, (one,), (size, *tensor.shape))
-    whole = tensor._of(node, tensor.device, held, tensor._requires_grad)
+    whole = tensor._of(node, tensor.device, variables, tensor._requires_grad)
     if not -whole.ndim <= axis < whole.ndim:
         raise IndexBoundsError(
             f"vmap: an output of shape {show_shape(tensor.shape)} has no place {axis} for the axis",

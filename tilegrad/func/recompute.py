@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import TransformError
-from tilegrad.func.calls import Held, check_function, outputs_of
+from tilegrad.func.calls import OuterValues, check_function, outputs_of
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import Region, leaf, moved, register
 from tilegrad.ir.uop import UOp, toposort
@@ -50,39 +50,40 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     [2.0, 4.0]
     """
     check_function("checkpoint", func)
-    parts, rebuild = flatten((args, kwargs))
-    given = [part for part in parts if isinstance(part, Tensor)]
+    arguments, rebuild = flatten((args, kwargs))
+    given = [each for each in arguments if isinstance(each, Tensor)]
     # One leaf for a tensor that is given twice: its gradient is one.
     own: dict[UOp, UOp] = {}
     for tensor in given:
         own.setdefault(tensor.uop, leaf(tensor.uop))
     inner: list[Any] = [
-        _standing_for(part, own[part.uop]) if isinstance(part, Tensor) else part for part in parts
+        _standing_for(each, own[each.uop]) if isinstance(each, Tensor) else each
+        for each in arguments
     ]
-    held = Held()
+    outer = OuterValues()
     with transforming(list(own.values())):
         positional, named = rebuild(inner)
         value = func(*positional, **named)
-    for one, part in zip(inner, parts):
-        if isinstance(part, Tensor):
-            node = own[part.uop]
+    for one, each in zip(inner, arguments):
+        if isinstance(each, Tensor):
+            node = own[each.uop]
             if one.uop is not node:
                 raise TransformError(
                     "checkpoint: the function assigns to its argument",
-                    argument=show_shape(part.shape),
+                    argument=show_shape(each.shape),
                     line=here(),
                     remedy="assign to a copy, x.clone(), and return it",
                 )
     outputs = outputs_of("checkpoint", value)
     back = {node: before for before, node in own.items()}
-    held.close(back)
+    outer.close(back)
     roots = [tensor.uop for tensor in outputs]
     nodes = moved(roots, back)
     leaves = tuple(own.values())
     region = Region(
         leaves,
         tuple(back[node] for node in leaves),
-        _outer(roots, held.nodes(), back),
+        _outer(roots, outer.nodes(), back),
         tuple(roots),
     )
     register(region, nodes)

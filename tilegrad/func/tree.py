@@ -23,15 +23,15 @@ def flatten(tree: Any, inside: tuple[int, ...] = ()) -> tuple[list[Any], Rebuild
         inside = (*inside, id(tree))
     if isinstance(tree, dict):
         keys = list(tree)
-        parts, rebuild = _flatten_all([tree[key] for key in keys], inside)
-        return parts, lambda found: type(tree)(zip(keys, rebuild(found)))
+        leaves, rebuild = _flatten_all([tree[key] for key in keys], inside)
+        return leaves, lambda found: type(tree)(zip(keys, rebuild(found)))
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        parts, rebuild = _flatten_all(tree, inside)
-        return parts, lambda found: type(tree)(*rebuild(found))
+        leaves, rebuild = _flatten_all(tree, inside)
+        return leaves, lambda found: type(tree)(*rebuild(found))
     if isinstance(tree, (tuple, list)):
-        parts, rebuild = _flatten_all(tree, inside)
+        leaves, rebuild = _flatten_all(tree, inside)
         kind = tuple if isinstance(tree, tuple) else list
-        return parts, lambda found: kind(rebuild(found))
+        return leaves, lambda found: kind(rebuild(found))
     return [tree], lambda found: found[0]
 
 
@@ -39,7 +39,7 @@ def _flatten_all(
     trees: Sequence[Any], inside: tuple[int, ...]
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     pairs = [flatten(tree, inside) for tree in trees]
-    counts = [len(parts) for parts, _ in pairs]
+    counts = [len(leaves) for leaves, _ in pairs]
 
     def rebuild(found: Sequence[Any]) -> list[Any]:
         made: list[Any] = []
@@ -49,7 +49,7 @@ def _flatten_all(
             start += count
         return made
 
-    return [part for parts, _ in pairs for part in parts], rebuild
+    return [leaf for leaves, _ in pairs for leaf in leaves], rebuild
 
 
 def same_tree(first: Any, second: Any) -> bool:
@@ -58,7 +58,7 @@ def same_tree(first: Any, second: Any) -> bool:
         return (
             isinstance(second, dict)
             and first.keys() == second.keys()
-            and all(same_tree(part, second[key]) for key, part in first.items())
+            and all(same_tree(leaf, second[key]) for key, leaf in first.items())
         )
     if isinstance(first, (tuple, list)):
         return (
@@ -78,14 +78,14 @@ def map_pairs(prefix: Any, tree: Any) -> list[Any] | None:
     if isinstance(prefix, dict):
         if not isinstance(tree, dict) or prefix.keys() != tree.keys():
             return None
-        pairs = [(prefix[key], part) for key, part in tree.items()]
+        pairs = [(prefix[key], leaf) for key, leaf in tree.items()]
     elif not isinstance(tree, (tuple, list)) or len(prefix) != len(tree):
         return None
     else:
         pairs = list(zip(prefix, tree))
     found: list[Any] = []
-    for one, part in pairs:
-        below = map_pairs(one, part)
+    for one, leaf in pairs:
+        below = map_pairs(one, leaf)
         if below is None:
             return None
         found += below

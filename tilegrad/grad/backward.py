@@ -14,11 +14,11 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence, 
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
+from tilegrad.grad.node_hooks import has_watchers, is_watched, seen
 from tilegrad.grad.regions import Region, has_regions, moved, regions_among, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
 from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.grad.templates import from_template
-from tilegrad.grad.watched import has_watchers, is_watched, seen
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort, toposort_over
@@ -120,8 +120,8 @@ def pullback(
         elsewhere,
     )
     is_any_watched = has_watchers()
-    # The gradients of a loop's parts: its turn comes when all of them are known.
-    parts_of: dict[UOp, dict[int, UOp]] = {}
+    # The gradients of a loop's outputs: the loop comes when all of them are known.
+    outputs_of: dict[UOp, dict[int, UOp]] = {}
     for node in reversed(order):
         gradient = flow.get(node)
         if node not in through:
@@ -132,23 +132,23 @@ def pullback(
             regions.reach(found[node], gradient, flow, through)
             continue
         if node.op is Ops.LOOP:
-            given = parts_of.pop(node, {})
+            given = outputs_of.pop(node, {})
             for source, total in loop_gradients(node, given, through, pullback):
                 flow[source] = flow[source] + total if source in flow else total
             continue
         if gradient is None or (node.op in NO_DERIVATIVE and node not in computed):
             continue
         if node.op is Ops.PART and node not in computed:
-            parts_of.setdefault(node.src[0], {})[node.arg] = gradient
+            outputs_of.setdefault(node.src[0], {})[node.arg] = gradient
             continue
         sources: Sequence[UOp] = (computed[node],) if node in computed else node.src
-        parts: Sequence[UOp | None] = (
+        gradients: Sequence[UOp | None] = (
             (gradient,) if node in computed else DERIVATIVES[node.op](node, gradient)
         )
-        for source, part in zip(sources, parts, strict=True):
-            if part is None or source not in through:
+        for source, contribution in zip(sources, gradients, strict=True):
+            if contribution is None or source not in through:
                 continue
-            fitting = _fit(part, source)
+            fitting = _fit(contribution, source)
             known = flow.get(source)
             if known is None or is_zero(known):
                 total = fitting
@@ -175,13 +175,13 @@ def from_memory(
         if node in computed
         for graph in [computed[node]]
     }
-    return [part if part is None else part.substitute(stored) for part in found]
+    return [gradient if gradient is None else gradient.substitute(stored) for gradient in found]
 
 
 class _Regions:
     """The regions of a graph while gradients run down it, users first.
 
-    A region's turn comes with the last of its outputs. Its copy waits for what the copy of the
+    A region comes with the last of its outputs. Its copy waits for what the copy of the
     region above it gave to the targets, so that the memory of one copy is free for the next.
     """
 
@@ -211,23 +211,23 @@ class _Regions:
         given = self._found.pop(region)
         if region.gradients is not None:
             whole = [
-                given.get(place, filled(own.shape, 0.0, own.dtype))
-                for place, own in enumerate(region.leaves)
+                given.get(number, filled(own.shape, 0.0, own.dtype))
+                for number, own in enumerate(region.leaves)
             ]
             self._add(region, region.passed_on(whole), flow, through)
             return
         first = dict.fromkeys([*given.values(), *self._given])
-        devices = [(part, device_of(part)) for part in first if not part.is_constant]
+        devices = [(each, device_of(each)) for each in first if not each.is_constant]
         copies: dict[UOp, UOp] = {}
         for own, value in zip(region.leaves, region.inputs, strict=True):
             # A kernel's sources are on one device.
             here = device_of(value)
-            near = [part for part, device in devices if device == here]
+            near = [each for each, device in devices if device == here]
             copies[own] = waiting_copy(value, *near)
         roots = moved([region.outputs[number] for number in given], copies)
         wanted = [*copies.values(), *region.outer]
-        parts = pullback(roots, list(given.values()), wanted, self._computed)
-        self._add(region, parts, flow, through)
+        gradients = pullback(roots, list(given.values()), wanted, self._computed)
+        self._add(region, gradients, flow, through)
         self._given = [
             flow[source]
             for source in region.sources
@@ -236,13 +236,13 @@ class _Regions:
 
     @staticmethod
     def _add(
-        region: Region, parts: Sequence[UOp | None], flow: dict[UOp, UOp], through: Set[UOp]
+        region: Region, gradients: Sequence[UOp | None], flow: dict[UOp, UOp], through: Set[UOp]
     ) -> None:
-        """Let the gradients `parts` flow on to the region's sources."""
-        for source, part in zip(region.sources, parts, strict=True):
-            if part is not None and source in through:
-                part = _fit(part, source)
-                flow[source] = flow[source] + part if source in flow else part
+        """Add `gradients` to those of the region's sources."""
+        for source, gradient in zip(region.sources, gradients, strict=True):
+            if gradient is not None and source in through:
+                gradient = _fit(gradient, source)
+                flow[source] = flow[source] + gradient if source in flow else gradient
 
 
 def _check(loss: UOp, seed: UOp) -> None:
@@ -272,7 +272,7 @@ def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed
         edge = frozenset(region.sources)
         if region.gradients is None and region not in plain and not asked <= edge:
             inside = toposort([node], stop=edge.__contains__)
-            if any(part in asked and part not in edge and part is not node for part in inside):
+            if any(each in asked and each not in edge and each is not node for each in inside):
                 plain.add(region)
     return {node: known for node, known in found.items() if known[0] not in plain}
 
@@ -324,11 +324,11 @@ def _fill(seed: UOp, loss: UOp) -> UOp:
     return filled(loss.shape, seed.arg, loss.dtype) if seed.op is Ops.CONST else ones * seed
 
 
-def _sum(known: UOp, part: UOp, node: UOp) -> UOp:
+def _sum(known: UOp, gradient: UOp, node: UOp) -> UOp:
     """What two users of a node pass down to it; of a multiply-add it is one again."""
-    if node.op is Ops.MULACC and part.op is Ops.MUL and part.shape == known.shape:
-        return UOp(Ops.MULACC, part.dtype, (*part.src, known))
-    return known + part
+    if node.op is Ops.MULACC and gradient.op is Ops.MUL and gradient.shape == known.shape:
+        return UOp(Ops.MULACC, gradient.dtype, (*gradient.src, known))
+    return known + gradient
 
 
 def _fit(gradient: UOp, source: UOp) -> UOp:

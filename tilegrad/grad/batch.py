@@ -21,7 +21,7 @@ from tilegrad.grad.backward import inherit_origin
 from tilegrad.grad.forward import stand_in
 from tilegrad.grad.lifted import Lifted
 from tilegrad.grad.loops import batched_loop
-from tilegrad.grad.parts import spread, where_written
+from tilegrad.grad.partial_writes import spread, where_written
 from tilegrad.grad.regions import Region, region_of, register_moved
 from tilegrad.grad.rules import expand, reshape
 from tilegrad.grad.sums import sum_axes
@@ -36,22 +36,22 @@ __all__ = ["batched"]
 
 
 def batched(
-    roots: Sequence[UOp], mapped: Mapping[UOp, UOp], size: Any, places: Callable[[], UOp]
+    roots: Sequence[UOp], mapped: Mapping[UOp, UOp], size: Any, arange: Callable[[], UOp]
 ) -> list[UOp | None]:
     """Each of `roots` with an axis of `size` examples in front; None for what is the same for all.
 
-    `mapped` gives for nodes what they are with that axis. `places` gives the vector 0, 1, ... up to
+    `mapped` gives for nodes what they are with that axis. `arange` gives the vector 0, 1, ... up to
     `size`, of int32.
 
     Raises ShapeError for an op that cannot be batched.
     """
-    return _Batch(mapped, size, places).run(roots)
+    return _Batch(mapped, size, arange).run(roots)
 
 
 class _Batch(Lifted):
-    def __init__(self, mapped: Mapping[UOp, UOp], size: Any, places: Callable[[], UOp]):
+    def __init__(self, mapped: Mapping[UOp, UOp], size: Any, arange: Callable[[], UOp]):
         super().__init__(mapped, size)
-        self.places = places
+        self.arange = arange
         # Nodes that were looked at, whether they depend on a mapped one or not.
         self.seen: dict[UOp, None] = dict.fromkeys(mapped)
 
@@ -105,14 +105,14 @@ class _Batch(Lifted):
 
     def rows_of_all(self, index: UOp, rows: Any) -> UOp:
         """Rows of tables of `rows` as rows of all tables in one; those outside stay outside."""
-        most = prod(part if isinstance(part, int) else part.vmax for part in (self.size, rows))
+        most = prod(each if isinstance(each, int) else each.vmax for each in (self.size, rows))
         wide = dtypes.int32 if most < 1 << 31 and index.dtype.itemsize <= 4 else dtypes.int64
         wide = dtypes.int64 if index.dtype is dtypes.uint32 else wide
-        place = index.cast(wide)
+        row = index.cast(wide)
         limit = _number(rows, wide)
-        inside = (place < 0).logical_not() & (place < limit)
-        number = reshape(self.places().cast(wide), (self.size, *(1 for _ in index.shape[1:])))
-        found: UOp = inside.where(place + expand(number, index.shape) * limit, -1)
+        inside = (row < 0).logical_not() & (row < limit)
+        number = reshape(self.arange().cast(wide), (self.size, *(1 for _ in index.shape[1:])))
+        found: UOp = inside.where(row + expand(number, index.shape) * limit, -1)
         return found
 
     # whole tensors
@@ -131,8 +131,8 @@ class _Batch(Lifted):
             return self.front(picked, depth)
         rows = table.shape[0]
         joined = reshape(self.done[table], (self.size * rows, *table.shape[1:]))
-        place = self.rows_of_all(self.done[index], rows)
-        return UOp(Ops.GATHER, node.dtype, (joined, place))
+        row = self.rows_of_all(self.done[index], rows)
+        return UOp(Ops.GATHER, node.dtype, (joined, row))
 
     def scatter(self, node: UOp) -> UOp:
         table, index, values = node.src
@@ -145,8 +145,8 @@ class _Batch(Lifted):
             return self.front(UOp(Ops.SCATTER_ADD, node.dtype, src))
         rows = table.shape[0]
         joined = reshape(self.whole(table), (self.size * rows, *table.shape[1:]))
-        place = self.rows_of_all(self.done[index], rows)
-        total = UOp(Ops.SCATTER_ADD, node.dtype, (joined, place, self.whole(values)))
+        row = self.rows_of_all(self.done[index], rows)
+        total = UOp(Ops.SCATTER_ADD, node.dtype, (joined, row, self.whole(values)))
         return reshape(total, (self.size, *table.shape))
 
     def assign(self, node: UOp) -> UOp:
@@ -154,15 +154,15 @@ class _Batch(Lifted):
 
     def after(self, node: UOp) -> UOp:
         memory, assign = node.src
-        place = assign.src[0]
-        # The same places for all examples: the graph that puts values there, batched.
+        view = assign.src[0]
+        # The same view for all examples: the graph that writes values there, batched.
         value = stand_in(assign.shape, assign.dtype, "")
         base = value if value.op is Ops.BUFFER else value.src[0]
         whole = reshape(self.whole(assign.src[1]), (self.size, *base.shape))
-        inner = _Batch({base: whole}, self.size, self.places)
-        new = inner.run([spread(value, place, memory)])[0]
+        inner = _Batch({base: whole}, self.size, self.arange)
+        new = inner.run([spread(value, view, memory)])[0]
         assert new is not None
-        mask = reshape(where_written(place, memory), (1, *memory.shape))
+        mask = reshape(where_written(view, memory), (1, *memory.shape))
         chosen: UOp = expand(mask, new.shape).where(new, self.whole(memory))
         return chosen
 
@@ -171,11 +171,11 @@ class _Batch(Lifted):
             raise ShapeError("vmap: scan needs a batch of fixed size", line=user_line(node.origin))
 
         def batch(roots: Sequence[UOp], mapped: Mapping[UOp, UOp]) -> list[UOp | None]:
-            return _Batch(mapped, self.size, self.places).run(roots)
+            return _Batch(mapped, self.size, self.arange).run(roots)
 
         return batched_loop(node, self.done, self.size, batch)
 
-    def part(self, node: UOp) -> UOp:
+    def output(self, node: UOp) -> UOp:
         found = output_of(self.done[node.src[0]], node.arg)
         if len(found.shape) == len(node.shape):
             return expand(reshape(found, (1, *node.shape)), (self.size, *node.shape))
@@ -194,7 +194,7 @@ class _Batch(Lifted):
             function = _each(arg.function, self.size, given)
             return UOp(Ops.CUSTOM, node.dtype, src, CustomArg(arg.name, shape, function))
         ast = _looped(arg.ast, self.size, [True, *given])
-        gradient = None if arg.gradient is None else _gradient(node, given, self.size, self.places)
+        gradient = None if arg.gradient is None else _gradient(node, given, self.size, self.arange)
         return UOp(Ops.CUSTOM, node.dtype, src, KernelArg(arg.name, shape, ast, gradient))
 
 
@@ -206,12 +206,12 @@ _RULES: dict[Ops, Callable[[_Batch, UOp], UOp]] = {
     Ops.AFTER: _Batch.after,
     Ops.CUSTOM: _Batch.custom,
     Ops.LOOP: _Batch.loop,
-    Ops.PART: _Batch.part,
+    Ops.PART: _Batch.output,
 }
 
 
 def _gradient(
-    node: UOp, given: Sequence[bool], size: Any, places: Callable[[], UOp]
+    node: UOp, given: Sequence[bool], size: Any, arange: Callable[[], UOp]
 ) -> Callable[[UOp, UOp], list[UOp | None]]:
     """The gradient of the kernel `node`, which is for one example, batched; `given` says which of
     its sources are.
@@ -224,12 +224,12 @@ def _gradient(
         for source, value, is_mapped in zip(node.src, whole.src, given, strict=True):
             if is_mapped:
                 mapped[source] = value
-        parts = node.arg.gradient(one, node)
-        batch = _Batch(mapped, size, places)
-        batch.run([part for part in parts if part is not None])
+        gradients = node.arg.gradient(one, node)
+        batch = _Batch(mapped, size, arange)
+        batch.run([gradient for gradient in gradients if gradient is not None])
         found: list[UOp | None] = []
-        for source, part, is_mapped in zip(node.src, parts, given, strict=True):
-            total = None if part is None else batch.whole(part)
+        for source, gradient, is_mapped in zip(node.src, gradients, given, strict=True):
+            total = None if gradient is None else batch.whole(gradient)
             if total is not None and not is_mapped:
                 # What is the same for all examples has the sum of their gradients.
                 total = reshape(sum_axes(total, (0,)), source.shape)
@@ -250,14 +250,14 @@ def _each(
     """A Python function of whole values, for one example after the other."""
 
     def on_batch(data: Sequence[memoryview]) -> bytes:
-        parts = [memoryview(part).cast("B") for part in data]
+        inputs = [memoryview(each).cast("B") for each in data]
         found: list[bytes] = []
         for number in range(size):
             one = [
-                part[number * len(part) // size : (number + 1) * len(part) // size]
+                each[number * len(each) // size : (number + 1) * len(each) // size]
                 if is_mapped
-                else part
-                for part, is_mapped in zip(parts, given, strict=True)
+                else each
+                for each, is_mapped in zip(inputs, given, strict=True)
             ]
             found.append(bytes(memoryview(function(one)).cast("B")))
         return b"".join(found)
@@ -277,7 +277,7 @@ def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
     nodes = ast.toposort()
     loops = [node.arg[0] for node in nodes if node.op is Ops.RANGE]
     number = max(loops, default=-1) + 1
-    turn = UOp.range(size, number, Axis.LOOP)
+    iteration = UOp.range(size, number, Axis.LOOP)
     sizes: dict[UOp, int] = {}
     done: dict[UOp, UOp] = {}
     for node in nodes:
@@ -291,12 +291,12 @@ def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
         elif node.op is Ops.AFTER:
             made = UOp(node.op, src[0].dtype, src, node.arg)
         elif node.op is Ops.DEFINE_LOCAL:
-            made = UOp(node.op, node.dtype, (*src, turn), node.arg)
+            made = UOp(node.op, node.dtype, (*src, iteration), node.arg)
         elif node.op in (Ops.LOAD, Ops.STORE):
             base = memory_of(node.src[0])
             if base in sizes:
-                place = simplify(turn * sizes[base] + src[1])
-                made = UOp(node.op, node.dtype, (src[0], place, *src[2:]), node.arg)
+                row = simplify(iteration * sizes[base] + src[1])
+                made = UOp(node.op, node.dtype, (src[0], row, *src[2:]), node.arg)
         done[node] = made
     info = ast.arg
     order = (number, *info.order)

@@ -20,7 +20,7 @@ from tilegrad.base.errors import DTypeError, InternalError, TransformError
 from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
 from tilegrad.grad.loops import loop_tangents
-from tilegrad.grad.parts import with_part
+from tilegrad.grad.partial_writes import partly_written
 from tilegrad.grad.prefixes import prefix_derivative
 from tilegrad.grad.regions import region_of
 from tilegrad.grad.rules import (
@@ -57,22 +57,22 @@ def pushforward(
     computed = {} if computed is None else computed
     order = below(roots, computed, {})
     flow: dict[UOp, Tangent] = {}
-    # The tangents of what a loop gives, by the number of the part.
-    parts_of: dict[tuple[UOp, int], UOp] = {}
+    # The tangents of a loop's outputs, by loop and number.
+    tangents_of: dict[tuple[UOp, int], UOp] = {}
     for node in order:
         if node in tangents:
             flow[node] = tangents[node]
             continue
         if node.op is Ops.LOOP:
             sources = [flow.get(source) for source in node.src]
-            if any(part is not None for part in sources):
-                for number, part in loop_tangents(node, sources, pushforward).items():
-                    parts_of[node, number] = part
+            if any(each is not None for each in sources):
+                for number, each in loop_tangents(node, sources, pushforward).items():
+                    tangents_of[node, number] = each
             continue
         if not node.dtype.is_float:
             continue
         if node.op is Ops.PART and node not in computed:
-            flow[node] = parts_of.get((node.src[0], node.arg))
+            flow[node] = tangents_of.get((node.src[0], node.arg))
             continue
         if node in computed:
             given: list[Tangent] = [flow.get(computed[node])]
@@ -82,7 +82,7 @@ def pushforward(
                 _refuse_rule(node, flow)
                 continue
             given = [flow.get(source) for source in node.src]
-            if all(part is None for part in given):
+            if all(each is None for each in given):
                 continue
             if node.op not in _RULES and node.op not in DERIVATIVES:
                 raise InternalError(f"grad: no rule for {node.op}", node=repr(node)[:300])
@@ -90,7 +90,7 @@ def pushforward(
         if made is not None:
             flow[node] = made
             if node.origin:
-                inherit_origin(made, node, order, {part for part in given if part is not None})
+                inherit_origin(made, node, order, {each for each in given if each is not None})
     return from_memory([flow.get(root) for root in roots], order, computed)
 
 
@@ -105,22 +105,22 @@ def _refuse_rule(node: UOp, flow: Mapping[UOp, Tangent]) -> None:
         )
 
 
-def _sum(parts: Sequence[Tangent]) -> Tangent:
+def _sum(tangents: Sequence[Tangent]) -> Tangent:
     total: Tangent = None
-    for part in parts:
-        if part is not None:
-            total = part if total is None else total + part
+    for each in tangents:
+        if each is not None:
+            total = each if total is None else total + each
     return total
 
 
 def _elementwise(y: UOp, given: Sequence[Tangent]) -> Tangent:
-    """The parts of all sources, each by the rule of reverse mode."""
-    parts: list[Tangent] = []
-    for place, tangent in enumerate(given):
+    """The sum of the tangents through all sources, each by the rule of reverse mode."""
+    tangents: list[Tangent] = []
+    for number, tangent in enumerate(given):
         if tangent is not None:
             whole = tangent if tangent.shape == y.shape else _stretched(tangent, y.shape)
-            parts.append(DERIVATIVES[y.op](y, whole)[place])
-    return _sum(parts)
+            tangents.append(DERIVATIVES[y.op](y, whole)[number])
+    return _sum(tangents)
 
 
 def _stretched(tangent: UOp, shape: tuple[object, ...]) -> UOp:
@@ -185,8 +185,8 @@ def _written(y: UOp, given: Sequence[Tangent]) -> Tangent:
     """Where memory was written to, the tangent of what was written, else its own."""
     old, new = given
     none = filled(y.shape, 0.0, y.dtype)
-    part = filled(y.src[1].shape, 0.0, y.dtype) if new is None else new
-    return with_part(y, none if old is None else old, part)
+    written = filled(y.src[1].shape, 0.0, y.dtype) if new is None else new
+    return partly_written(y, none if old is None else old, written)
 
 
 def _custom(y: UOp, given: Sequence[Tangent]) -> Tangent:
@@ -195,15 +195,15 @@ def _custom(y: UOp, given: Sequence[Tangent]) -> Tangent:
     if gradient is None:
         return None
     g = stand_in(y.shape, y.dtype, device_of(y) or "")
-    parts = gradient(g, y)
+    tangents = gradient(g, y)
     pairs = [
-        (part, reshape(tangent, part.shape))
-        for part, tangent in zip(parts, given, strict=True)
-        if part is not None and tangent is not None
+        (each, reshape(tangent, each.shape))
+        for each, tangent in zip(tangents, given, strict=True)
+        if each is not None and tangent is not None
     ]
     if not pairs:
         return None
-    roots, seeds = [part for part, _ in pairs], [tangent for _, tangent in pairs]
+    roots, seeds = [each for each, _ in pairs], [tangent for _, tangent in pairs]
     (found,) = pullback(roots, seeds, [g])
     base = g if g.op is Ops.BUFFER else g.src[0]
     if found is None or base in toposort([found]):

@@ -9,8 +9,8 @@ backward   gc, gx, gw' = the pullback of f at (c, x, w) of (gc', gy);  gw + gw'
 
 The gradients of the carries are carried, those of the stacks are stacked. Those of what all steps
 share are sums: of products after the loop (`over_steps`), where what they are products of is
-smaller, or carried too. What the forward loop gives as a part is read and not computed again. The
-result is a LOOP, so it has a derivative in turn.
+smaller, or carried too. Outputs of the forward loop are read and not computed again. The
+result is a LOOP, so it has a derivative as well.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Body:
     """The body of a loop, with what a derivative asks of it.
 
     The sources of a loop are numbered: first the carries, then the stacks, then what all steps
-    share; `own` has the leaf of the body for each that it uses. `moving` are the carries that have
-    derivatives.
+    share; `own` has the leaf of the body for each that it uses. `differentiable` are the
+    carries that have derivatives.
     """
 
     def __init__(self, loop: UOp):
@@ -53,7 +53,9 @@ class _Body:
         self.carries = range(arg.carries)
         self.stacks = range(arg.carries, arg.carries + arg.stacks)
         self.shared = range(arg.carries + arg.stacks, len(loop.src))
-        self.moving = [number for number in self.carries if self.values[number].dtype.is_float]
+        self.differentiable = [
+            number for number in self.carries if self.values[number].dtype.is_float
+        ]
 
     def stand_in(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
         return stand_in(dtype, shape, self.device)
@@ -82,16 +84,18 @@ def loop_gradients(
     if not body.own or not given:
         return []
     is_asked = [source.dtype.is_float and source in wanted for source in loop.src]
-    back = {n: body.stand_in(body.values[n].dtype, body.values[n].shape) for n in body.moving}
+    back = {
+        n: body.stand_in(body.values[n].dtype, body.values[n].shape) for n in body.differentiable
+    }
     rows = {
-        part: body.stand_in(gradient.dtype, body.arg.value(part).shape)
-        for part, gradient in given.items()
-        if part >= body.arg.carries
+        number: body.stand_in(gradient.dtype, body.arg.value(number).shape)
+        for number, gradient in given.items()
+        if number >= body.arg.carries
     }
     found = _pulled_back(body, back, rows, is_asked, pullback)
-    found, kept = _kept(body, found)
+    found, materialised = _materialised(body, found)
     stacks, shared = _found_again(body)
-    stacks = [*((leaf, given[part]) for part, leaf in rows.items()), *kept, *stacks]
+    stacks = [*((leaf, given[number]) for number, leaf in rows.items()), *materialised, *stacks]
     carried, stacked = _carried_back(body, back, rows, given, found), _stacked(body, found)
     later = _summed_later(body, found, stacked, stacks)
     at_once = {number: flow for number, flow in found.items() if number not in later}
@@ -112,7 +116,7 @@ def loop_gradients(
         body.device,
         is_reversed=not body.arg.is_reversed,
     )
-    made = {flow.number: output_of(backward, part) for part, flow in enumerate(flows)}
+    made = {flow.number: output_of(backward, number) for number, flow in enumerate(flows)}
     if later:
         known = _all_steps(backward, values, [*back.values()], stacks)
         outside = {leaf: shaped(source, leaf.shape) for leaf, source in shared}
@@ -125,19 +129,19 @@ def loop_gradients(
     ]
 
 
-def _kept(body: _Body, found: Mapping[int, UOp]) -> tuple[dict[int, UOp], list[Pair]]:
+def _materialised(body: _Body, found: Mapping[int, UOp]) -> tuple[dict[int, UOp], list[Pair]]:
     """The gradients by what the forward steps gave, where that is a part of the loop: it is read
     and not computed once more. With the stacks that they read.
     """
     nodes = toposort(found.values())
     mapping: dict[UOp, UOp] = {}
     stacks: list[Pair] = []
-    for part in range(body.arg.carries, len(body.values)):
-        value = body.values[part]
+    for number in range(body.arg.carries, len(body.values)):
+        value = body.values[number]
         if value in nodes and not (value.op.is_movement or value.op is Ops.BUFFER):
             leaf = body.stand_in(value.dtype, value.shape)
             mapping[value] = shaped(leaf, value.shape)
-            stacks.append((leaf, output_of(body.loop, part)))
+            stacks.append((leaf, output_of(body.loop, number)))
     if not mapping:
         return dict(found), []
     return dict(zip(found, UOp.sink(*found.values()).substitute(mapping).src, strict=True)), stacks
@@ -164,9 +168,9 @@ def _all_steps(
     known = {leaf: shaped(source, (length, *leaf.shape)) for leaf, source in stacks}
     for number, leaf in enumerate(back):
         known[leaf] = shaped(output_of(backward, len(values) + number), (length, *leaf.shape))
-    for part in range(backward.arg.carries, len(values)):
-        base = below_reshapes(values[part])
-        known.setdefault(base, shaped(output_of(backward, part), (length, *base.shape)))
+    for number in range(backward.arg.carries, len(values)):
+        base = below_reshapes(values[number])
+        known.setdefault(base, shaped(output_of(backward, number), (length, *base.shape)))
     return known
 
 
@@ -180,17 +184,19 @@ def _pulled_back(
     """The gradient of each source in one step, of those `back` of the carries, and those of `rows`
     that the loop gives.
     """
-    seeds = {number: shaped(back[number], body.values[number].shape) for number in body.moving}
-    for part, row in rows.items():
-        if part < len(body.values):
-            seeds[part] = shaped(row, body.arg.value(part).shape)
+    seeds = {
+        number: shaped(back[number], body.values[number].shape) for number in body.differentiable
+    }
+    for number, row in rows.items():
+        if number < len(body.values):
+            seeds[number] = shaped(row, body.arg.value(number).shape)
     targets = [
         number
         for number in sorted(body.own)
-        if (number in body.moving if number in body.carries else is_asked[number])
+        if (number in body.differentiable if number in body.carries else is_asked[number])
     ]
     flows = pullback(
-        [body.values[part] for part in seeds],
+        [body.values[number] for number in seeds],
         [*seeds.values()],
         [body.own[number] for number in targets],
     )
@@ -208,7 +214,7 @@ def _carried_back(
     stacked gets, in each step, the gradient of that step's value too.
     """
     flows = []
-    for number in body.moving:
+    for number in body.differentiable:
         shape = body.values[number].shape
         flow = shaped(found.get(number, _zeros(back[number])), shape)
         row = rows.get(len(body.values) + number)
@@ -263,7 +269,7 @@ def loop_tangents(
     body = _Body(loop)
     if not body.own:
         return {}
-    values, moving = body.values, body.moving
+    values, differentiable = body.values, body.differentiable
     carries: list[Pair] = []
     stacks: list[Pair] = []
     shared: list[Pair] = []
@@ -277,7 +283,7 @@ def loop_tangents(
             leaf = body.stand_in(source.dtype, source.shape)
         if leaf is not None:
             beside.append((leaf, source))
-        if number in moving or (tangent is not None and leaf is not None and not is_carry):
+        if number in differentiable or (tangent is not None and leaf is not None and not is_carry):
             change = body.stand_in(source.dtype, body.source_shape(number))
             if number in body.own:
                 changes[body.own[number]] = change
@@ -285,12 +291,12 @@ def loop_tangents(
             (moved if is_carry else beside).append((change, first))
     tangents = pushforward(values, changes)
     made = list(values[: body.arg.carries])
-    place: dict[int, int] = {}
+    number_of: dict[int, int] = {}
     for number, tangent in enumerate(tangents):
-        if number in moving and tangent is None:
+        if number in differentiable and tangent is None:
             tangent = _zeros(values[number])
-        if tangent is not None and (number in moving or number not in body.carries):
-            place[number] = len(made)
+        if tangent is not None and (number in differentiable or number not in body.carries):
+            number_of[number] = len(made)
             made.append(tangent)
     both = loop_of(
         made,
@@ -301,9 +307,9 @@ def loop_tangents(
         body.device,
         is_reversed=body.arg.is_reversed,
     )
-    found = {number: output_of(both, where) for number, where in place.items()}
-    for number in moving:
-        found[len(values) + number] = output_of(both, len(made) + place[number])
+    found = {number: output_of(both, where) for number, where in number_of.items()}
+    for number in differentiable:
+        found[len(values) + number] = output_of(both, len(made) + number_of[number])
     return found
 
 

@@ -28,7 +28,7 @@ def prefix_gradient(y: UOp, g: UOp, derivative: Pair) -> UOp:
     """
     (x,), (function, axis) = y.src, y.arg
     if function is Ops.ADD:
-        flipped = tuple(place == axis for place in range(len(y.shape)))
+        flipped = tuple(each == axis for each in range(len(y.shape)))
         back = UOp(Ops.FLIP, g.dtype, (g,), flipped)
         total = UOp(Ops.PREFIX_AXIS, g.dtype, (back,), y.arg)
         return UOp(Ops.FLIP, g.dtype, (total,), flipped)
@@ -74,25 +74,25 @@ def _stored(x: UOp) -> UOp:
 
 
 def _moved_on(x: UOp, step: int, axis: int) -> UOp:
-    """Each element `step` places later, zeros in front."""
-    return _window(x, (step, 0), 0, axis)
+    """Each element `step` positions later, zeros in front."""
+    return _shifted(x, (step, 0), 0, axis)
 
 
 def _moved_back(x: UOp, step: int, axis: int) -> UOp:
-    return _window(x, (0, step), step, axis)
+    return _shifted(x, (0, step), step, axis)
 
 
-def _window(x: UOp, around: tuple[int, int], start: int, axis: int) -> UOp:
-    places = range(len(x.shape))
-    zeros = tuple(around if place == axis else (0, 0) for place in places)
+def _shifted(x: UOp, around: tuple[int, int], start: int, axis: int) -> UOp:
+    axes = range(len(x.shape))
+    zeros = tuple(around if each == axis else (0, 0) for each in axes)
     padded = UOp(Ops.PAD, x.dtype, (x,), zeros)
-    kept = tuple(
-        (start, size + start) if place == axis else (0, size) for place, size in enumerate(x.shape)
+    bounds = tuple(
+        (start, size + start) if each == axis else (0, size) for each, size in enumerate(x.shape)
     )
-    return UOp(Ops.SHRINK, x.dtype, (padded,), kept)
+    return UOp(Ops.SHRINK, x.dtype, (padded,), bounds)
 
 
 def _reached(x: UOp, step: int, axis: int) -> UOp:
-    """Where there is an element `step` places earlier."""
+    """Where there is an element `step` positions earlier."""
     one = UOp(Ops.RESHAPE, dtypes.bool, (UOp.const(dtypes.bool, True),), (1,) * len(x.shape))
     return _moved_on(UOp(Ops.EXPAND, dtypes.bool, (one,), x.shape), step, axis)

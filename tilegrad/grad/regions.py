@@ -19,25 +19,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tilegrad.grad.parts import with_part
+from tilegrad.grad.partial_writes import partly_written
 from tilegrad.ir.args import KernelArg, KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = [
-    "Mark",
-    "Region",
-    "has_regions",
-    "is_leaf",
-    "leaf",
-    "moved",
-    "output",
-    "region_of",
-    "regions_among",
-    "register",
-    "waiting_copy",
-]
+    "Mark", "Region", "has_regions", "is_leaf", "leaf", "moved", "output", "region_of",
+    "regions_among", "register", "waiting_copy",
+]  # fmt: skip
 
 
 class Mark:
@@ -103,8 +94,8 @@ class Region:
         """By the region's own `gradients`: that of each input, from those of the outputs."""
         assert self.gradients is not None
         seeds = dict(zip(self.leaves, given, strict=True))
-        parts = iter(moved([g for g in self.gradients if g is not None], seeds))
-        return [g if g is None else next(parts) for g in self.gradients]
+        gradients = iter(moved([g for g in self.gradients if g is not None], seeds))
+        return [g if g is None else next(gradients) for g in self.gradients]
 
 
 # By the node that an output is in the graph around the region, with the number of the output.
@@ -187,7 +178,7 @@ def moved(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
             if node.op is Ops.ASSIGN:
                 made = UOp(Ops.CONTIGUOUS, node.dtype, (src[1],))
             elif node.op is Ops.AFTER:
-                made = with_part(node, src[0], done[node.src[1].src[1]])
+                made = partly_written(node, src[0], done[node.src[1].src[1]])
             else:
                 made = UOp(node.op, node.dtype, src, node.arg)
             done[node] = made

@@ -129,14 +129,13 @@ def _copied(y: UOp, g: UOp) -> tuple[UOp]:
 def _after(y: UOp, g: UOp) -> tuple[UOp, UOp]:
     """To the memory, but not where it was written; to what was written there."""
     memory, assign = y.src
-    place = assign.src[0]
-    is_written: Any = filled(place.shape, 1.0, g.dtype)
-    view = place
+    written = view = assign.src[0]
+    is_written: Any = filled(view.shape, 1.0, g.dtype)
     while view is not memory:
         (is_written,) = DERIVATIVES[view.op](view, is_written)
         view = view.src[0]
     elsewhere: UOp = is_written.ne(0.0).where(0.0, g)
-    return elsewhere, place.substitute({memory: g})
+    return elsewhere, written.substitute({memory: g})
 
 
 def _custom(y: UOp, g: UOp) -> tuple[UOp | None, ...]:
@@ -219,11 +218,11 @@ def _minus(a: Any, b: Any) -> Any:
 
 def product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
     """For each element, the product of all others along `axes`."""
-    kept = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
-    order = (*kept, *axes)
+    outer = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
+    order = (*outer, *axes)
     inverse = tuple(order.index(axis) for axis in range(len(order)))
     last = UOp(Ops.PERMUTE, x.dtype, (x,), order)
-    flat = (*last.shape[: len(kept)], prod(last.shape[len(kept) :]))
+    flat = (*last.shape[: len(outer)], prod(last.shape[len(outer) :]))
     others = reshape(_leave_one_out(reshape(last, flat)), last.shape)
     return UOp(Ops.PERMUTE, x.dtype, (others,), inverse)
 

@@ -111,29 +111,29 @@ def _without_factors(x: UOp, axes: tuple[int, ...]) -> tuple[UOp, list[tuple[Ops
     found: list[tuple[Ops, UOp]] = []
     waiting = [x]
     while waiting:
-        part = waiting.pop()
+        term = waiting.pop()
         if len(rest) + len(found) + len(waiting) > _MOST_FACTORS:
             return x, []
-        divisor = _narrow(part.src[1], axes) if part.op is Ops.FDIV else None
-        factor = _narrow(part, axes)
+        divisor = _narrow(term.src[1], axes) if term.op is Ops.FDIV else None
+        factor = _narrow(term, axes)
         if factor is not None:
             found.append((Ops.MUL, factor))
         elif divisor is not None:
             found.append((Ops.FDIV, divisor))
-            waiting.append(part.src[0])
-        elif part.op is Ops.MUL:
-            waiting += part.src[::-1]
-        elif part.op is Ops.ADD and part.src[0] is part.src[1]:
+            waiting.append(term.src[0])
+        elif term.op is Ops.MUL:
+            waiting += term.src[::-1]
+        elif term.op is Ops.ADD and term.src[0] is term.src[1]:
             # The derivative of a square.
-            found.append((Ops.MUL, UOp.const(part.dtype, 2.0)))
-            waiting.append(part.src[0])
+            found.append((Ops.MUL, UOp.const(term.dtype, 2.0)))
+            waiting.append(term.src[0])
         else:
-            rest.append(part)
+            rest.append(term)
     if not found or not rest:
         return x, []
     terms = rest[0]
-    for part in rest[1:]:
-        terms = UOp(Ops.MUL, x.dtype, (terms, part))
+    for factor in rest[1:]:
+        terms = UOp(Ops.MUL, x.dtype, (terms, factor))
     return terms, found
 
 
@@ -150,8 +150,8 @@ def _narrow(x: UOp, axes: tuple[int, ...], depth: int = _DEPTH) -> UOp | None:
     if not depth or not (x.op.is_alu or x.op is Ops.CAST):
         return None
     src: list[UOp] = []
-    for part in x.src:
-        narrow = _narrow(part, axes, depth - 1)
+    for source in x.src:
+        narrow = _narrow(source, axes, depth - 1)
         if narrow is None:
             return None
         src.append(narrow)
@@ -211,10 +211,10 @@ def _is_repeated(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> bool:
     if not (moved[0] - moved[1] and moved[1] - moved[0]):
         return False
     for axis in axes:
-        along = {axis}
+        summed = {axis}
         for move, before, after in reversed(list(zip(moves, shapes, shapes[1:]))):
-            along = _axes_before(move, before, after, along)
-        if along & (moved[0] ^ moved[1]) and not all(along & each for each in moved):
+            summed = _axes_before(move, before, after, summed)
+        if summed & (moved[0] ^ moved[1]) and not all(summed & each for each in moved):
             return True
     return False
 
@@ -263,8 +263,8 @@ def _one_sum(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> UOp:
     shape = x.shape[: len(x.shape) - len(sizes)]
     last = range(len(shape), len(x.shape))
     total = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (Ops.ADD, (*axes, *last)))
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
-    return UOp(Ops.RESHAPE, x.dtype, (total,), kept)
+    reduced = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return UOp(Ops.RESHAPE, x.dtype, (total,), reduced)
 
 
 def _unchanged(op: Ops, arg: tuple[Any, ...], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -304,19 +304,19 @@ def _unsheared(
     lead, n = shapes[begin][:-2], shapes[-1][-1]
     step = length % n
     # Zeros between the elements of a strided window: the last ones may go.
-    kept = width - _zeros_at_the_end(shapes, moves, begin)
-    wraps = step * (k - 1) + kept > n or (k - 1) * length + kept > shapes[-1][-2] * n
+    length = width - _zeros_at_the_end(shapes, moves, begin)
+    wraps = step * (k - 1) + length > n or (k - 1) * length + length > shapes[-1][-2] * n
     if step == 0 or wraps:
         return None
     whole = tuple((0, size) for size in lead)
     none = tuple((0, 0) for _ in lead)
     long = n + step * (k - 1)
-    cut = [(Ops.SHRINK, (*whole, (0, k), (0, kept)))] if kept < width else []
+    cut = [(Ops.SHRINK, (*whole, (0, k), (0, length)))] if length < width else []
     return [
         *moves[:begin],
         *cut,
         (Ops.FLIP, (*(False for _ in lead), True, False)),
-        (Ops.PAD, (*none, (0, 0), (step * (k - 1), n - kept))),
+        (Ops.PAD, (*none, (0, 0), (step * (k - 1), n - length))),
         (Ops.RESHAPE, (*lead, k * long)),
         (Ops.PAD, (*none, (0, k * step))),
         (Ops.RESHAPE, (*lead, k, long + step)),

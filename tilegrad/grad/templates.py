@@ -1,9 +1,9 @@
 """Gradients of graphs that have been differentiated before, over other memory.
 
-What a gradient is made of follows from the form of the graph: ops, dtypes, arguments, numbers of
-sources, sizes of memory, and where the targets stand. The second time that a form comes, the nodes
-that the rules made are recorded (`ir.templates`), and from then on they are made by one loop: no
-rule is asked. A training loop that is not captured spends a fifth of its time there otherwise.
+The nodes of a gradient follow from the signature of the graph: ops, dtypes, arguments, numbers of
+sources, sizes of memory, and the positions of the targets. The second time that a signature comes,
+the nodes that the rules made are recorded (`ir.templates`), and from then on they are made by one
+loop: no rule is asked. An eager training loop spent a fifth of its time there before.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tilegrad.ir.uop import UOp
 __all__ = ["from_template"]
 
 _MOST = 128
-# Forms with more nodes than this, or with more constants, which a key keeps alive, are not kept.
+# Graphs with more nodes, or with more constants, which a key keeps alive, have no template.
 _MOST_NODES, _MOST_CONSTANTS = 4096, 256
-# A graph of these is more than its form.
+# A graph with these ops is not known by its signature.
 _SINGULAR = frozenset({
     Ops.CUSTOM, Ops.LOOP, Ops.PART, Ops.DEFINE_VAR, Ops.BIND, Ops.ASSIGN, Ops.AFTER,
 })  # fmt: skip
 
 Found = list[UOp | None]
-# By form. False: there is no template.
+# By signature. False: there is no template.
 _known: dict[tuple[Any, ...], tuple[Template, tuple[bool, ...]] | bool] = {}
-# Forms that came once.
+# Signatures that came once.
 _met: dict[tuple[Any, ...], None] = {}
 
 
@@ -47,16 +47,16 @@ def from_template(
     first that ends at the nodes `edge`, with respect to each of `targets`.
     """
     mode = current_config().TEMPLATES
-    form = _form(order, edge, seed, targets) if mode else None
-    if form is None:
+    signature = _signature(order, edge, seed, targets) if mode else None
+    if signature is None:
         return differentiate()
-    key, nodes = form
+    key, nodes = signature
     found = _known.get(key)
     if isinstance(found, tuple):
         template, flows = found
         made = template.make(nodes, ())
-        places = iter(template.results)
-        result: Found = [made[next(places)] if flow else None for flow in flows]
+        positions = iter(template.results)
+        result: Found = [made[next(positions)] if flow else None for flow in flows]
         if mode > 1 and result != differentiate():
             raise InternalError("grad: the template of a gradient gives another graph")
         return result
@@ -77,10 +77,10 @@ def from_template(
     return result
 
 
-def _form(
+def _signature(
     order: Iterable[UOp], edge: Collection[UOp], seed: UOp, targets: Sequence[UOp]
 ) -> tuple[tuple[Any, ...], list[UOp]] | None:
-    """The form of a gradient, and the nodes of its graph by number; None if there is more to it."""
+    """The signature of a gradient, and the nodes of its graph by number; None if it has none."""
     if seed.op is not Ops.CONST:
         return None
     numbers: dict[UOp, int] = {}

@@ -111,19 +111,19 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         self._check(query, key, value)
         is_single = query.ndim == 2
-        parts = [query, key, value]
+        inputs = [query, key, value]
         if is_single:
-            parts = [part.unsqueeze(0) for part in parts]
+            inputs = [each.unsqueeze(0) for each in inputs]
         elif not self.batch_first:
-            parts = [part.transpose(0, 1) for part in parts]
-        q, k, v = (self._heads(part, place) for place, part in enumerate(parts))
+            inputs = [each.transpose(0, 1) for each in inputs]
+        q, k, v = (self._heads(each, number) for number, each in enumerate(inputs))
         k, v = self._with_more(k, self.bias_k), self._with_more(v, self.bias_v)
         weights = self._scores(q, k, key_padding_mask, attn_mask, is_causal).softmax(-1)
-        kept = weights
+        dropped = weights
         if self.dropout and self.training:
             with Tensor.train():
-                kept = weights.dropout(self.dropout)
-        joined = (kept @ v).transpose(1, 2)
+                dropped = weights.dropout(self.dropout)
+        joined = (dropped @ v).transpose(1, 2)
         result = self.out_proj(joined.reshape(*joined.shape[:2], self.embed_dim))
         shown = None
         if need_weights:
@@ -178,14 +178,14 @@ class MultiheadAttention(Module):
             scores = _masked(scores, _longer(key_padding_mask.reshape(-1, 1, 1, others), more))
         return scores
 
-    def _heads(self, x: Tensor, place: int) -> Tensor:
-        """(N, L, size) as (N, heads, L, size of a head), by matrix number `place`."""
+    def _heads(self, x: Tensor, number: int) -> Tensor:
+        """(N, L, size) as (N, heads, L, size of a head), by matrix number `number`."""
         size = self.embed_dim
-        rows = slice(place * size, (place + 1) * size)
+        rows = slice(number * size, (number + 1) * size)
         if self.in_proj_weight is not None:
             weight = self.in_proj_weight[rows]
         else:
-            weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[place]
+            weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[number]
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         made = x.linear(weight.T, bias)
         width = self.embed_dim // self.num_heads
@@ -262,10 +262,10 @@ class TransformerEncoderLayer(Module):
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias)
         self.norm_first = norm_first
-        for place in range(1, self._sums + 1):
-            setattr(self, f"norm{place}", LayerNorm(d_model, layer_norm_eps, bias=bias))
-        for place in range(1, self._sums + 1):
-            setattr(self, f"dropout{place}", Dropout(dropout))
+        for number in range(1, self._sums + 1):
+            setattr(self, f"norm{number}", LayerNorm(d_model, layer_norm_eps, bias=bias))
+        for number in range(1, self._sums + 1):
+            setattr(self, f"dropout{number}", Dropout(dropout))
         self.activation = _activation(name, activation)
 
     _sums = 2
@@ -273,9 +273,9 @@ class TransformerEncoderLayer(Module):
     def _more_attention(self, *options: Any) -> None:
         """Attention to another sequence, in a decoder."""
 
-    def _add(self, place: int, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def _add(self, number: int, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """x and what `function` makes of it, normalised before or after."""
-        norm, dropout = getattr(self, f"norm{place}"), getattr(self, f"dropout{place}")
+        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
         if self.norm_first:
             return x + dropout(function(norm(x)))  # type: ignore[no-any-return]
         return norm(x + dropout(function(x)))  # type: ignore[no-any-return]
@@ -513,5 +513,5 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int) -> Tensor:
         """A float mask (sz, sz): -inf above the diagonal, else 0."""
-        places = Tensor.arange(sz)
-        return (places > places.unsqueeze(1)).where(Tensor.full((sz, sz), -math.inf), 0.0)
+        positions = Tensor.arange(sz)
+        return (positions > positions.unsqueeze(1)).where(Tensor.full((sz, sz), -math.inf), 0.0)

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from tilegrad.base.errors import TilegradError
+from tilegrad.grad.node_hooks import watch
 from tilegrad.grad.regions import leaf
-from tilegrad.grad.watched import watch
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -63,9 +63,9 @@ class _Pass:
         made = self._run_after()
         return place.replacing(made[number])
 
-    def _is_complete(self, found: Sequence[Any], places: Sequence[Place], through: Any) -> bool:
+    def _is_complete(self, found: Sequence[Any], tensors: Sequence[Place], through: Any) -> bool:
         return all(
-            part is not None or not place.is_in(through) for part, place in zip(found, places)
+            tensor is not None or not place.is_in(through) for tensor, place in zip(found, tensors)
         )
 
     def _run_after(self) -> list[Any]:
@@ -75,18 +75,19 @@ class _Pass:
         self.begin()
         return made
 
-    def _replace(self, name: str, new: Any, held: list[Any]) -> None:
-        """Let what a hook gave take the place of what is `held`."""
+    def _replace(self, name: str, new: Any, gradients: list[Any]) -> None:
+        """Replace `gradients` by what a hook gave, unless that is None."""
         if new is None:
             return
         new = new if isinstance(new, (tuple, list)) else (new,)
-        if len(held) != 1 or len(new) != 1:
+        if len(gradients) != 1 or len(new) != 1:
             raise TilegradError(
-                f"{type(self.module).__name__}: {name} gave {len(new)} gradients for {len(held)}",
+                f"{type(self.module).__name__}: {name} gave {len(new)} gradients "
+                f"for {len(gradients)}",
                 rule="of one tensor alone a hook may replace the gradient",
                 line=here(),
             )
-        held[:] = list(new)
+        gradients[:] = list(new)
 
 
 def call_watched(
@@ -111,13 +112,13 @@ def call_watched(
     given = tuple(own(value) for value in args)
     output = call(*given, **options)
     outputs = [
-        part
-        for part in (output if isinstance(output, (tuple, list)) else [output])
-        if isinstance(part, Tensor) and part.dtype.is_float
+        tensor
+        for tensor in (output if isinstance(output, (tuple, list)) else [output])
+        if isinstance(tensor, Tensor) and tensor.dtype.is_float
     ]
     state = _Pass(module, before, after, [Place(x) for x in inputs], [Place(y) for y in outputs])
-    for number, part in enumerate(outputs):
-        watch(part.uop, partial(state.reach_output, number))
-    for number, part in enumerate(inputs):
-        watch(part.uop, partial(state.reach_input, number))
+    for number, tensor in enumerate(outputs):
+        watch(tensor.uop, partial(state.reach_output, number))
+    for number, tensor in enumerate(inputs):
+        watch(tensor.uop, partial(state.reach_input, number))
     return output

@@ -48,7 +48,7 @@ def positive(layer: str, **sizes: Any) -> None:
 def tuple_of(layer: str, name: str, value: Any, count: int, least: int = 0) -> tuple[int, ...]:
     """`value`, or one number for all axes, as `count` integers of at least `least`."""
     found = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-    is_fit = all(isinstance(part, int) and part >= least for part in found)
+    is_fit = all(isinstance(each, int) and each >= least for each in found)
     if len(found) != count or not is_fit:
         raise ShapeError(
             f"{layer}: {name} {value!r} does not fit",

@@ -60,7 +60,7 @@ class Sequential(Module):
             self.extend(layers)
 
     def _layers(self) -> dict[str, Any]:
-        return {name: part for name, part in self.__dict__.items() if not name.startswith("_")}
+        return {name: child for name, child in self.__dict__.items() if not name.startswith("_")}
 
     def add_module(self, name: str, module: Any) -> None:
         """Put `module` behind the others, under `name`."""

@@ -215,34 +215,34 @@ def fashion_mnist(
 def _images(
     source: _Source, download: bool, url: str | None, checksums: Mapping[str, str] | None
 ) -> Dataset:
-    kept = cache.folder() / "datasets" / source.name
-    place = next((p for p in (kept, source.installed) if p and _is_complete(p)), None)
-    if place is None:
+    cached = cache.folder() / "datasets" / source.name
+    folder = next((p for p in (cached, source.installed) if p and _is_complete(p)), None)
+    if folder is None:
         if not download:
-            raise _absent(source, kept, "not tried, since download=False")
+            raise _absent(source, cached, "not tried, since download=False")
         sums = dict(zip(_FILES, source.sums, strict=True)) if checksums is None else checksums
         for file in _FILES:
-            if not (kept / file).is_file():
-                _download(source, kept / file, url or source.url, sums.get(file))
-        place = kept
-    x_train, y_train, x_test, y_test = (_parse_idx(place / file) for file in _FILES)
+            if not (cached / file).is_file():
+                _download(source, cached / file, url or source.url, sums.get(file))
+        folder = cached
+    x_train, y_train, x_test, y_test = (_parse_idx(folder / file) for file in _FILES)
     for x, y, file in ((x_train, y_train, _FILES[1]), (x_test, y_test, _FILES[3])):
         if x.ndim != 3 or y.shape != x.shape[:1] or y.max(initial=0) >= len(source.classes):
             raise DataError(
                 f"{source.name}: images and labels do not belong together",
-                file=place / file,
+                file=folder / file,
                 expected=f"(n, rows, columns) images and n labels below {len(source.classes)}",
                 got=f"images {x.shape}, labels {y.shape} up to {y.max(initial=0)}",
-                fix=_replace_hint(place),
+                fix=_replace_hint(folder),
             )
     y_train, y_test = y_train.astype("int32"), y_test.astype("int32")
     return Dataset(
-        source.name, str(place), x_train, y_train, x_test, y_test, source.classes, peak=255
+        source.name, str(folder), x_train, y_train, x_test, y_test, source.classes, peak=255
     )
 
 
-def _is_complete(place: Path) -> bool:
-    return all((place / file).is_file() for file in _FILES)
+def _is_complete(folder: Path) -> bool:
+    return all((folder / file).is_file() for file in _FILES)
 
 
 def _download(source: _Source, path: Path, folder_url: str, checksum: str | None) -> None:
@@ -291,9 +291,9 @@ def _download(source: _Source, path: Path, folder_url: str, checksum: str | None
         ) from error
 
 
-def _absent(source: _Source, kept: Path, download: str) -> DataError:
-    looked_in = str(kept)
-    ways = [f"put the four files ({', '.join(_FILES)}) into {kept}"]
+def _absent(source: _Source, cached: Path, download: str) -> DataError:
+    looked_in = str(cached)
+    ways = [f"put the four files ({', '.join(_FILES)}) into {cached}"]
     if source.installed:
         looked_in += f", {source.installed}"
         ways.insert(0, f"apt-get install {source.package}")
@@ -353,5 +353,5 @@ def _damaged(origin: Path | str, expected: str, got: str) -> DataError:
     )
 
 
-def _replace_hint(place: Path) -> str:
-    return f"replace the file, or remove it from {place} and run again"
+def _replace_hint(folder: Path) -> str:
+    return f"replace the file, or remove it from {folder} and run again"

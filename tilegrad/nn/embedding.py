@@ -6,7 +6,7 @@ from typing import Unpack
 
 from tilegrad.nn import functional
 from tilegrad.nn.checks import Place, positive
-from tilegrad.nn.functional.layers import padding_place
+from tilegrad.nn.functional.layers import padding_index
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 
@@ -57,7 +57,7 @@ class Embedding(Module):
         self.scale_grad_by_freq = scale_grad_by_freq
         values = Tensor.randn(num_embeddings, embedding_dim)
         if padding_idx is not None:
-            self.padding_idx = padding_place(padding_idx, num_embeddings)
+            self.padding_idx = padding_index(padding_idx, num_embeddings)
             is_padding = Tensor.arange(num_embeddings).eq(self.padding_idx).unsqueeze(1)
             values = is_padding.where(0.0, values)
         self.weight = values.requires_grad_()

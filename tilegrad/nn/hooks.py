@@ -28,7 +28,7 @@ class Hooks:
 
     def add_state(self, kind: str, function: Callable[..., Any]) -> RemovableHandle:
         """Take in a hook on state dicts."""
-        return self._held(self._state.setdefault(kind, {}), function, False, False)
+        return self._add(self._state.setdefault(kind, {}), function, False, False)
 
     def run_state(self, kind: str, *arguments: Any) -> None:
         """Call the hooks of a kind."""
@@ -39,31 +39,29 @@ class Hooks:
         self, function: Callable[..., Any], is_before: bool, prepend: bool, with_kwargs: bool
     ) -> RemovableHandle:
         """Take in a hook, at the end, or in front with `prepend`."""
-        return self._held(
-            self._before if is_before else self._after, function, prepend, with_kwargs
-        )
+        return self._add(self._before if is_before else self._after, function, prepend, with_kwargs)
 
     def add_backward(
         self, function: Callable[..., Any], is_before: bool, prepend: bool
     ) -> RemovableHandle:
         """Take in a hook on gradients, at the end, or in front with `prepend`."""
-        held = self._backward_before if is_before else self._backward
-        return self._held(held, function, prepend, False)
+        hooks = self._backward_before if is_before else self._backward
+        return self._add(hooks, function, prepend, False)
 
-    def _held(
+    def _add(
         self,
-        held: dict[int, tuple[Callable[..., Any], bool]],
+        hooks: dict[int, tuple[Callable[..., Any], bool]],
         function: Callable[..., Any],
         prepend: bool,
         with_kwargs: bool,
     ) -> RemovableHandle:
-        others = dict(held)
+        others = dict(hooks)
         self._made += 1
         if prepend:
-            held.clear()
-        held[self._made] = (function, with_kwargs)
-        held.update(others)
-        return RemovableHandle(held, self._made)
+            hooks.clear()
+        hooks[self._made] = (function, with_kwargs)
+        hooks.update(others)
+        return RemovableHandle(hooks, self._made)
 
     def run(
         self, call: Callable[..., Any], module: Any, args: tuple[Any, ...], options: dict[str, Any]
@@ -77,8 +75,8 @@ class Hooks:
                 args = new if isinstance(new, tuple) else (new,)
         if self._backward or self._backward_before:
             before, after = (
-                [function for function, _ in held.values()]
-                for held in (self._backward_before, self._backward)
+                [function for function, _ in hooks.values()]
+                for hooks in (self._backward_before, self._backward)
             )
             output = call_watched(call, module, args, options, before, after)
         else:

@@ -206,8 +206,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
             line=here(),
         )
     outputs, inputs, *kernel = tensor._sizes
-    places = Tensor.arange(outputs, device=tensor.device) % (outputs // groups)
-    hit = places.unsqueeze(1).eq(Tensor.arange(inputs, device=tensor.device))
+    channels = Tensor.arange(outputs, device=tensor.device) % (outputs // groups)
+    hit = channels.unsqueeze(1).eq(Tensor.arange(inputs, device=tensor.device))
     found = hit.reshape(outputs, inputs, *[1] * len(kernel))
     for axis, size in enumerate(kernel, start=2):
         middle = Tensor.arange(size, device=tensor.device).eq(size // 2)

@@ -26,7 +26,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, MissingError
 from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
-from tilegrad.nn.tree import is_state, parts_of, walk
+from tilegrad.nn.tree import children_of, is_state, walk
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -252,11 +252,11 @@ class Module:
     def _found(self, target: str, kind: str, is_fit: Callable[[Any], bool]) -> Any:
         item: Any = self
         for key in target.split(".") if target else ():
-            item = {str(name): part for name, part in parts_of(item)}.get(key)
+            item = {str(name): child for name, child in children_of(item)}.get(key)
         if item is None or not is_fit(item):
             raise MissingError(
                 f"{type(self).__name__}: there is no {kind} {target!r}",
-                known=", ".join(name for name, _ in parts_of(self) if isinstance(name, str)),
+                known=", ".join(name for name, _ in children_of(self) if isinstance(name, str)),
                 line=here(),
             )
         return item
@@ -264,15 +264,15 @@ class Module:
     def named_children(self) -> Iterator[tuple[str, Any]]:
         """The modules that are attributes of this one, each once."""
         seen: set[int] = set()
-        for name, part in parts_of(self):
-            if isinstance(part, Module) and id(part) not in seen:
-                seen.add(id(part))
-                yield str(name), part
+        for name, child in children_of(self):
+            if isinstance(child, Module) and id(child) not in seen:
+                seen.add(id(child))
+                yield str(name), child
 
     def children(self) -> Iterator[Any]:
         """The modules that are attributes of this one."""
-        for _, part in self.named_children():
-            yield part
+        for _, child in self.named_children():
+            yield child
 
     def _tensors(
         self, prefix: str, wants_buffers: bool, recurse: bool
@@ -506,7 +506,7 @@ class Module:
         return ", ".join(_arguments(self, type(self)))
 
     def __repr__(self) -> str:
-        lines = [f"({name}): {_indented(repr(part))}" for name, part in shown(self)]
+        lines = [f"({name}): {_indented(repr(child))}" for name, child in shown(self)]
         head = f"{type(self).__name__}({self.extra_repr()}"
         return head + "".join(f"\n  {line}" for line in lines) + ("\n)" if lines else ")")
 
@@ -517,12 +517,12 @@ def _indented(text: str) -> str:
 
 def shown(item: object) -> Iterator[tuple[str, Any]]:
     """The parts of `item` that are modules, or plain objects and lists that hold tensors."""
-    for name, part in parts_of(item):
-        if isinstance(part, Module) or (
-            not isinstance(part, Tensor)
-            and any(isinstance(found.item, (Tensor, Module)) for found in walk(part))
+    for name, child in children_of(item):
+        if isinstance(child, Module) or (
+            not isinstance(child, Tensor)
+            and any(isinstance(found.item, (Tensor, Module)) for found in walk(child))
         ):
-            yield str(name), part
+            yield str(name), child
 
 
 def arguments_of(module: Module, kind: type) -> str:
@@ -541,6 +541,6 @@ def _arguments(module: Module, kind: type) -> Iterator[str]:
         if name == "bias" and hasattr(module, name) and not callable(value):
             yield f"bias={value is not None and value is not False}"
         elif isinstance(value, (bool, int, float, str)) or (
-            isinstance(value, tuple) and all(isinstance(part, (int, float)) for part in value)
+            isinstance(value, tuple) and all(isinstance(each, (int, float)) for each in value)
         ):
             yield f"{name}={value!r}"

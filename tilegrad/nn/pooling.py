@@ -30,7 +30,7 @@ __all__ = [
 Sizes = int | tuple[int, ...]
 
 
-class _Windows(Module):
+class _Pooling(Module):
     """Windows over `axes` axes at the end."""
 
     axes: ClassVar[int] = 2
@@ -46,7 +46,7 @@ class _Windows(Module):
         self.padding = tuple_of(name, "padding", padding, self.axes)
 
 
-class _Pool(_Windows):
+class _Pool(_Pooling):
     """What folds each window to one element."""
 
     def __init__(
@@ -167,10 +167,10 @@ class AvgPool2d(_Pool):
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.divisor_override is not None:
-            windows, axes = x._pooled(
+            patches, axes = x._pooled(
                 "avg_pool2d", self.kernel_size, self.stride, 1, self.padding, self.ceil_mode, 0
             )
-            return windows.sum(axes) / self.divisor_override
+            return patches.sum(axes) / self.divisor_override
         return x.avg_pool2d(
             self.kernel_size,
             self.stride,
@@ -271,7 +271,7 @@ class LPPool3d(LPPool2d):
     axes = 3
 
 
-class MaxUnpool2d(_Windows):
+class MaxUnpool2d(_Pooling):
     """Put the values of `MaxPool2d(..., return_indices=True)` back at their positions, and zeros
     elsewhere. A call takes the values, the indices, and `output_size` where several sizes were
     pooled to one.

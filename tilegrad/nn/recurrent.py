@@ -210,8 +210,8 @@ class RNN(Module):
             for suffix in self._suffixes(layer):
                 setattr(self, f"weight_ih{suffix}", _first(hidden_size, rows, inputs))
                 setattr(self, f"weight_hh{suffix}", _first(hidden_size, rows, hidden_size))
-                for part in ("ih", "hh") if bias else ():
-                    setattr(self, f"bias_{part}{suffix}", _first(hidden_size, rows))
+                for operand in ("ih", "hh") if bias else ():
+                    setattr(self, f"bias_{operand}{suffix}", _first(hidden_size, rows))
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 2 if self.bidirectional else 1]
@@ -272,12 +272,12 @@ class RNN(Module):
                     x = x.dropout(self.dropout)
             ways = []
             for back, suffix in enumerate(self._suffixes(layer)):
-                states = tuple(part[len(last)] for part in first)
+                states = tuple(each[len(last)] for each in first)
                 outputs, state = self._run(x, suffix, states, bool(back), is_there)
                 ways.append(outputs)
                 last.append(state)
             x = ways[0] if len(ways) == 1 else ways[0].cat(ways[1], dim=-1)
-        return x, [Tensor.stack(*parts) for parts in zip(*last, strict=True)]
+        return x, [Tensor.stack(*layers) for layers in zip(*last, strict=True)]
 
     def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[Tensor]:
         count = self.num_layers * (2 if self.bidirectional else 1)
@@ -287,11 +287,11 @@ class RNN(Module):
             zeros = Tensor.zeros(*shape, device=x.device, dtype=x.dtype)
             return [zeros] * wanted
         given = [hx] if isinstance(hx, Tensor) else list(hx)
-        given = [part.unsqueeze(1) if is_single else part for part in given]
-        if len(given) != wanted or any(part.shape != shape for part in given):
+        given = [each.unsqueeze(1) if is_single else each for each in given]
+        if len(given) != wanted or any(each.shape != shape for each in given):
             raise ShapeError(
                 f"{type(self).__name__}: the state does not fit",
-                given=", ".join(show_shape(part.shape) for part in given),
+                given=", ".join(show_shape(each.shape) for each in given),
                 rule=f"{wanted} of shape {show_shape(shape)}",
                 line=here(),
             )
@@ -306,8 +306,8 @@ class RNN(Module):
         is_there: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All steps of one layer in one direction: the states (T, N, hidden), and the last."""
-        weight_ih, weight_hh = (getattr(self, f"weight_{part}{suffix}") for part in ("ih", "hh"))
-        bias_ih, bias_hh = (getattr(self, f"bias_{part}{suffix}", None) for part in ("ih", "hh"))
+        weight_ih, weight_hh = (getattr(self, f"weight_{of}{suffix}") for of in ("ih", "hh"))
+        bias_ih, bias_hh = (getattr(self, f"bias_{of}{suffix}", None) for of in ("ih", "hh"))
         gates = x.linear(weight_ih.T, bias_ih)
         rows = gates if is_there is None else (gates, is_there)
 

@@ -92,9 +92,9 @@ class PixelShuffle(Module):
                 line=here(),
             )
         n = len(batch)
-        parts = x.reshape(*batch, channels // (r * r), r, r, height, width)
+        blocks = x.reshape(*batch, channels // (r * r), r, r, height, width)
         order = [*range(n + 1), n + 3, n + 1, n + 4, n + 2]
-        return parts.permute(*order).reshape(*batch, channels // (r * r), height * r, width * r)
+        return blocks.permute(*order).reshape(*batch, channels // (r * r), height * r, width * r)
 
 
 class PixelUnshuffle(Module):
@@ -125,9 +125,9 @@ class PixelUnshuffle(Module):
                 line=here(),
             )
         n = len(batch)
-        parts = x.reshape(*batch, channels, height // r, r, width // r, r)
+        blocks = x.reshape(*batch, channels, height // r, r, width // r, r)
         order = [*range(n + 1), n + 2, n + 4, n + 1, n + 3]
-        return parts.permute(*order).reshape(*batch, channels * r * r, height // r, width // r)
+        return blocks.permute(*order).reshape(*batch, channels * r * r, height // r, width // r)
 
 
 class ChannelShuffle(Module):
@@ -157,8 +157,8 @@ class ChannelShuffle(Module):
                 line=here(),
             )
         each = x._sizes[1] // self.groups
-        parts = x.reshape(x.shape[0], self.groups, each, *x.shape[2:])
-        return parts.transpose(1, 2).reshape(x.shape)
+        blocks = x.reshape(x.shape[0], self.groups, each, *x.shape[2:])
+        return blocks.transpose(1, 2).reshape(x.shape)
 
 
 class _Pad(Module):

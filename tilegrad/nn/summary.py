@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilegrad.nn.module import Module, shown
-from tilegrad.nn.tree import is_state, parts_of, walk
+from tilegrad.nn.tree import children_of, is_state, walk
 from tilegrad.tensor.handle.sizes import show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -45,12 +45,12 @@ def _rows(name: str, item: Any, depth: int) -> Iterator[tuple[str, int]]:
         label += f"({arguments})"
     head = f"{name}: {label}" if name else label
     yield "  " * depth + head, _counts(item)[0]
-    for key, part in parts_of(item):
-        if isinstance(part, Tensor) and not isinstance(item, Module):
-            size = f"Tensor {show_shape(part.shape)}"
-            yield "  " * (depth + 1) + f"{key}: {size}", _counts([part])[0]
-    for key, part in shown(item):
-        yield from _rows(key, part, depth + 1)
+    for key, child in children_of(item):
+        if isinstance(child, Tensor) and not isinstance(item, Module):
+            size = f"Tensor {show_shape(child.shape)}"
+            yield "  " * (depth + 1) + f"{key}: {size}", _counts([child])[0]
+    for key, child in shown(item):
+        yield from _rows(key, child, depth + 1)
 
 
 def _counts(model: object) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 A model is any object. A `Module` may say that some of its tensors are state and never trained
 (`_buffer_names`), or stay out of files (`_transient`). What holds its parts otherwise than its
-attributes say has a method `_parts`.
+attributes say has a method `_children_by_name`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Found", "is_state", "parts_of", "walk"]
+__all__ = ["Found", "children_of", "is_state", "walk"]
 
 
 class Found(NamedTuple):
@@ -52,13 +52,15 @@ def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Foun
             above = (found.item, above)
             hidden = () if transient else getattr(found.item, "_transient", ())
             below = [
-                Found(f"{found.name}.{key}" if found.name else str(key), part, found.item, str(key))
-                for key, part in parts_of(found.item)
+                Found(
+                    f"{found.name}.{key}" if found.name else str(key), child, found.item, str(key)
+                )
+                for key, child in children_of(found.item)
                 if key not in hidden
             ]
             if not isinstance(found.item, (Mapping, list, tuple)):
                 below.sort(key=_rank)
-            stack.extend((part, above) for part in reversed(below))
+            stack.extend((child, above) for child in reversed(below))
 
 
 def _stands_in(item: object, above: tuple[Any, ...]) -> bool:
@@ -85,10 +87,10 @@ def is_state(found: Found) -> bool:
     )
 
 
-def parts_of(item: object) -> Iterator[tuple[object, object]]:
-    """What `item` holds, by key, place or attribute; nothing for what cannot hold a weight."""
-    if hasattr(item, "_parts"):
-        yield from item._parts()
+def children_of(item: object) -> Iterator[tuple[object, object]]:
+    """What `item` holds, by key, index or attribute; nothing for what cannot hold a weight."""
+    if hasattr(item, "_children_by_name"):
+        yield from item._children_by_name()
     elif isinstance(item, Mapping):
         yield from item.items()
     elif isinstance(item, tuple) and hasattr(item, "_fields"):

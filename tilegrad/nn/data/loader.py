@@ -45,8 +45,8 @@ def collate(items: Sequence[Any]) -> Any:
     if isinstance(first, Mapping):
         return {key: collate([item[key] for item in items]) for key in first}
     if isinstance(first, (tuple, list)):
-        parts = [collate(part) for part in zip(*items, strict=True)]
-        return type(first)(parts) if isinstance(first, list) else tuple(parts)
+        columns = [collate(column) for column in zip(*items, strict=True)]
+        return type(first)(columns) if isinstance(first, list) else tuple(columns)
     if isinstance(first, (str, bytes)):
         return list(items)
     arrays = [item.numpy() if isinstance(item, Tensor) else np.asarray(item) for item in items]
@@ -59,10 +59,10 @@ default_collate = collate
 
 def _tensors(batch: Any, device: str | None) -> Any:
     if isinstance(batch, Mapping):
-        return {key: _tensors(part, device) for key, part in batch.items()}
+        return {key: _tensors(each, device) for key, each in batch.items()}
     if isinstance(batch, (tuple, list)):
-        parts = [_tensors(part, device) for part in batch]
-        return tuple(parts) if isinstance(batch, tuple) else parts
+        columns = [_tensors(column, device) for column in batch]
+        return tuple(columns) if isinstance(batch, tuple) else columns
     return Tensor(batch, device=device) if isinstance(batch, np.ndarray) else batch
 
 

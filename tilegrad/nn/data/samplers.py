@@ -18,15 +18,9 @@ from tilegrad.tensor.indexing.random import generator
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "BatchSampler",
-    "DistributedSampler",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "SubsetRandomSampler",
-    "WeightedRandomSampler",
-    "stream",
-]
+    "BatchSampler", "DistributedSampler", "RandomSampler", "Sampler", "SequentialSampler",
+    "SubsetRandomSampler", "WeightedRandomSampler", "stream",
+]  # fmt: skip
 
 
 def stream(seed: Any) -> np.random.Generator:
@@ -138,7 +132,7 @@ class SubsetRandomSampler(_Drawn):
 
     def __iter__(self) -> Iterator[int]:
         order = self._stream().permutation(len(self.indices))
-        return iter([self.indices[place] for place in order])
+        return iter([self.indices[number] for number in order])
 
     def __len__(self) -> int:
         return len(self.indices)

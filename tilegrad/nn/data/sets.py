@@ -16,15 +16,9 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "ChainDataset",
-    "ConcatDataset",
-    "Dataset",
-    "IterableDataset",
-    "StackDataset",
-    "Subset",
-    "TensorDataset",
-    "random_split",
-]
+    "ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset",
+    "TensorDataset", "random_split",
+]  # fmt: skip
 
 
 class Dataset:
@@ -137,9 +131,9 @@ class ConcatDataset(Dataset):
         if not -count <= index < count:
             raise IndexBoundsError(f"ConcatDataset: no item {index} of {count}", line=here())
         index %= count
-        place = bisect.bisect_right(self.cumulative_sizes, index)
-        before = self.cumulative_sizes[place - 1] if place else 0
-        return self.datasets[place][index - before]
+        number = bisect.bisect_right(self.cumulative_sizes, index)
+        before = self.cumulative_sizes[number - 1] if number else 0
+        return self.datasets[number][index - before]
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
@@ -243,7 +237,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
     if math.isclose(sum(lengths), 1) and any(length != int(length) for length in lengths):
         sizes = [math.floor(count * share) for share in lengths]
         left = count - sum(sizes)
-        sizes = [size + (place < left) for place, size in enumerate(sizes)]
+        sizes = [size + (number < left) for number, size in enumerate(sizes)]
     if sum(sizes) != count:
         raise ShapeError(
             f"random_split: lengths {list(lengths)} add up to {sum(lengths)}, not {count}",

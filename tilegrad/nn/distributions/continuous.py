@@ -153,8 +153,8 @@ class Cauchy(LocationScale):
         return self.loc.full_like(math.inf)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        turn = uniform(self._shape(sample_shape), self.loc) - 0.5
-        return self.loc + self.scale * (math.pi * turn).tan()
+        angle = uniform(self._shape(sample_shape), self.loc) - 0.5
+        return self.loc + self.scale * (math.pi * angle).tan()
 
     def log_prob(self, value: Tensor) -> Tensor:
         return -self._standard(value).square().log1p() - self.scale.log() - math.log(math.pi)

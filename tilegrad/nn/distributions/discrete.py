@@ -108,8 +108,8 @@ class Categorical(Distribution):
         return (self.logits.detach() + noise).argmax(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        places, logits = Tensor.broadcast_tensors(value.unsqueeze(-1), self.logits)
-        return logits.gather(-1, places[..., :1]).squeeze(-1)
+        classes, logits = Tensor.broadcast_tensors(value.unsqueeze(-1), self.logits)
+        return logits.gather(-1, classes[..., :1]).squeeze(-1)
 
     def entropy(self) -> Tensor:
         return -(self.probs * self.logits.maximum(self.logits.dtype.min)).sum(-1)

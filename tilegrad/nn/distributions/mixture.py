@@ -60,9 +60,9 @@ class MixtureSameFamily(Distribution):
 
     @property
     def variance(self) -> Tensor:  # type: ignore[override]
-        shares, parts = self._shares(), self.component_distribution
-        apart = (parts.mean - self.mean.unsqueeze(self._axis())).square()
-        found: Tensor = (shares * (parts.variance + apart)).sum(self._axis())
+        shares, components = self._shares(), self.component_distribution
+        apart = (components.mean - self.mean.unsqueeze(self._axis())).square()
+        found: Tensor = (shares * (components.variance + apart)).sum(self._axis())
         return found
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:

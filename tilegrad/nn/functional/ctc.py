@@ -119,11 +119,11 @@ def _log_likelihood(
     blanks = targets.const_like(blank).unsqueeze(-1)
     line = blanks.cat(targets.unsqueeze(-1), dim=-1).reshape(count, 2 * labels)
     line = line.cat(targets[:, :1] * 0 + blank if labels else _one_blank(targets, blank), dim=-1)
-    places = 2 * labels + 1
-    scores = log_probs.maximum(_NOTHING).gather(2, line.unsqueeze(0).expand(steps, count, places))
+    length = 2 * labels + 1
+    scores = log_probs.maximum(_NOTHING).gather(2, line.unsqueeze(0).expand(steps, count, length))
     can_skip = (line.ne(blank) & line.ne(_behind(line, 2, blank))) if labels else line.ne(blank)
-    place = Tensor.arange(places, device=log_probs.device)
-    first = (place < (2 if labels else 1)).where(scores[0], _NOTHING)
+    position = Tensor.arange(length, device=log_probs.device)
+    first = (position < (2 if labels else 1)).where(scores[0], _NOTHING)
 
     def step(alpha: Tensor, now: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
         score, time = now
@@ -139,7 +139,7 @@ def _log_likelihood(
         clock = Tensor.arange(1, steps, device=log_probs.device)
         alpha, _ = scan(step, first, (scores[1:], clock))
     last = (sizes * 2).unsqueeze(-1)
-    ends = [place.eq(last), place.eq(last - 1)]
+    ends = [position.eq(last), position.eq(last - 1)]
     values = [end.where(alpha, _NOTHING).amax(-1) for end in ends]
     most = values[0].maximum(values[1]).detach()
     return ((values[0] - most).exp() + (values[1] - most).exp()).log() + most
@@ -191,7 +191,7 @@ def _in_rows(targets: Tensor, lengths: Lengths, count: int) -> Tensor:
     longest = max(sizes, default=0)
     starts = [sum(sizes[:at]) for at in range(count)]
     last = max(targets._sizes[0] - 1, 0)
-    index = [[min(start + place, last) for place in range(longest)] for start in starts]
+    index = [[min(start + position, last) for position in range(longest)] for start in starts]
     if not longest or not targets._sizes[0]:
         return Tensor.zeros(count, 0, dtype=targets.dtype, device=targets.device)
     return targets[Tensor(index, dtype=dtypes.int32, device=targets.device)]

@@ -62,8 +62,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             line=here(),
         )
     half = input1 @ weight.permute(1, 0, 2).reshape(weight.shape[1], -1)
-    parts = half.reshape(*input1.shape[:-1], weight.shape[0], weight.shape[2])
-    result = (parts * input2.unsqueeze(-2)).sum(-1)
+    products = half.reshape(*input1.shape[:-1], weight.shape[0], weight.shape[2])
+    result = (products * input2.unsqueeze(-2)).sum(-1)
     return result if bias is None else result + bias
 
 
@@ -111,8 +111,8 @@ def embedding(
         rows = _by_counts(rows, input, weight._sizes[0])
     if padding_idx is None:
         return rows
-    place = padding_place(padding_idx, weight._sizes[0])
-    return input.eq(place).unsqueeze(-1).where(rows.detach(), rows)
+    position = padding_index(padding_idx, weight._sizes[0])
+    return input.eq(position).unsqueeze(-1).where(rows.detach(), rows)
 
 
 def _shorten_rows(weight: Tensor, input: Tensor, most: float, order: float) -> None:
@@ -133,7 +133,7 @@ def _by_counts(rows: Tensor, input: Tensor, count: int) -> Tensor:
     return fixed + (rows - fixed) / often
 
 
-def padding_place(padding_idx: int, count: int) -> int:
+def padding_index(padding_idx: int, count: int) -> int:
     """A row's number, from the end where it is negative. Raises ConfigError out of range."""
     if not -count <= padding_idx < count:
         raise ConfigError(
@@ -199,13 +199,13 @@ def embedding_bag(
         rows = rows * per_sample_weights.unsqueeze(-1)
     is_counted = None
     if padding_idx is not None:
-        is_counted = input.ne(padding_place(padding_idx, weight._sizes[0]))
+        is_counted = input.ne(padding_index(padding_idx, weight._sizes[0]))
     if offsets is None:
-        return _folded_rows(rows, is_counted, mode)
+        return _reduced_rows(rows, is_counted, mode)
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts._sizes[0]
-    places = Tensor.arange(input._sizes[0], device=input.device)
-    bag = starts.cast(places.dtype).searchsorted(places, right=True) - 1
+    positions = Tensor.arange(input._sizes[0], device=input.device)
+    bag = starts.cast(positions.dtype).searchsorted(positions, right=True) - 1
     if is_counted is not None:
         # One bag more than there are takes in what does not count.
         bag = is_counted.where(bag, bags)
@@ -215,7 +215,7 @@ def embedding_bag(
     return zeros.scatter_reduce(0, index, rows, kind, include_self=False)[:bags]
 
 
-def _folded_rows(rows: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
+def _reduced_rows(rows: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
     """(B, L, D) to (B, D), by what counts, (B, L)."""
     if is_counted is None:
         folded = {"sum": rows.sum, "mean": rows.mean, "max": rows.max}[mode]
@@ -362,12 +362,12 @@ def feature_alpha_dropout(
     return _alpha(input, Tensor.rand(*shape, device=input.device) >= p, p)
 
 
-def _alpha(input: Tensor, is_kept: Tensor, p: float) -> Tensor:
+def _alpha(input: Tensor, is_retained: Tensor, p: float) -> Tensor:
     least = -1.0507009873554805 * 1.6732632423543772
     if p == 1:
         return input * 0
     scale = 1 / math.sqrt((least * least * p + 1) * (1 - p))
-    return is_kept.where(input, least) * scale - scale * least * p
+    return is_retained.where(input, least) * scale - scale * least * p
 
 
 def pad(
@@ -491,8 +491,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             line = (steps * 2 + 1) * (1 / count) - 1
         lines.append(line.reshape(*[-1 if at == axis else 1 for at in range(axes)]).expand(*sizes))
     # x, the last axis, comes first.
-    places = Tensor.stack(*lines[::-1], lines[0].const_like(1), dim=-1).reshape(1, -1, axes + 1)
-    return (places @ theta.transpose(1, 2)).reshape(size[0], *sizes, axes)
+    positions = Tensor.stack(*lines[::-1], lines[0].const_like(1), dim=-1).reshape(1, -1, axes + 1)
+    return (positions @ theta.transpose(1, 2)).reshape(size[0], *sizes, axes)
 
 
 def scaled_dot_product_attention(

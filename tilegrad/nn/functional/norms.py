@@ -71,8 +71,8 @@ def batch_norm(
 
 def move(running: Tensor, new: Tensor, share: float | Tensor) -> None:
     """Write running + (new - running) * share."""
-    part = share if not isinstance(share, Tensor) else share.cast(running.dtype)
-    running.assign(running * (1 - part) + new.detach().cast(running.dtype) * part)
+    weight = share if not isinstance(share, Tensor) else share.cast(running.dtype)
+    running.assign(running * (1 - weight) + new.detach().cast(running.dtype) * weight)
 
 
 def instance_norm(

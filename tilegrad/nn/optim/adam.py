@@ -56,17 +56,17 @@ class _Moments(Optimizer):
         """1 - b2^t of the first group."""
         return self._counts[0]["c2"]
 
-    def _decay(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def _decay(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """The value and the gradient, of which one has the weight decay."""
-        if self._option(place, "decoupled_weight_decay"):
-            return self._shrunk(place, value), gradient
-        return value, self._decayed(place, value, gradient)
+        if self._option(index, "decoupled_weight_decay"):
+            return self._shrunk(index, value), gradient
+        return value, self._decayed(index, value, gradient)
 
-    def _moved_moments(self, place: int, g: Tensor) -> tuple[Tensor, Tensor]:
+    def _moved_moments(self, index: int, g: Tensor) -> tuple[Tensor, Tensor]:
         """m and v, written."""
-        b1, b2 = self._betas(place, g)
-        m = self.m[place].assign(self.m[place] * b1 + g * (1 - b1))
-        v = self.v[place].assign(self.v[place] * b2 + g.square() * (1 - b2))
+        b1, b2 = self._betas(index, g)
+        m = self.m[index].assign(self.m[index] * b1 + g * (1 - b1))
+        v = self.v[index].assign(self.v[index] * b2 + g.square() * (1 - b2))
         return m, v
 
 
@@ -128,22 +128,22 @@ class Adam(_Moments):
             del state["highest"]
         return state
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        return self._moved(place, value, self._decayed(place, value, gradient))
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return self._moved(index, value, self._decayed(index, value, gradient))
 
-    def _direction(self, place: int, g: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _direction(self, index: int, g: Tensor) -> tuple[Tensor, list[Tensor]]:
         """(m / c1) / (sqrt(v / c2) + eps), and the state written for it."""
-        m, v = self._moved_moments(place, g)
-        c1, c2 = self._count(place, "c1", g), self._count(place, "c2", g)
+        m, v = self._moved_moments(index, g)
+        c1, c2 = self._count(index, "c1", g), self._count(index, "c2", g)
         state = [m, v]
-        if self._option(place, "amsgrad") and self.highest[place] is not None:
-            v = self.highest[place].assign(self.highest[place].maximum(v))
+        if self._option(index, "amsgrad") and self.highest[index] is not None:
+            v = self.highest[index].assign(self.highest[index].maximum(v))
             state.append(v)
-        return (m / c1) / ((v / c2).sqrt() + self._option(place, "eps")), state
+        return (m / c1) / ((v / c2).sqrt() + self._option(index, "eps")), state
 
-    def _moved(self, place: int, value: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
-        direction, state = self._direction(place, g)
-        return value - self._scaled(place, direction), state
+    def _moved(self, index: int, value: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
+        direction, state = self._direction(index, g)
+        return value - self._scaled(index, direction), state
 
 
 class AdamW(Adam):
@@ -187,8 +187,8 @@ class AdamW(Adam):
     ):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        return self._moved(place, self._shrunk(place, value), gradient)
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return self._moved(index, self._shrunk(index, value), gradient)
 
 
 class LAMB(Adam):
@@ -232,17 +232,17 @@ class LAMB(Adam):
     ):
         super().__init__(params, lr, betas, eps, weight_decay, **common)
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        direction, state = self._direction(place, gradient)
-        u = self._decayed(place, value, direction)
-        return value - self._scaled(place, u * _trust(value, u)), state
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        direction, state = self._direction(index, gradient)
+        u = self._decayed(index, value, direction)
+        return value - self._scaled(index, u * _trust(value, u)), state
 
 
 def _trust(value: Tensor, step: Tensor) -> Tensor:
     """|value| / |step|; 1 where either is 0."""
     lengths = value.square().sum().sqrt(), step.square().sum().sqrt()
-    is_moving = (lengths[0] > 0) & (lengths[1] > 0)
-    return is_moving.where(lengths[0] / is_moving.where(lengths[1], 1.0), 1.0)
+    is_nonzero = (lengths[0] > 0) & (lengths[1] > 0)
+    return is_nonzero.where(lengths[0] / is_nonzero.where(lengths[1], 1.0), 1.0)
 
 
 class NAdam(_Moments):
@@ -319,15 +319,15 @@ class NAdam(_Moments):
             written.append(counts["product"].assign(counts["product"] * u))
         return written
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        value, g = self._decay(place, value, gradient)
-        m, v = self._moved_moments(place, g)
-        t, product, c2 = (self._count(place, name, g) for name in ("step", "product", "c2"))
-        b1, decay = self._betas(place, g)[0], self._option(place, "momentum_decay")
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        value, g = self._decay(index, value, gradient)
+        m, v = self._moved_moments(index, g)
+        t, product, c2 = (self._count(index, name, g) for name in ("step", "product", "c2"))
+        b1, decay = self._betas(index, g)[0], self._option(index, "momentum_decay")
         now, following = _lookahead(b1, t, decay), _lookahead(b1, t + 1, decay)
         ahead = g * ((1 - now) / (1 - product)) + m * (following / (1 - product * following))
-        step = ahead / ((v / c2).sqrt() + self._option(place, "eps"))
-        return value - self._scaled(place, step), [m, v]
+        step = ahead / ((v / c2).sqrt() + self._option(index, "eps"))
+        return value - self._scaled(index, step), [m, v]
 
 
 def _lookahead(b1: Any, t: Tensor, decay: float) -> Tensor:
@@ -406,18 +406,18 @@ class RAdam(_Moments):
             written += [added, power.assign(power * group["betas"][1])]
         return written
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        value, g = self._decay(place, value, gradient)
-        m, v = self._moved_moments(place, g)
-        c1, c2, added = (self._count(place, name, g) for name in ("c1", "c2", "added"))
-        b2 = self._option(place, "betas")[1]
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        value, g = self._decay(index, value, gradient)
+        m, v = self._moved_moments(index, g)
+        c1, c2, added = (self._count(index, name, g) for name in ("c1", "c2", "added"))
+        b2 = self._option(index, "betas")[1]
         k = 2 / (1 - b2) - 1
         r = added / c2 * (2 * (1 - b2)) - 1
         is_known = r > 5
         safe = is_known.where(r, 6.0)
         factor = ((safe - 4) * (safe - 2) / safe * (k / ((k - 4) * (k - 2)))) if k > 5 else safe * 0
-        scale = (factor * c2).sqrt() / (v.sqrt() + self._option(place, "eps"))
-        return value - self._scaled(place, m / c1 * is_known.where(scale, 1.0)), [m, v]
+        scale = (factor * c2).sqrt() / (v.sqrt() + self._option(index, "eps"))
+        return value - self._scaled(index, m / c1 * is_known.where(scale, 1.0)), [m, v]
 
 
 class Adamax(_Moments):
@@ -463,9 +463,9 @@ class Adamax(_Moments):
     ):
         super().__init__(params, lr, common, betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        g = self._decayed(place, value, gradient)
-        b1, b2 = self._betas(place, g)
-        m = self.m[place].assign(self.m[place] * b1 + g * (1 - b1))
-        u = self.v[place].assign((self.v[place] * b2).maximum(g.abs() + self._option(place, "eps")))
-        return value - self._scaled(place, m / self._count(place, "c1", g) / u), [m, u]
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        g = self._decayed(index, value, gradient)
+        b1, b2 = self._betas(index, g)
+        m = self.m[index].assign(self.m[index] * b1 + g * (1 - b1))
+        u = self.v[index].assign((self.v[index] * b2).maximum(g.abs() + self._option(index, "eps")))
+        return value - self._scaled(index, m / self._count(index, "c1", g) / u), [m, u]

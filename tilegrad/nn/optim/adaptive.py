@@ -87,19 +87,19 @@ class RMSprop(Optimizer):
         wanted = {"v": True, "a": group["centered"], "b": group["momentum"]}
         return {name: self._zeros(tensor) for name, is_wanted in wanted.items() if is_wanted}
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        alpha, momentum = self._option(place, "alpha"), self._momentum(place, value)
-        g = self._decayed(place, value, gradient)
-        v = self.v[place].assign(self.v[place] * alpha + g.square() * (1 - alpha))
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        alpha, momentum = self._option(index, "alpha"), self._momentum(index, value)
+        g = self._decayed(index, value, gradient)
+        v = self.v[index].assign(self.v[index] * alpha + g.square() * (1 - alpha))
         state, spread = [v], v
-        if self.a[place] is not None:
-            mean = self.a[place].assign(self.a[place] * alpha + g * (1 - alpha))
+        if self.a[index] is not None:
+            mean = self.a[index].assign(self.a[index] * alpha + g * (1 - alpha))
             state, spread = [v, mean], v - mean.square()
-        step = g / (spread.sqrt() + self._option(place, "eps"))
-        if self.b[place] is not None:
-            step = self.b[place].assign(self.b[place] * momentum + step)
+        step = g / (spread.sqrt() + self._option(index, "eps"))
+        if self.b[index] is not None:
+            step = self.b[index].assign(self.b[index] * momentum + step)
             state.append(step)
-        return value - self._scaled(place, step), state
+        return value - self._scaled(index, step), state
 
 
 class Adagrad(Optimizer):
@@ -168,13 +168,13 @@ class Adagrad(Optimizer):
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         return {"step": step} if group["lr_decay"] else {}
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        g = self._decayed(place, value, gradient)
-        v = self.v[place].assign(self.v[place] + g.square())
-        step = g / (v.sqrt() + self._option(place, "eps"))
-        if decay := self._option(place, "lr_decay"):
-            step = step / ((self._count(place, "step", g) - 1) * decay + 1)
-        return value - self._scaled(place, step), [v]
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        g = self._decayed(index, value, gradient)
+        v = self.v[index].assign(self.v[index] + g.square())
+        step = g / (v.sqrt() + self._option(index, "eps"))
+        if decay := self._option(index, "lr_decay"):
+            step = step / ((self._count(index, "step", g) - 1) * decay + 1)
+        return value - self._scaled(index, step), [v]
 
 
 class Adadelta(Optimizer):
@@ -231,15 +231,15 @@ class Adadelta(Optimizer):
             weight_decay=(group["weight_decay"], math.inf),
         )
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        rho, eps = self._option(place, "rho"), self._option(place, "eps")
-        g = self._decayed(place, value, gradient)
-        v = self.v[place].assign(self.v[place] * rho + g.square() * (1 - rho))
-        old = self.a[place].detach()
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        rho, eps = self._option(index, "rho"), self._option(index, "eps")
+        g = self._decayed(index, value, gradient)
+        v = self.v[index].assign(self.v[index] * rho + g.square() * (1 - rho))
+        old = self.a[index].detach()
         d = (old + eps).sqrt() / (v + eps).sqrt() * g
-        return value - self._scaled(place, d), [
+        return value - self._scaled(index, d), [
             v,
-            self.a[place].assign(old * rho + d.square() * (1 - rho)),
+            self.a[index].assign(old * rho + d.square() * (1 - rho)),
         ]
 
 
@@ -306,14 +306,14 @@ class Rprop(Optimizer):
         size = zeros.full_like(float(group["lr"]), requires_grad=False)
         return {"before": zeros, "size": size}
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        (less, more), limits = self._option(place, "etas"), self._option(place, "step_sizes")
-        turn = gradient * self.before[place].detach()
-        old = self.size[place].detach()
-        new = (turn > 0).where(old * more, (turn < 0).where(old * less, old))
-        size = self.size[place].assign(new.clip(*limits))
-        g = (turn < 0).where(gradient * 0, gradient)
-        return value - g.sign() * size, [size, self.before[place].assign(g)]
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        (less, more), limits = self._option(index, "etas"), self._option(index, "step_sizes")
+        product = gradient * self.before[index].detach()
+        old = self.size[index].detach()
+        new = (product > 0).where(old * more, (product < 0).where(old * less, old))
+        size = self.size[index].assign(new.clip(*limits))
+        g = (product < 0).where(gradient * 0, gradient)
+        return value - g.sign() * size, [size, self.before[index].assign(g)]
 
 
 class Adafactor(Optimizer):
@@ -390,30 +390,30 @@ class Adafactor(Optimizer):
         zeros = self._zeros(tensor)
         if tensor.ndim < 2:
             return {"v": zeros}
-        parts = {"r": zeros[..., :1], "c": zeros[..., :1, :]}
-        return {name: part.zeros_like(requires_grad=False) for name, part in parts.items()}
+        factors = {"r": zeros[..., :1], "c": zeros[..., :1, :]}
+        return {name: factor.zeros_like(requires_grad=False) for name, factor in factors.items()}
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         return {"step": step}
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        least, least_size = self._option(place, "eps")
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        least, least_size = self._option(index, "eps")
         least = 2.0 ** -dtypes.finfo(value.dtype)[1] if least is None else least
-        t = self._count(place, "step", value)
-        share, square = t.pow(self._option(place, "beta2_decay")), gradient.square()
-        if self.v[place] is not None:
-            v = self.v[place].assign(_toward(self.v[place], square, share))
+        t = self._count(index, "step", value)
+        share, square = t.pow(self._option(index, "beta2_decay")), gradient.square()
+        if self.v[index] is not None:
+            v = self.v[index].assign(_toward(self.v[index], square, share))
             state = [v]
         else:
             means = square.mean(-1, keepdim=True), square.mean(-2, keepdim=True)
-            r = self.r[place].assign(_toward(self.r[place], means[0], share))
-            c = self.c[place].assign(_toward(self.c[place], means[1], share))
+            r = self.r[index].assign(_toward(self.r[index], means[0], share))
+            c = self.c[index].assign(_toward(self.c[index], means[1], share))
             v, state = r * c / r.mean(-2, keepdim=True).maximum(least), [r, c]
         u = gradient * v.maximum(least * least).rsqrt()
         size = value.square().mean().sqrt().maximum(least_size)
-        rate = size * self._rate(place, value).minimum(t.rsqrt())
-        limited = (u.square().mean().sqrt() / self._option(place, "d")).maximum(1.0)
-        return self._shrunk(place, value) - u * (rate / limited), state
+        rate = size * self._rate(index, value).minimum(t.rsqrt())
+        limited = (u.square().mean().sqrt() / self._option(index, "d")).maximum(1.0)
+        return self._shrunk(index, value) - u * (rate / limited), state
 
 
 def _toward(old: Tensor, new: Tensor, share: Tensor) -> Tensor:

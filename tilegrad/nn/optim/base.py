@@ -50,10 +50,10 @@ class ParamGroup(dict[str, Any]):
     """
 
     def __setitem__(self, key: str, value: Any) -> None:
-        held = self.get(key)
-        if isinstance(held, tuple) and isinstance(value, (tuple, list)):
-            value = tuple(_written_to(old, new) for old, new in zip(held, value))
-        super().__setitem__(key, _written_to(held, value))
+        current = self.get(key)
+        if isinstance(current, tuple) and isinstance(value, (tuple, list)):
+            value = tuple(_written_to(old, new) for old, new in zip(current, value))
+        super().__setitem__(key, _written_to(current, value))
 
     def numbers(self) -> dict[str, Any]:
         """The options, what is memory as numbers; to ask waits for the device."""
@@ -240,50 +240,50 @@ class Optimizer:
         steps = [counts["step"] for counts in self._counts if "step" in counts]
         return [step.assign(step + 1) for step in steps]
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The new value of parameter number `place`, and the state written for it."""
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The new value of parameter number `index`, and the state written for it."""
         raise NotImplementedError
 
     # for subclasses
 
-    def _option(self, place: int, name: str) -> Any:
-        """An option of the group that holds parameter number `place`."""
-        return self._param_groups[self._group_of[place]][name]
+    def _option(self, index: int, name: str) -> Any:
+        """An option of the group that holds parameter number `index`."""
+        return self._param_groups[self._group_of[index]][name]
 
-    def _count(self, place: int, name: str, like: Tensor) -> Tensor:
-        """What the group of parameter number `place` counts with, to be computed with `like`."""
-        count = self._counts[self._group_of[place]][name]
+    def _count(self, index: int, name: str, like: Tensor) -> Tensor:
+        """What the group of parameter number `index` counts with, to be computed with `like`."""
+        count = self._counts[self._group_of[index]][name]
         return _alongside(count, like)
 
-    def _momentum(self, place: int, like: Tensor) -> Any:
-        """The momentum of parameter number `place`, to be computed with `like`: a number, or a
+    def _momentum(self, index: int, like: Tensor) -> Any:
+        """The momentum of parameter number `index`, to be computed with `like`: a number, or a
         tensor where a scheduler moves it.
         """
-        return _number(self._option(place, "momentum"), like)
+        return _number(self._option(index, "momentum"), like)
 
-    def _betas(self, place: int, like: Tensor) -> tuple[Any, Any]:
+    def _betas(self, index: int, like: Tensor) -> tuple[Any, Any]:
         """The betas, likewise."""
-        b1, b2 = self._option(place, "betas")
+        b1, b2 = self._option(index, "betas")
         return _number(b1, like), b2
 
-    def _scaled(self, place: int, tensor: Tensor) -> Tensor:
-        """`tensor` times the learning rate of parameter number `place`."""
-        return tensor * self._rate(place, tensor)
+    def _scaled(self, index: int, tensor: Tensor) -> Tensor:
+        """`tensor` times the learning rate of parameter number `index`."""
+        return tensor * self._rate(index, tensor)
 
-    def _rate(self, place: int, like: Tensor) -> Tensor:
-        """The learning rate of parameter number `place`, to be computed with `like`."""
-        rate: Tensor = self._option(place, "lr")
+    def _rate(self, index: int, like: Tensor) -> Tensor:
+        """The learning rate of parameter number `index`, to be computed with `like`."""
+        rate: Tensor = self._option(index, "lr")
         return _alongside(rate, like)
 
-    def _decayed(self, place: int, value: Tensor, gradient: Tensor) -> Tensor:
+    def _decayed(self, index: int, value: Tensor, gradient: Tensor) -> Tensor:
         """The gradient of the loss and weight_decay / 2 * value^2."""
-        decay = self._option(place, "weight_decay")
+        decay = self._option(index, "weight_decay")
         return gradient + value * decay if decay else gradient
 
-    def _shrunk(self, place: int, value: Tensor) -> Tensor:
+    def _shrunk(self, index: int, value: Tensor) -> Tensor:
         """value - lr * weight_decay * value: decay that is decoupled from the gradient."""
-        decay = self._option(place, "weight_decay")
-        return value - self._scaled(place, value * decay) if decay else value
+        decay = self._option(index, "weight_decay")
+        return value - self._scaled(index, value * decay) if decay else value
 
     @staticmethod
     def _zeros(tensor: Tensor) -> Tensor:
@@ -369,7 +369,7 @@ class Optimizer:
                 fix="cycle_momentum=False, or an optimizer with momentum or betas",
                 line=here(),
             )
-        held = []
+        current = []
         for group, value in zip(self._param_groups, values, strict=True):
             if "betas" in group:
                 group["betas"] = (value, *group["betas"][1:])
@@ -379,14 +379,14 @@ class Optimizer:
                 group["momentum"] = value
                 memory = _as_memory(group["momentum"], group["lr"])
                 dict.__setitem__(group, "momentum", memory)
-            held.append(memory)
-        for place, tensor in enumerate(self.params):
+            current.append(memory)
+        for index, tensor in enumerate(self.params):
             # With a momentum there may be state that there was no need of before.
-            first = self._first_state(tensor, self._param_groups[self._group_of[place]])
+            first = self._first_state(tensor, self._param_groups[self._group_of[index]])
             for attribute, state in first.items():
-                if getattr(self, attribute)[place] is None:
-                    getattr(self, attribute)[place] = state
-        return held
+                if getattr(self, attribute)[index] is None:
+                    getattr(self, attribute)[index] = state
+        return current
 
     # what a user calls
 
@@ -417,8 +417,8 @@ class Optimizer:
         and then no parameter has moved.
         """
         loss = None if closure is None else closure()
-        moving = [place for place, tensor in enumerate(self.params) if tensor.grad is not None]
-        if not moving:
+        trained = [index for index, tensor in enumerate(self.params) if tensor.grad is not None]
+        if not trained:
             raise ConfigError(
                 f"{self._name}.step: none of the {len(self.params)} parameters has a gradient",
                 fix="call backward() on a loss that depends on them, after zero_grad()",
@@ -428,8 +428,8 @@ class Optimizer:
             self._settle()
         with all_or_nothing():
             written = self._advance()
-            for place in moving:
-                written += self._written(place)
+            for index in trained:
+                written += self._written(index)
             beside = [*written, *self._beside()]
             if all(writes.is_put_off(tensor) for tensor in beside):
                 # What is read takes all that is assigned with it.
@@ -457,22 +457,22 @@ class Optimizer:
         if tensors:
             Tensor.realize(*tensors)
 
-    def _written(self, place: int) -> list[Tensor]:
-        """Assign to parameter number `place` and its state. The new value itself stays in here: a
+    def _written(self, index: int) -> list[Tensor]:
+        """Assign to parameter number `index` and its state. The new value itself stays in here: a
         tensor that holds it while the step runs would be given memory of its own.
         """
-        tensor = self.params[place]
+        tensor = self.params[index]
         wide = sum_dtype(tensor.dtype)
         assert tensor.grad is not None
         gradient = tensor.grad.detach().cast(wide)
-        if self._option(place, "maximize"):
+        if self._option(index, "maximize"):
             gradient = -gradient
-        new, state = self._update(place, tensor.detach().cast(wide), gradient)
+        new, state = self._update(index, tensor.detach().cast(wide), gradient)
         return [tensor.assign(new.cast(tensor.dtype)), *state]
 
     # state
 
-    def _parts(self) -> Iterator[tuple[str, object]]:
+    def _children_by_name(self) -> Iterator[tuple[str, object]]:
         """What `nn.state` finds: the rate and the counts, as lists where there are several groups;
         then parameters and their state.
         """
@@ -500,15 +500,15 @@ class Optimizer:
         """
         groups, state, first = [], dict[int, dict[str, Tensor]](), 0
         for group, counts in self._groups():
-            places = list(range(first, first := first + len(group["params"])))
-            groups.append({**group.numbers(), "params": places})
+            indices = list(range(first, first := first + len(group["params"])))
+            groups.append({**group.numbers(), "params": indices})
             count = {"step": counts["step"]} if "step" in counts else {}
-            state |= {place: count | self._state_at(place) for place in places}
+            state |= {index: count | self._state_at(index) for index in indices}
         return {"state": state, "param_groups": groups}
 
-    def _state_at(self, place: int) -> dict[str, Tensor]:
-        """The state of parameter number `place`, by PyTorch's names."""
-        own = {name: getattr(self, attribute)[place] for attribute, name in self._slots}
+    def _state_at(self, index: int) -> dict[str, Tensor]:
+        """The state of parameter number `index`, by PyTorch's names."""
+        own = {name: getattr(self, attribute)[index] for attribute, name in self._slots}
         return {name: tensor for name, tensor in own.items() if tensor is not None}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -530,36 +530,36 @@ class Optimizer:
             for name, value in self._counts_at(asked, saved.step(at)).items():
                 counts.setdefault(name, Tensor.zeros_like(group["lr"], requires_grad=False))
                 pairs.append((counts[name], value))
-        for place, tensor in enumerate(self.params):
-            first = self._first_state(tensor, groups[self._group_of[place]][0])
+        for index, tensor in enumerate(self.params):
+            first = self._first_state(tensor, groups[self._group_of[index]][0])
             for attribute, name in self._slots:
-                held = getattr(self, attribute)
+                current = getattr(self, attribute)
                 if attribute in first:
                     # Options of the file may need state that there was no need of before.
-                    held[place] = first[attribute] if held[place] is None else held[place]
-                    value = saved.state(place, name)
-                    pairs.append((held[place], first[attribute] if value is None else value))
-        ready = [(held, saved.fitted(held, value)) for held, value in pairs]
+                    current[index] = first[attribute] if current[index] is None else current[index]
+                    value = saved.state(index, name)
+                    pairs.append((current[index], first[attribute] if value is None else value))
+        ready = [(current, saved.fitted(current, value)) for current, value in pairs]
         for group, (_, options) in zip(self._param_groups, groups, strict=True):
             for name, value in options.items():
                 group[name] = value
         if ready:
             Tensor.realize(*[value for _, value in ready])
-            Tensor.realize(*[held.assign(value) for held, value in ready])
+            Tensor.realize(*[current.assign(value) for current, value in ready])
 
 
-def _written_to(held: Any, value: Any) -> Any:
+def _written_to(current: Any, value: Any) -> Any:
     """What is held from now on: where that is memory, the same with the value written to it."""
-    if not isinstance(held, Tensor) or value is held:
+    if not isinstance(current, Tensor) or value is current:
         return value
     if isinstance(value, Tensor):
         new = value
     else:
-        new = Tensor([value], dtype=held.dtype, device=held.device, requires_grad=False)
-        if writes.can_replace(held, new):
-            return held.replace(new)
-    held.assign(new.detach().reshape(1).cast(held.dtype).to(held.device)).realize()
-    return held
+        new = Tensor([value], dtype=current.dtype, device=current.device, requires_grad=False)
+        if writes.can_replace(current, new):
+            return current.replace(new)
+    current.assign(new.detach().reshape(1).cast(current.dtype).to(current.device)).realize()
+    return current
 
 
 def _as_numbers(value: Any) -> Any:

@@ -34,7 +34,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class Point(NamedTuple):
-    """A place along a direction: how far, the loss there, its slope, and the gradient."""
+    """A point of a line search: how far, the loss there, its slope, and the gradient."""
 
     length: float
     loss: float
@@ -122,22 +122,22 @@ class LBFGS(Optimizer):
             )
         group = self._param_groups[0]
         rate, least = float(self.lr.item()), group["tolerance_change"]
-        place = _Place(closure, self._gradient)
-        first = place.look()
+        trial = _Evaluation(closure, self._gradient)
+        first = trial.look()
         for iteration in range(group["max_iter"]):
-            if float(place.gradient.abs().max().item()) <= group["tolerance_grad"]:
+            if float(trial.gradient.abs().max().item()) <= group["tolerance_grad"]:
                 break
-            loss, gradient = place.loss, place.gradient
+            loss, gradient = trial.loss, trial.gradient
             direction = self._direction(gradient)
             slope = float((gradient * direction).sum().item())
             if slope > -least:
                 break
             length = rate if self._last is not None else min(1.0, 1 / _total(gradient)) * rate
             is_last = iteration + 1 == group["max_iter"]
-            length = self._go(place, direction, slope, length, is_last=is_last)
+            length = self._go(trial, direction, slope, length, is_last=is_last)
             self._last = (direction, length, gradient)
             moved = float(direction.abs().max().item()) * length
-            if moved <= least or place.calls >= group["max_eval"] or abs(place.loss - loss) < least:
+            if moved <= least or trial.calls >= group["max_eval"] or abs(trial.loss - loss) < least:
                 break
         return first
 
@@ -149,18 +149,24 @@ class LBFGS(Optimizer):
         return self._history.direction(gradient).realize()
 
     def _go(
-        self, place: _Place, direction: Tensor, slope: float, length: float, *, is_last: bool
+        self,
+        trial: _Evaluation,
+        direction: Tensor,
+        slope: float,
+        length: float,
+        *,
+        is_last: bool,
     ) -> float:
         """Move the parameters along `direction`; gives how far. Without a line search that is
-        `length`, and of the last place nobody asks for the loss.
+        `length`, and the loss of the last point is not computed.
         """
         start = parameters_to_vector(self.params).detach().clone().realize()
 
         def at(t: float) -> Point:
             vector_to_parameters(start + _times(direction, t), self.params)
-            place.look()
-            slope = float((place.gradient * direction).sum().item())
-            return Point(t, place.loss, slope, place.gradient)
+            trial.look()
+            slope = float((trial.gradient * direction).sum().item())
+            return Point(t, trial.loss, slope, trial.gradient)
 
         if self._param_groups[0]["line_search_fn"] is None:
             if is_last:
@@ -170,21 +176,21 @@ class LBFGS(Optimizer):
             return length
         reach = max(float(direction.abs().max().item()), 1e-300)
         least = self._param_groups[0]["tolerance_change"] / reach
-        start_of_line = Point(0.0, place.loss, slope, place.gradient)
+        start_of_line = Point(0.0, trial.loss, slope, trial.gradient)
         found = _strong_wolfe(at, start_of_line, length, least)
-        if found.gradient is not place.gradient:
+        if found.gradient is not trial.gradient:
             # What is known of the best place is not asked for again.
             vector_to_parameters(start + _times(direction, found.length), self.params)
-            place.loss, place.gradient = found.loss, found.gradient
+            trial.loss, trial.gradient = found.loss, found.gradient
         return found.length
 
     def _gradient(self) -> Tensor:
         """All gradients as one vector; zeros for a parameter that has none."""
-        parts = [p.zeros_like() if p.grad is None else p.grad for p in self.params]
-        return parameters_to_vector(parts).detach().realize()
+        gradients = [p.zeros_like() if p.grad is None else p.grad for p in self.params]
+        return parameters_to_vector(gradients).detach().realize()
 
 
-class _Place:
+class _Evaluation:
     """The loss and its gradient where the parameters are, and how often they were asked for."""
 
     loss: float
@@ -230,8 +236,8 @@ class _History:
             ]
         row = len(self._order) if len(self._order) < self._size else self._order.pop(0)
         self._order.append(row)
-        place = Tensor([row], dtype="int32", device=s.device).realize()
-        is_row = Tensor.arange(self._size, device=s.device).eq(place).unsqueeze(1)
+        index = Tensor([row], dtype="int32", device=s.device).realize()
+        is_row = Tensor.arange(self._size, device=s.device).eq(index).unsqueeze(1)
         for rows, new in zip(self._rows, (s, y), strict=True):
             rows.assign(is_row.where(new, rows))
         Tensor.realize(*self._rows)
@@ -257,12 +263,12 @@ class _History:
         newest = self._order[-1]
         scale = self._sy[newest, newest] / self._yy[newest, newest]
         for i in self._order:
-            along = scale * (yg[i] + self._yy[i] @ b) + self._sy[:, i] @ a
-            a[i] += steps[i] - along / self._sy[i, i]
-        parts = [
+            slope = scale * (yg[i] + self._yy[i] @ b) + self._sy[:, i] @ a
+            a[i] += steps[i] - slope / self._sy[i, i]
+        coefficients = [
             Tensor(x.astype(gradient.dtype.name), device=gradient.device) for x in (a, b * scale)
         ]
-        known = parts[0] @ self._rows[0] + parts[1] @ self._rows[1]
+        known = coefficients[0] @ self._rows[0] + coefficients[1] @ self._rows[1]
         return -(_times(gradient, scale) + known)
 
 

@@ -89,18 +89,18 @@ class SGD(Optimizer):
         # Only a dampened momentum asks whether this is the first step.
         return {"step": step} if group["dampening"] else {}
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        momentum, dampening = self._momentum(place, value), self._option(place, "dampening")
-        g = self._decayed(place, value, gradient)
-        if self.b[place] is None or (isinstance(momentum, float) and not momentum):
-            return value - self._scaled(place, g), []
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        momentum, dampening = self._momentum(index, value), self._option(index, "dampening")
+        g = self._decayed(index, value, gradient)
+        if self.b[index] is None or (isinstance(momentum, float) and not momentum):
+            return value - self._scaled(index, g), []
         added = g
         if dampening:
-            is_first = self._count(place, "step", g) <= 1
+            is_first = self._count(index, "step", g) <= 1
             added = is_first.where(g, g * (1 - dampening))
-        m = self.b[place].assign(self.b[place] * momentum + added)
-        moved = g + m * momentum if self._option(place, "nesterov") else m
-        return value - self._scaled(place, moved), [m]
+        m = self.b[index].assign(self.b[index] * momentum + added)
+        moved = g + m * momentum if self._option(index, "nesterov") else m
+        return value - self._scaled(index, moved), [m]
 
 
 class ASGD(Optimizer):
@@ -160,13 +160,13 @@ class ASGD(Optimizer):
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         return {"step": step}
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        lambd, alpha, t0 = (self._option(place, name) for name in ("lambd", "alpha", "t0"))
-        g = self._decayed(place, value, gradient)
-        before, lr = self._count(place, "step", value) - 1, self._rate(place, value)
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        lambd, alpha, t0 = (self._option(index, name) for name in ("lambd", "alpha", "t0"))
+        g = self._decayed(index, value, gradient)
+        before, lr = self._count(index, "step", value) - 1, self._rate(index, value)
         eta = lr / (lr * before * lambd + 1).pow(alpha)
         moved = value * (1 - eta * lambd) - g * eta
-        old = self.ax[place]
+        old = self.ax[index]
         return moved, [old.assign(old + (moved - old) / (before - t0).maximum(1.0))]
 
 
@@ -229,17 +229,17 @@ class LARS(Optimizer):
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         return {"b": self._zeros(tensor)} if group["momentum"] else {}
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        decay, momentum = self._option(place, "weight_decay"), self._momentum(place, value)
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        decay, momentum = self._option(index, "weight_decay"), self._momentum(index, value)
         own, other = value.square().sum().sqrt(), gradient.square().sum().sqrt()
-        is_moving = (own > 0) & (other > 0)
-        below = is_moving.where(other + own * decay, 1.0)
-        ratio = is_moving.where(own * self._option(place, "tcoef") / below, 1.0)
-        g = self._scaled(place, self._decayed(place, value, gradient) * ratio)
-        if self.b[place] is None or (isinstance(momentum, float) and not momentum):
+        is_nonzero = (own > 0) & (other > 0)
+        below = is_nonzero.where(other + own * decay, 1.0)
+        ratio = is_nonzero.where(own * self._option(index, "tcoef") / below, 1.0)
+        g = self._scaled(index, self._decayed(index, value, gradient) * ratio)
+        if self.b[index] is None or (isinstance(momentum, float) and not momentum):
             return value - g, []
-        m = self.b[place].assign(self.b[place] * momentum + g)
-        return value - (g + m * momentum if self._option(place, "nesterov") else m), [m]
+        m = self.b[index].assign(self.b[index] * momentum + g)
+        return value - (g + m * momentum if self._option(index, "nesterov") else m), [m]
 
 
 class Lion(Optimizer):
@@ -288,13 +288,13 @@ class Lion(Optimizer):
         self._check_betas(group)
         self._in_range(weight_decay=(group["weight_decay"], math.inf))
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        b1, b2 = self._betas(place, gradient)
-        old = self.m[place].detach()
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        b1, b2 = self._betas(index, gradient)
+        old = self.m[index].detach()
         step = (old * b1 + gradient * (1 - b1)).sign()
-        decay = self._option(place, "weight_decay")
-        moved = value - self._scaled(place, step + value * decay if decay else step)
-        return moved, [self.m[place].assign(old * b2 + gradient * (1 - b2))]
+        decay = self._option(index, "weight_decay")
+        moved = value - self._scaled(index, step + value * decay if decay else step)
+        return moved, [self.m[index].assign(old * b2 + gradient * (1 - b2))]
 
 
 class Muon(Optimizer):
@@ -369,19 +369,19 @@ class Muon(Optimizer):
             )
         return super()._first_state(tensor, group)
 
-    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        momentum = self._momentum(place, gradient)
-        m = self.b[place].assign(self.b[place] * momentum + gradient * (1 - momentum))
-        u = gradient * (1 - momentum) + m * momentum if self._option(place, "nesterov") else m
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        momentum = self._momentum(index, gradient)
+        m = self.b[index].assign(self.b[index] * momentum + gradient * (1 - momentum))
+        u = gradient * (1 - momentum) + m * momentum if self._option(index, "nesterov") else m
         rows = int(value._sizes[0])
         matrix = u.reshape(rows, -1)
         columns = matrix._sizes[1]
         x = matrix.T if rows > columns else matrix
-        x = x / x.square().sum().sqrt().maximum(self._option(place, "eps"))
-        a, b, c = self._option(place, "ns_coefficients")
-        for _ in range(self._option(place, "ns_steps")):
+        x = x / x.square().sum().sqrt().maximum(self._option(index, "eps"))
+        a, b, c = self._option(index, "ns_coefficients")
+        for _ in range(self._option(index, "ns_steps")):
             square = x @ x.T
             x = x * a + (square * b + (square @ square) * c) @ x
         u = (x.T if rows > columns else x).reshape(value.shape)
-        decayed = self._shrunk(place, value)
-        return decayed - self._scaled(place, u * math.sqrt(max(1, rows / columns))), [m]
+        decayed = self._shrunk(index, value)
+        return decayed - self._scaled(index, u * math.sqrt(max(1, rows / columns))), [m]

@@ -59,26 +59,26 @@ class Saved:
         """How many steps the parameters of a group have had; at least 1 where there is state that
         does not count them.
         """
-        held = [self._state.get(number) for number in self._groups[group]["params"]]
-        for state in held:
+        current = [self._state.get(number) for number in self._groups[group]["params"]]
+        for state in current:
             if state and state.get("step") is not None:
                 count = state["step"]
                 return int(count.item() if hasattr(count, "item") else count)
-        return int(any(held))
+        return int(any(current))
 
-    def state(self, place: int, name: str) -> Any:
-        """State of parameter number `place`; None where there is none."""
-        return self._state.get(self._numbers[place], {}).get(name)
+    def state(self, index: int, name: str) -> Any:
+        """State of parameter number `index`; None where there is none."""
+        return self._state.get(self._numbers[index], {}).get(name)
 
-    def fitted(self, held: Tensor, value: Any) -> Tensor:
-        """`value` as a tensor that can be written to `held`."""
+    def fitted(self, current: Tensor, value: Any) -> Tensor:
+        """`value` as a tensor that can be written to `current`."""
         if isinstance(value, (int, float)):
-            return Tensor.full_like(held, value)
+            return Tensor.full_like(current, value)
         tensor = value if isinstance(value, Tensor) else Tensor(value)
-        if tensor.shape != held.shape:
+        if tensor.shape != current.shape:
             raise ShapeError(
                 f"{self._optimizer}.load_state_dict: state of shape {show_shape(tensor.shape)} "
-                f"for {show_shape(held.shape)}",
+                f"for {show_shape(current.shape)}",
                 line=here(),
             )
-        return tensor.detach().cast(held.dtype).to(held.device).clone()
+        return tensor.detach().cast(current.dtype).to(current.device).clone()

@@ -164,7 +164,7 @@ class OneCycleLR(_MomentumCycle):
         # momentum is below its largest value there: 0 or 1)
         low = div_factor
         last = div_factor * final_div_factor
-        self._phases = (
+        self._stages = (
             [(up, low, 1.0, 0, 1), (2 * up, 1.0, low, 1, 0), (total_steps - 1.0, low, last, 0, 0)]
             if three_phase
             else [(up, low, 1.0, 0, 1), (total_steps - 1.0, 1.0, last, 1, 0)]
@@ -175,11 +175,11 @@ class OneCycleLR(_MomentumCycle):
         super().__init__(optimizer)
 
     def _rate(self, t: Tensor, base: float) -> Tensor:
-        return self._at(t, [(base / first, base / last) for _, first, last, _, _ in self._phases])
+        return self._at(t, [(base / first, base / last) for _, first, last, _, _ in self._stages])
 
     def _momentum(self, t: Tensor, low: float, high: float) -> Tensor:
-        ends = ((high, low)[first] for *_, first, _ in self._phases)
-        others = ((high, low)[last] for *_, last in self._phases)
+        ends = ((high, low)[first] for *_, first, _ in self._stages)
+        others = ((high, low)[last] for *_, last in self._stages)
         return self._at(t, list(zip(ends, others)))
 
     def _at(self, t: Tensor, ends: list[tuple[float, float]]) -> Tensor:
@@ -187,7 +187,7 @@ class OneCycleLR(_MomentumCycle):
         result: Tensor | None = None
         begin = 0.0
         found = []
-        for (end, *_), (start, stop) in zip(self._phases, ends):
+        for (end, *_), (start, stop) in zip(self._stages, ends):
             share = ((t - begin) / max(end - begin, 1e-9)).clip(0.0, 1.0)
             if self.anneal_strategy == "cos":
                 found.append((end, cosine(start, stop, share)))
@@ -277,9 +277,9 @@ class CyclicLR(_MomentumCycle):
         """How far from the base to the peak step t is."""
         whole = self.step_size_up + self.step_size_down
         cycle = (t / whole).floor()
-        place = t - cycle * whole
-        height = (place <= self.step_size_up).where(
-            place / self.step_size_up, (whole - place) / self.step_size_down
+        position = t - cycle * whole
+        height = (position <= self.step_size_up).where(
+            position / self.step_size_up, (whole - position) / self.step_size_down
         )
         if self._scale_fn is not None:
             return height * self._scale_fn(cycle + 1 if self._is_by_cycle else t)

@@ -57,10 +57,10 @@ def _fused(name: str, layer: Any, bn: Any, axis: int) -> Any:
         -bn.running_mean * scale if layer.bias is None else (layer.bias - bn.running_mean) * scale
     )
     fused = copy.copy(layer)
-    parts = {
+    tensors = {
         "weight": layer.weight * scale.reshape(around),
         "bias": bias if bn.bias is None else bias + bn.bias,
     }
-    for attribute, value in parts.items():
+    for attribute, value in tensors.items():
         setattr(fused, attribute, value.detach().cast(layer.weight.dtype).clone().requires_grad_())
     return fused

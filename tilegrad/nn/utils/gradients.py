@@ -56,15 +56,15 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0) -
     >>> nn.utils.get_total_norm([Tensor([3.0]), Tensor([4.0])]).item()
     5.0
     """
-    parts = [
+    norms = [
         each.detach().abs() for each in ([tensors] if isinstance(tensors, Tensor) else tensors)
     ]
-    if not parts:
+    if not norms:
         return Tensor(0.0)
-    first = parts[0].device
+    first = norms[0].device
     if norm_type == math.inf:
-        return Tensor.stack(*[part.max().to(first) for part in parts]).max()
-    sums = [part.pow(norm_type).sum().to(first) for part in parts]
+        return Tensor.stack(*[each.max().to(first) for each in norms]).max()
+    sums = [each.pow(norm_type).sum().to(first) for each in norms]
     return Tensor.stack(*sums).sum().pow(1 / norm_type)
 
 

@@ -32,11 +32,11 @@ class ParametrizationList(Module):
         inverse = getattr(first, "right_inverse", None)
         begin = original if inverse is None else inverse(original)
         self._is_one = isinstance(begin, Tensor)
-        parts = {"original": begin} if self._is_one else dict(_numbered("original", begin))
-        for name, tensor in parts.items():
-            kept = tensor.detach().clone().requires_grad_(original.requires_grad is not False)
-            setattr(self, name, kept)
-        self._count = len(parts)
+        originals = {"original": begin} if self._is_one else dict(_numbered("original", begin))
+        for name, tensor in originals.items():
+            own = tensor.detach().clone().requires_grad_(original.requires_grad is not False)
+            setattr(self, name, own)
+        self._count = len(originals)
 
     def add(self, function: Any) -> None:
         """Apply `function` behind the others."""
@@ -67,7 +67,7 @@ class ParametrizationList(Module):
     def __len__(self) -> int:
         return len(self._functions)
 
-    def _parts(self) -> Iterator[tuple[str, Any]]:
+    def _children_by_name(self) -> Iterator[tuple[str, Any]]:
         for name in self._names():
             yield name, getattr(self, name)
         for at, function in enumerate(self._functions):

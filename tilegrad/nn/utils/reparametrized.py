@@ -123,14 +123,14 @@ def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
     return _removed("remove_spectral_norm", module, name, ("_orig", "_u", "_v"))
 
 
-def _removed(caller: str, module: Any, name: str, parts: tuple[str, ...]) -> Any:
-    names = [f"{name}{part}" for part in parts]
-    if any(part not in module.__dict__ for part in names):
+def _removed(caller: str, module: Any, name: str, suffixes: tuple[str, ...]) -> Any:
+    names = [f"{name}{each}" for each in suffixes]
+    if any(each not in module.__dict__ for each in names):
         raise ConfigError(
             f"{caller}: {type(module).__name__}.{name} is not normalised", line=here()
         )
     value = getattr(module, name)
     stored(module, name, value)
-    for part in names:
-        delattr(module, part)
+    for each in names:
+        delattr(module, each)
     return module

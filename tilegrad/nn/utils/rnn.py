@@ -16,14 +16,9 @@ from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "PackedSequence",
-    "pack_padded_sequence",
-    "pack_sequence",
-    "pad_packed_sequence",
-    "pad_sequence",
-    "unpack_sequence",
-    "unpad_sequence",
-]
+    "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
+    "pad_sequence", "unpack_sequence", "unpad_sequence",
+]  # fmt: skip
 
 
 def pad_sequence(
@@ -80,7 +75,7 @@ def unpad_sequence(
     check_tensors("unpad_sequence", padded_sequences)
     sizes = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    return [rows[place, :size] for place, size in enumerate(sizes)]
+    return [rows[position, :size] for position, size in enumerate(sizes)]
 
 
 class PackedSequence(NamedTuple):
@@ -103,13 +98,13 @@ class PackedSequence(NamedTuple):
     def lengths(self) -> list[int]:
         """The length of each sequence, longest first."""
         sizes = self._sizes()
-        return [sum(size > place for size in sizes) for place in range(sizes[0])]
+        return [sum(size > position for size in sizes) for position in range(sizes[0])]
 
     def _sizes(self) -> list[int]:
         given = self.batch_sizes
         return [int(n) for n in (given.tolist() if isinstance(given, Tensor) else given)]
 
-    def places(self) -> list[tuple[int, int]]:
+    def positions(self) -> list[tuple[int, int]]:
         """The step and the sequence, longest first, of each row of `data`."""
         return [(step, n) for step, size in enumerate(self._sizes()) for n in range(size)]
 
@@ -130,7 +125,7 @@ class PackedSequence(NamedTuple):
 
     def packed_like(self, padded: Tensor) -> PackedSequence:
         """The steps of `padded` (steps, sequences, ...) in place of `data`."""
-        rows, columns = ([pair[at] for pair in self.places()] for at in (0, 1))
+        rows, columns = ([pair[at] for pair in self.positions()] for at in (0, 1))
         picked = padded[
             Tensor(rows, dtype="int32", device=padded.device),
             Tensor(columns, dtype="int32", device=padded.device),
@@ -175,8 +170,8 @@ def pack_padded_sequence(
             remedy="pass enforce_sorted=False",
             line=here(),
         )
-    order = sorted(range(count), key=lambda place: -sizes[place])
-    sizes = [sizes[place] for place in order]
+    order = sorted(range(count), key=lambda position: -sizes[position])
+    sizes = [sizes[position] for position in order]
     batch = [sum(size > step for size in sizes) for step in range(sizes[0])]
     made = PackedSequence(None, Tensor(batch, dtype="int32"))
     if not enforce_sorted:

@@ -49,10 +49,10 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         raise ShapeError(
             f"vector_to_parameters: {show_shape(vec.shape)} for {sum(sizes)} elements", line=here()
         )
-    parts = vec.detach().split(sizes)
+    slices = vec.detach().split(sizes)
     new = [
-        part.reshape(tensor.shape).cast(tensor.dtype).to(tensor.device).clone()
-        for part, tensor in zip(parts, tensors, strict=True)
+        each.reshape(tensor.shape).cast(tensor.dtype).to(tensor.device).clone()
+        for each, tensor in zip(slices, tensors, strict=True)
     ]
     Tensor.realize(*new)
     Tensor.realize(*[tensor.assign(value) for tensor, value in zip(tensors, new, strict=True)])

@@ -20,8 +20,8 @@ from tilegrad.base.origin import call_site
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
 from tilegrad.grad.backward import gradients
+from tilegrad.grad.node_hooks import is_watched
 from tilegrad.grad.regions import region_of
-from tilegrad.grad.watched import is_watched
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record

@@ -1,6 +1,6 @@
 """Hooks on leaves: they belong to the tensor, whatever it is assigned and wherever its memory is.
 
-Hooks on what was computed belong to its node (`tilegrad.grad.watched`).
+Hooks on what was computed belong to its node (`tilegrad.grad.node_hooks`).
 """
 
 from __future__ import annotations

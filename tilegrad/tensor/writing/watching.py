@@ -7,7 +7,7 @@ from collections.abc import Callable, Set
 from typing import Any, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError
-from tilegrad.grad.watched import watch
+from tilegrad.grad.node_hooks import watch
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle import hooks
 from tilegrad.tensor.handle.core import cast_node, describe

@@ -145,7 +145,7 @@ class Module(ours.Module):
                 self._transient = (*self._transient, name)
         return value
 
-    def _parts(self) -> Iterator[tuple[object, Any]]:
+    def _children_by_name(self) -> Iterator[tuple[object, Any]]:
         """The layers, parameters and buffers right below."""
         items: Any = self.__dict__.items()
         if isinstance(self, list):
@@ -167,17 +167,21 @@ class Module(ours.Module):
 
     @property
     def _modules(self) -> dict[str, Any]:
-        return {str(name): part for name, part in self._parts() if isinstance(part, ours.Module)}
+        return {
+            str(name): part
+            for name, part in self._children_by_name()
+            if isinstance(part, ours.Module)
+        }
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        return {str(name): part for name, part in self._parts() if is_parameter(part)}
+        return {str(name): part for name, part in self._children_by_name() if is_parameter(part)}
 
     @property
     def _buffers(self) -> dict[str, Any]:
         return {
             str(name): part
-            for name, part in self._parts()
+            for name, part in self._children_by_name()
             if isinstance(part, OurTensor) and not is_parameter(part)
         }
 

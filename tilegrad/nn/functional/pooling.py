@@ -438,9 +438,9 @@ def unfold(
     batch = _batched("unfold", 2, input)
     kernel, spread, around, steps = _four("unfold", kernel_size, dilation, padding, stride)
     padded = batch.pad(((0, 0), (0, 0), *[(width, width) for width in around]))
-    windows = padded._patches("unfold", kernel, steps, spread)
-    count, channels = windows._sizes[:2]
-    columns = windows.permute(0, 1, 4, 5, 2, 3).reshape(count, channels * math.prod(kernel), -1)
+    patches = padded._patches("unfold", kernel, steps, spread)
+    count, channels = patches._sizes[:2]
+    columns = patches.permute(0, 1, 4, 5, 2, 3).reshape(count, channels * math.prod(kernel), -1)
     return columns if batch is input else columns.squeeze(0)
 
 
@@ -488,8 +488,8 @@ def fold(
         )
     channels = batch._sizes[1] // elements
     # Each element of a window is a channel that a transposed convolution puts at its place.
-    places = Tensor.eye(elements, device=input.device, dtype=input.dtype)
-    weight = places.reshape(1, elements, 1, *kernel).expand(channels, elements, 1, *kernel)
+    units = Tensor.eye(elements, device=input.device, dtype=input.dtype)
+    weight = units.reshape(1, elements, 1, *kernel).expand(channels, elements, 1, *kernel)
     left = tuple(rest % step for rest, step in zip(free, steps))
     result = batch.reshape(batch._sizes[0], channels * elements, *counts).conv_transpose2d(
         weight.reshape(channels * elements, 1, *kernel), None, channels, steps, spread, around, left

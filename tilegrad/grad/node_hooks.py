@@ -26,9 +26,9 @@ def watch(node: UOp, watcher: Watcher) -> tuple[dict[int, Watcher], int]:
     """Let `watcher` see the gradients of `node`; what holds it, and its number there."""
     global _count
     _count += 1
-    held = _watchers.setdefault(node, {})
-    held[_count] = watcher
-    return held, _count
+    watchers = _watchers.setdefault(node, {})
+    watchers[_count] = watcher
+    return watchers, _count
 
 
 def is_watched(node: UOp) -> bool:
