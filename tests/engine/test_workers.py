@@ -16,9 +16,9 @@ from tilegrad.base.trace import counters, recording
 from tilegrad.engine.build import pipeline, workers
 from tilegrad.engine.build.beside import count_of_helpers
 from tilegrad.engine.build.kernels import compile_kernels
-from tilegrad.engine.build.pipeline import Job, Made, kernel_key, make_kernel
+from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_key, make_kernel
 from tilegrad.engine.build.worker import answer
-from tilegrad.engine.build.workers import Helpers, rows_of
+from tilegrad.engine.build.workers import Helpers, graph_bytes
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
 
@@ -31,7 +31,7 @@ def jobs() -> list[Job]:
     return [Job(kernel_key(ast, Device["CPU"]), ast, "CPU") for ast in found]
 
 
-def here(job: Job) -> Made:
+def here(job: Job) -> CompiledKernel:
     return make_kernel(job.ast, Device["CPU"], job.key)
 
 
@@ -40,12 +40,13 @@ def test_a_helper_gives_what_this_process_makes() -> None:
     assert len(wanted) == 4
     with Helpers(1, ["CPU"]) as helpers:
         before = counters.compiles
-        made: dict[str, Made] = {}
+        made: dict[str, CompiledKernel] = {}
         for job in jobs():
             # The helper is asked alone, by a first job that this process leaves to it.
             asked = workers.deque([job])
             workers._feed(helpers._children[0], asked, made)
         assert made == wanted
+        assert all(made[key].binary == kernel.binary for key, kernel in wanted.items())
         assert counters.compiles == before + 4
         assert helpers.make(jobs(), here) == wanted
 
@@ -63,7 +64,7 @@ def test_what_a_dead_helper_had_is_made_here() -> None:
 
 
 def test_an_interrupt_ends_the_helpers() -> None:
-    def interrupted(job: Job) -> Made:
+    def interrupted(job: Job) -> CompiledKernel:
         raise KeyboardInterrupt
 
     helpers = Helpers(1, ["CPU"])
@@ -76,13 +77,12 @@ def test_an_interrupt_ends_the_helpers() -> None:
 
 def test_a_helper_makes_nothing_for_a_device_that_it_knows_otherwise() -> None:
     job = jobs()[0]
-    rows = rows_of(job.ast)
-    assert answer((job.key, "CPU", rows), {}) is None
-    assert answer(("another key", "CPU", rows), {"CPU": Device["CPU"]}) is None
-    found = answer((job.key, "CPU", rows), {"CPU": Device["CPU"]})
-    assert found is not None
-    assert found[1] == here(job).binary
-    assert found[2]["compiles"] == 1
+    graph, fields = graph_bytes(job.ast), {"key": job.key, "device": "CPU"}
+    assert answer(fields, graph, {}) == ({}, b"")
+    assert answer({**fields, "key": "another"}, graph, {"CPU": Device["CPU"]}) == ({}, b"")
+    found, binary = answer(fields, graph, {"CPU": Device["CPU"]})
+    assert binary == here(job).binary
+    assert found["work"]["compiles"] == 1
 
 
 def test_where_there_are_no_helpers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The stages in their order: graphs are scheduled, compiled, kept as plans, and run.
 
+child      child processes: how they start, and their messages
 program    one kernel graph to a program, and what it costs
 search     better Opts, found in child processes that may die of it
 build      kernels: all stages in their order, kept by what shaped them; helpers of the first core

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from tilegrad.base.errors import TilegradError, located
@@ -18,7 +19,6 @@ from tilegrad.engine.build.beside import Beside, count_of_helpers
 from tilegrad.engine.build.pipeline import (
     CompiledKernel,
     Job,
-    Made,
     kernel_key,
     make_kernel,
     recall_kernel,
@@ -40,8 +40,11 @@ class Helpers(Protocol):
     """Who makes kernels beside this process (engine.workers)."""
 
     def make(
-        self, jobs: Sequence[Job], here: Callable[[Job], Made], tell: Callable[[int], None]
-    ) -> dict[str, Made]: ...
+        self,
+        jobs: Sequence[Job],
+        here: Callable[[Job], CompiledKernel],
+        tell: Callable[[int], None],
+    ) -> dict[str, CompiledKernel]: ...
 
 
 def compile_kernels(
@@ -99,7 +102,7 @@ def _make_here(
             progress.tell(len(found) + len(waiting))
         for key, kernel, binary in waiting:
             with _located(origin_of, key):
-                found[key] = store_kernel(Made(kernel, binary()))
+                found[key] = store_kernel(replace(kernel, binary=binary()))
 
 
 @contextmanager
@@ -125,7 +128,7 @@ def _make_with(
     """Add to `found` what the helpers, and this thread meanwhile, make of `missing`."""
     jobs = [Job(key, ast, backend.name) for key, (ast, backend) in missing.items()]
 
-    def here(job: Job) -> Made:
+    def here(job: Job) -> CompiledKernel:
         return make_kernel(job.ast, missing[job.key][1], job.key)
 
     made = helpers.make(jobs, here, progress.tell)

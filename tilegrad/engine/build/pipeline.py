@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "CompiledKernel", "Job", "Made", "Rendered", "compile_kernel", "finish_kernel", "kernel_key",
-    "make_kernel", "recall_kernel", "render_ast", "render_kernel", "store_kernel",
+    "CompiledKernel", "Job", "Rendered", "compile_kernel", "finish_kernel", "kernel_from",
+    "kernel_key", "make_kernel", "recall_kernel", "render_ast", "render_kernel", "store_kernel",
 ]  # fmt: skip
 
 
@@ -149,20 +149,24 @@ def is_recalled() -> bool:
 
 
 def recall_kernel(key: str) -> CompiledKernel | None:
-    """The kernel kept under `key`, in this process or on disk."""
+    """The kernel stored under `key`, in this process or on disk."""
     found = _kernels.get(key)
     if found is not None:
         return found
     cached = cache.get("kernels", key) if is_recalled() else None
-    kernel = None if cached is None else _kernel_of(key, cached)
+    if cached is None:
+        return None
+    head, _, binary = cached.partition(b"\n")
+    try:
+        kernel = kernel_from(key, parsed(head), binary)
+    except ValueError:
+        return None
     return None if kernel is None else _remember(kernel)
 
 
-def _kernel_of(key: str, cached: bytes) -> CompiledKernel | None:
-    """The kernel of an entry: a line of JSON, then the binary. None if it is not one of `key`."""
-    head, _, binary = cached.partition(b"\n")
+def kernel_from(key: str, given: dict[str, Any], binary: bytes) -> CompiledKernel | None:
+    """The kernel of these fields, as JSON has them; None if it is not one of `key`."""
     try:
-        given: dict[str, Any] = parsed(head)
         if text(given["key"]) != key:
             return None
         return CompiledKernel(
@@ -216,13 +220,6 @@ def _suffix(name: str, key: str) -> str:
     return f"n{number}" if number else ""
 
 
-class Made(NamedTuple):
-    """A kernel and its binary."""
-
-    kernel: CompiledKernel
-    binary: bytes
-
-
 @dataclass(frozen=True)
 class Job:
     """A kernel to make: its key, its graph, and the name of the device that it is for."""
@@ -244,8 +241,8 @@ def make_kernel(
     backend: Backend,
     key: str,
     opts: Sequence[Any] | None = None,
-) -> Made:
-    """`ast` through all stages, by the Opts given or those the heuristic picks; nothing is kept."""
+) -> CompiledKernel:
+    """`ast` through all stages, by the Opts given or those the heuristic picks; not stored."""
     return _compiled(render_ast(ast, backend, key, opts), backend)
 
 
@@ -263,14 +260,14 @@ def render_ast(ast: UOp, backend: Backend, key: str, opts: Sequence[Any] | None 
     return made._replace(kernel=replace(made.kernel, costs=estimate_lengths(ast)))
 
 
-def _compiled(rendered: Rendered, backend: Backend) -> Made:
+def _compiled(rendered: Rendered, backend: Backend) -> CompiledKernel:
     counters.compiles += 1
-    return Made(rendered.kernel, backend.compile(rendered.source))
+    return replace(rendered.kernel, binary=backend.compile(rendered.source))
 
 
 def finish_kernel(
     shaped: Shaped, program: list[UOp], backend: Backend, key: str, costs: tuple[int, int]
-) -> Made:
+) -> CompiledKernel:
     """As `render_kernel`, with the binary."""
     return _compiled(render_kernel(shaped, program, backend, key, costs), backend)
 
@@ -322,11 +319,10 @@ def _is_in_rows(blocks: Sequence[int], backend: Backend) -> bool:
     return not target.has_locals or 0 < target.most_blocks < max(blocks)
 
 
-def store_kernel(made: Made) -> CompiledKernel:
-    """Keep a kernel, in this process and on disk."""
-    kernel = replace(made.kernel, binary=made.binary)
+def store_kernel(kernel: CompiledKernel) -> CompiledKernel:
+    """Store a kernel, in this process and on disk: a line of JSON, then the binary."""
     head = json.dumps(kernel.fields()).encode()
-    cache.put("kernels", kernel.key, head + b"\n" + made.binary)
+    cache.put("kernels", kernel.key, head + b"\n" + kernel.binary)
     return _remember(kernel)
 
 

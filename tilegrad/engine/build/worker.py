@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import sys
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -21,7 +21,7 @@ from tilegrad.device.backend import Backend
 from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import kernel_key, make_kernel
-from tilegrad.engine.build.workers import receive, send
+from tilegrad.engine.child import Message, own_pipes, read_message, write_message
 from tilegrad.ir.uop import UOp
 
 __all__ = ["answer", "main"]
@@ -29,19 +29,15 @@ __all__ = ["answer", "main"]
 
 def main() -> None:
     """Answer until there is nothing more to read."""
-    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What anything prints must not stand among the answers.
-    os.dup2(2, 1)
+    source, sink = own_pipes()
     # Graphs have no cycles.
     gc.disable()
-    try:
-        switches, devices = receive(source)
-        with Context(**switches):
-            backends = _described(devices)
-            while True:
-                send(target, answer(receive(source), backends))
-    except (EOFError, BrokenPipeError):
-        os._exit(0)
+    if (setup := read_message(source)) is not None:
+        with Context(**setup[0]["switches"]), contextlib.suppress(BrokenPipeError):
+            backends = _described(setup[0]["devices"])
+            while (job := read_message(source)) is not None:
+                write_message(sink, *answer(*job, backends))
+    os._exit(0)
 
 
 def _described(devices: Sequence[str]) -> dict[str, Backend]:
@@ -56,24 +52,21 @@ def _described(devices: Sequence[str]) -> dict[str, Backend]:
     return found
 
 
-def answer(
-    job: tuple[str, str, list[Any]], backends: Mapping[str, Backend]
-) -> tuple[dict[str, Any], bytes, dict[str, int]] | None:
-    """The fields of a kernel, its binary, and the work that it took; None if it cannot be made here
-    as it would be there.
+def answer(job: Mapping[str, Any], graph: bytes, backends: Mapping[str, Backend]) -> Message:
+    """The fields of a kernel, the work that it took, and its binary; no fields if it cannot be made
+    here as it would be there.
     """
-    key, device, rows = job
     nodes: list[UOp] = []
-    for op, dtype, positions, arg in rows:
+    for op, dtype, positions, arg in pickle.loads(graph):
         nodes.append(UOp(op, dtype, tuple([nodes[position] for position in positions]), arg))
-    backend = backends.get(device)
-    if backend is None or kernel_key(nodes[-1], backend) != key:
-        return None
+    backend = backends.get(job["device"])
+    if backend is None or kernel_key(nodes[-1], backend) != job["key"]:
+        return {}, b""
     before = asdict(counters)
     try:
-        kernel, binary = make_kernel(nodes[-1], backend, key)
+        kernel = make_kernel(nodes[-1], backend, job["key"])
     except (TilegradError, ImportError, OSError):
         # The process that asked meets the same, and says where.
-        return None
+        return {}, b""
     work = {name: count - before[name] for name, count in asdict(counters).items()}
-    return kernel.fields(), binary, work
+    return {"kernel": kernel.fields(), "work": work}, kernel.binary

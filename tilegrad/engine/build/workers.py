@@ -1,63 +1,43 @@
 """Kernels made in several processes at once: Python runs on one core, and llvmlite serialises its
 calls, so a large schedule would leave the other cores idle.
 
-A helper is a new interpreter with a module of ours (engine.worker), started by its path and not by
-a fork: it shares no lock and no thread with this process, and never runs the user's script. It is
-sent kernel graphs and gives back binaries. This process makes kernels as well, and in the end all
-that no helper gave: one that dies, or that cannot know a device, costs time and nothing else.
+A helper is a child process (`engine.child`) that is sent kernel graphs and gives back binaries.
+This process makes kernels as well, and in the end all that no helper gave: one that dies, or that
+cannot know a device, costs time and nothing else.
 """
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from types import TracebackType
-from typing import IO, Any
 
 from tilegrad.base.config import config
 from tilegrad.base.trace import counters
-from tilegrad.engine.build.pipeline import CompiledKernel, Job, Made
+from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_from
+from tilegrad.engine.child import end_children, read_message, start_child, write_message
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Helpers", "receive", "rows_of", "send"]
+__all__ = ["Helpers", "graph_bytes"]
 
 # A helper has one kernel at hand while it makes another, and does not wait for this process.
 _AHEAD = 2
 # When this process has nothing left to do, a helper that gives nothing for so long is given up.
 _PATIENCE_S = 60.0
-_START = "import sys; sys.path[:] = {!r}; from tilegrad.engine.build.worker import main; main()"
 
 
-def rows_of(ast: UOp) -> list[tuple[object, ...]]:
-    """A graph as rows, sources by the number of their row: pickling nodes would recurse."""
+def graph_bytes(ast: UOp) -> bytes:
+    """A graph as pickled rows, sources by the number of their row: pickling nodes would recurse."""
     number = {node: position for position, node in enumerate(ast.toposort())}
-    return [
+    rows = [
         (node.op, node.dtype, tuple([number[source] for source in node.src]), node.arg)
         for node in number
     ]
-
-
-def send(stream: IO[bytes], message: object) -> None:
-    """Write a message."""
-    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.write(len(data).to_bytes(8, "little") + data)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """The next message; raises EOFError where there is none."""
-    head = stream.read(8)
-    size = int.from_bytes(head, "little")
-    data = stream.read(size) if len(head) == 8 else b""
-    if len(head) < 8 or len(data) < size:
-        raise EOFError("the other process has ended")
-    return pickle.loads(data)
+    return pickle.dumps(rows, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 class Helpers:
@@ -73,17 +53,10 @@ class Helpers:
         switches = asdict(config.current())
         for _ in range(count):
             try:
-                child = subprocess.Popen(
-                    [sys.executable, "-c", _START.format([*map(str, sys.path)])],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    # Ctrl-C is for this process, which then ends its helpers.
-                    start_new_session=True,
-                )
-                self._children.append(child)
-                assert child.stdin is not None
-                send(child.stdin, (switches, list(devices)))
+                helper = start_child("tilegrad.engine.build.worker")
+                self._children.append(helper)
+                assert helper.stdin is not None
+                write_message(helper.stdin, {"switches": switches, "devices": list(devices)})
             except OSError:
                 break
 
@@ -100,15 +73,7 @@ class Helpers:
 
     def close(self) -> None:
         """End the processes, whatever they do."""
-        for child in self._children:
-            child.kill()
-        for child in self._children:
-            child.wait()
-            for stream in (child.stdin, child.stdout):
-                assert stream is not None
-                # What was not sent yet cannot be.
-                with contextlib.suppress(OSError):
-                    stream.close()
+        end_children(*self._children)
         self._children = []
 
     def __len__(self) -> int:
@@ -117,9 +82,9 @@ class Helpers:
     def make(
         self,
         jobs: Sequence[Job],
-        here: Callable[[Job], Made],
+        here: Callable[[Job], CompiledKernel],
         tell: Callable[[int], None] = lambda done: None,
-    ) -> dict[str, Made]:
+    ) -> dict[str, CompiledKernel]:
         """By key, what the helpers made and what `here` made of the jobs meanwhile; jobs that are
         missing were lost with a helper. `tell` is told how many are done.
 
@@ -127,12 +92,12 @@ class Helpers:
         """
         # The longest first, so that at the end nobody waits long.
         queue = deque(sorted(jobs, key=lambda job: -len(job.ast.toposort())))
-        done: dict[str, Made] = {}
+        done: dict[str, CompiledKernel] = {}
         threads = [
             threading.Thread(
-                target=_feed, name="tilegrad worker", args=(child, queue, done), daemon=True
+                target=_feed, name="tilegrad worker", args=(helper, queue, done), daemon=True
             )
-            for child in self._children
+            for helper in self._children
         ]
         for thread in threads:
             thread.start()
@@ -143,21 +108,21 @@ class Helpers:
                 break
             done[job.key] = here(job)
             tell(len(done))
-        for thread, child in zip(threads, self._children, strict=True):
+        for thread, helper in zip(threads, self._children, strict=True):
             thread.join(_PATIENCE_S)
             if thread.is_alive():
-                child.kill()
+                helper.kill()
                 thread.join()
         return done
 
 
 def _feed(
-    child: subprocess.Popen[bytes],
+    helper: subprocess.Popen[bytes],
     queue: deque[Job],
-    done: dict[str, Made],
+    done: dict[str, CompiledKernel],
 ) -> None:
     """Give a helper jobs and take what it made, until there are none or it has ended."""
-    assert child.stdin is not None and child.stdout is not None
+    assert helper.stdin is not None and helper.stdout is not None
     sent: deque[str] = deque()
     try:
         while True:
@@ -167,14 +132,14 @@ def _feed(
                 except IndexError:
                     break
                 sent.append(job.key)
-                send(child.stdin, (job.key, job.device, rows_of(job.ast)))
-            if not sent:
+                fields = {"key": job.key, "device": job.device}
+                write_message(helper.stdin, fields, graph_bytes(job.ast))
+            if not sent or (answer := read_message(helper.stdout)) is None:
                 return
-            answer = receive(child.stdout)
-            key = sent.popleft()
-            if answer is not None:
-                fields, binary, work = answer
-                done[key] = Made(CompiledKernel(**fields), binary)
-                counters.add(work)
-    except (OSError, EOFError, ValueError):
+            key, (found, binary) = sent.popleft(), answer
+            kernel = kernel_from(key, found["kernel"], binary) if found else None
+            if kernel is not None:
+                done[key] = kernel
+                counters.add(found["work"])
+    except (OSError, ValueError):
         return

@@ -7,10 +7,8 @@ compiler that aborts or a kernel that runs wild ends this process only.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import statistics
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -21,9 +19,9 @@ from tilegrad.base.errors import CompileError, DeviceError, OptError
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.device.trial import Loaded, Trial, parameters_of
+from tilegrad.engine.child import own_pipes, read_message, write_message
 from tilegrad.engine.program.estimate import estimate
 from tilegrad.engine.program.stages import to_program
-from tilegrad.engine.search.children import read_message, write_message
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.text import parse
@@ -241,10 +239,7 @@ def _limit(seconds: float) -> None:
 
 def main() -> None:
     """Answer requests until the input ends."""
-    # What code prints must not mix with answers.
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    sys.stdin.close()
+    source, sink = own_pipes()
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with contextlib.suppress(ImportError):

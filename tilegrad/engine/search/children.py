@@ -5,57 +5,35 @@ requests from a pipe. A request that crashes it, or takes longer than its limit,
 nothing else; the next request gets a fresh one. A child also ends itself by an alarm, so that none
 outlives a killed parent, and at the end of its input.
 
-A message is two lengths, a JSON object, and bytes.
+Messages are those of `engine.child`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import queue
 import select
 import signal
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO
+from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import InternalError, TilegradError
+from tilegrad.engine.child import HEAD, Message, end_children, start_child, write_message
 
-__all__ = ["Child", "ChildError", "Children", "read_message", "write_message"]
+__all__ = ["Child", "ChildError", "Children"]
 
-_HEAD = struct.Struct("<QQ")
 _MOST = 1 << 34
-_START = "import sys; sys.path[:] = {!r}; from tilegrad.engine.search.candidate import main; main()"
 _START_SECONDS = 60.0
-
-Message = tuple[dict[str, Any], bytes]
 
 
 class ChildError(TilegradError, RuntimeError):
     """A child crashed, hung, or refused a request."""
-
-
-def write_message(stream: BinaryIO, fields: dict[str, Any], data: bytes = b"") -> None:
-    """Send a message."""
-    text = json.dumps(fields).encode()
-    stream.write(_HEAD.pack(len(text), len(data)) + text + data)
-    stream.flush()
-
-
-def read_message(stream: BinaryIO) -> Message | None:
-    """The next message, or None at the end of the input."""
-    head = stream.read(_HEAD.size)
-    if len(head) < _HEAD.size:
-        return None
-    text, data = _HEAD.unpack(head)
-    fields: dict[str, Any] = json.loads(stream.read(text))
-    return fields, stream.read(data)
 
 
 class Child:
@@ -94,23 +72,17 @@ class Child:
             # The executable of a frozen program is the program.
             raise ChildError("search: there is no Python interpreter to start")
         self._ready = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START.format([*map(str, sys.path)])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if config.DEBUG >= 4 else subprocess.DEVNULL,
-            # Ctrl-C is for this process, which then ends its children.
-            start_new_session=True,
-            env=_environment(),
+        self._process = start_child(
+            "tilegrad.engine.search.candidate", env=_environment(), shows_errors=config.DEBUG >= 4
         )
 
     def _ask(self, request: dict[str, Any], data: bytes, seconds: float) -> Message:
         process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
+        assert process is not None and process.stdin is not None
         try:
-            write_message(process.stdin, {**request, "seconds": seconds}, data)  # type: ignore[arg-type]
+            write_message(process.stdin, {**request, "seconds": seconds}, data)
             end = time.monotonic() + seconds
-            text, size = _HEAD.unpack(self._read(_HEAD.size, end))
+            text, size = HEAD.unpack(self._read(HEAD.size, end))
             if text > _MOST or size > _MOST:
                 raise ChildError("search: a child answered nonsense")
             fields: dict[str, Any] = json.loads(self._read(text, end))
@@ -150,14 +122,8 @@ class Child:
     def kill(self) -> None:
         """End the process, whatever it does."""
         process, self._process, self._ready = self._process, None, []
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                if stream is not None:
-                    stream.close()
+        if process is not None:
+            end_children(process)
 
 
 def _ending(code: int) -> str:
