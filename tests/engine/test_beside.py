@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tilegrad.base.errors import CompileError
 from tilegrad.base.trace import counters
 from tilegrad.engine.build import kernels
 from tilegrad.engine.build.beside import Beside
+from tilegrad.engine.plans import plans
 from tilegrad.ir.uop import UOp
 
 
@@ -74,8 +76,8 @@ def test_after_an_error_the_thread_leaves_what_waits() -> None:
 
     def failing() -> None:
         with Beside() as beside:
-            beside.compile(compiler, "first")
-            beside.compile(compiler, "second")
+            beside.begin(partial(compiler, "first"))
+            beside.begin(partial(compiler, "second"))
             begun.wait()
             threading.Timer(0.01, go.set).start()
             raise ZeroDivisionError
@@ -83,3 +85,15 @@ def test_after_an_error_the_thread_leaves_what_waits() -> None:
     with pytest.raises(ZeroDivisionError):
         failing()
     assert sources == ["first"]
+
+
+def test_the_device_is_made_ready_beside_its_first_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    runtime = Device["CPU"].runtime
+    monkeypatch.setattr(
+        runtime, "preparation", lambda: lambda: threads.append(threading.get_ident())
+    )
+    monkeypatch.setattr(plans, "count_of_helpers", lambda: 1)
+    with Context(DISABLE_COMPILER_CACHE=1):
+        (Tensor.empty(7, 11) * 3).sum(1).realize()
+    assert len(threads) == 1 and threads[0] != threading.get_ident()

@@ -183,6 +183,13 @@ class CpuRuntime(Runtime):
                 self._pool = native(_build_native)
         return self._pool
 
+    def preparation(self) -> Callable[[], None] | None:
+        return None if self._pool is not None else self._prepare
+
+    def _prepare(self) -> None:
+        # The pool's code is compiled, or read from disk.
+        _ = self.pool
+
     def allocate(self, nbytes: int) -> int:
         address = ctypes.c_void_p()
         is_large = nbytes >= 2 * _HUGE

@@ -91,6 +91,12 @@ class Runtime(Protocol):
         """
         return None
 
+    def preparation(self) -> Callable[[], None] | None:
+        """What makes the device ready for its first launch, to be called in another thread while
+        the kernels of that launch are made; None where nothing is to do.
+        """
+        return None
+
     def synchronize(self) -> None:
         """Wait until every launch and copy has ended."""
         return None

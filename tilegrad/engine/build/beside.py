@@ -1,19 +1,20 @@
-"""Who compiles beside this thread: helper processes, as many as there may be, or one thread.
+"""Who works beside this thread: helper processes, as many as there may be, or one thread.
 
-A compiler such as LLVM runs without Python's lock, so a thread can make the binary of one kernel
-while this one lowers the next. It serves the kernels of a small graph, for which helper processes
-(engine.workers) would start too late.
+A compiler such as LLVM runs without Python's lock, and so does a file system. So a thread can make
+and store the binary of one kernel while this one lowers the next. It serves the kernels of a small
+graph, for which helper processes (engine.workers) would start too late.
 """
 
 from __future__ import annotations
 
+import contextvars
 import os
 import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 from tilegrad.base.config import config
 from tilegrad.base.trace import trace
@@ -21,7 +22,7 @@ from tilegrad.base.trace import trace
 __all__ = ["Beside", "count_of_helpers"]
 
 _MOST = 7
-Compiler = Callable[[str], bytes]
+T = TypeVar("T")
 
 
 def count_of_helpers() -> int:
@@ -44,51 +45,55 @@ def count_of_helpers() -> int:
     return min(cores - 1, _MOST)
 
 
-class _Job:
-    """A source, and its binary or the compiler's error once `done`."""
+class _Job(Generic[T]):
+    """A function, and what it returned or raised once `done`."""
 
-    def __init__(self, compiler: Compiler, source: str):
-        self.compiler, self.source = compiler, source
+    def __init__(self, work: Callable[[], T]):
+        self.work = work
         self.done = threading.Event()
-        self.binary = b""
+        self.value: list[T] = []
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.binary = self.compiler(self.source)
+            self.value.append(self.work())
         except BaseException as error:
             self.error = error
         self.done.set()
 
-    def result(self) -> bytes:
+    def result(self) -> T:
         self.done.wait()
         if self.error is not None:
             raise self.error
-        return self.binary
+        return self.value[0]
 
 
 class Beside:
-    """A thread that compiles what it is given, in order, until the block ends.
+    """A thread that calls the functions it is given, in order, under this thread's switches, until
+    the block ends.
 
     with Beside() as beside:
-        binary = beside.compile(compiler, source)
+        binary = beside.begin(partial(compiler, source))
         ...
         binary()
     """
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_over = False
 
-    def compile(self, compiler: Compiler, source: str) -> Callable[[], bytes]:
-        """A function that waits for the binary of `source`, and raises what the compiler raised."""
+    def begin(self, work: Callable[[], T]) -> Callable[[], T]:
+        """A function that waits for the result of `work()`, and raises what that raised."""
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._serve, name="tilegrad compiler", daemon=True
+                target=contextvars.copy_context().run,
+                name="tilegrad compiler",
+                args=(self._serve,),
+                daemon=True,
             )
             self._thread.start()
-        job = _Job(compiler, source)
+        job = _Job(work)
         self._jobs.put(job)
         return job.result
 

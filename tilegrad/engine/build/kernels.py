@@ -1,7 +1,7 @@
 """The kernels of a plan: those that are kept are recalled, the others made, on more than one core.
 
-A large graph has helper processes (engine.workers). In a small one, a thread compiles a kernel
-while this one lowers the next.
+A large graph has helper processes (engine.workers). In a small one, a thread compiles and stores a
+kernel while this one lowers the next.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tilegrad.base.errors import TilegradError, located
@@ -19,6 +20,7 @@ from tilegrad.engine.build.beside import Beside, count_of_helpers
 from tilegrad.engine.build.pipeline import (
     CompiledKernel,
     Job,
+    Rendered,
     kernel_key,
     make_kernel,
     recall_kernel,
@@ -89,20 +91,24 @@ def _make_here(
     thread compiles.
     """
     has_help = len(jobs) > 1 and count_of_helpers() > 0
-    waiting: list[tuple[str, CompiledKernel, Callable[[], bytes]]] = []
+    waiting: list[tuple[str, Callable[[], CompiledKernel]]] = []
     with Beside() as beside:
         for key, (ast, backend) in jobs.items():
             with _located(origin_of, key):
                 if has_help and backend.compiles_unlocked:
-                    kernel, source = render_ast(ast, backend, key)
+                    rendered = render_ast(ast, backend, key)
                     counters.compiles += 1
-                    waiting.append((key, kernel, beside.compile(backend.compile, source)))
+                    waiting.append((key, beside.begin(partial(_finished, rendered, backend))))
                 else:
                     found[key] = store_kernel(make_kernel(ast, backend, key))
             progress.tell(len(found) + len(waiting))
-        for key, kernel, binary in waiting:
+        for key, kernel in waiting:
             with _located(origin_of, key):
-                found[key] = store_kernel(replace(kernel, binary=binary()))
+                found[key] = kernel()
+
+
+def _finished(rendered: Rendered, backend: Backend) -> CompiledKernel:
+    return store_kernel(replace(rendered.kernel, binary=backend.compile(rendered.source)))
 
 
 @contextmanager

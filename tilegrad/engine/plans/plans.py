@@ -22,7 +22,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
-from tilegrad.engine.build.beside import count_of_helpers
+from tilegrad.engine.build.beside import Beside, count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
 from tilegrad.engine.build.pipeline import backend_key, is_recalled
 from tilegrad.engine.plans.plan import LoopPlan, Memory, Plan, Step, plan_of, text_of
@@ -163,7 +163,7 @@ def _make(graph: Graph, retained: Sequence[int]) -> Plan:
         node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
     }
     targets = {name: Device[name].target for name in names}
-    with _helpers(graph, names) as helpers:
+    with _helpers(graph, names) as helpers, _prepared(names):
         schedule = make_schedule(
             numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), wanted=retained
         )
@@ -232,6 +232,18 @@ def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Hel
     from tilegrad.engine.build import workers
 
     return workers.Helpers(count, sorted(set(devices) - {"HOST"}))
+
+
+@contextmanager
+def _prepared(devices: Iterable[str]) -> Iterator[None]:
+    """What the first launch on `devices` needs beside its kernels is made while they are."""
+    works = [Device[name].runtime.preparation() for name in devices if name != "HOST"]
+    with Beside() as beside:
+        for work in works:
+            if work is not None and count_of_helpers():
+                # What fails here fails again at the launch, and is reported there.
+                beside.begin(work)
+        yield
 
 
 _DRAW = re.compile(r"(seed|offset)(\d+)(_low|_high|)")
