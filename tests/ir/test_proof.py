@@ -64,6 +64,8 @@ def random_condition(rng: random.Random) -> UOp:
 def test_bounds_under_a_condition_hold(seed: int) -> None:
     rng = random.Random(seed)
     index, condition = random_index(rng), random_condition(rng)
+    if rng.random() < 0.3:
+        index = random_condition(rng).where(index, random_index(rng))
     low, high = bounds_under(index, condition)
     for point in points(x, y, z):
         if evaluate(condition, point):
@@ -93,6 +95,9 @@ def at_least(node: UOp, limit: int) -> UOp:
         (x, (x < 3) & (UOp.const(dtypes.index, 4) + 3 < 7), (1, 0)),
         (x % 4, at_least(x, 4), (0, 1)),
         (x.cast(dtypes.int), x < 3, (0, 2)),
+        ((x < 3).where(x + 1, 0), x < 9, (0, 3)),
+        ((x < 3).where(x, x * -1), at_least(x, 2), (-5, 2)),
+        ((x < 3).where(x, 9), x < 2, (0, 1)),
     ],
 )
 def test_bounds_under(index: UOp, condition: UOp, bounds: tuple[int, int]) -> None:

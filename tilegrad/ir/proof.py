@@ -130,6 +130,8 @@ def _facts(condition: UOp) -> list[_Fact] | None:
         fact.high = (
             high if fact.high is None else fact.high if high is None else min(high, fact.high)
         )
+        if fact.low is not None and fact.high is not None and fact.low > fact.high:
+            return None
     return list(found.values())
 
 
@@ -177,8 +179,21 @@ def bounds_under(node: UOp, condition: UOp | None = None) -> Interval:
 
     The proof uses comparisons of sums in a conjunction: `0 <= i + k - 1` and `i + k < n` bound `i +
     k` anywhere, also within a longer sum. So do extents that are no constants: a loop that begins
-    at `start` runs over `i < n - start`.
+    at `start` runs over `i < n - start`. Each branch of a WHERE is bounded under its own condition.
     """
+    if node.op is not Ops.WHERE:
+        return _bounds_under(node, condition)
+    choice, *branches = node.src
+    found = []
+    for chosen, branch in zip((choice, choice.logical_not()), branches, strict=True):
+        interval = _bounds_under(branch, chosen if condition is None else condition & chosen)
+        if interval[0] <= interval[1]:
+            found.append(interval)
+    lows, highs = zip(*found, strict=True) if found else ((1,), (0,))
+    return _meet(node.bounds, (min(lows), max(highs)))
+
+
+def _bounds_under(node: UOp, condition: UOp | None) -> Interval:
     if condition is None and all(loop.extent.op is Ops.CONST for loop in node.ranges):
         return node.bounds
     facts = [] if condition is None else _facts(condition)
