@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Moves, Pool, Value
@@ -204,6 +205,9 @@ def described(leaves: Sequence[UOp | Call]) -> Leaves | None:
         if key is None:
             return None
         kinds.append(_kind(node, key, bases))
+    if any(store.is_overwritten(base) for base in bases):
+        # An ordinary run finds what was computed from it before.
+        return None
     return Leaves(nodes, tuple(kinds), [*bases], [*copies])
 
 
@@ -293,7 +297,8 @@ def _base_below(node: UOp, kind: LeafKind, copies: dict[UOp, None]) -> UOp | Non
     if node.op is not Ops.BUFFER or node.dtype is not kind.dtype:
         return None
     _, device, size = node.arg
-    return node if size == kind.size and device == kind.device else None
+    is_of_kind = size == kind.size and device == kind.device
+    return node if is_of_kind and not store.is_overwritten(node) else None
 
 
 def _key(node: UOp, bases: dict[Any, int], copies: dict[UOp, None]) -> tuple[Any, ...] | None:

@@ -68,7 +68,8 @@ def is_unpacked(node: UOp) -> bool:
             continue
         seen.add(each)
         if each.op is Ops.BUFFER:
-            if not store.buffer_of(each).is_fixed:
+            # What was overwritten is below a value that was computed before.
+            if store.is_overwritten(each) or not store.buffer_of(each).is_fixed:
                 return False
         elif each.op is Ops.CONST or each.op.is_alu or each.op in _REINTERPRETING:
             stack += each.src
