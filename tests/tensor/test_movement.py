@@ -261,3 +261,17 @@ def test_shapes_and_orders_under_their_names() -> None:
     assert x[:1].expand(shape=(2, 3)).tolist() == [[1, 2, 3]] * 2
     assert x.flip(axis=0).tolist() == x.flip(dims=(0,)).tolist() == [[4, 5, 6], [1, 2, 3]]
     assert x.repeat(repeats=(1, 2)).tolist() == [[1, 2, 3] * 2, [4, 5, 6] * 2]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32"])
+@pytest.mark.parametrize("factor", [-1, 3, "row"])
+def test_a_triangle_of_joined_rows_times_something(dtype: str, factor: int | str) -> None:
+    """One rule moved the border out of the product of integers, and another back into it."""
+    x = np.array([[1, 2]], dtype)
+    by = np.array([[3, 5]], dtype) if factor == "row" else np.array(factor).astype(dtype)
+    expected = np.triu(np.concatenate([x, x]) * by)
+    rows = Tensor(x)
+    np.testing.assert_array_equal((rows.cat(rows, dim=0) * Tensor(by)).triu().numpy(), expected)
+    column = rows[:, :1]
+    joined = (column.cat(column, dim=0) * Tensor(by.ravel()[:1])).triu()
+    np.testing.assert_array_equal(joined.numpy(), expected[:, :1])

@@ -83,9 +83,10 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
         # Zero times infinity is not zero. But where each condition moves without `other`, that
         # factor counts inside the gate too, so that nothing it is shows outside alone.
         if all(conjunct.ranges - other.ranges for conjunct in conjuncts(g)):
-            if not _is_zero(factor.substitute(closed)):
-                factor = g.where(factor, 0.0 if factor.dtype.is_float else 0)
-            return factor * other
+            if _is_zero(factor.substitute(closed)):
+                return factor * other
+            # Of integers `where-times` says the reverse.
+            return g.where(factor, 0.0) * other if factor.dtype.is_float else None
     return None
 
 
