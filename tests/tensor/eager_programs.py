@@ -59,7 +59,7 @@ class Program:
         # str: Python's own hash of a tuple is not the same in each process.
         self.chance = random.Random(str(seed))
         self.tensor = tensor
-        self.steps = steps
+        self.steps, self.step = steps, 0
         self.numbers = np.random.default_rng(seed)
         self.held: list[Value] = []
         self.gradients = self.refused = 0
@@ -86,7 +86,8 @@ class Program:
         return Value(ours, mirror, self.direction if is_w else np.zeros(_SHAPE))
 
     def run(self) -> Program:
-        for _ in range(self.steps):
+        for step in range(self.steps):
+            self.step = step
             body = list(self.body)
             if self.chance.random() < 0.2:
                 number = self.chance.randrange(len(body))
@@ -132,7 +133,7 @@ class Program:
         t: Any = second.slope if both else np.full(_SHAPE, np.nan)
         kind = chance.choice([
             "add", "sub", "mul", "where", "matmul", "sum", "cast", "neg", "scale", "cat", "max",
-            "abs", "detach", "roll", "flip",
+            "abs", "detach", "roll", "flip", "count", "count",
         ])  # fmt: skip
         if kind == "add":
             found = x + y, m + n, s + t
@@ -143,6 +144,8 @@ class Program:
         elif kind == "where":
             found = (x > y).where(x, y * 2), np.where(m > n, m, n * 2), np.where(m > n, s, t * 2)
         elif kind == "matmul":
+            # PyTorch's namespace takes operands of one dtype alone.
+            y = y.cast(x.dtype)
             found = x @ (y.T @ x), m @ (n.T @ m), s @ n.T @ m + m @ t.T @ m + m @ n.T @ s
         elif kind == "sum":
             found = (
@@ -159,6 +162,15 @@ class Program:
         elif kind == "scale":
             number = chance.choice([2, 3, -1, 0, 1, 2.0, 5.0])
             found = x * number + 1, m * number + 1, s * number
+        elif kind == "count":
+            # Numbers of the step, some of them equal at some steps, and some that shape code.
+            one, two = self.step % chance.choice([3, 7]) - 1, self.step % 4 + chance.randrange(3)
+            number = float(one) if chance.random() < 0.5 else one
+            found = (
+                (y > number).where(x * two - number, x + two * y),
+                np.where(n > number, m * two - number, m + two * n),
+                np.where(n > number, s * two, s + t * two),
+            )
         elif kind == "cat":
             found = (
                 (

@@ -435,3 +435,52 @@ def test_results_of_equal_calls_are_written_to_one_by_one() -> None:
         y[0] = 7.0
         assert (y.tolist(), (a * 2).tolist(), held.tolist()) == ([7, 4, 6], [2, 4, 6], [3, 5, 7])
         assert (above.tolist(), x.tolist()) == ([3, 5, 7], [2, 5, 6])
+
+
+def test_numbers_that_change_make_no_nodes() -> None:
+    x, state = numbers(40).astype(np.float32), numbers(40).astype(np.float32)
+    places = Tensor(np.arange(40, dtype=np.int32)).realize()
+    held, kept = Tensor(x).realize(), Tensor(state).realize()
+    count = 0
+
+    def step() -> None:
+        nonlocal count, kept, state
+        count += 1
+        rate, limit = 0.1 * 0.9**count, 1.5 + 0.25 * (count % 7)
+        kept = (kept - rate * held).clip(-limit, 2.5 + 0.01 * count)
+        kept = (places <= count).where(kept / (1 - 0.9**count), kept)
+        state = np.clip(state - rate * x, -limit, 2.5 + 0.01 * count)
+        state = np.where(np.arange(40) <= count, state / (1 - 0.9**count), state)
+        close(kept.sum().item(), state.sum(), 1e-3)
+
+    assert of_use(step)
+    with Context(SEGMENTS=2):
+        for _ in range(4):
+            step()
+    with Context(TEMPLATES=2):
+        for _ in range(4):
+            step()
+
+
+def test_two_numbers_that_were_equal_may_differ() -> None:
+    x = Tensor(numbers(8).astype(np.float32)).realize()
+    for first, second in [(3, 3), (4, 4), (5, 5), (5, 6), (7, 6), (8, 8), (9, 3), (1, 5), (0, 2)]:
+        found = ((x * first).exp() + (x * second).exp()).sum().item()
+        each = x.numpy()
+        close(found, (np.exp(each * first) + np.exp(each * second)).sum(), 1e-3)
+        found = ((x - float(first)) * (x - second)).sum().item()
+        close(found, ((each - first) * (each - second)).sum(), 1e-3)
+
+
+def test_a_number_that_no_float_holds_is_as_without_segments() -> None:
+    x = Tensor(np.ones(4, np.float32)).realize()
+    for number in (1.5, 2.5, 3.5, 1e39, 1e-46, float("inf"), 4.5, -0.0, 1 + 1e-12, 7.5):
+        with np.errstate(all="ignore"):
+            close((x * number).sum().item(), np.float32(number) * 4)
+    with Context(TEMPLATES=2):
+        small = x.cast("bfloat16")
+        for number in (1.5, 2.5, 1.001, 3.001, 2.25):
+            close((small * number).cast("float32").sum().item(), 4 * number, 1e-2)
+    whole = Tensor(np.arange(4, dtype=np.int32)).realize()
+    for limit in (2, 3, 5, 1, 1 << 40, -(1 << 40), 0, 3):
+        assert (whole < limit).sum().item() == sum(each < limit for each in range(4))

@@ -480,3 +480,25 @@ def test_a_random_training_program_has_the_values_of_numpy(seed: int) -> None:
 def test_many_random_training_programs(start: int, mode: int) -> None:
     for seed in range(start, start + 20):
         play(seed, mode, 30)
+
+
+def test_gradients_go_through_numbers_that_change() -> None:
+    data = numbers(6, 4).astype(np.float32)
+    goal = (Tensor(data) * 7).sin()
+    weight, mirror = Tensor(np.ones(4, np.float32), requires_grad=True), np.ones(4)
+    moment = np.zeros(4)
+    held = Tensor(np.zeros(4, np.float32))
+    for step in range(1, 20):
+        scale, rate = 0.5 + 0.1 * step, 0.01 / step
+        loss = ((weight * scale * data - goal) ** 2 / scale).sum()
+        loss.backward()
+        assert weight.grad is not None
+        held = 0.9 * held + 0.1 * weight.grad
+        weight.assign(weight - rate * held / (1 - 0.9**step))
+        weight.grad = None
+        error = mirror * scale * data - np.sin(7 * data)
+        moment = 0.9 * moment + 0.1 * (2 * error * data).sum(0)
+        found = loss.item()
+        np.testing.assert_allclose(found, (error**2 / scale).sum(), rtol=1e-3)
+        mirror = mirror - rate * moment / (1 - 0.9**step)
+    np.testing.assert_allclose(weight.numpy(), mirror, rtol=1e-3)

@@ -69,6 +69,27 @@ class Template:
             slot = pick(range(slot))
         return found, slot
 
+    def is_equal(self, other: Template) -> bool:
+        """Whether this makes what `other` makes."""
+        slots = range(self.count + len(self.constants) + self.size)
+        return (
+            (self.count, self.constants, self.results, self.size)
+            == (other.count, other.constants, other.results, other.size)
+        ) and all(
+            one[:3] == two[:3] and one[3](slots) == two[3](slots) and one[4:] == two[4:]
+            for one, two in zip(self.steps, other.steps)
+        )
+
+    def users(self, slot: int) -> list[tuple[int, int]]:
+        """The slots of the nodes that use `slot`, each with the position among its sources."""
+        found: list[tuple[int, int]] = []
+        first = self.count + len(self.constants)
+        for number, step in enumerate(self.steps, first):
+            picked = step[3](range(number))
+            sources = (picked,) if step[4] else picked
+            found += [(number, place) for place, source in enumerate(sources) if source == slot]
+        return found
+
     def shape_of(self, slot: int) -> tuple[Any, ...] | None:
         """The shape of a result; None for an input."""
         step = slot - self.count - len(self.constants)

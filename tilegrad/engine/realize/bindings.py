@@ -76,7 +76,7 @@ class Binding:
     Attributes:
         inputs: the memory that the plan takes.
         draws, slices, numbers: the random draws, the slices of memory with their axes, and the
-            constants, all of which are variables of the launches.
+            constants, all of which are variables of the launches; of a constant, each use.
         targets: the memory that is overwritten.
         order: the nodes of the plan's graph, None for those made for the plan.
         values: where values are after the run.
@@ -91,7 +91,7 @@ class Binding:
     inputs: tuple[int, ...]
     draws: tuple[int, ...]
     slices: tuple[tuple[int, int], ...]
-    numbers: tuple[int, ...]
+    numbers: tuple[tuple[int, ...], ...]
     targets: tuple[int, ...]
     order: tuple[int | None, ...]
     values: tuple[Value, ...]
@@ -121,8 +121,8 @@ class Binding:
         """The values of the variables that the run itself brings: offsets of slices, constants
         that change, seed and offset of each draw, and lengths.
         """
-        for position, number in enumerate(self.numbers):
-            yield variable_name(position), bits_of(request.nodes[number])
+        for position, uses in enumerate(self.numbers):
+            yield variable_name(position), bits_of(request.nodes[uses[0]])
         for position, (number, axis) in enumerate(self.slices):
             yield offset_name(position), request.nodes[number].arg[axis][0]
         for position, number in enumerate(self.draws):
@@ -353,7 +353,7 @@ def make_binding(
         inputs=tuple([number_of[leaf] for leaf in graph.leaves]),
         draws=tuple([number_of[draw] for draw in graph.draws]),
         slices=tuple([(number_of[graph.nodes[w.position]], w.axis) for w in graph.slices]),
-        numbers=tuple([several[0] for several in changing]),
+        numbers=tuple(map(tuple, changing)),
         targets=tuple(dict.fromkeys(request.target_of(assign) for assign in request.assigns)),
         order=tuple([number_of.get(node) for node in graph.nodes]),
         values=tuple(at),

@@ -21,7 +21,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["bits_of", "may_change", "number_variable", "variable_name"]
+__all__ = ["bits_of", "changing_bits", "may_change", "number_variable", "variable_name"]
 
 _PREFIX = "_number"
 # Numbers that shape code: x * 1, x + 0, x * 2, 1 / x, and masks.
@@ -44,6 +44,24 @@ def bits_of(node: UOp) -> int:
         return int(node.arg) & 0xFFFFFFFF
     found: int = _WORD.unpack(_FLOAT.pack(node.arg))[0]
     return found
+
+
+def changing_bits(value: float, dtype: DType) -> int | None:
+    """The bits of a constant of `dtype`, a float32 or an int32, that is made of `value`; None if
+    that may not be a variable.
+    """
+    if dtype is dtypes.int32:
+        may_be = value not in _SHAPING_INTS and -(1 << 31) <= value < 1 << 31
+        return int(value) & 0xFFFFFFFF if may_be else None
+    try:
+        packed = _FLOAT.pack(value)
+    except OverflowError:
+        return None
+    (rounded,) = _FLOAT.unpack(packed)
+    if rounded in _SHAPING or not math.isfinite(rounded):
+        return None
+    bits: int = _WORD.unpack(packed)[0]
+    return bits
 
 
 def variable_name(number: int) -> str:

@@ -29,7 +29,14 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.hooks import hooks_of
 from tilegrad.tensor.handle.living import holders_of, with_nodes
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import Call, next_number, postpone, this_thread
+from tilegrad.tensor.handle.waiting import (
+    Call,
+    Input,
+    Number,
+    next_number,
+    postpone,
+    this_thread,
+)
 from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.graphs import forgotten, graphs
 from tilegrad.tensor.storage.memory import base_of
@@ -39,6 +46,10 @@ __all__ = ["wait_for_gradients"]
 
 # With more calls the nodes are made: a template has a bound too.
 _MOST_CALLS = 512
+# Of what calls stand on, so many nodes are looked at for leaves.
+_MOST_NODES = 64
+# Numbers that no program has, for two recordings: what depends on them differs.
+_EXAMPLES = 100_003.0, 200_003.0
 _by_time = attrgetter("serial")
 # What a leaf of a segment may be made of: memory, and where it comes from and how it is looked at.
 _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
@@ -111,7 +122,7 @@ class _Below:
 
     def __init__(self, loss: Call, device: str):
         self.device = device
-        self.leaves: dict[UOp | Call, int] = {}
+        self.leaves: dict[Input, int] = {}
         self.targets: dict[int, Any] = {}
         self.bases: list[UOp] = []
         self.is_plain = True
@@ -131,7 +142,7 @@ class _Below:
         self.calls = calls
         numbers: dict[Any, int] = {call: number for number, call in enumerate(calls)}
         self.numbers = numbers
-        key: list[Any] = [len(calls)]
+        key: list[Any] = [len(calls), device]
         leaves = self.leaves
         for call in calls:
             key.append(call.number)
@@ -151,14 +162,14 @@ class _Below:
                 return
             if target is not None:
                 self.targets[position] = target
-            key += leaf.dtype, leaf.shape, device, target is not None
+            key += leaf.dtype, leaf.shape, leaf.__class__ is Number, target is not None
         self.key = tuple(key)
 
-    def _target(self, leaf: UOp | Call) -> Any:
+    def _target(self, leaf: Input) -> Any:
         """The tensor that requires a gradient and has the value `leaf`, or None; what is not plain
         is noted.
         """
-        if not leaf.dtype.is_float or leaf in self.numbers:
+        if not leaf.dtype.is_float or isinstance(leaf, Number) or leaf in self.numbers:
             return None
         if isinstance(leaf, Call):
             tensor = leaf.handle()
@@ -170,32 +181,35 @@ class _Below:
             leaf = leaf.value.node(leaf.moves)
         stack, seen = [leaf], {leaf}
         targets: list[Any] = []
+        is_computed = False
         while stack:
             node = stack.pop()
             targets += _leaves_that_hold(node)
-            if (
-                not (node.op in _AS_IS or node.op.is_movement)
-                or is_watched(node)
-                or region_of(node) is not None
-            ):
+            if is_watched(node) or region_of(node) is not None:
                 self.is_plain = False
-            elif node.op is Ops.BUFFER:
+            if not (node.op in _AS_IS or node.op.is_movement):
+                is_computed = True
+            if node.op is Ops.BUFFER:
                 self.bases.append(node)
                 if node in graphs or node in forgotten:
                     self.is_plain = False
             elif node.stored is not None and (memory := engine.realized(node)) is not None:
                 owner = running.owners.get(base_of(memory))
                 tensor = None if owner is None else owner()
-                if node.op is not Ops.COPY or (tensor is not None and tensor._requires_grad):
-                    # Its tensor knows it as memory by now.
+                if tensor is not None and tensor._requires_grad:
+                    # It knows it as memory by now.
                     self.is_plain = False
+                is_computed = is_computed or node.op is not Ops.COPY
             for source in node.src:
                 if source not in seen:
                     seen.add(source)
                     stack.append(source)
+            if len(seen) > _MOST_NODES:
+                self.is_plain = False
+                return None
         if not targets:
             return None
-        if len(targets) > 1 or targets[0]._node is not leaf:
+        if is_computed or len(targets) > 1 or targets[0]._node is not leaf:
             # A view of a leaf, or two leaves of one memory.
             self.is_plain = False
         return targets[0]
@@ -211,19 +225,31 @@ class _Below:
 
     def differentiated(self) -> _Backward | None:
         """The gradients of calls like these; None if no template can say them."""
+        bearers = {call.entry: _bearer(call.entry) for call in self.calls}
+        found = self._differentiated(_EXAMPLES[0], [*bearers.values()])
+        if found is not None and any(isinstance(leaf, Number) for leaf in self.leaves):
+            other = self._differentiated(_EXAMPLES[1], [*bearers.values()])
+            # Nothing may be made of a number that is not made again of another one.
+            if other is None or not found.template.is_equal(other.template):
+                return None
+        return found
+
+    def _differentiated(self, example: float, bearers: list[UOp]) -> _Backward | None:
+        """As `differentiated`, for certain numbers."""
         stand_ins: dict[Any, UOp] = {}
         for leaf, position in self.leaves.items():
+            if isinstance(leaf, Number):
+                stand_ins[leaf] = UOp.const(leaf.dtype, example + position)
+                continue
             alone = CustomArg(f"leaf {position}", leaf.shape, _no_call)
             # A rule may ask on which device it is.
             stand_ins[leaf] = UOp(
                 Ops.CONTIGUOUS, leaf.dtype, (UOp(Ops.CUSTOM, leaf.dtype, (), alone),), self.device
             )
-        origins: dict[Any, UOp] = {}
         nodes = dict(stand_ins)
         for call in self.calls:
             inputs = [nodes[each] for each in call.inputs or ()]
             nodes[call] = call.template.make(inputs, call.entry)[call.place]
-            origins[call.entry] = _bearer(call.entry)
         loss = nodes[self.calls[-1]]
         listed = [*stand_ins.values()]
         positions = [*self.targets]
@@ -236,7 +262,7 @@ class _Below:
             for position, node in zip(positions, found, strict=True)
             if node is not None
         ]
-        return _recorded(reached, listed, [*origins.values()])
+        return _recorded(reached, listed, bearers)
 
 
 def _recorded(

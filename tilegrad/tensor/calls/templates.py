@@ -21,9 +21,9 @@ import inspect
 import itertools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
-from types import CodeType, MethodType
+from types import CodeType, FrameType, MethodType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tilegrad.base.config import current_config, gradients
@@ -31,11 +31,12 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing, users
 from tilegrad.device.registry import Device
+from tilegrad.engine.realize.numbers import may_change
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
-from tilegrad.ir.uop import UOp, node_count
+from tilegrad.ir.uop import UOp, node_count, toposort
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
@@ -44,6 +45,7 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
+    Number,
     Pool,
     away,
     next_number,
@@ -52,7 +54,7 @@ from tilegrad.tensor.handle.waiting import (
 )
 from tilegrad.tensor.storage.pending import pressure, relieve
 
-__all__ = ["templated"]
+__all__ = ["elementwise", "templated"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -97,16 +99,37 @@ class _Recorded(NamedTuple):
     # Of a single result: its number among all of these; else None. Its nodes are
     # made only when somebody asks for them (`tensor.handle.waiting`).
     number: int | None
+    # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
+    # becomes, and whether it is negated.
+    constants: tuple[tuple[DType, bool], ...] = ()
 
 
 # By signature; None where there is no template.
 _known: dict[tuple[Any, ...], _Recorded | None] = {}
+# By signature without the values of numbers, the templates for all of these.
+_of_numbers: dict[tuple[Any, ...], _Recorded | None] = {}
+# By such a signature and the caller's line, the numbers that came last.
+_values: dict[tuple[Any, ...], list[float]] = {}
+# Numbers that no method has, for two recordings: what depends on them differs.
+_EXAMPLES = (1361.0, 1367.0, 1373.0, 1381.0), (2879.0, 2887.0, 2897.0, 2903.0)
 # Signatures that came once. Those of arguments that never come again push no template out.
 _met: dict[tuple[Any, ...], None] = {}
 
 
 def templated(method: Method) -> Method:
     """Let `method` make its graph from a template, once its signature was seen before."""
+    return _templated(method, takes_numbers=False)
+
+
+def elementwise(method: Method) -> Method:
+    """As `templated`, of a method whose numbers are operands like tensors: what it does depends on
+    their kind, and not on their values. Those that change from call to call are inputs of one
+    template.
+    """
+    return _templated(method, takes_numbers=True)
+
+
+def _templated(method: Method, *, takes_numbers: bool) -> Method:
     number, new = next_number(), blank
 
     @functools.wraps(method)
@@ -134,10 +157,15 @@ def templated(method: Method) -> Method:
                 return method(self, *args, **kwargs)
         signature = tuple(key)
         found = _known.get(signature)
+        numbers: list[Number] | None = None
         if found is None:
-            if signature not in _known:
-                _meet(signature, method, operands, args, kwargs)
-            return method(self, *args, **kwargs)
+            if takes_numbers and not kwargs:
+                frame = sys._getframe(1)
+                found, numbers = _with_numbers(key[:6], method, operands, args, frame)
+            if found is None or numbers is None:
+                if signature not in _known:
+                    _meet(signature, method, operands, args, kwargs)
+                return method(self, *args, **kwargs)
         waits = found.number is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
         if waits:
             pool = this_thread.pool
@@ -172,6 +200,8 @@ def templated(method: Method) -> Method:
                     if is_copy and len(moves) > 1:
                         return method(self, *args, **kwargs)
             inputs.append(pending or node)
+        if numbers is not None:
+            inputs += numbers if waits else [each.node for each in numbers]
         frame = sys._getframe(1)
         user = frame.f_code
         # As `call_site`, without its frame, where the user's own line calls.
@@ -238,6 +268,93 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
         else:
             return False
     return True
+
+
+def _with_numbers(
+    first: list[Any], method: Any, operands: list[Any], args: tuple[Any, ...], frame: FrameType
+) -> tuple[_Recorded | None, list[Number] | None]:
+    """The template of a call for all values of its numbers, and those, if there is one; the second
+    value at one line of the caller makes it. `first` is the signature of the method and its tensor.
+    """
+    key = first
+    values: list[float] = []
+    for each in args:
+        kind = each.__class__
+        if kind is float or kind is int:
+            values.append(each)
+            key.append(kind)
+        elif isinstance(each, Core):
+            _add((each,), key, operands)
+        else:
+            return None, None
+    if not values or any(each.dtype.is_float and each.dtype.itemsize < 4 for each in operands):
+        # In less than 32 bits it depends on the value whether a number would be rounded.
+        return None, None
+    signature = tuple(key)
+    found = _of_numbers.get(signature)
+    if found is None:
+        if signature in _of_numbers:
+            return None, None
+        line = id(frame.f_code), frame.f_lasti, signature
+        before = _values.get(line)
+        if before is None or before == values:
+            if len(_values) >= _MOST:
+                _values.clear()
+            _values[line] = values
+            return None, None
+        if len(_of_numbers) >= _MOST:
+            _of_numbers.clear()
+        found = _of_numbers[signature] = _recorded_with_numbers(method, operands, args)
+        if found is None:
+            return None, None
+    numbers: list[Number] = []
+    for value, (dtype, is_negated) in zip(values, found.constants):
+        one = Number.of(-value if is_negated else value, dtype)
+        if one is None:
+            return None, None
+        numbers.append(one)
+    return found, numbers
+
+
+def _recorded_with_numbers(
+    method: Any, operands: list[Any], args: tuple[Any, ...]
+) -> _Recorded | None:
+    """What `method` makes of stand-ins and of any numbers; None if it makes more of numbers than a
+    constant each.
+    """
+    made: list[_Recorded] = []
+    for examples in _EXAMPLES:
+        left = iter(examples)
+        given = [each if isinstance(each, Core) else each.__class__(next(left)) for each in args]
+        numbers = [each for each in given if not isinstance(each, Core)]
+        one = _recorded(method, operands, given, {}, numbers)
+        if one is None:
+            return None
+        made.append(one)
+    # Nothing else may depend on the values.
+    is_equal = made[0].template.is_equal(made[1].template)
+    return made[0] if is_equal and made[0].constants == made[1].constants else None
+
+
+def _constants_in(
+    nodes: Sequence[UOp], numbers: Sequence[float]
+) -> tuple[list[UOp], tuple[tuple[DType, bool], ...]] | None:
+    """The constants that became of `numbers`, their dtypes, and whether each is negated; None if
+    that is not one of a dtype that may change for each.
+    """
+    found: dict[float, list[UOp]] = {}
+    for node in toposort(nodes):
+        if node.op is Ops.CONST and not isinstance(node.arg, bool):
+            found.setdefault(abs(node.arg), []).append(node)
+    constants: list[UOp] = []
+    kinds: list[tuple[DType, bool]] = []
+    for number in numbers:
+        made = found.get(number, ())
+        if len(made) != 1 or not may_change(made[0]):
+            return None
+        constants.append(made[0])
+        kinds.append((made[0].dtype, made[0].arg < 0))
+    return constants, tuple(kinds)
 
 
 def _waiting(
@@ -327,8 +444,12 @@ def _meet(
     _known[signature] = _recorded(method, operands, args, kwargs)
 
 
-def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Recorded | None:
-    """What `method` makes of stand-ins; None if that is not all there is to it."""
+def _recorded(
+    method: Any, operands: list[Any], args: Any, kwargs: Any, numbers: Sequence[float] = ()
+) -> _Recorded | None:
+    """What `method` makes of stand-ins, with inputs for the constants that become of `numbers`;
+    None if that is not all there is to it.
+    """
     first = operands[0]
     # What can be registered anew can do other things then.
     if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
@@ -348,7 +469,11 @@ def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Reco
     several = (made,) if is_one else made
     if not all(isinstance(each, Core) for each in several):
         return None
-    template = record([each._node for each in several], [each._node for each in stand_ins])
+    nodes = [each._node for each in several]
+    changing = _constants_in(nodes, numbers)
+    if changing is None:
+        return None
+    template = record(nodes, [*[each._node for each in stand_ins], *changing[0]])
     if template is None:
         return None
     results: list[_Result] = []
@@ -373,6 +498,7 @@ def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Reco
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
         number=next_number() if may_wait else None,
+        constants=changing[1],
     )
 
 

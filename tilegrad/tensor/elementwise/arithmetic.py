@@ -15,7 +15,7 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.handle.core import Core, Operand, cast_node, compute, describe, number_dtype
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.views.patches import Patches
@@ -108,7 +108,7 @@ class Arithmetic(Patches):
 
     # sums and products
 
-    @templated
+    @elementwise
     def add(self, other: Operand, *, alpha: Any = 1) -> Self:
         """Add `other`, times `alpha`: self + alpha * other.
 
@@ -128,7 +128,7 @@ class Arithmetic(Patches):
             return self._wide_with(lambda x, y: x + x._times_alpha("add", y, alpha), other)
         return self._binary("add", Ops.ADD, other)
 
-    @templated
+    @elementwise
     def sub(self, other: Operand, *, alpha: Any = 1) -> Self:
         """Subtract `other`, times `alpha`: self - alpha * other.
 
@@ -167,7 +167,7 @@ class Arithmetic(Patches):
             right = compute(Ops.MUL, right.dtype, (right, UOp.const(right.dtype, -1)))
         return self._joined(compute(Ops.ADD, left.dtype, (left, right)), *others)
 
-    @templated
+    @elementwise
     def mul(self, other: Operand) -> Self:
         """Multiply by `other`.
 
@@ -386,7 +386,7 @@ class Arithmetic(Patches):
 
     # comparisons
 
-    @templated
+    @elementwise
     def eq(self, other: Operand) -> Self:
         """Compare: true where the two are equal; NaN equals nothing.
 
@@ -403,7 +403,7 @@ class Arithmetic(Patches):
         """
         return self._compared("eq", Ops.CMPEQ, other)
 
-    @templated
+    @elementwise
     def ne(self, other: Operand) -> Self:
         """Compare: true where the two differ; NaN differs from all.
 
@@ -420,7 +420,7 @@ class Arithmetic(Patches):
         """
         return self._compared("ne", Ops.CMPNE, other)
 
-    @templated
+    @elementwise
     def lt(self, other: Operand) -> Self:
         """Compare: true where self < other; false for NaN.
 
@@ -437,7 +437,7 @@ class Arithmetic(Patches):
         """
         return self._compared("lt", Ops.CMPLT, other)
 
-    @templated
+    @elementwise
     def gt(self, other: Operand) -> Self:
         """Compare: true where self > other; false for NaN.
 
@@ -454,7 +454,7 @@ class Arithmetic(Patches):
         """
         return self._compared("gt", Ops.CMPLT, other, swap=True)
 
-    @templated
+    @elementwise
     def le(self, other: Operand) -> Self:
         """Compare: true where self <= other; false for NaN.
 
@@ -471,7 +471,7 @@ class Arithmetic(Patches):
         """
         return self._at_most("le", other)
 
-    @templated
+    @elementwise
     def ge(self, other: Operand) -> Self:
         """Compare: true where self >= other; false for NaN.
 
@@ -660,35 +660,35 @@ class Arithmetic(Patches):
 
     # Python's operators
 
-    @templated
+    @elementwise
     def __add__(self, other: Operand) -> Self:
         return self._binary("add", Ops.ADD, other)
 
-    @templated
+    @elementwise
     def __radd__(self, other: Operand) -> Self:
         return self._binary("add", Ops.ADD, other, swap=True)
 
-    @templated
+    @elementwise
     def __sub__(self, other: Operand) -> Self:
         return self.sub(other)
 
-    @templated
+    @elementwise
     def __rsub__(self, other: Operand) -> Self:
         return self._subtract(other, swap=True)
 
-    @templated
+    @elementwise
     def __mul__(self, other: Operand) -> Self:
         return self._binary("mul", Ops.MUL, other)
 
-    @templated
+    @elementwise
     def __rmul__(self, other: Operand) -> Self:
         return self._binary("mul", Ops.MUL, other, swap=True)
 
-    @templated
+    @elementwise
     def __truediv__(self, other: Operand) -> Self:
         return self._true_divide(other)
 
-    @templated
+    @elementwise
     def __rtruediv__(self, other: Operand) -> Self:
         return self._true_divide(other, swap=True)
 
@@ -750,27 +750,27 @@ class Arithmetic(Patches):
     def __rrshift__(self, other: Operand) -> Self:
         return self._shifted("rshift", Ops.SHR, other, swap=True)
 
-    @templated
+    @elementwise
     def __lt__(self, other: Operand) -> Self:
         return self.lt(other)
 
-    @templated
+    @elementwise
     def __gt__(self, other: Operand) -> Self:
         return self.gt(other)
 
-    @templated
+    @elementwise
     def __le__(self, other: Operand) -> Self:
         return self.le(other)
 
-    @templated
+    @elementwise
     def __ge__(self, other: Operand) -> Self:
         return self.ge(other)
 
-    @templated
+    @elementwise
     def __eq__(self, other: Operand) -> Self:  # type: ignore[override]
         return self.eq(other)
 
-    @templated
+    @elementwise
     def __ne__(self, other: Operand) -> Self:  # type: ignore[override]
         return self.ne(other)
 

@@ -9,7 +9,7 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.elementwise.arithmetic import Arithmetic
 from tilegrad.tensor.handle.aliases import extended, shared
 from tilegrad.tensor.handle.core import (
@@ -36,7 +36,7 @@ class Elementwise(Arithmetic):
 
     # choices
 
-    @templated
+    @elementwise
     def where(self, yes: Operand, no: Operand) -> Self:
         """Choose by this condition: `yes` where it is true, else `no`.
 
@@ -81,7 +81,7 @@ class Elementwise(Arithmetic):
         zero = self._of(UOp.const(kinds.get(type(value), dtypes.default_int), 0), self.device)
         return zero._operand("where", value)
 
-    @templated
+    @elementwise
     def masked_fill(self, mask: Core, value: Operand) -> Self:
         """Put `value` wherever `mask` is true.
 
@@ -103,7 +103,7 @@ class Elementwise(Arithmetic):
         filled: Self = test.where(value, self)
         return filled
 
-    @templated
+    @elementwise
     def maximum(self, other: Operand) -> Self:
         """Larger of the two; NaN if either is.
 
@@ -120,7 +120,7 @@ class Elementwise(Arithmetic):
         """
         return self._binary("maximum", Ops.MAX, other)
 
-    @templated
+    @elementwise
     @composed
     def minimum(self, other: Operand) -> Self:
         """Smaller of the two; NaN if either is.
@@ -150,7 +150,7 @@ class Elementwise(Arithmetic):
         """
         return self._unary(Ops.MUL, -1) if self.dtype.is_float else self.bitwise_not()
 
-    @templated
+    @elementwise
     @composed
     def clip(self, min: Operand = None, max: Operand = None) -> Self:
         """Limit the values to `min` from below and `max` from above.

@@ -20,6 +20,7 @@ from types import MethodType
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.engine.realize.numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
@@ -31,8 +32,8 @@ from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage
 from tilegrad.tensor.handle.living import Owner, ends, enter, owners, pools
 
 __all__ = [
-    "Call", "Moves", "Pool", "Value", "away", "become_memory", "expand", "is_only_thread",
-    "next_number", "next_serial", "postpone", "settle_alias", "this_thread",
+    "Call", "Input", "Moves", "Number", "Pool", "Value", "away", "become_memory", "expand",
+    "is_only_thread", "next_number", "next_serial", "postpone", "settle_alias", "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -75,14 +76,38 @@ class Value:
         return node
 
 
+class Number:
+    """A Python number that a call takes, and that is another one from call to call: the constant
+    of `dtype` that has its `value`. Each is a leaf of its own, as two that are equal may differ in
+    the next step.
+    """
+
+    __slots__ = ("__weakref__", "bits", "dtype", "value")
+    shape = ()
+
+    def __init__(self, value: float, dtype: DType, bits: int):
+        self.value, self.dtype, self.bits = value, dtype, bits
+
+    @staticmethod
+    def of(value: float, dtype: DType) -> Number | None:
+        """The number; None if a constant of this value shapes the code that it is part of."""
+        bits = changing_bits(value, dtype)
+        return None if bits is None else Number(value, dtype, bits)
+
+    @property
+    def node(self) -> UOp:
+        """The constant."""
+        return UOp.const(self.dtype, self.value)
+
+
 class Call:
     """The call of a method with a template.
 
     Attributes:
         template, place: the graph, and the slot of the result in it.
         number: one for each template and kind of result.
-        inputs: for each operand its node, or the call that made it; None once the value is memory
-            and the graph is given back.
+        inputs: for each operand its node, or the call that made it, then the numbers that change;
+            None once the value is memory and the graph is given back.
         entry: the user's line.
         serial: the position among all calls, by time.
         handle: a weak reference to the tensor that has the result.
@@ -104,7 +129,7 @@ class Call:
     template: Template
     place: int
     number: int
-    inputs: tuple[UOp | Call, ...] | None
+    inputs: tuple[Input, ...] | None
     entry: tuple[Any, ...]
     serial: int
     pool: Pool
@@ -137,6 +162,10 @@ class Call:
         made.generation = 0
         made.requires_grad, made.is_write, made.siblings = self.requires_grad, False, ()
         return made
+
+
+# What a call takes.
+Input = UOp | Call | Number
 
 
 class Pool:
@@ -271,7 +300,7 @@ def expand(call: Call) -> UOp:
             if lacking:
                 stack += lacking
                 continue
-            inputs: Any = [each.node if each.__class__ is Call else each for each in top.inputs]
+            inputs: Any = [each if isinstance(each, UOp) else each.node for each in top.inputs]
             nodes = top.template.make(inputs, top.entry)
             _has_node(top, nodes[top.place])
             for reference in top.siblings:
@@ -334,7 +363,7 @@ def settle_alias(tensor: Any, call: Call) -> None:
 def away(call: Call, count: int) -> Away:
     """How the result of a call looks at its storage, where that is `count` movement ops below."""
     found: list[tuple[Ops, Any]] = []
-    each: Call | UOp = call
+    each: Input = call
     shape = call.shape
     while len(found) < count:
         if isinstance(each, UOp):
@@ -342,7 +371,7 @@ def away(call: Call, count: int) -> Away:
             each = each.src[0]
             shape = each.shape
             continue
-        assert each.inputs is not None
+        assert isinstance(each, Call) and each.inputs is not None
         moves, slot = each.template.moves(each.place, count - len(found))
         found += moves
         inside = each.template.shape_of(slot)
@@ -359,7 +388,7 @@ def postpone(
     template: Template,
     place: int,
     number: int,
-    inputs: tuple[UOp | Call, ...],
+    inputs: tuple[Input, ...],
     entry: tuple[Any, ...],
 ) -> Call:
     """Let `tensor`, which has no node, be result `place` of a template over `inputs`."""

@@ -13,16 +13,23 @@ from typing import Any, NamedTuple
 from tilegrad.base.config import config
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.bindings import Binding
+from tilegrad.engine.realize.numbers import variable_name
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import ready_plan
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.waiting import Call, Moves, Value
+from tilegrad.tensor.handle.waiting import Call, Moves, Number, Value
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.past import Reached
-from tilegrad.tensor.storage.signatures import LeafKind, Leaves, WaitingCalls, moves_of
+from tilegrad.tensor.storage.signatures import (
+    Kind,
+    Leaves,
+    NumberKind,
+    WaitingCalls,
+    moves_of,
+)
 
 __all__ = ["Computed", "PlainNodes", "ResultsAlive", "Segment", "noted", "reached_by"]
 
@@ -53,7 +60,7 @@ class Segment:
 
     def __init__(
         self,
-        kinds: tuple[LeafKind, ...],
+        kinds: tuple[Kind, ...],
         form: Binding | None,
         inputs: tuple[int, ...],
         values: Mapping[str, int],
@@ -76,7 +83,7 @@ class PlainNodes:
     is found on the way, so what runs follows from the signature alone.
     """
 
-    __slots__ = ("bases", "calls", "copies", "leaves")
+    __slots__ = ("bases", "calls", "copies", "leaves", "uses")
 
     def __init__(self, found: WaitingCalls, below: Leaves):
         self.bases = {base: store.leaf(store.buffer_of(base)) for base in below.bases}
@@ -85,9 +92,41 @@ class PlainNodes:
             leaf: self._over(node) for leaf, node in zip(found.leaves, below.nodes, strict=True)
         }
         self.calls: dict[Any, UOp] = {}
+        # By a node and the position of a constant among its sources, the numbers that it is.
+        self.uses: dict[tuple[UOp, int], list[Any]] = {}
         for call in found.by_time:
             inputs = [self.calls.get(each) or self.leaves[each] for each in call.inputs or ()]
-            self.calls[call] = call.template.make(inputs, call.entry)[call.place]
+            nodes = call.template.make(inputs, call.entry)
+            self.calls[call] = nodes[call.place]
+            for slot, each in enumerate(call.inputs or ()):
+                if each.__class__ is Number:
+                    self._note_uses(call, slot, nodes)
+
+    def _note_uses(self, call: Call, slot: int, nodes: Sequence[UOp]) -> None:
+        """Note where the number in `slot` of a call is used."""
+        for position, source in call.template.users(slot):
+            self.uses.setdefault((nodes[position], source), []).append((call.inputs or ())[slot])
+
+    def variables(self, request: Request, form: Binding) -> dict[Any, str]:
+        """The numbers that are variables of a run's launches, with their names. One that shares its
+        variable with another constant is known by its value: where it is another one, they part.
+        """
+        constants = {number for uses in form.numbers for number in uses}
+        if not constants:
+            return {}
+        user_of = {
+            source: (request.nodes[number], position)
+            for number, sources in enumerate(request.sources)
+            for position, source in enumerate(sources)
+            if source in constants
+        }
+        found: dict[Any, str] = {}
+        for place, uses in enumerate(form.numbers):
+            leaves = [self.uses.get(user_of[number], ()) for number in uses if number in user_of]
+            if leaves and all(leaves):
+                name = variable_name(place)
+                found |= {leaf: name for several in leaves for leaf in several}
+        return found
 
     def _over(self, node: UOp) -> UOp:
         return node.substitute(engine.computed_below(node)).substitute(self.bases)
@@ -139,6 +178,7 @@ def noted(
     form: Binding | None = None
     inputs: list[int] = []
     values: Mapping[str, int] = {}
+    kinds = below.kinds
     comes_again: Callable[[], bool] | None = None
     if others.runs:
         ((request, form, memory, values),) = others.runs
@@ -151,6 +191,11 @@ def noted(
         for node, value in zip(memory, form.values, strict=True):
             sources[base_of(node)] = value.source
         comes_again = request.comes_again
+        variables = plain.variables(request, form)
+        kinds = tuple([
+            kind._replace(variable=variables.get(leaf)) if isinstance(kind, NumberKind) else kind
+            for leaf, kind in zip(found.leaves, kinds, strict=True)
+        ])  # fmt: skip
     numbers = {call: number for number, call in enumerate(found.calls)}
     outcomes: list[_Outcome] = []
     for call, held, reached, is_lasting in computed:
@@ -165,9 +210,7 @@ def noted(
             if stored not in sources:
                 return None
             copies.append((number, sources[stored]))
-    return Segment(
-        below.kinds, form, tuple(inputs), values, tuple(outcomes), tuple(copies), comes_again
-    )
+    return Segment(kinds, form, tuple(inputs), values, tuple(outcomes), tuple(copies), comes_again)
 
 
 def reached_by(call: Call, found: WaitingCalls, plain: PlainNodes) -> Reached | None:

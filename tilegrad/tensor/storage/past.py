@@ -19,7 +19,7 @@ from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.waiting import Call, Value
+from tilegrad.tensor.handle.waiting import Call, Input, Value
 from tilegrad.tensor.storage.memory import is_stored
 
 __all__ = ["Reached", "has_past", "lost", "note", "note_run", "remember"]
@@ -58,7 +58,7 @@ class _Run:
 
     def __init__(
         self,
-        leaves: Iterable[UOp | Call],
+        leaves: Iterable[Input],
         bases: Iterable[UOp | Value],
         calls: Iterable[Call],
     ):
@@ -200,7 +200,7 @@ class _Past:
         return any(call.node is not None and id(call.node) in wanted for call in calls)
 
 
-def _names_of(leaf: UOp | Call) -> list[weakref.ref[Any]]:
+def _names_of(leaf: Input) -> list[weakref.ref[Any]]:
     """The leaf of a run; if it is a graph that is no memory, all nodes that its gradients go
     through or to, as a tensor may be any of them, and the graph itself may die before they do.
     """
@@ -236,7 +236,7 @@ def note(computed: Mapping[UOp, UOp]) -> None:
 
 def note_run(
     values: Sequence[tuple[int, Value, Reached]],
-    leaves: Iterable[UOp | Call],
+    leaves: Iterable[Input],
     bases: Iterable[UOp | Value],
     calls: Iterable[Call],
 ) -> None:

@@ -36,6 +36,7 @@ from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
+    Input,
     Value,
     become_memory,
     expand,
@@ -173,7 +174,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     pool.in_vain()
 
 
-def _has_cold_leaf(leaves: Sequence[UOp | Call]) -> bool:
+def _has_cold_leaf(leaves: Sequence[Input]) -> bool:
     """Whether one is a parameter that was not assigned to often so far."""
     for leaf in leaves:
         if isinstance(leaf, UOp) and leaf.holders is not None:
@@ -207,10 +208,11 @@ def _run_known(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
             continue
         if segment.comes_again is not None and not segment.comes_again():
             return False
+        bases, copies, values = below
         if segment is not segments[0]:
             # Another thread's list may be another one by now.
             _known.put(found.key, [segment, *[each for each in segments if each is not segment]])
-        return _run(segment, found, *below, tensor, asked)
+        return _run(segment, found, bases, copies, values, tensor, asked)
     return False
 
 
@@ -252,6 +254,7 @@ def _run(
     found: WaitingCalls,
     bases: list[Base],
     copies: list[UOp],
+    numbers: dict[str, int],
     tensor: Any,
     asked: Call,
 ) -> bool:
@@ -267,7 +270,9 @@ def _run(
             for number in segment.inputs:
                 base = bases[number]
                 inputs.append(base.buffer if isinstance(base, Value) else store.buffer_of(base))
-            outputs = ready.run(inputs, segment.values)
+            if numbers:
+                numbers = {**segment.values, **numbers}
+            outputs = ready.run(inputs, numbers or segment.values)
         except (NoRoomError, TilegradError, KeyError):
             # The nodes tell the user's line.
             return False
@@ -302,7 +307,7 @@ def _compare(
     values.
     """
     below = described(found.leaves)
-    if below is None or below.kinds != segment.kinds:
+    if below is None or bases_of(found.leaves, segment.kinds) is None:
         raise InternalError("segments: the leaves are of other kinds than those of equal calls")
     plain = PlainNodes(found, below)
     others = ResultsAlive([plain.calls[each] for each in found.alive])

@@ -24,11 +24,11 @@ from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.waiting import Call, Moves, Pool, Value
+from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
 
 __all__ = [
-    "LeafKind", "Leaves", "WaitingCalls", "bases_of", "described", "is_computed", "moves_of",
-    "waiting_calls",
+    "Kind", "LeafKind", "Leaves", "NumberKind", "WaitingCalls", "bases_of", "described",
+    "is_computed", "moves_of", "waiting_calls",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -79,7 +79,7 @@ class WaitingCalls:
         self.alive = alive
         self.writes = [call for call in alive if call.is_write]
         calls = [*alive]
-        leaves: list[UOp | Call] = []
+        leaves: list[Input] = []
         numbers: dict[Any, int] = dict(zip(calls, range(len(calls))))
         known = numbers.get
         key = [len(calls), numbers.get(asked, -1)]
@@ -179,24 +179,41 @@ class LeafKind(NamedTuple):
     key: tuple[Any, ...]
 
 
+class NumberKind(NamedTuple):
+    """What a number that is a leaf has to be: of `dtype`, and of these `bits`, or the value of a
+    `variable` of the launches where that has a name.
+    """
+
+    dtype: DType
+    bits: int
+    variable: str | None = None
+
+
+Kind = LeafKind | NumberKind
+
+
 class Leaves(NamedTuple):
     """The leaves of waiting calls as nodes: their kinds, the memory below, each BUFFER once, and
     the nodes that copy memory of the host.
     """
 
     nodes: list[UOp]
-    kinds: tuple[LeafKind, ...]
+    kinds: tuple[Kind, ...]
     bases: list[UOp]
     copies: list[UOp]
 
 
-def described(leaves: Sequence[UOp | Call]) -> Leaves | None:
+def described(leaves: Sequence[Input]) -> Leaves | None:
     """The leaves as nodes; None if they have no signature."""
     bases: dict[Any, int] = {}
     copies: dict[UOp, None] = {}
-    kinds: list[LeafKind] = []
+    kinds: list[Kind] = []
     nodes: list[UOp] = []
     for leaf in leaves:
+        if isinstance(leaf, Number):
+            nodes.append(leaf.node)
+            kinds.append(NumberKind(leaf.dtype, leaf.bits))
+            continue
         node = leaf if isinstance(leaf, UOp) else _node_of(leaf)
         if node is None:
             return None
@@ -243,14 +260,24 @@ def _kind(node: UOp, key: tuple[Any, ...], bases: dict[Any, int]) -> LeafKind:
 
 
 def bases_of(
-    leaves: Sequence[UOp | Call], kinds: Sequence[LeafKind]
-) -> tuple[list[Base], list[UOp]] | None:
-    """The memory below `leaves`, by number, and the nodes that copy memory of the host; None unless
-    the leaves are of these `kinds`.
+    leaves: Sequence[Input], kinds: Sequence[Kind]
+) -> tuple[list[Base], list[UOp], dict[str, int]] | None:
+    """The memory below `leaves`, by number, the nodes that copy memory of the host, and the values
+    of variables that are numbers; None unless the leaves are of these `kinds`.
     """
+    values: dict[str, int] = {}
     bases: dict[Any, int] = {}
     copies: dict[UOp, None] = {}
     for leaf, kind in zip(leaves, kinds):
+        if isinstance(leaf, Number):
+            if not isinstance(kind, NumberKind) or leaf.dtype is not kind.dtype:
+                return None
+            bits = leaf.bits
+            if (values.setdefault(kind.variable, bits) if kind.variable else kind.bits) != bits:
+                return None
+            continue
+        if isinstance(kind, NumberKind):
+            return None
         base: Base | None
         node: UOp | None
         if isinstance(leaf, UOp):
@@ -279,7 +306,7 @@ def bases_of(
         base = _base_below(node, kind, copies)
         if base is None or bases.setdefault(base, len(bases)) != kind.base:
             return None
-    return [*bases], [*copies]
+    return [*bases], [*copies], values
 
 
 def _base_below(node: UOp, kind: LeafKind, copies: dict[UOp, None]) -> UOp | None:
