@@ -274,6 +274,16 @@ def test_a_step_is_compiled_when_its_op_comes_first_and_nothing_is_kept_on_disk(
         assert not list(tmp_path.iterdir())
 
 
+def test_steps_of_equal_rules_are_compiled_once() -> None:
+    """Of another op, and in another sum."""
+    both = Rule("both", UPat((Ops.ADD, Ops.MUL), name="each"), function=lambda each: each.src[0])
+    first, second = PatternMatcher([both]), PatternMatcher([Rule("half", a // 17, a)])
+    assert first.rewrite(x + y) is first.rewrite(x * y) is x
+    assert (first + second).rewrite(x + y) is x
+    steps = first.steps(), (first + second).steps()
+    assert steps[0][Ops.ADD.serial] is steps[0][Ops.MUL.serial] is steps[1][Ops.ADD.serial]
+
+
 # graph_rewrite
 
 SUMS = PatternMatcher(

@@ -190,6 +190,8 @@ Step = Callable[[UOp, Any], UOp | None]
 _MOST_SUMS = 64
 # A cache of compiled sums `a + b`: a sum may be written where it is used.
 _compiled: Recent[tuple[Rule, ...], list[Step | None]] = Recent(lambda: _MOST_SUMS)
+# Half of all steps try the rules of another one: of another op, or of another sum.
+_steps: Recent[tuple[Rule, ...], Step] = Recent(lambda: 16 * _MOST_SUMS)
 
 
 class PatternMatcher:
@@ -280,7 +282,8 @@ def _deferred(steps: list[Step | None], serial: int, rules: Sequence[Rule], name
     """A step that puts the compiled one into its slot of `steps`, and calls it."""
 
     def first(u: UOp, ctx: Any) -> UOp | None:
-        step = steps[serial] = _step_of(rules, name)
+        step = _steps.get(tuple(rules)) or _steps.put(tuple(rules), _step_of(rules, name))
+        steps[serial] = step
         return step(u, ctx)
 
     return first
