@@ -76,6 +76,7 @@ class MultiheadAttention(Module):
                 line=here(),
             )
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.head_dim = embed_dim // num_heads
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.batch_first = batch_first
         if self.kdim == self.vdim == embed_dim:

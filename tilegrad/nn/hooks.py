@@ -26,6 +26,16 @@ class Hooks:
         self._state: dict[str, dict[int, tuple[Callable[..., Any], bool]]] = {}
         self._made = 0
 
+    @property
+    def before(self) -> dict[int, Callable[..., Any]]:
+        """The functions that run before a call, by their number."""
+        return {number: function for number, (function, _) in self._before.items()}
+
+    @property
+    def after(self) -> dict[int, Callable[..., Any]]:
+        """The functions that run after a call, by their number."""
+        return {number: function for number, (function, _) in self._after.items()}
+
     def add_state(self, kind: str, function: Callable[..., Any]) -> RemovableHandle:
         """Take in a hook on state dicts."""
         return self._add(self._state.setdefault(kind, {}), function, False, False)

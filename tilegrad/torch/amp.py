@@ -48,7 +48,7 @@ class GradScaler:
             return
         if id(optimizer) in self._unscaled:
             raise RuntimeError(
-                "unscale_() has already been called on this optimizer since update()"
+                "unscale_() has already been called on this optimizer since the last update()."
             )
         self._unscaled.add(id(optimizer))
         params = [p for group in optimizer.param_groups for p in group["params"]]

@@ -190,6 +190,10 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
         memo[id(self)] = copied
         return copied
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a program or a module has set on it: a parameter comes back as one.
+        return (*super().__reduce__(), dict(self.__dict__))
+
     # writing
 
     def _update(self, value: Any) -> Self:

@@ -1,9 +1,9 @@
 """A variational autoencoder, a GAN and a gradient penalty: what a step before had made is looked at after it."""
 
 import torch
-from torch import nn, optim
 import torch.nn.functional as F
-from torch.distributions import Normal, kl_divergence, Independent
+from torch import nn, optim
+from torch.distributions import Independent, Normal, kl_divergence
 
 
 def fill(m, s=0.2):
@@ -60,9 +60,7 @@ for e in range(5):
     train_loss += loss.item()
     opt.step()
     print(
-        "Train Epoch: {} [{}/{} ({:.0f}%)]\tLoss: {:.6f}".format(
-            e, e * 8, 40, 100.0 * e / 5, loss.item() / len(data)
-        )
+        f"Train Epoch: {e} [{e * 8}/{40} ({100.0 * e / 5:.0f}%)]\tLoss: {loss.item() / len(data):.6f}"
     )
 q = Independent(Normal(mu, (lv * 0.5).exp()), 1)
 p = Independent(Normal(torch.zeros_like(mu), torch.ones_like(mu)), 1)
@@ -121,7 +119,7 @@ for i in range(4):
     errG = crit(D(fake).view(-1), label)
     errG.backward()
     oG.step()
-    print("[%d] Loss_D: %.4f Loss_G: %.4f D(x): %.4f" % (i, errD.item(), errG.item(), D_x))
+    print(f"[{i}] Loss_D: {errD.item():.4f} Loss_G: {errG.item():.4f} D(x): {D_x:.4f}")
 # WGAN-GP penalty
 alpha = torch.full((3, 1, 1, 1), 0.4)
 inter = (alpha * real + (1 - alpha) * fake.detach()).requires_grad_(True)

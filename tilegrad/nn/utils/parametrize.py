@@ -7,7 +7,9 @@ tensors are below `module.parametrizations`, by PyTorch's names.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
@@ -17,9 +19,34 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "ParametrizationList", "computed", "is_parametrized", "register_parametrization",
+    "ParametrizationList", "cached", "computed", "is_parametrized", "register_parametrization",
     "remove_parametrizations", "stored",
 ]  # fmt: skip
+
+
+# What was computed in the block of `cached`.
+_cached: ContextVar[dict[Any, Tensor] | None] = ContextVar("cached", default=None)
+
+
+@contextlib.contextmanager
+def cached() -> Iterator[None]:
+    """A block in which a weight is computed when it is first read, and stays that tensor: what is
+    trained must not change in it.
+
+    >>> from tilegrad.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(nn.Linear(2, 2), "bias", Tensor.square)
+    >>> with parametrize.cached():
+    ...     layer.bias is layer.bias
+    True
+    """
+    if _cached.get() is not None:
+        yield
+        return
+    token = _cached.set({})
+    try:
+        yield
+    finally:
+        _cached.reset(token)
 
 
 class ParametrizationList(Module):
@@ -77,10 +104,15 @@ class ParametrizationList(Module):
         return ["original"] if self._is_one else [f"original{at}" for at in range(self._count)]
 
     def __call__(self) -> Tensor:
+        cache = _cached.get()
+        if cache is not None and self in cache:
+            return cache[self]
         value: Any = tuple(getattr(self, name) for name in self._names())
         for function in self._functions:
             value = function(*value) if isinstance(value, tuple) else function(value)
         made: Tensor = value
+        if cache is not None:
+            cache[self] = made
         return made
 
 

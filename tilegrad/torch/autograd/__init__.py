@@ -13,15 +13,15 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
-from tilegrad.torch.autograd import functional
+from tilegrad.torch.autograd import function, functional
 from tilegrad.torch.autograd.checking import gradcheck
 from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
-    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "functional", "grad",
-    "gradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "functional",
+    "grad", "gradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
     step, choose = FUNCTIONS.get(name), BY_ARGUMENTS.get(name)
     is_product, is_loss = name in _PRODUCTS, name.endswith(("_loss", "entropy", "logits"))
 
-    is_pool = "max_pool" in name
+    is_pool, is_index = "max_pool" in name, name == "one_hot"
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> Any:
@@ -50,6 +50,8 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
             made = with_ours(made)
             if is_pool and isinstance(made, tuple):
                 made = made[0], made[1].long()
+        if is_index:
+            made = made.long()
         if step is not None:
             operands = (*args, *options.values())
             note(made, step if choose is None else choose(*operands), operands)

@@ -123,6 +123,11 @@ class Module(ours.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (OurTensor, ours.Module)):
             value = self._own(name, value)
+        elif value is not None and isinstance(self.__dict__.get(name), ours.Module):
+            raise TypeError(
+                f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                "(torch.nn.Module or None expected)"
+            )
         if isinstance(value, Tensor) and not is_parameter(value):
             if is_parameter(self.__dict__.get(name)):
                 raise TypeError(
@@ -184,6 +189,14 @@ class Module(ours.Module):
             for name, part in self._children_by_name()
             if isinstance(part, OurTensor) and not is_parameter(part)
         }
+
+    @property
+    def _forward_pre_hooks(self) -> dict[int, Any]:
+        return {} if self._hooks is None else self._hooks.before
+
+    @property
+    def _forward_hooks(self) -> dict[int, Any]:
+        return {} if self._hooks is None else self._hooks.after
 
     def extra_repr(self) -> str:
         """What stands in brackets behind the class: the arguments of a layer of this package."""

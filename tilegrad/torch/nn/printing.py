@@ -107,7 +107,7 @@ def _convolution(module: Any) -> str:
     if given != 0:
         axes = len(module.kernel_size)
         pads = given if isinstance(given, (str, tuple, list)) else (given,) * axes
-        found.append(f"padding={pads if isinstance(pads, str) else tuple(pads)!r}")
+        found.append(f"padding={pads if isinstance(pads, str) else tuple(pads)}")
     found += _unless(module, dilation=1)
     if hasattr(module, "output_padding"):
         found += _unless(module, output_padding=0)

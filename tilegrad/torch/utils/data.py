@@ -446,4 +446,9 @@ def get_worker_info() -> WorkerInfo | None:
     return _worker.get()
 
 
-also_known(sys.modules[__name__], ("dataset", "dataloader", "sampler"), sys.modules[__name__], {})
+also_known(
+    sys.modules[__name__],
+    ("dataset", "dataloader", "sampler", "distributed"),
+    sys.modules[__name__],
+    {},
+)

@@ -17,14 +17,14 @@ from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
 from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
-from tilegrad.torch.nn.utils import parametrizations, parametrize, rnn
+from tilegrad.torch.nn.utils import parametrizations, parametrize, prune, rnn
 from tilegrad.torch.nn.utils.marking import marking
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
     "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_total_norm", "parameters_to_vector",
-    "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn",
+    "parametrizations", "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn",
     "spectral_norm", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
