@@ -105,6 +105,17 @@ def test_no_grad_decorates_functions_and_generators_and_nests() -> None:
     assert torch.is_grad_enabled()
 
 
+def test_no_grad_holds_however_often_a_call_came() -> None:
+    """From the third call on its nodes come from a template."""
+    for _ in range(6):
+        x = torch.ones(2, requires_grad=True)
+        with torch.no_grad():
+            y = x * 2 + x.exp().sum()
+        (y * x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == y.tolist()
+
+
 def test_set_grad_enabled_holds_from_the_call_on() -> None:
     torch.set_grad_enabled(False)
     try:

@@ -82,7 +82,7 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
     ) -> None:
         made = _state.made
         if made is not None:
-            requires_grad = None
+            requires_grad = None if requires_grad else requires_grad
             made.append(weakref.ref(self))
             if not len(made) % _MOST_MADE:
                 made[:] = [each for each in made if each() is not None]

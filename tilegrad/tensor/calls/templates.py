@@ -564,7 +564,9 @@ def _stand_in(operand: Any, place: int) -> Any:
     """A tensor of the same properties, whose node is that of no other operand."""
     node = operand._node
     alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", node.shape, _no_call))
-    made = operand._of(alone, operand.device, NO_VARIABLES, operand._requires_grad)
+    made = operand._of(alone, operand.device, NO_VARIABLES)
+    # Whatever a block in which nothing is recorded lets a new tensor require.
+    made._requires_grad = operand._requires_grad
     return made
 
 
