@@ -8,8 +8,12 @@ from tests.optimize.test_rows import loop
 from tilegrad import Context, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import recording
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
+from tilegrad.ir.args import KernelInfo
 from tilegrad.optimize.heuristic_streams import _score
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.target import Target
 
 
 def test_no_number_of_small_rows_makes_up_for_a_gather() -> None:
@@ -38,3 +42,23 @@ def test_gathered_rows_are_not_copied_first() -> None:
         table[index].sum(1).realize()
     texts = [each.after for each in record if each.name == "render"]
     assert texts and not any("scratch" in text for text in texts)
+
+
+def test_lanes_that_gather_are_those_of_half_a_wide_vector() -> None:
+    """Positions of 8 bytes are taken out of vectors of 4, however wide the machine's vectors are;
+    the values that they load do not change.
+    """
+    i = loop(64, 0)
+    out, words, table = (
+        UOp(Ops.DEFINE_GLOBAL, dtype.ptr(64), (), slot)
+        for slot, dtype in enumerate((dtypes.float, dtypes.long, dtypes.float))
+    )
+    word = UOp(Ops.CAST, dtypes.index, (words.load(i),))
+    ast = UOp(Ops.SINK, arg=KernelInfo("E", (0,)), src=(out.store(i, table.load(word % 64)),))
+    widest = {}
+    for gather_bytes in (0, 32):
+        target = Target("cpu", vector_bytes=64, gather_bytes=gather_bytes)
+        _, program = to_program(ast, target, (Opt(OptOps.UPCAST, 0, 32),))
+        loads = [node for node in program if node.op is Ops.LOAD]
+        widest[gather_bytes] = max(load.dtype.lanes for load in loads)
+    assert widest == {0: 8, 32: 4}

@@ -127,6 +127,7 @@ def cpu_target(limit: str = "") -> Target:
         cache_bytes=_cache_sizes(),
         has_mask=isa in ("avx512", "avx2"),
         has_scatter=isa == "avx512",
+        gather_bytes=32,
         has_fma=isa in ("avx512", "avx2", "neon"),
         has_scale=isa == "avx512",
         matrix_units=_dot_units(isa),

@@ -14,7 +14,7 @@ from tilegrad.ir.uop import UOp
 
 __all__ = [
     "base_of", "below", "below_reshapes", "below_views", "buffer_below", "device_of", "loads_of",
-    "memory_of", "nodes_of", "reductions_of", "stores_of", "stride_of",
+    "memory_of", "nodes_of", "position_bytes", "reductions_of", "stores_of", "stride_of",
 ]  # fmt: skip
 
 
@@ -89,6 +89,17 @@ def stride_of(index: UOp, loop: UOp) -> int | None:
     if any(loop in factor.ranges for factor in found[0] if factor is not loop):
         return None
     return scale
+
+
+def position_bytes(ast: UOp, axis: UOp) -> set[int]:
+    """Item sizes of the loaded values that say where other loads of a kernel are, along `axis`."""
+    return {
+        inner.dtype.itemsize
+        for load in loads_of(ast)
+        if axis in load.src[1].ranges
+        for inner in loads_of(load.src[1])
+        if axis in inner.ranges
+    }
 
 
 def device_of(node: UOp) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, reductions_of, stride_of
+from tilegrad.ir.queries import memory_of, position_bytes, reductions_of, stride_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp, toposort
@@ -173,7 +173,8 @@ def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:
 
 def _width(ast: UOp, axis: UOp, target: Target) -> int:
     """The number of lanes: the largest power of two that divides the extent and fits a vector of
-    the widest dtype on this axis.
+    the widest dtype on this axis. Positions that each lane loads are taken out of a vector one by
+    one, so they fit `gather_bytes`.
     """
     sizes = [
         node.dtype
@@ -188,6 +189,8 @@ def _width(ast: UOp, axis: UOp, target: Target) -> int:
     ]
     widest: DType = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
     most = target.lanes_of(widest)
+    if target.gather_bytes:
+        most = min([most, *(target.gather_bytes // each for each in position_bytes(ast, axis))])
     width = 1
     while width * 2 <= most and axis.extent.arg % (width * 2) == 0:
         width *= 2

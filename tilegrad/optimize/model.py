@@ -14,12 +14,12 @@ All facts are the target's. The cycles order two shapes of one kernel; they are 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import position_bytes, stride_of
 from tilegrad.ir.uop import UOp, element_of, prod
 from tilegrad.optimize.opt import axes_of, loop_order
 from tilegrad.optimize.pages import page_cycles
@@ -127,7 +127,13 @@ class _Counter:
             for load in side.toposort()
             if load.op is Ops.LOAD and load.dtype is not dtypes.index
         }
+        self.positions = _positions(self.nodes)
         self.lanes = self._lane_axes()
+        self.most = {
+            axis: target.gather_bytes // max(sizes)
+            for axis in self.lanes
+            if target.gather_bytes and (sizes := position_bytes(ast, axis))
+        }
         closed = {part for node in self.nodes if node.op is Ops.END for part in node.src[1:]}
         # Loops around the whole kernel; accesses in a loop nest that fills scratch.
         self.outer = frozenset(
@@ -148,7 +154,7 @@ class _Counter:
                 trips = max(trips, self._steps(node))
                 moved += count / (timing.store_ports if node.op is Ops.STORE else timing.load_ports)
                 continue
-            if not (node.op is Ops.REDUCE or _is_arithmetic(node)):
+            if not (node.op is Ops.REDUCE or _is_arithmetic(node) or node in self.positions):
                 continue
             ranges = node.ranges | frozenset(node.src[1:] if node.op is Ops.REDUCE else ())
             steps, written = _split(ranges)
@@ -239,8 +245,13 @@ class _Counter:
     def _width(self, node: UOp, written: int) -> int:
         """Lanes of the vectors that compute `node`."""
         own = node.ranges | frozenset(node.src[1:] if node.op is Ops.REDUCE else ())
-        most = self.target.lanes_of(node.dtype.scalar)
-        return max((_power(axis, most) for axis in self.lanes & own), default=1)
+        values = node.src[0] if node.dtype.scalar is dtypes.bool and node.src else node
+        most = self.target.lanes_of(values.dtype.scalar)
+        return max((self._lanes_of(axis, most) for axis in self.lanes & own), default=1)
+
+    def _lanes_of(self, axis: UOp, most: int) -> int:
+        """Lanes along an axis, of at most `most`: fewer where they hold positions of loads."""
+        return _power(axis, min(most, self.most.get(axis, most)))
 
     def _moves(self, node: UOp) -> float:
         """Loads or stores in one step: whole vectors along a lane, single elements elsewhere."""
@@ -252,7 +263,7 @@ class _Counter:
             most = self.target.lanes_of(
                 node.dtype.scalar if node.op is Ops.LOAD else node.src[2].dtype
             )
-            along = [_power(axis, most) for axis in lanes if stride_of(index, axis) == step]
+            along = [self._lanes_of(axis, most) for axis in lanes if stride_of(index, axis) == step]
             across = [_power(axis, most) for axis in axes if stride_of(index, axis) == 1]
             if along:
                 count /= max(along)
@@ -375,6 +386,20 @@ def _split(ranges: frozenset[UOp] | Sequence[UOp]) -> tuple[int, int]:
     loops = prod(part.src[0].vmax for part in parts if part.arg[1] not in _UNROLLED)
     copies = prod(part.src[0].vmax for part in parts if part.arg[1] in _UNROLLED)
     return int(loops), int(copies)
+
+
+def _positions(nodes: Iterable[UOp]) -> frozenset[UOp]:
+    """Arithmetic on positions that depends on loaded values: no loop computes it step by step."""
+    found: set[UOp] = set()
+    loaded: set[UOp] = set()
+    for node in nodes:
+        if node.op is Ops.LOAD or any(source in loaded for source in node.src):
+            loaded.add(node)
+        if node.op.is_alu and any(source in loaded for source in node.src):
+            sides = (node.dtype, *(source.dtype for source in node.src))
+            if dtypes.index in sides or any(source in found for source in node.src):
+                found.add(node)
+    return frozenset(found)
 
 
 def _is_arithmetic(node: UOp) -> bool:
