@@ -92,10 +92,10 @@ WRITTEN = "what a rule's pattern is made of, as it stands in the source"
 BOUNDED = {
     "engine/build/pipeline.py": {"_sources": "folders of the package"},
     "engine/realize/bindings.py": dict.fromkeys(["_at", "_of_lengths"], ARGUMENT),
-    "engine/plans/plan.py": dict.fromkeys(["_fields_of", "_plan_of", "_turns_of"], LOOPS),
-    "engine/plans/plans.py": dict.fromkeys(["_make", "_turns", "plan_for"], LOOPS),
+    "engine/plans/plan.py": dict.fromkeys(["_fields_of", "_plan_of", "_loop_plan_of"], LOOPS),
+    "engine/plans/plans.py": dict.fromkeys(["_make", "_loop_plan", "plan_for"], LOOPS),
     "engine/realize/realize.py": {"_names_node": ARGUMENT},
-    "engine/run/run.py": dict.fromkeys(["_run_steps", "_run_turns"], LOOPS) | {"ready_plan": ONCE},
+    "engine/run/run.py": dict.fromkeys(["_run_steps", "_run_loop"], LOOPS) | {"ready_plan": ONCE},
     "grad/backward.py": {"pullback": LOOPS},
     "grad/forward.py": {"pushforward": LOOPS},
     "grad/rules.py": {"_leave_one_out": "halves of the axes of a product"},

@@ -451,7 +451,7 @@ def _stepped(value: Value, chance: random.Random) -> Value:
 
 
 def _equal(value: Value, chance: random.Random) -> Value:
-    """Two equal values, one of which is written to once it is known."""
+    """A write to one of two equal values leaves the other as it was."""
     y, z = (value.ours + 1).cast(dtypes.float32) * 2, (value.ours + 1).cast(dtypes.float32) * 2
     mirror = (value.mirror + 1) * 2
     if chance.random() < 0.5:

@@ -348,7 +348,7 @@ def test_a_long_loop_holds_a_bounded_number_of_calls_nodes_and_bytes() -> None:
             pool = this_thread.pool
             waiting = len(pool.waiting) + len(pool.computed)
             seen.append((waiting, node_count(), GlobalCounters.mem_used))
-    # With references to the dead, of which there are fewer than 32.
+    # At most 32 of these are references to dead tensors.
     assert max(number for number, _, _ in seen) <= 40
     assert seen[-1][1] <= seen[1][1] + 32
     assert seen[-1][2] <= seen[1][2] + 4096

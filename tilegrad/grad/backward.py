@@ -142,10 +142,10 @@ def pullback(
             outputs_of.setdefault(node.src[0], {})[node.arg] = gradient
             continue
         sources: Sequence[UOp] = (computed[node],) if node in computed else node.src
-        gradients: Sequence[UOp | None] = (
+        contributions: Sequence[UOp | None] = (
             (gradient,) if node in computed else DERIVATIVES[node.op](node, gradient)
         )
-        for source, contribution in zip(sources, gradients, strict=True):
+        for source, contribution in zip(sources, contributions, strict=True):
             if contribution is None or source not in through:
                 continue
             fitting = _fit(contribution, source)
@@ -226,8 +226,8 @@ class _Regions:
             copies[own] = waiting_copy(value, *near)
         roots = moved([region.outputs[number] for number in given], copies)
         wanted = [*copies.values(), *region.outer]
-        gradients = pullback(roots, list(given.values()), wanted, self._computed)
-        self._add(region, gradients, flow, through)
+        contributions = pullback(roots, list(given.values()), wanted, self._computed)
+        self._add(region, contributions, flow, through)
         self._given = [
             flow[source]
             for source in region.sources
@@ -236,10 +236,10 @@ class _Regions:
 
     @staticmethod
     def _add(
-        region: Region, gradients: Sequence[UOp | None], flow: dict[UOp, UOp], through: Set[UOp]
+        region: Region, contributions: Sequence[UOp | None], flow: dict[UOp, UOp], through: Set[UOp]
     ) -> None:
-        """Add `gradients` to those of the region's sources."""
-        for source, gradient in zip(region.sources, gradients, strict=True):
+        """Add `contributions` to the gradients of the region's sources."""
+        for source, gradient in zip(region.sources, contributions, strict=True):
             if gradient is not None and source in through:
                 gradient = _fit(gradient, source)
                 flow[source] = flow[source] + gradient if source in flow else gradient

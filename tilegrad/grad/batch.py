@@ -226,10 +226,10 @@ def _gradient(
                 mapped[source] = value
         gradients = node.arg.gradient(one, node)
         batch = _Batch(mapped, size, arange)
-        batch.run([gradient for gradient in gradients if gradient is not None])
+        batch.run([each for each in gradients if each is not None])
         found: list[UOp | None] = []
-        for source, gradient, is_mapped in zip(node.src, gradients, given, strict=True):
-            total = None if gradient is None else batch.whole(gradient)
+        for source, each, is_mapped in zip(node.src, gradients, given, strict=True):
+            total = None if each is None else batch.whole(each)
             if total is not None and not is_mapped:
                 # What is the same for all examples has the sum of their gradients.
                 total = reshape(sum_axes(total, (0,)), source.shape)

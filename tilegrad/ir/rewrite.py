@@ -55,7 +55,7 @@ def graph_rewrite(
 
 
 def replace_and_rewrite(
-    root: UOp, mapping: Mapping[UOp, UOp], matcher: PatternMatcher, *, name: str | None = None
+    root: UOp, mapping: Mapping[UOp, UOp], matcher: PatternMatcher, *, name: str
 ) -> UOp:
     """`graph_rewrite(root.substitute(mapping), ...)` by cached rules, in one walk."""
     if trace.get() is not None:

@@ -35,8 +35,6 @@ _HELD = 32
 # A row of at most this many vectors for each lane of a warp has one warp, where there are that
 # many rows.
 _WARP_VECTORS, _MANY_ROWS = 8, 1024
-# Rows of one warp each that share a block.
-_ROWS_OF_A_BLOCK = (4, 3, 2)
 # Vectors that a lane loads before it waits for the first.
 _IN_FLIGHT = (4, 3, 5, 2)
 # By how much padding may extend a row: where there are blocks enough, and where there are few.

@@ -38,8 +38,6 @@ __all__ = ["heuristic"]
 _BLOCK, _TILE_LANES = 256, 16
 # From this many outputs on, a register tile leaves enough lanes to keep a device busy.
 _WORTH_TILING = 1024
-# Blocks may grow while at least so many are left.
-_WORTH_BLOCKS = 128
 # By how much lanes may pad an axis.
 _LITTLE = 1.15
 # Folds of at most this many elements are written out.

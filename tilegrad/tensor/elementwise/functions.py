@@ -95,7 +95,7 @@ class Functions(Elementwise):
 
         def near(x: Self) -> Self:
             if x.dtype is dtypes.float64:
-                return x * x._powers(_factorials(1, 18))
+                return x * x._powers(_inverse_factorials(18))
             return x._times_plus(x._powers(EXPM1), 1.0) * x
 
         return self._in_float(lambda x: x._near_zero(0.5, near, lambda y: y.exp() - 1))
@@ -488,7 +488,7 @@ class Functions(Elementwise):
         >>> Tensor([0.0]).sinh().tolist()
         [0.0]
         """
-        series = _factorials(1, 19)[::2]
+        series = _inverse_factorials(19)[::2]
         return self._in_float(
             lambda x: x._near_zero(
                 1.0,
@@ -693,6 +693,6 @@ class Functions(Elementwise):
         )
 
 
-def _factorials(first: int, last: int) -> list[float]:
-    """1/first!, 1/(first+1)!, ..."""
-    return [1 / math.factorial(n) for n in range(first, last)]
+def _inverse_factorials(end: int) -> list[float]:
+    """1/1!, 1/2!, ..., up to that of `end` - 1."""
+    return [1 / math.factorial(n) for n in range(1, end)]
