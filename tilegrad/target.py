@@ -131,6 +131,7 @@ class Target:
             (Zen 4, bench/corpus.py, family indexing).
         has_fma: whether MULACC is one instruction, rounded once.
         has_scale: whether SCALE of a vector register, or of half or a quarter of one, is one.
+        has_approximate_exp2: whether EXP2_APPROX is one.
         matrix_units: the units that TC may use.
         missing: ops that lower.decompose must replace.
         missing_dtypes: dtypes that values cannot have in registers.
@@ -167,6 +168,7 @@ class Target:
     gather_bytes: int = 0
     has_fma: bool = True
     has_scale: bool = False
+    has_approximate_exp2: bool = False
     matrix_units: tuple[MatrixUnit, ...] = ()
     missing: frozenset[Ops] = frozenset()
     missing_dtypes: frozenset[DType] = frozenset()
@@ -405,6 +407,7 @@ def cuda_target(arch: str) -> Target:
         registers=255,
         warp_lanes=32,
         shuffle_lanes=32,
+        has_approximate_exp2=True,
         busy_blocks=_MULTIPROCESSORS.get(capability, 64) * 8,
         shared_bytes=48 << 10,
         has_locals=True,

@@ -13,6 +13,7 @@ import pytest
 from tests.optimize.kernels import CUDA, METAL, program
 from tests.schedule.plans import kernel_of, kernels, plan
 from tilegrad import Context, Tensor
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
@@ -84,8 +85,21 @@ def test_units_keep_scores_in_registers(target: Target, dtype: str, units: int) 
     if units:
         # Both products of a slice of 32 keys by 16 rows of a group of lanes, or of 16 by 8.
         assert count[Ops.WMMA] == units and count[Ops.BARRIER] == 1 and shared == 2
+        # Of two rows a lane: 8 weights and what their sums are rescaled by, where 16 bits are kept.
+        assert count[Ops.EXP2_APPROX] == (18 if dtype == "bfloat16" else 0)
     else:
         assert count[Ops.WMMA] == 0 and count[Ops.BARRIER] == 3 and shared > 2
+        assert not count[Ops.EXP2_APPROX]
+
+
+def test_units_add_to_what_was_rescaled() -> None:
+    """No sum of a lane but those of exponents and of rows: products go to the accumulators."""
+    made = program(kernel_for(2, 128, 64, dtype="half"), None, CUDA)
+    (loop,) = [node for node in made if node.op is Ops.RANGE]
+    inside = made[made.index(loop) :]
+    sums = [node for node in inside if node.op is Ops.ADD and node.dtype is dtypes.float32]
+    # Per row: 7 sums of 8 weights, 2 of lanes, 1 with the row before; none of the 32 results.
+    assert len(sums) == 2 * (7 + 2 + 1)
 
 
 @pytest.mark.parametrize(

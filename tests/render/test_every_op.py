@@ -22,8 +22,8 @@ from tilegrad.target import Target
 
 RENDERERS = ("CPU", "CLANG", "CUDA:sm_90", "CL", "HIP:gfx942", "METAL", "WEBGPU", "NV:sm_90", "EMU")
 DTYPES = (dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool)
-# What only the lowering makes: of FLOORDIV and FLOORMOD, of sums of products, of powers of two.
-LOWERED = frozenset({Ops.IDIV, Ops.MOD, Ops.MULACC, Ops.SCALE})
+# What only Opts and the lowering make: of FLOORDIV and FLOORMOD, of sums of products, of powers.
+LOWERED = frozenset({Ops.IDIV, Ops.MOD, Ops.MULACC, Ops.SCALE, Ops.EXP2_APPROX})
 
 
 def graph_of(op: Ops, dtype: DType) -> UOp | None:

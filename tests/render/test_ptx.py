@@ -267,6 +267,18 @@ def test_every_float_instruction_says_how_it_rounds() -> None:
             assert not re.match(r"(add|sub|mul|div|sqrt|rcp|fma)\.f", line), line
 
 
+def test_a_maximum_of_a_reduction_may_be_either_zero() -> None:
+    """There it is one instruction; elsewhere it is the first of equal ones, and 0.0 equals -0.0."""
+    rows = text(lambda: empty(4096, 256).max(1))
+    assert "max.NaN.f32" in rows and "setp.gt" not in rows
+    pairs = text(lambda: empty(64).maximum(empty(64)))
+    assert "max.NaN.f32" not in pairs and "setp.gt" in pairs
+    # What is compared with zero after a reduction, and what a number other than zero limits.
+    clipped = text(lambda: empty(4096, 256).max(1).maximum(empty(4096)))
+    assert "setp.gt" in clipped
+    assert "setp.gt" not in text(lambda: empty(64).maximum(2.0))
+
+
 @pytest.mark.row("M7.6")
 @pytest.mark.parametrize(
     ("arch", "instruction"), [("sm_80", "add.rn.f32"), ("sm_90", "add.rn.bf16")]

@@ -39,6 +39,23 @@ def test_products_on_matrix_units_take_their_rate() -> None:
     assert found.limits["matrix"] == pytest.approx(products / (108 * 1024 * 1.41e9))
 
 
+def test_powers_of_two_take_the_units_for_them() -> None:
+    """16 lanes of a multiprocessor, so a warp's instruction takes two of its cycles."""
+    counts = Counts((1, 1080), instructions={"function": 1000}, lanes=256)
+    found = predicted(counts, "sm_90a")
+    assert found.binds == "functions"
+    assert found.limits["functions"] == pytest.approx(1080 * 8 * 1000 * 2 / (132 * 1.755e9))
+
+
+def test_what_blocks_read_again_comes_from_the_cache() -> None:
+    """1,080 blocks that read the same 64 KiB: memory gives it once."""
+    counts = Counts((1, 1080), sectors=2048, buffer_bytes=1 << 16, lanes=256)
+    found = predicted(counts, "sm_80")
+    assert found.binds == "cache"
+    assert found.limits["memory"] == pytest.approx((1 << 16) / 1.555e12)
+    assert found.limits["cache"] == pytest.approx(1080 * (1 << 16) / (5120 * 1.41e9))
+
+
 def test_the_rates_are_those_of_the_data_sheets() -> None:
     """Peaks: 19.5 and 67 TFLOP/s of float32, 312 and 989 of float16 on matrix units."""
     for arch, floats, products in (("sm_80", 19.5e12, 312e12), ("sm_90", 67e12, 989e12)):

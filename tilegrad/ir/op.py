@@ -405,6 +405,17 @@ class Ops(Members):
         symbol="scale",
     )
 
+    EXP2_APPROX = op(
+        1,
+        "2 to the power x, at most a 2**-22nd of it away (2 units in the last place of float32); "
+        "results below the smallest normal number may be 0. optimize.slices_on_units uses it for "
+        "what is rounded to 16 bits.",
+        Stage.CODE,
+        evaluate=_exp2,
+        symbol="exp2_approx",
+        price=4,
+    )
+
     # three
     WHERE = op(
         3,

@@ -10,6 +10,8 @@ the assignment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
@@ -202,4 +204,56 @@ def use_accumulators(ast: UOp, target: Target) -> UOp:
     """`ast` without REDUCE and PREFIX."""
     ctx = _Context(target, _vectors(ast, target) < _MANY, _around_prefixes(ast))
     ast = graph_rewrite(ast, REDUCE, ctx, name="lower.accumulators")
+    ast = _add_by_units(ast)
     return ast.replace(src=(*ast.src, *ctx.assigned)) if ctx.assigned else ast
+
+
+def _add_by_units(ast: UOp) -> UOp:
+    """`ast` with matrix units that add their products to rescaled accumulators themselves.
+
+    before   ASSIGN(acc, acc * c + GEP(WMMA(a, b, 0), 0))       and so for each element
+    after    ASSIGN(acc, GEP(WMMA(a, b, VECTORIZE(acc * c, ...)), 0))
+    """
+    nodes = ast.toposort()
+    users: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        for source in node.src:
+            users.setdefault(source, []).append(node)
+    mapping: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op is Ops.WMMA and not any(user.op is Ops.WMMA for user in users[node]):
+            mapping |= _added(node, users)
+    return ast.substitute(mapping) if mapping else ast
+
+
+def _added(product: UOp, users: Mapping[UOp, list[UOp]]) -> dict[UOp, UOp]:
+    """The sums of a unit's elements with rescaled accumulators, as elements of what the unit gives;
+    nothing where there is one that is used otherwise.
+    """
+    chain = [product]
+    while chain[-1].src[2].op is Ops.WMMA:
+        chain.append(chain[-1].src[2])
+        if len(users[chain[-1]]) > 1:
+            return {}
+    start = chain[-1].src[2]
+    is_zero = all(each.op is Ops.CONST and each.arg == 0 for each in (start.src or (start,)))
+    if not is_zero or len(users[product]) != product.dtype.lanes:
+        return {}
+    others: dict[int, UOp] = {}
+    sums: dict[int, UOp] = {}
+    for element in users[product]:
+        total = users[element][0]
+        if element.op is not Ops.GEP or len(users[element]) > 1 or total.op is not Ops.ADD:
+            return {}
+        (other,) = [source for source in total.src if source is not element] or [element]
+        (assigned, *rest) = users[total]
+        is_assigned = assigned.op is Ops.ASSIGN and not rest
+        if not is_assigned or other.op is not Ops.MUL or assigned.src[0] not in other.src:
+            return {}
+        others[element.arg[0]], sums[element.arg[0]] = other, total
+    if len(sums) != product.dtype.lanes:
+        return {}
+    made = UOp.stack(others[lane] for lane in sorted(others))
+    for unit in reversed(chain):
+        made = unit.replace(src=(*unit.src[:2], made))
+    return {total: made.gep(lane) for lane, total in sums.items()}

@@ -234,7 +234,7 @@ def _is_made_so(value: UOp, nothing: float, known: _Known) -> bool:
     if value.op is Ops.CAST and value.dtype.is_float and value.src[0].dtype.is_float:
         return _is_always(value.src[0], nothing, known)
     if nothing == 0:
-        if value.op in (Ops.EXP, Ops.EXP2):
+        if value.op in (Ops.EXP, Ops.EXP2, Ops.EXP2_APPROX):
             return _is_always(value.src[0], -math.inf, known)
         return value.op is Ops.MUL and any(_is_always(factor, 0, known) for factor in value.src)
     if value.op is Ops.MUL and value.src[1].op is Ops.CONST and value.src[1].arg > 0:

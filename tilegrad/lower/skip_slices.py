@@ -128,7 +128,7 @@ class _Prover:
         if node.op is Ops.LOAD and src[0].op is Ops.AFTER:
             return self._is_stored(src[0], nothing)
         if nothing == 0:
-            if node.op in (Ops.EXP, Ops.EXP2):
+            if node.op in (Ops.EXP, Ops.EXP2, Ops.EXP2_APPROX):
                 return self.known[src[0], -math.inf]
             if node.op is Ops.WMMA:
                 return any(self.known[each, 0.0] for each in src[:2]) and self.known[src[2], 0.0]

@@ -45,7 +45,7 @@ def share_slices(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
         if not 0 <= number < len(target.matrix_units):
             count = len(target.matrix_units)
             raise OptError(f"slice: {target.name} has {count} matrix units, not {lanes}", opt=opt)
-        return share_on_unit(ast, opt, loop, found, target.matrix_units[number])
+        return share_on_unit(ast, opt, loop, found, target, number)
     if not isinstance(lanes, int) or lanes < 2 or found.size % lanes:
         raise OptError(f"slice: {lanes} lanes do not divide a slice of {found.size}", opt=opt)
     extent = found.columns.extent

@@ -14,9 +14,11 @@ other elements of `w` than those that it belongs to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
@@ -26,7 +28,7 @@ from tilegrad.optimize.matrix import Layout, place_in
 from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.slices_found import Slices, memory_behind
 from tilegrad.optimize.split import next_number, reorder
-from tilegrad.target import MatrixUnit
+from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["share_on_unit"]
 
@@ -45,8 +47,9 @@ class _Products(NamedTuple):
     row: UOp
 
 
-def share_on_unit(ast: UOp, opt: Opt, loop: UOp, found: Slices, unit: MatrixUnit) -> UOp:
-    """The slices that `loop` runs over, with both products on `unit`."""
+def share_on_unit(ast: UOp, opt: Opt, loop: UOp, found: Slices, target: Target, number: int) -> UOp:
+    """The slices that `loop` runs over, with both products on the target's unit `number`."""
+    unit = target.matrix_units[number]
     products = _products(ast, opt, found, unit)
     depth = products.first.src[1].extent
     sizes = {
@@ -58,7 +61,7 @@ def share_on_unit(ast: UOp, opt: Opt, loop: UOp, found: Slices, unit: MatrixUnit
     for name, (extent, size) in sizes.items():
         if extent % size:
             raise OptError(f"slice: {unit.name} takes {size} {name}, of {extent}", opt=opt)
-    return _OnUnit(ast, loop, found, unit, products).rewritten(opt)
+    return _OnUnit(ast, loop, found, target, unit, products).rewritten(opt)
 
 
 def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
@@ -85,8 +88,8 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
                 for part in next(iter(found.memories)).src
                 if part in mine[0].ranges and part not in other[0].ranges | matrix.ranges
             ]
-            dtypes = {side.dtype for side in (*sides, matrix)}
-            if len(rows) == 1 and dtypes == {unit.dtype_in}:
+            kinds = {side.dtype for side in (*sides, matrix)}
+            if len(rows) == 1 and kinds == {unit.dtype_in}:
                 return _Products(first[0], mine[0], other[0], second[0], matrix, rows[0])
     raise OptError(f"slice: no two products that fit {unit.name}", opt=opt)
 
@@ -110,10 +113,18 @@ class _OnUnit:
     """One rewrite of the kernel."""
 
     def __init__(
-        self, ast: UOp, loop: UOp, found: Slices, unit: MatrixUnit, products: _Products
+        self,
+        ast: UOp,
+        loop: UOp,
+        found: Slices,
+        target: Target,
+        unit: MatrixUnit,
+        products: _Products,
     ) -> None:
         self.ast, self.loop, self.found = ast, loop, found
         self.unit, self.products = unit, products
+        # The weights lose more digits on their way to the unit than the approximation lacks.
+        self.approximates = target.has_approximate_exp2 and unit.dtype_in.itemsize == 2
         number = next_number(ast)
         row = products.row
         self.outer = UOp.range(row.extent.arg // unit.m, number, row.axis)
@@ -209,14 +220,24 @@ class _OnUnit:
         count = max((len(each) for each in src if isinstance(each, tuple)), default=0)
         if not count or node is self.ast:
             new = tuple(each for each in src if not isinstance(each, tuple))
-            return node if len(new) < len(src) or new == node.src else node.replace(src=new)
+            return node if len(new) < len(src) else self._computed(node, new)
         if any(isinstance(each, tuple) and len(each) != count for each in src):
             # A term of the second product, which is made as a whole.
             return node
         return tuple(
-            node.replace(src=tuple(e[at] if isinstance(e, tuple) else e for e in src))
+            self._computed(node, tuple(e[at] if isinstance(e, tuple) else e for e in src))
             for at in range(count)
         )
+
+    def _computed(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
+        """`node` of other sources; a power in the loop over slices as the machine approximates it,
+        where it serves.
+        """
+        is_power = node.op in (Ops.EXP, Ops.EXP2) and node.dtype is dtypes.float32
+        if not is_power or not self.approximates or self.loop not in node.ranges:
+            return node.replace(src=src)
+        (value,) = src
+        return (value * math.log2(math.e) if node.op is Ops.EXP else value).alu(Ops.EXP2_APPROX)
 
     def _own(self, memory: UOp, number: int) -> Value:
         """What a lane would store to `memory`: 0 behind the end of a row."""

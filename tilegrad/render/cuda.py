@@ -28,6 +28,8 @@ _FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
     **{(op, dtype): f"h{name}({{0}})" for op, name in MATH.items() for dtype in _SHORT_FLOATS},
     **{(Ops.MULACC, dtype): "__hfma({0},{1},{2})" for dtype in _SHORT_FLOATS},
     Ops.FMOD: "fmod({0},{1})",
+    # Within 2 units in the last place (CUDA C++ Programming Guide, "Mathematical Functions").
+    Ops.EXP2_APPROX: "exp2f({0})",
     Ops.MULACC: "fma({0},{1},{2})",
 }
 

@@ -23,7 +23,7 @@ from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.names import function_name
-from tilegrad.render.ptx_arithmetic import compute
+from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 from tilegrad.render.ptx_logic import fused_logic
@@ -85,6 +85,7 @@ class _Kernel:
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | _rows(program)
         self.snapshots = _snapshots(program)
+        self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
         # Fragments as the registers that hold two elements each.
         self.words: dict[UOp, list[str]] = {}

@@ -16,7 +16,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_casts import narrowed, rounded_to, to_float32
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 
-__all__ = ["compute"]
+__all__ = ["compute", "free_maxima"]
 
 _SUMS = {Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul"}
 _FLOATS = {
@@ -196,6 +196,8 @@ def _single(code: Code, op: Ops, dtype: DType, operands: Sequence[str]) -> str:
     kind, name = kind_of(dtype), letter(dtype)
     if op is Ops.TRUNC:
         return code.op(kind, f"cvt.rzi.{name}.{name}", code.in_register(operands[0], kind))
+    if op is Ops.EXP2_APPROX and dtype is dtypes.float32:
+        return code.op(kind, "ex2.approx.ftz.f32", *operands)
     if op not in _FLOATS:
         raise _missing(code, op, dtype)
     return code.op(kind, f"{_FLOATS[op]}.{name}", *operands)
@@ -209,11 +211,35 @@ def _larger(code: Code, dtype: DType, left: str, right: str) -> str:
 
 
 def _maximum(code: Code, node: UOp, dtype: DType, left: str, right: str) -> str:
-    """The first of equal ones. Of a reduction either zero may come out, so there the machine's own
-    serves.
-    """
+    """The first of equal ones. Where either zero may come out, the machine's own serves."""
     kind = kind_of(dtype)
-    folds = any(root(source).op is Ops.DEFINE_ACC for source in node.src)
-    if folds and dtype is dtypes.float32 and code.capability >= _NAN_MAX:
+    if node in code.free_maxima and dtype is dtypes.float32 and code.capability >= _NAN_MAX:
         return code.op(kind, "max.NaN.f32", left, right)
     return code.op(kind, f"selp.{kind}", right, left, _larger(code, dtype, left, right))
+
+
+def free_maxima(program: Sequence[UOp]) -> set[UOp]:
+    """The maxima that may give either zero: those of a reduction, and those with a number that is
+    not zero.
+
+    A reduction is known by its accumulator, or by what another lane gives; what only goes into its
+    maxima belongs to it.
+    """
+    users: dict[UOp, list[UOp]] = {}
+    for node in program:
+        for source in node.src:
+            users.setdefault(source, []).append(node)
+    inside: set[UOp] = set()
+    for node in reversed(program):
+        if node.op is Ops.SHUFFLE or node.op is Ops.MAX:
+            reduces = node.op is Ops.MAX and any(
+                root(source).op in (Ops.DEFINE_ACC, Ops.SHUFFLE) for source in node.src
+            )
+            if reduces or all(user in inside for user in users.get(node, ())):
+                inside.add(node)
+    never_equal = {
+        node
+        for node in program
+        if node.op is Ops.MAX and any(each.op is Ops.CONST and each.arg for each in node.src)
+    }
+    return inside | never_equal

@@ -79,12 +79,16 @@ def root(node: UOp) -> UOp:
 
 
 class Code:
-    """A kernel in the making."""
+    """A kernel in the making.
+
+    `free_maxima` are the maxima of floats that may give either zero where both are equal.
+    """
 
     def __init__(self, target: Target):
         self.target = target
         self.capability = capability(target)
         self.values: dict[UOp, tuple[str, ...]] = {}
+        self.free_maxima: set[UOp] = set()
         self.head: list[str] = []
         self.lines: list[str] = []
         self._counts = dict.fromkeys(_PREFIXES, 0)

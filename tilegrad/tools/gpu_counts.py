@@ -20,6 +20,7 @@ class Counts:
         requests, sectors: of global memory, and what they moved.
         used_bytes: of those sectors, the bytes that a lane asked for.
         touched_bytes: distinct bytes of global memory, which no kernel can do without.
+        buffer_bytes: of all buffers of the kernel; 0 where that is not known.
         shared_requests, conflicts: of shared memory, and the times that banks made a warp wait.
         instructions: per lane, by kind, where loops have constant extents.
         lanes: of a block.
@@ -30,6 +31,7 @@ class Counts:
     sectors: int = 0
     used_bytes: int = 0
     touched_bytes: int = 0
+    buffer_bytes: int = 0
     shared_requests: int = 0
     conflicts: int = 0
     instructions: Mapping[str, int] = field(default_factory=dict)

@@ -133,6 +133,7 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
     )
     memories, sizes = _memories(program)
     watcher = _Watcher(sizes)
+    found.buffer_bytes = sum(memory.nbytes for memory in memories)
     emulated = SimtProgram("kernel", render_python("kernel", program))
     emulated.run(memories, [], grid, dims.local_size, watcher.watch)
     _add_up(watcher, found)
@@ -217,6 +218,8 @@ def _kind(node: UOp) -> str:
         return "barrier"
     if node.op is Ops.MULACC and node.dtype.is_float:
         return "multiply-add"
+    if node.op is Ops.EXP2_APPROX:
+        return "function"
     if node.op.is_alu or node.op is Ops.CAST:
         return "float" if node.src[-1].dtype.is_float else "integer"
     return ""

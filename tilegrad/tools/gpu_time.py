@@ -3,15 +3,19 @@
 Each limit is a rate of the hardware, from its maker's papers (`RATES`), and a count of
 `tools.gpu_report`. A kernel takes the longest of them, and a launch:
 
-    memory    bytes that cross from and to global memory, by its bandwidth
+    memory    bytes that cross from and to global memory, by its bandwidth: what blocks ask for, but
+              no more than all buffers have, as what one block has read another finds in the cache
+    cache     what blocks ask for, by the bandwidth of the second-level cache
     latency   the same bytes, where too few are asked for at a time to reach the bandwidth
     issue     instructions of all warps, by the four that a multiprocessor starts in a cycle
     floats    float operations and multiply-adds, by the lanes for them
+    functions powers of two by the units for them
     matrix    products on matrix units
     shared    requests to shared memory and waits for its banks, one a cycle
 
-Nothing of it was measured here. The model knows no second-level cache, no clock that falls with the
-power drawn, and no registers: it says what cannot be beaten, and which limit binds.
+Nothing of it was measured here. The second-level cache is taken to hold what is read again. The
+model knows no clock that falls with the power drawn, and no registers: it says what cannot be
+beaten, and which limit binds.
 """
 
 from __future__ import annotations
@@ -37,7 +41,11 @@ class Rates:
         warps: that a multiprocessor holds.
         issue: instructions of warps that a multiprocessor starts in a cycle.
         floats: lanes of float32.
+        functions: lanes of approximated functions (CUDA C++ Programming Guide, "Throughput of
+            Native Arithmetic Instructions").
         products: multiply-adds of float16 on matrix units.
+        cache: bytes that the second-level cache answers in a cycle (A100's white paper, "A100 L2
+            cache"; its maker says nothing of the H100's, for which it is taken too).
         launch: seconds from one kernel's end to the next one's start in a stream.
     """
 
@@ -51,6 +59,8 @@ class Rates:
     floats: int
     products: int
     launch: float = 3e-6
+    functions: int = 16
+    cache: int = 5120
 
 
 # NVIDIA A100 and H100 Tensor Core GPU Architecture (white papers: tables of the SXM products) for
@@ -107,11 +117,14 @@ def predicted(counts: Counts, arch: str) -> Time:
     kinds = counts.instructions
     moved = counts.moved_bytes * scale
     floats = kinds.get("float", 0) + kinds.get("multiply-add", 0)
+    distinct = min(moved, counts.buffer_bytes or moved)
     limits = {
-        "memory": moved / rates.bandwidth,
+        "memory": distinct / rates.bandwidth,
+        "cache": moved / rates.cache / rates.clock,
         "latency": _waiting(counts, rates, warps, moved),
         "issue": warps * sum(kinds.values()) / rates.issue / cycles,
         "floats": warps * WARP * floats / rates.floats / cycles,
+        "functions": warps * WARP * kinds.get("function", 0) / rates.functions / cycles,
         "matrix": warps * kinds.get("matrix", 0) * _UNIT_PRODUCTS / rates.products / cycles,
         "shared": (counts.shared_requests + counts.conflicts) * scale / cycles,
     }
