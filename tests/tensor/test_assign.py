@@ -274,3 +274,24 @@ def test_a_value_read_between_two_writes_to_a_row_leaves_the_second_one_there(
     assert doubled.tolist() == [8, 10, 14, 14]
     assert part.tolist() == [9, 7]
     assert whole.tolist() == [[0, 1, 2, 3], [4, 9, 7, 7]]
+
+
+@pytest.mark.parametrize("is_realized", [False, True])
+def test_a_picked_row_is_what_it_was_when_what_it_was_computed_from_is_written(
+    is_realized: bool,
+) -> None:
+    array = numbers(4, 3)
+    x = Tensor(array).clone()
+    if is_realized:
+        x.realize()
+    y = x + 1
+    x[Tensor([-1])] = 0
+    y[Tensor([1])] = 5
+    picked = y[(-1,)], y[[0, 1]]
+    del y
+    expected = array + 1
+    expected[1] = 5
+    array[-1] = 0
+    np.testing.assert_array_equal(x.numpy(), array)
+    np.testing.assert_array_equal(picked[0].numpy(), expected[-1])
+    np.testing.assert_array_equal(picked[1].numpy(), expected[[0, 1]])

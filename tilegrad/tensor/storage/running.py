@@ -325,6 +325,9 @@ class _Others(engine.Others):
             if is_stored(node):
                 node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
                 self.lookers[number] = tensor, node
+            else:
+                # What its reader asks for.
+                node = stored_below(node, tensor.device)
             needed.append(node)
         return needed
 
