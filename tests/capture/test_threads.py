@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -362,3 +363,30 @@ def test_threads_at_work_in_place_beside_threads_that_capture() -> None:
 @pytest.mark.usefixtures("quick_switches")
 def test_threads_at_work_in_place_for_long() -> None:
     check_threads_at_work(40)
+
+
+def test_gradients_are_captured_in_several_threads() -> None:
+    """The view that an input was, and its copy in memory, are one tensor's value."""
+
+    def step(x: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gradient = x.max(0).sum().gradient(x)[0]
+        gradient[-2:, -1:] = -3
+        return other.tanh(), gradient, x * 3
+
+    def check(seed: int) -> None:
+        x = np.full((1, 1), 1.5 - seed, np.float32)
+        other = np.full((2, 2), 2.0 - seed, np.float32)
+        captured = jit(step)
+        for _ in range(3):
+            found = captured(*[Tensor(np.stack([array] * 2))[1] for array in (x, other)])
+            for ours, expected in zip(found, (np.tanh(other), [[-3.0]], 3 * x), strict=True):
+                np.testing.assert_allclose(ours.numpy(), expected, 1e-6)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(40):
+                list(pool.map(check, range(3)))
+    finally:
+        sys.setswitchinterval(before)

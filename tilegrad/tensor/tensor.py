@@ -254,7 +254,7 @@ class Tensor(Interchange, metaclass=_Kind):
         nodes = below(self.uop, graphs)
         every = [each for each in live() if each._requires_grad and each._is_leaf]
         names = [_names(tensor) for tensor in every]
-        self._refuse_lost(node for several in names for node in several)
+        self._refuse_lost(names)
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
         if not leaves:
@@ -313,7 +313,7 @@ class Tensor(Interchange, metaclass=_Kind):
         if forgotten:
             self._refuse_forgotten()
         if order is None:
-            self._refuse_lost(node for several in names for node in several)
+            self._refuse_lost(names)
         targets = [node for several in names for node in several]
         found = iter(gradients(self.uop, seed, targets, graphs, order))
         totals: list[UOp | None] = []
@@ -330,9 +330,9 @@ class Tensor(Interchange, metaclass=_Kind):
             totals.append(total)
         return totals
 
-    def _refuse_lost(self, names: Iterable[UOp]) -> None:
-        """Raise TilegradError if this tensor was computed from one of `names` in a way whose graph
-        was given back.
+    def _refuse_lost(self, names: Iterable[Sequence[UOp]]) -> None:
+        """Raise TilegradError if this tensor was computed from one of the values `names`, each known
+        by several nodes, in a way whose graph was given back.
         """
         found = past.lost([self.uop], graphs, names)
         if found is not None:

@@ -220,7 +220,7 @@ class _Below:
         if not with_past:
             return False
         leaves = [each for each in with_nodes() if each._requires_grad and each._is_leaf]
-        names = [name for leaf in leaves for name in (leaf._node, *leaf._earlier())]
+        names = [(leaf._node, *leaf._earlier()) for leaf in leaves]
         return past.lost(with_past, graphs, names) is not None
 
     def differentiated(self) -> _Backward | None:

@@ -317,13 +317,18 @@ def has_past(memory: UOp) -> bool:
     return memory in _pasts
 
 
-def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) -> UOp | None:
-    """Memory below `roots` whose graph was given back, though one of the nodes `names` is in its
-    past. `graphs` has those that were kept.
+def lost(
+    roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[Iterable[UOp]]
+) -> UOp | None:
+    """Memory below `roots` whose graph was given back, though a target is in its past: `names` has
+    for each target the nodes that are its value. `graphs` has those that were kept.
     """
     if not _pasts:
         return None
-    wanted = {id(each) for name in names for each in (name, below_reshapes(name))}
+    targets = [
+        {id(each) for name in several for each in (name, below_reshapes(name))} for several in names
+    ]
+    everyone: set[int] = set().union(*targets)
     stack = [*roots]
     seen = set(stack)
     while stack:
@@ -333,8 +338,13 @@ def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) 
             sources: tuple[UOp, ...] = (graphs[node],)
         else:
             past = _pasts.get(node) if is_memory else None
-            if past is not None and _has(past, wanted):
-                return node
+            if past is not None:
+                wanted = everyone
+                if id(node) in everyone:
+                    # A target whose value this is may be in its past by an earlier name.
+                    wanted = set().union(*[each for each in targets if id(node) not in each])
+                if _has(past, wanted):
+                    return node
             is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
             sources = () if is_over else node.src
         for source in sources:
