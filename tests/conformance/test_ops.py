@@ -47,7 +47,7 @@ def test_op_on_the_emulator(case: Case) -> None:
 @pytest.mark.skipif(
     platform.machine().lower() not in ("x86_64", "amd64"), reason="needs an x86-64 processor"
 )
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("limit", ["scalar", "avx2"])
 def test_sample_with_narrower_vectors(limit: str, step: int) -> None:
     """The switch holds for a whole process, which opens the processor once."""
