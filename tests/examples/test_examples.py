@@ -35,17 +35,18 @@ def percent(pattern: str, text: str) -> float:
     return float(found[1])
 
 
-@pytest.mark.row("M4.14")
+@pytest.mark.row("M4.14", "M3.6")
 def test_demo_learns_and_writes_what_it_says(tmp_path: Path) -> None:
-    out = run(*DEMO, "--steps", "120", "--out", str(tmp_path))
+    out = run(*DEMO, "--steps", "50", "--out", str(tmp_path))
     assert "data: digits, 1437 images to learn from, 360 to test" in out
-    assert percent(r"test accuracy ([\d.]+)% after 120 steps", out) > 96
+    assert percent(r"test accuracy ([\d.]+)% after 50 steps", out) > 90
     head = (tmp_path / "demo.png").read_bytes()[:8]
     assert head == b"\x89PNG\r\n\x1a\n"
+    assert re.search(r"\[=+ *\] *\d+/50 loss", out), "no bar"
     rows = out[out.index("\nkernel ") :].splitlines()[1:]
     assert len([row for row in rows if re.search(r"\d+\.\dus .*%.*%$", row)]) == 10
     again = run(*DEMO, "--steps", "1", "--out", str(tmp_path), "--resume")
-    assert percent(r"resumed from .*: ([\d.]+)% of the test images right", again) > 96
+    assert percent(r"resumed from .*: ([\d.]+)% of the test images right", again) > 90
 
 
 def test_ctrl_c_ends_the_demo_between_two_steps(tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def test_numbers_below_one_are_refused(option: str) -> None:
     assert "0 is less than 1" in run(*DEMO, option, "0", code=2)
 
 
+@pytest.mark.nightly
 @pytest.mark.row("M3.6")
 def test_beautiful_mnist_learns_and_lists_all_kernels() -> None:
     out = run(sys.executable, str(EXAMPLES / "beautiful_mnist.py"))
@@ -98,16 +100,16 @@ def test_fashion_mnist_trains_on_images_of_28x28(
     example: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     numbers = np.random.RandomState(0)
-    images = numbers.randint(0, 256, (600, 28, 28)).astype(np.uint8)
-    labels = numbers.randint(0, 10, 600).astype(np.int32)
+    images = numbers.randint(0, 256, (100, 28, 28)).astype(np.uint8)
+    labels = numbers.randint(0, 10, 100).astype(np.int32)
     # Something to learn: a bright row for each class.
-    images[np.arange(600), labels + 8] = 255
+    images[np.arange(100), labels + 8] = 255
     data = Dataset("made", "here", images, labels, images, labels, tuple("0123456789"), 255)
     main = example("fashion_mnist.py")["main"]
     monkeypatch.setattr(main.__globals__["datasets"], "fashion_mnist", lambda: data)
-    monkeypatch.setattr(sys, "argv", ["fashion_mnist.py", "--steps", "3", "--batch", "32"])
+    monkeypatch.setattr(sys, "argv", ["fashion_mnist.py", "--steps", "3", "--batch", "8"])
     assert main() is None
-    assert "after 3 steps of 32 images" in capsys.readouterr().out
+    assert "after 3 steps of 8 images" in capsys.readouterr().out
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--at-least", "1.1"])
     assert main() == "below 110.00%"
 
