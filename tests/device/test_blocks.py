@@ -62,7 +62,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = 
     "mean of all": (lambda x: x.mean(), lambda x: x.mean()),
 }
 # These two say most in little time; PoCL compiles a kernel for a second.
-SHORT = {("EMU", "softmax"), ("NVSIM80", "softmax"), ("NVSIM80", "layernorm"), ("EMU", "sum")}
+SHORT = {("EMU", "softmax"), ("NVSIM80", "layernorm"), ("EMU", "sum")}
 CASES = [
     pytest.param(device, name, marks=[] if (device, name) in SHORT else pytest.mark.nightly)
     for device in DEVICES

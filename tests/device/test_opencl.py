@@ -82,7 +82,14 @@ def test_a_bound_variable_is_passed() -> None:
         assert x[: rows.bind(count)].sum().item() == count * (count - 1) // 2
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "int64", "float64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        "int8",
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in ("int64", "float64")),
+    ],
+)
 def test_rows_that_meet_are_added(dtype: str) -> None:
     """Of dtypes with and without atomics."""
     if not Device["CL"].target.supports(dtypes.from_name(dtype)):

@@ -267,7 +267,7 @@ def test_an_unwritable_folder_warns_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits are those of POSIX")
-@pytest.mark.parametrize("room", [0, 100])
+@pytest.mark.parametrize("room", [pytest.param(0, marks=pytest.mark.nightly), 100])
 def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path, room: int) -> None:
     """The system lets files grow to `room` bytes and no further, as a disk does that fills up."""
     limit = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"

@@ -455,13 +455,13 @@ def _check_random_moves(case: str, seed: int, length: int) -> None:
     assert np.allclose(found, wanted, rtol=1e-5), taken
 
 
-@pytest.mark.parametrize(("case", "seed"), list(itertools.product(CASES, range(6))))
+@pytest.mark.parametrize(("case", "seed"), list(itertools.product(CASES, range(3))))
 def test_random_moves_keep_the_values(case: str, seed: int) -> None:
     _check_random_moves(case, seed, 5)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("case", "seed"), list(itertools.product(CASES, range(100, 160))))
+@pytest.mark.parametrize(("case", "seed"), list(itertools.product(CASES, range(97, 160))))
 def test_many_random_moves_keep_the_values(case: str, seed: int) -> None:
     _check_random_moves(case, seed, 8)
 

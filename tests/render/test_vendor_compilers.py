@@ -72,7 +72,9 @@ def texts_of(device: str) -> list[str]:
 
 
 @has_nvrtc
-@pytest.mark.parametrize("arch", NVIDIA)
+@pytest.mark.parametrize(
+    "arch", ["sm_80", *(pytest.param(each, marks=pytest.mark.nightly) for each in NVIDIA[1:])]
+)
 def test_a_sample_becomes_cubins(arch: str) -> None:
     texts = texts_of(f"CUDA:{arch}")
     assert len(texts) >= len(WORK)

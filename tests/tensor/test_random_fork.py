@@ -50,14 +50,18 @@ def test_children_differ_from_each_other_and_from_their_parent(before: str) -> N
     assert len({line.partition("[")[2] for line in found}) == 7
 
 
-def test_a_seed_makes_the_same_children_again() -> None:
-    first, second = lines("Tensor.manual_seed(7)"), lines("Tensor.manual_seed(7)")
-    assert first == second
-    assert len(set(first)) == 7
-    assert lines("Tensor.manual_seed(8)") != first
+@pytest.fixture(scope="module")
+def of_seed_7() -> list[str]:
+    return lines("Tensor.manual_seed(7)")
 
 
-def test_forks_leave_the_parents_numbers_as_they_are() -> None:
+def test_a_seed_makes_the_same_children_again(of_seed_7: list[str]) -> None:
+    assert lines("Tensor.manual_seed(7)") == of_seed_7
+    assert len(set(of_seed_7)) == 7
+    assert lines("Tensor.manual_seed(8)") != of_seed_7
+
+
+def test_forks_leave_the_parents_numbers_as_they_are(of_seed_7: list[str]) -> None:
     """And what was drawn before the fork is part of what the children get."""
     code = "from tilegrad import Tensor\nTensor.manual_seed(7)\nTensor.random_bits(4)\n"
     alone = subprocess.run(
@@ -66,9 +70,9 @@ def test_forks_leave_the_parents_numbers_as_they_are() -> None:
         text=True,
         check=True,
     )
-    assert lines("Tensor.manual_seed(7)")[-1].endswith(alone.stdout.strip() + ")")
+    assert of_seed_7[-1].endswith(alone.stdout.strip() + ")")
     moved = lines("Tensor.manual_seed(7)", "Tensor.random_bits(1)")
-    assert moved[0] != lines("Tensor.manual_seed(7)")[0]
+    assert moved[0] != of_seed_7[0]
 
 
 def test_a_child_may_choose_its_seed() -> None:

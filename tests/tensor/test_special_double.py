@@ -44,7 +44,9 @@ def test_digamma_at_both_zeros_is_infinite_as_in_scipy() -> None:
     np.testing.assert_array_equal(double(lambda x: x.digamma(), x), special.digamma(x))
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 6])
+@pytest.mark.parametrize(
+    "order", [1, 6, *(pytest.param(each, marks=pytest.mark.nightly) for each in (2, 3))]
+)
 def test_polygamma_of_negative_numbers_is_that_of_scipy(order: int) -> None:
     x = np.concatenate([np.arange(-20.0, 1.0), np.linspace(-9.9, 4.1, 29), [-1e-3, np.inf, np.nan]])
     found = double(lambda x: x.polygamma(order), x)

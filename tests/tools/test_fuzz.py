@@ -170,7 +170,7 @@ def test_a_program_shrinks_to_what_fails() -> None:
 
 
 def test_a_crash_and_a_hang_are_failures() -> None:
-    child = Child("eager", patience=5.0)
+    child = Child("eager", patience=1.5)
     try:
         assert child.failure(["import os", "os._exit(3)"]) == "the process crashes with status 3"
         assert child.failure(["while True: pass"]) == "the process hangs"
