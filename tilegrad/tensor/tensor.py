@@ -331,8 +331,8 @@ class Tensor(Interchange, metaclass=_Kind):
         return totals
 
     def _refuse_lost(self, names: Iterable[Sequence[UOp]]) -> None:
-        """Raise TilegradError if this tensor was computed from one of the values `names`, each known
-        by several nodes, in a way whose graph was given back.
+        """Raise TilegradError if this tensor was computed from one of several values, each known by
+        the nodes of its `names`, in a way whose graph was given back.
         """
         found = past.lost([self.uop], graphs, names)
         if found is not None:

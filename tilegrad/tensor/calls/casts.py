@@ -273,8 +273,10 @@ class Casts(Incoming):
         return self if self.uop.dtype.is_float else self.cast(dtypes.default_float)
 
     def _wide(self) -> Self:
-        """This tensor with at least the precision of float32, in which functions of half and
-        integers are computed.
+        """This tensor with at least the precision of float32, in which functions of half are
+        computed; of integers, and of the default float dtype.
         """
-        dtype = self.uop.dtype
-        return self if dtype.is_float and dtype.itemsize >= 4 else self.cast(dtypes.float32)
+        own = self.uop.dtype
+        dtype = own if own.is_float else dtypes.default_float
+        wide = dtype if dtype.itemsize >= 4 else dtypes.float32
+        return self if wide is own else self.cast(wide)

@@ -27,7 +27,7 @@ from types import CodeType, FrameType, MethodType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tilegrad.base.config import current_config, gradients
-from tilegrad.base.dtype import DType
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing, users
 from tilegrad.device.registry import Device
@@ -147,7 +147,8 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         else:
             dtype, shape = pending.dtype, pending.shape
         wants_grad = self._requires_grad and (records_gradients() or "none recorded")
-        key = [number, self.__class__, dtype, shape, wants_grad, self.device]
+        defaults = dtypes.default_float, dtypes.default_int
+        key = [number, self.__class__, dtype, shape, wants_grad, self.device, defaults]
         operands = [self]
         if args and not _add(args, key, operands):
             return method(self, *args, **kwargs)
@@ -161,7 +162,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         if found is None:
             if takes_numbers and not kwargs:
                 frame = sys._getframe(1)
-                found, numbers = _with_numbers(key[:6], method, operands, args, frame)
+                found, numbers = _with_numbers(key[:7], method, operands, args, frame)
             if found is None or numbers is None:
                 if signature not in _known:
                     _meet(signature, method, operands, args, kwargs)

@@ -52,9 +52,11 @@ class Functions(Elementwise):
 
     @composed
     def _in_float(self, function: Callable[[Self], Self]) -> Self:
-        """`function` computed in at least float32; half types keep their dtype."""
-        result = function(self._wide())
-        return result.cast(self.dtype) if self.dtype.is_float else result
+        """`function` computed in at least float32; half types keep their dtype, and integers give
+        the default float dtype.
+        """
+        own = self.dtype
+        return function(self._wide()).cast(own if own.is_float else dtypes.default_float)
 
     # exponentials and logarithms
 
