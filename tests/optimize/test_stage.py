@@ -442,3 +442,14 @@ def test_what_fills_a_copy_is_copied_by_no_other() -> None:
     row = Opt(UNROLL, 0, 128)
     with pytest.raises(OptError, match="fill another copy"):
         apply_opts(ast, [row, Opt(STAGE, 0, 1), Opt(STAGE, -1, 1)], WIDE)
+
+
+def test_all_panels_of_a_loop_fit_the_second_cache() -> None:
+    """The input's gradient of a convolution of 4x4 pixels: its last loop has two panels in all."""
+    target = replace(Device["CPU"].target, cache_bytes=(32 << 10, 1 << 20, 32 << 20), threads=8)
+    x = Tensor.empty(16, 256, 4, 4, requires_grad=True)
+    w = Tensor.empty(512, 256, 3, 3, requires_grad=True)
+    gradient = x.conv2d(w, stride=2, padding=1).square().sum().gradient(x, w)[0]
+    kernels = [item.ast for item in plans.plan(gradient).items if item.ast is not None]
+    lists = [heuristic(ast, target) for ast in kernels]
+    assert any(opt.op is OptOps.STAGE for opts in lists for opt in opts)

@@ -290,12 +290,18 @@ class Tiler(Shaper):
         if extent.op is not Ops.CONST:
             return loop
         least = self.chunks() / prod(part.vmax + 1 for part in around)
-        counts = range(min(limit // panel, int(extent.arg / least)), 1, -1)
-        count = next((count for count in counts if extent.arg % count == 0), 1)
+        most = min(
+            limit // panel, int(extent.arg / least), extent.arg if around else extent.arg - 1
+        )
+        count = next((count for count in range(most, 1, -1) if extent.arg % count == 0), 1)
         before = self.outputs()
-        if count == 1 or not self.move(OptOps.TILE, loop, count):
+        if count == extent.arg > 1:
+            # All panels at a time: the loop is its only tile.
+            outer, inner = around[-1], loop
+        elif count > 1 and self.move(OptOps.TILE, loop, count):
+            outer, inner = (each for each in self.outputs() if each not in before)
+        else:
             return loop
-        outer, inner = (part for part in self.outputs() if part not in before)
         for there in self.outputs()[self.outputs().index(inner) + 1 :]:
             self.move(OptOps.SWAP, inner, axes_of(self.ast).index(there))
         return next(reversed(around), outer)
