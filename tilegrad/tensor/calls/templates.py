@@ -21,22 +21,25 @@ import inspect
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from struct import Struct
 from types import CodeType, FrameType, MethodType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tilegrad.base.config import current_config, gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing, users
-from tilegrad.device.registry import Device
-from tilegrad.engine.realize.numbers import may_change
 from tilegrad.engine.run.run import record_of_thread
-from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
-from tilegrad.ir.templates import Template, record
-from tilegrad.ir.uop import UOp, node_count, toposort
+from tilegrad.ir.uop import UOp, node_count
+from tilegrad.tensor.calls.recorded import (
+    TELLING,
+    Recorded,
+    Result,
+    recorded,
+    recorded_with_numbers,
+)
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
@@ -63,55 +66,17 @@ _MOST = 4096
 records_gradients = gradients.get
 _DOUBLE = Struct("<d")
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
-# What methods look for in an operand's graph.
-_TELLING = frozenset({Ops.CONST, Ops.BITCAST})
 # What calls may stand on and recur: memory, written or not, and copies of arrays.
 _LEAVES = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER})
 blank = object.__new__
 
 
-class _Result(NamedTuple):
-    """A tensor that a method gives: a node of the template, and what the tensor knows beside it.
-    `depth` counts the movement ops on the storage that it is a view of, `view_of` is the operand
-    whose storage that is, or None for one of its own.
-    """
-
-    place: int
-    requires_grad: bool | None
-    depth: int | None
-    view_of: int | None
-    # Name, axis and `keepdim` of a call that gives a pair in PyTorch, and the operand it was of.
-    stands_for: tuple[str, int, bool, int] | None
-    shape: tuple[Any, ...]
-    dtype: DType
-
-
-class _Recorded(NamedTuple):
-    template: Template
-    results: tuple[_Result, ...]
-    is_one: bool
-    # Place and `requires_grad` of a single result that is no more.
-    plain: tuple[int, bool | None] | None
-    # Whether a result is a view of an operand, and whether one in another shape: of what is a view
-    # itself that may be a copy.
-    has_view: bool
-    has_reshape: bool
-    # Of a single result: its number among all of these; else None. Its nodes are
-    # made only when somebody asks for them (`tensor.handle.waiting`).
-    number: int | None
-    # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
-    # becomes, and whether it is negated.
-    constants: tuple[tuple[DType, bool], ...] = ()
-
-
 # By signature; None where there is no template.
-_known: dict[tuple[Any, ...], _Recorded | None] = {}
+_known: dict[tuple[Any, ...], Recorded | None] = {}
 # By signature without the values of numbers, the templates for all of these.
-_of_numbers: dict[tuple[Any, ...], _Recorded | None] = {}
+_of_numbers: dict[tuple[Any, ...], Recorded | None] = {}
 # By such a signature and the caller's line, the numbers that came last.
 _values: dict[tuple[Any, ...], list[float]] = {}
-# Numbers that no method has, for two recordings: what depends on them differs.
-_EXAMPLES = (1361.0, 1367.0, 1373.0, 1381.0), (2879.0, 2887.0, 2897.0, 2903.0)
 # Signatures that came once. Those of arguments that never come again push no template out.
 _met: dict[tuple[Any, ...], None] = {}
 
@@ -185,7 +150,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 pending = None
                 node = operand._node
                 op = node.op
-                if node._is_constant is not False or operand._symbols or op in _TELLING:
+                if node._is_constant is not False or operand._symbols or op in TELLING:
                     return method(self, *args, **kwargs)
                 if waits and node.stored is None and not op.is_movement and op not in _LEAVES:
                     pool.graphs += 1
@@ -273,7 +238,7 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
 
 def _with_numbers(
     first: list[Any], method: Any, operands: list[Any], args: tuple[Any, ...], frame: FrameType
-) -> tuple[_Recorded | None, list[Number] | None]:
+) -> tuple[Recorded | None, list[Number] | None]:
     """The template of a call for all values of its numbers, and those, if there is one; the second
     value at one line of the caller makes it. `first` is the signature of the method and its tensor.
     """
@@ -305,7 +270,7 @@ def _with_numbers(
             return None, None
         if len(_of_numbers) >= _MOST:
             _of_numbers.clear()
-        found = _of_numbers[signature] = _recorded_with_numbers(method, operands, args)
+        found = _of_numbers[signature] = recorded_with_numbers(method, operands, args)
         if found is None:
             return None, None
     numbers: list[Number] = []
@@ -317,50 +282,9 @@ def _with_numbers(
     return found, numbers
 
 
-def _recorded_with_numbers(
-    method: Any, operands: list[Any], args: tuple[Any, ...]
-) -> _Recorded | None:
-    """What `method` makes of stand-ins and of any numbers; None if it makes more of numbers than a
-    constant each.
-    """
-    made: list[_Recorded] = []
-    for examples in _EXAMPLES:
-        left = iter(examples)
-        given = [each if isinstance(each, Core) else each.__class__(next(left)) for each in args]
-        numbers = [each for each in given if not isinstance(each, Core)]
-        one = _recorded(method, operands, given, {}, numbers)
-        if one is None:
-            return None
-        made.append(one)
-    # Nothing else may depend on the values.
-    is_equal = made[0].template.is_equal(made[1].template)
-    return made[0] if is_equal and made[0].constants == made[1].constants else None
-
-
-def _constants_in(
-    nodes: Sequence[UOp], numbers: Sequence[float]
-) -> tuple[list[UOp], tuple[tuple[DType, bool], ...]] | None:
-    """The constants that became of `numbers`, their dtypes, and whether each is negated; None if
-    that is not one of a dtype that may change for each.
-    """
-    found: dict[float, list[UOp]] = {}
-    for node in toposort(nodes):
-        if node.op is Ops.CONST and not isinstance(node.arg, bool):
-            found.setdefault(abs(node.arg), []).append(node)
-    constants: list[UOp] = []
-    kinds: list[tuple[DType, bool]] = []
-    for number in numbers:
-        made = found.get(number, ())
-        if len(made) != 1 or not may_change(made[0]):
-            return None
-        constants.append(made[0])
-        kinds.append((made[0].dtype, made[0].arg < 0))
-    return constants, tuple(kinds)
-
-
 def _waiting(
     pool: Pool,
-    found: _Recorded,
+    found: Recorded,
     first: Any,
     inputs: list[Any],
     entry: Any,
@@ -399,7 +323,7 @@ def _waiting(
     return made
 
 
-def _tensor(result: _Result, nodes: list[UOp], operands: list[Any]) -> Any:
+def _tensor(result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
     first = operands[0]
     made = object.__new__(first.__class__)
     made._set(nodes[result.place], first.device, NO_VARIABLES, result.requires_grad, leaf=False)
@@ -418,7 +342,7 @@ def _tensor(result: _Result, nodes: list[UOp], operands: list[Any]) -> Any:
     return made
 
 
-def _look(made: Any, result: _Result, operands: list[Any]) -> None:
+def _look(made: Any, result: Result, operands: list[Any]) -> None:
     """Let a view share the storage of its operand."""
     if result.view_of is None:
         made._alias = Storage(), result.depth
@@ -442,137 +366,7 @@ def _meet(
     if len(_known) >= _MOST:
         for each in list(itertools.islice(_known, _MOST // 4)):
             _known.pop(each, None)
-    _known[signature] = _recorded(method, operands, args, kwargs)
-
-
-def _recorded(
-    method: Any, operands: list[Any], args: Any, kwargs: Any, numbers: Sequence[float] = ()
-) -> _Recorded | None:
-    """What `method` makes of stand-ins, with inputs for the constants that become of `numbers`;
-    None if that is not all there is to it.
-    """
-    first = operands[0]
-    # What can be registered anew can do other things then.
-    if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
-        return None
-    stand_ins = [_stand_in(operand, place) for place, operand in enumerate(operands)]
-    by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
-    try:
-        made = method(
-            stand_ins[0],
-            *[_replaced(value, by_identity) for value in args],
-            **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
-        )
-    except Exception:
-        # The method itself says why, of the user's operands.
-        return None
-    is_one = made.__class__ is not tuple
-    several = (made,) if is_one else made
-    if not all(isinstance(each, Core) for each in several):
-        return None
-    nodes = [each._node for each in several]
-    changing = _constants_in(nodes, numbers)
-    if changing is None:
-        return None
-    template = record(nodes, [*[each._node for each in stand_ins], *changing[0]])
-    if template is None:
-        return None
-    results: list[_Result] = []
-    for each, place in zip(several, template.results, strict=True):
-        result = _result(each, place, stand_ins)
-        if result is None:
-            return None
-        results.append(result)
-    last = results[-1]
-    is_plain = is_one and last.depth is None and last.stands_for is None
-    may_wait = (
-        is_one
-        and last.stands_for is None
-        and several[0]._node.op not in _TELLING
-        and 0 not in last.shape
-    )
-    return _Recorded(
-        template,
-        tuple(results),
-        is_one,
-        (last.place, last.requires_grad) if is_plain else None,
-        has_view=any(each.view_of is not None for each in results),
-        has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
-        number=next_number() if may_wait else None,
-        constants=changing[1],
-    )
-
-
-def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
-    """An argument with the stand-ins of its tensors. No closure: one that calls itself would keep
-    the stand-ins alive, among the user's tensors, until garbage is collected.
-    """
-    if isinstance(value, Core):
-        return stand_ins[id(value)]
-    kind = value.__class__
-    if kind in (tuple, list):
-        return kind([_replaced(each, stand_ins) for each in value])
-    return value
-
-
-def _is_plain(operand: Any, first: Any) -> bool:
-    """Whether a tensor is no more than its signature, and of the device of the `first`."""
-    node = operand._node
-    return (
-        operand.device == first.device
-        and operand.__class__ is first.__class__
-        and not operand._symbols
-        and not node.is_constant
-        and node.op not in _TELLING
-        and all(type(size) is int and size > 0 for size in node.shape)
-    )
-
-
-def _result(made: Any, place: int, stand_ins: list[Any]) -> _Result | None:
-    """What to know of a tensor that a method made of `stand_ins`; None if it is more than that."""
-    first = stand_ins[0]
-    if (
-        any(made is each or made._node is each._node for each in stand_ins)
-        or made._node.is_constant
-        or made.__class__ is not first.__class__
-        or made.device != first.device
-        or made._symbols
-        or made._is_leaf
-        or made._gradient is not None
-        or made._is_shared
-    ):
-        return None
-    depth = view_of = None
-    if made._alias is not None:
-        storage, depth = made._alias
-        if type(depth) is not int:
-            return None
-        for number, each in enumerate(stand_ins):
-            if each._alias is not None and each._alias[0] is storage:
-                view_of = number
-    stands_for = None
-    if hasattr(made, "_stands_for"):
-        alone = made._stands_for
-        sources = [number for number, each in enumerate(stand_ins) if each._node is alone.source()]
-        if not sources:
-            return None
-        stands_for = alone.name, alone.axis, alone.keepdim, sources[0]
-    node = made._node
-    return _Result(place, made._requires_grad, depth, view_of, stands_for, node.shape, node.dtype)
-
-
-def _stand_in(operand: Any, place: int) -> Any:
-    """A tensor of the same properties, whose node is that of no other operand."""
-    node = operand._node
-    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", node.shape, _no_call))
-    made = operand._of(alone, operand.device, NO_VARIABLES)
-    # Whatever a block in which nothing is recorded lets a new tensor require.
-    made._requires_grad = operand._requires_grad
-    return made
-
-
-def _no_call(data: Any) -> memoryview:
-    raise InternalError("a stand-in of an operand was run")
+    _known[signature] = recorded(method, operands, args, kwargs)
 
 
 def _detached_once(node: UOp) -> UOp:

@@ -1,0 +1,236 @@
+"""What a method makes of its operands, recorded on stand-ins (`tensor.calls.templates`).
+
+A *stand-in* has the dtype, shape, device and `requires_grad` of an operand and nothing else. A
+number that changes from call to call is an example while the method is recorded: the constant that
+became of it is an input of the template. What depends on a number in another way differs between
+two examples, and is not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import InternalError
+from tilegrad.device.registry import Device
+from tilegrad.engine.realize.numbers import may_change
+from tilegrad.ir.args import CustomArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.templates import Template, record
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.waiting import next_number
+
+__all__ = ["TELLING", "Recorded", "Result", "recorded", "recorded_with_numbers"]
+
+# What methods look for in an operand's graph.
+TELLING = frozenset({Ops.CONST, Ops.BITCAST})
+# Numbers that no method has, for two recordings: what depends on them differs.
+_EXAMPLES = (1361.0, 1367.0, 1373.0, 1381.0), (2879.0, 2887.0, 2897.0, 2903.0)
+
+
+class Result(NamedTuple):
+    """A tensor that a method gives: a node of the template, and what the tensor knows beside it.
+    `depth` counts the movement ops on the storage that it is a view of, `view_of` is the operand
+    whose storage that is, or None for one of its own.
+    """
+
+    place: int
+    requires_grad: bool | None
+    depth: int | None
+    view_of: int | None
+    # Name, axis and `keepdim` of a call that gives a pair in PyTorch, and the operand it was of.
+    stands_for: tuple[str, int, bool, int] | None
+    shape: tuple[Any, ...]
+    dtype: DType
+
+
+class Recorded(NamedTuple):
+    template: Template
+    results: tuple[Result, ...]
+    is_one: bool
+    # Place and `requires_grad` of a single result that is no more.
+    plain: tuple[int, bool | None] | None
+    # Whether a result is a view of an operand, and whether one in another shape: of what is a view
+    # itself that may be a copy.
+    has_view: bool
+    has_reshape: bool
+    # Of a single result: its number among all of these; else None. Its nodes are
+    # made only when somebody asks for them (`tensor.handle.waiting`).
+    number: int | None
+    # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
+    # becomes, and whether it is negated.
+    constants: tuple[tuple[DType, bool], ...] = ()
+
+
+def recorded(
+    method: Any, operands: list[Any], args: Any, kwargs: Any, numbers: Sequence[float] = ()
+) -> Recorded | None:
+    """What `method` makes of stand-ins, with inputs for the constants that become of `numbers`;
+    None if that is not all there is to it.
+    """
+    first = operands[0]
+    # What can be registered anew can do other things then.
+    if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
+        return None
+    stand_ins = [_stand_in(operand, place) for place, operand in enumerate(operands)]
+    by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
+    try:
+        made = method(
+            stand_ins[0],
+            *[_replaced(value, by_identity) for value in args],
+            **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
+        )
+    except Exception:
+        # The method itself says why, of the user's operands.
+        return None
+    is_one = made.__class__ is not tuple
+    several = (made,) if is_one else made
+    if not all(isinstance(each, Core) for each in several):
+        return None
+    nodes = [each._node for each in several]
+    changing = _constants_in(nodes, numbers)
+    if changing is None:
+        return None
+    template = record(nodes, [*[each._node for each in stand_ins], *changing[0]])
+    if template is None:
+        return None
+    results: list[Result] = []
+    for each, place in zip(several, template.results, strict=True):
+        result = _result(each, place, stand_ins)
+        if result is None:
+            return None
+        results.append(result)
+    last = results[-1]
+    is_plain = is_one and last.depth is None and last.stands_for is None
+    may_wait = (
+        is_one
+        and last.stands_for is None
+        and several[0]._node.op not in TELLING
+        and 0 not in last.shape
+    )
+    return Recorded(
+        template,
+        tuple(results),
+        is_one,
+        (last.place, last.requires_grad) if is_plain else None,
+        has_view=any(each.view_of is not None for each in results),
+        has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
+        number=next_number() if may_wait else None,
+        constants=changing[1],
+    )
+
+
+def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
+    """An argument with the stand-ins of its tensors. No closure: one that calls itself would keep
+    the stand-ins alive, among the user's tensors, until garbage is collected.
+    """
+    if isinstance(value, Core):
+        return stand_ins[id(value)]
+    kind = value.__class__
+    if kind in (tuple, list):
+        return kind([_replaced(each, stand_ins) for each in value])
+    return value
+
+
+def _is_plain(operand: Any, first: Any) -> bool:
+    """Whether a tensor is no more than its signature, and of the device of the `first`."""
+    node = operand._node
+    return (
+        operand.device == first.device
+        and operand.__class__ is first.__class__
+        and not operand._symbols
+        and not node.is_constant
+        and node.op not in TELLING
+        and all(type(size) is int and size > 0 for size in node.shape)
+    )
+
+
+def _result(made: Any, place: int, stand_ins: list[Any]) -> Result | None:
+    """What to know of a tensor that a method made of `stand_ins`; None if it is more than that."""
+    first = stand_ins[0]
+    if (
+        any(made is each or made._node is each._node for each in stand_ins)
+        or made._node.is_constant
+        or made.__class__ is not first.__class__
+        or made.device != first.device
+        or made._symbols
+        or made._is_leaf
+        or made._gradient is not None
+        or made._is_shared
+    ):
+        return None
+    depth = view_of = None
+    if made._alias is not None:
+        storage, depth = made._alias
+        if type(depth) is not int:
+            return None
+        for number, each in enumerate(stand_ins):
+            if each._alias is not None and each._alias[0] is storage:
+                view_of = number
+    stands_for = None
+    if hasattr(made, "_stands_for"):
+        alone = made._stands_for
+        sources = [number for number, each in enumerate(stand_ins) if each._node is alone.source()]
+        if not sources:
+            return None
+        stands_for = alone.name, alone.axis, alone.keepdim, sources[0]
+    node = made._node
+    return Result(place, made._requires_grad, depth, view_of, stands_for, node.shape, node.dtype)
+
+
+def _stand_in(operand: Any, place: int) -> Any:
+    """A tensor of the same properties, whose node is that of no other operand."""
+    node = operand._node
+    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", node.shape, _no_call))
+    made = operand._of(alone, operand.device, NO_VARIABLES)
+    # Whatever a block in which nothing is recorded lets a new tensor require.
+    made._requires_grad = operand._requires_grad
+    return made
+
+
+def _no_call(data: Any) -> memoryview:
+    raise InternalError("a stand-in of an operand was run")
+
+
+def recorded_with_numbers(
+    method: Any, operands: list[Any], args: tuple[Any, ...]
+) -> Recorded | None:
+    """What `method` makes of stand-ins and of any numbers; None if it makes more of numbers than a
+    constant each.
+    """
+    made: list[Recorded] = []
+    for examples in _EXAMPLES:
+        left = iter(examples)
+        given = [each if isinstance(each, Core) else each.__class__(next(left)) for each in args]
+        numbers = [each for each in given if not isinstance(each, Core)]
+        one = recorded(method, operands, given, {}, numbers)
+        if one is None:
+            return None
+        made.append(one)
+    # Nothing else may depend on the values.
+    is_equal = made[0].template.is_equal(made[1].template)
+    return made[0] if is_equal and made[0].constants == made[1].constants else None
+
+
+def _constants_in(
+    nodes: Sequence[UOp], numbers: Sequence[float]
+) -> tuple[list[UOp], tuple[tuple[DType, bool], ...]] | None:
+    """The constants that became of `numbers`, their dtypes, and whether each is negated; None if
+    that is not one of a dtype that may change for each.
+    """
+    found: dict[float, list[UOp]] = {}
+    for node in toposort(nodes):
+        if node.op is Ops.CONST and not isinstance(node.arg, bool):
+            found.setdefault(abs(node.arg), []).append(node)
+    constants: list[UOp] = []
+    kinds: list[tuple[DType, bool]] = []
+    for number in numbers:
+        made = found.get(number, ())
+        if len(made) != 1 or not may_change(made[0]):
+            return None
+        constants.append(made[0])
+        kinds.append((made[0].dtype, made[0].arg < 0))
+    return constants, tuple(kinds)
