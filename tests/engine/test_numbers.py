@@ -223,7 +223,7 @@ def test_adam_written_by_hand_is_planned_in_its_first_steps() -> None:
     moments = Tensor(np.zeros((7, 2), np.float32)), Tensor(np.zeros((7, 2), np.float32))
     expected, first, second = numbers(7, 2).astype(np.float64), 0.0, 0.0
     plans = [counters.schedules]
-    for step in range(1, 21):
+    for step in range(1, 41):
         loss = ((x @ weight - goal) ** 2).mean()
         loss.backward()
         gradient = weight.grad.detach()
@@ -241,7 +241,7 @@ def test_adam_written_by_hand_is_planned_in_its_first_steps() -> None:
         expected = expected - step_size / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
         plans.append(counters.schedules)
     assert plans[-1] - plans[0] <= 8
-    assert plans[-1] == plans[13]
+    assert plans[-1] == plans[24]
     close(weight, expected.astype(np.float32), 1e-3)
 
 

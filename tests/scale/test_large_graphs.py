@@ -216,7 +216,7 @@ def test_memory_is_in_proportion(make: Graph, cold: Callable[[], None]) -> None:
     cold()
     make(x, 200).realize()
     peaks: list[int] = []
-    for nodes in (120, 1200):
+    for nodes in (250, 2500):
         cold()
         gc.collect()
         tracemalloc.start()

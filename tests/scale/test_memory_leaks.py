@@ -42,8 +42,8 @@ def does_not_grow(step: Callable[[int], object], steps: int = STEPS) -> None:
     """The first steps compile, capture and take memory to keep; the others need nothing more. What
     a step no longer needs may go back some steps later.
 
-    Once in between a loop may be planned anew: where the tests before this one left the thread's
-    calls waiting for nothing, calls begin to wait again only after a pause. A leak grows again.
+    Once in between a loop may be planned anew: where earlier tests had such a graph of other sizes,
+    a size that keeps coming has a plan of its own after many steps. A leak grows again.
     """
     most: dict[str, int] = {}
     for number in range(40):

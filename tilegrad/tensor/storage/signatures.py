@@ -159,7 +159,12 @@ def _first_equals(calls: list[Call]) -> dict[Call, Call]:
     first: dict[Any, Call] = {}
     by_signature: dict[Any, Call] = {}
     for call in calls:
-        inputs = tuple([first.get(each, each) for each in call.inputs or ()])
+        inputs = tuple(
+            [
+                (each.dtype, each.bits) if each.__class__ is Number else first.get(each, each)
+                for each in call.inputs or ()
+            ]
+        )
         first[call] = by_signature.setdefault((call.number, inputs), call)
     return first
 
