@@ -58,7 +58,7 @@ class Template:
         self.is_view = is_view
 
     def moves(self, slot: int, most: int) -> tuple[list[tuple[Ops, Any]], int]:
-        """The movement ops that end in `slot`, at most so many of those above the inputs, the last
+        """At most `most` movement ops that end in `slot`, without those below the inputs, the last
         one first; and the slot below.
         """
         found: list[tuple[Ops, Any]] = []

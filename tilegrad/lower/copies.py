@@ -33,9 +33,9 @@ __all__ = ["TILES", "share_copies"]
 
 # Tiles of one operand at the same time.
 TILES = 2
-# Shared memory has so many banks of so many bytes (CUDA C++ Programming Guide, shared memory).
+# Banks of shared memory, and the bytes of each (CUDA C++ Programming Guide, shared memory).
 _BANKS, _WORD = 32, 4
-# Global memory answers in sectors of so many bytes.
+# Bytes of a sector, the unit in which global memory is read.
 _SECTOR = 32
 _LANES = (Axis.LOCAL, Axis.GROUP)
 _LOOPS = (Axis.LOOP, Axis.REDUCE)
@@ -205,7 +205,7 @@ def _conflicts(starts: Sequence[int], nbytes: int) -> int:
 
 
 class _Tiles:
-    """`memory` as several tiles, of which each iteration of the loops around uses the next."""
+    """`memory` as several tiles; each iteration of the loops around uses the next tile."""
 
     def __init__(self, memory: UOp, ranges: Sequence[UOp]):
         (self.loop,) = memory.src

@@ -66,8 +66,8 @@ def use_warps(ast: UOp, target: Target) -> UOp:
 
 
 def _innermost(ast: UOp, nodes: Iterable[UOp], warp: int) -> UOp | None:
-    """The lanes of which neighbours are neighbours in a warp; None where a block does not consist
-    of whole warps of them, or where lanes are those of a matrix unit.
+    """The axis of lanes whose neighbours are neighbours in a warp; None where it does not fill
+    whole warps of the block, or where the lanes are those of a matrix unit.
     """
     if any(node.op is Ops.WMMA for node in nodes):
         return None

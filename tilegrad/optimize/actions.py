@@ -22,7 +22,7 @@ _SMALL = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _BLOCKS = (2, 3, 4, 8, 13, 16, 29, 32)
 _TILES = (8, 16, 32, 64, 128, 256, 512)
 _CHUNKS = (2, 4, 8, 16, 32)
-# An axis of at most so many iterations may be written out as a whole.
+# The most iterations of an axis that may be written out as a whole.
 _WHOLE = 16
 _GRID = (Axis.LOOP, Axis.GLOBAL)
 

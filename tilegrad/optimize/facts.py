@@ -47,7 +47,7 @@ PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03, 4: 1.0}
 ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 # An axis with fewer rows is joined by others.
 FEW_ROWS = 4
-# An axis of at least so many tiles may be padded to whole tiles: it gets 1/16 longer at most.
+# The fewest tiles of an axis that may be padded to whole tiles: it gets 1/16 longer at most.
 LONG = 16
 # A symbolic extent whose bound is at least this counts as long.
 _SYMBOLIC = 128

@@ -166,7 +166,7 @@ def _store_once(ast: UOp, lane: UOp) -> UOp:
 
 
 def _shared_loop(ast: UOp, lane: UOp) -> UOp | None:
-    """A loop over outputs, of which each lane can take a part: the contiguous one if there is."""
+    """A loop over outputs that can be divided among lanes: the contiguous one if there is."""
     loops = set(loop_order(ast))
     folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     found: list[tuple[bool, UOp]] = []

@@ -90,7 +90,7 @@ class Phaser(Tiler):
         self.move(OptOps.TILE, self.part(), 1)
 
     def tile_rows(self, row: UOp, most: int) -> bool:
-        """Tiles of up to `most` rows, of which the last may hold some that are padding."""
+        """Tiles of up to `most` rows; the last tile may hold rows of padding."""
         extent = row.src[0]
         count = next((n for n in range(most, most // 2, -1) if extent.divisor % n == 0), 0)
         if count < ROWS[0]:

@@ -45,7 +45,7 @@ def share_reductions(
     shaper: BlockShaper, reductions: Sequence[UOp], use_lanes: Callable[[int], None]
 ) -> bool:
     """Lanes of a block share the reductions, where outputs alone would not use the device well;
-    False where they do not. `use_lanes` gives at most so many lanes to outputs.
+    False where they do not. `use_lanes(n)` gives at most n lanes to outputs.
     """
     target = shaper.target
     loops = list(dict.fromkeys(_longest(reduction) for reduction in reductions))
@@ -134,7 +134,7 @@ def _extent(loop: UOp) -> int:
 
 
 def _lanes(vectors: int, width: int, rows: int, target: Target) -> int:
-    """How many lanes share a row of so many vectors."""
+    """How many lanes share a row of `vectors` vectors."""
     warp = target.warp_lanes
     if target.shuffle_lanes and vectors <= warp:
         # Lanes without work cost less than neighbours that do not read neighbours.

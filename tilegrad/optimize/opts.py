@@ -385,7 +385,7 @@ def _holds_nests(ast: UOp, loop: UOp) -> bool:
 
 
 def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Cut an output loop into parts of `amount`, of which the last begins earlier, so that it ends
+    """Cut an output loop into parts of `amount`; the last part begins earlier, so that it ends
     where the loop does: what lies in two parts is computed twice, and nothing has a gate.
 
     before   i: 0..53

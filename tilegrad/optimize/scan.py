@@ -24,7 +24,7 @@ __all__ = ["scan"]
 
 
 def scan(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
-    """`loop`, along which scans run, shared by the lanes of a warp, of which each takes `opt.arg`
+    """`loop`, along which scans run, shared by the lanes of a warp; each lane takes `opt.arg`
     neighbours at a time.
     """
     warp, extent, width = target.shuffle_lanes, loop.src[0], opt.arg

@@ -19,7 +19,7 @@ from tilegrad.render.ptx_code import Code, kind_of, letter, root
 
 __all__ = ["Memory", "split_index"]
 
-# One access moves so many elements and bytes at most.
+# The most elements, and the most bytes, of one access.
 _MOST_LANES, _MOST_BYTES = 4, 16
 # Elements of 16 bits that one access moves as four registers of 32 bits.
 _HALVES = 8

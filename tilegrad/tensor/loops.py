@@ -24,7 +24,7 @@ from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["scan"]
 
-# From so many terms on, a sum is dearer to compute again than to read.
+# The number of terms from which a sum is dearer to compute again than to read.
 _MANY_TERMS = 16
 
 

@@ -801,8 +801,8 @@ def _ldmatrix(entry: Entry, instruction: Instruction) -> Step:
 
 
 def _cp(entry: Entry, instruction: Instruction) -> Step:
-    """`cp.async` of 4, 8 or 16 bytes, of which the first so many as a fourth operand says are
-    copied and the rest becomes zero; `.cg` takes 16. And `cp.async.wait_all`.
+    """`cp.async` of 4, 8 or 16 bytes (`.cg`: 16), and `cp.async.wait_all`. A fourth operand is the
+    number of bytes copied; the bytes behind them become zero.
     """
     if instruction.parts[1:] == ("async", "wait_all"):
         return lambda launch, active: launch.shared.land(

@@ -66,7 +66,7 @@ class Graph:
         return tuple(dict.fromkeys(entry for node in known for entry in node.origin))
 
 
-# Graphs of so many nodes have tens of kernels.
+# The number of nodes from which graphs have tens of kernels.
 _LARGE = 400
 
 _plans: Recent[str, Plan] = Recent(lambda: config.KEEP_KERNELS)

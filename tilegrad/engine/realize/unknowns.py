@@ -110,7 +110,7 @@ class Explained:
 
 
 def explain(request: Request, graphs: Sequence[Sizes], reach: int) -> Explained | None:
-    """What the sizes of `graphs` are of each other, of which `request` is the last; None if that
+    """What the sizes of `graphs`, the last of which is `request`, are of each other; None if that
     is not found. Unknowns may be up to `reach`, or four times what was seen, as far as the graph
     allows.
     """

@@ -46,7 +46,7 @@ __all__ = ["wait_for_gradients"]
 
 # With more calls the nodes are made: a template has a bound too.
 _MOST_CALLS = 512
-# Of what calls stand on, so many nodes are looked at for leaves.
+# The most nodes below a call that are searched for leaves.
 _MOST_NODES = 64
 # Numbers that no program has, for two recordings: what depends on them differs.
 _EXAMPLES = 100_003.0, 200_003.0

@@ -172,7 +172,7 @@ def _series(x: Real, coefficients: list[float]) -> Real:
 
 
 def _rounded(value: Fraction, digits: int) -> Fraction:
-    """The nearest number of so many binary digits, ties away from zero."""
+    """The nearest number of `digits` binary digits, ties away from zero."""
     shift = digits - (value.numerator.bit_length() - value.denominator.bit_length())
     scaled = abs(value) * Fraction(2) ** shift
     if scaled >= 1 << digits:

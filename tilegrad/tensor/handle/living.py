@@ -149,7 +149,7 @@ def grown_up(tensor: Any, node: UOp) -> None:
 
 
 def hold_also(node: UOp, reference: weakref.ref[Any]) -> None:
-    """Add to the tensors that hold `node`, of which there was one before."""
+    """Add a second or further tensor to those that hold `node`."""
     with _lock:
         found = node.holders
         if not isinstance(found, list):

@@ -189,7 +189,7 @@ class Factorising(Counting):
         return sign, packed._slice(2, 0, size).diagonal(0, 1, 2)
 
     def _reflected(self, vectors: int) -> tuple[Self, Self]:
-        """Q with so many columns, and R with so many rows."""
+        """Q with `vectors` columns, and R with `vectors` rows."""
         count, rows, columns = self._sizes
         length = min(rows, columns)
         total = factors.householder_size(rows, columns, vectors)

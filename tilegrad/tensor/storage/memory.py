@@ -148,7 +148,7 @@ def writes_before(version: UOp) -> int:
 
 
 def place_of(view: UOp) -> UOp:
-    """The view of memory `view`, of which only the place counts, without DETACH."""
+    """The view of memory `view` without DETACH, where only its place counts."""
     chain: list[UOp] = []
     node = view
     while node.op.is_movement or node.op is Ops.DETACH:

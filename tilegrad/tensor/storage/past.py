@@ -24,7 +24,7 @@ from tilegrad.tensor.storage.memory import is_stored
 
 __all__ = ["Reached", "has_past", "lost", "note", "note_run", "remember"]
 
-# After so many runs of calls the pasts of dead memory are taken over by later ones.
+# The number of runs of calls after which later pasts take over those of dead memory.
 _MOST_DEPTH = 64
 
 
