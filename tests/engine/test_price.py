@@ -69,7 +69,7 @@ def test_an_item_of_memory_takes_few_calls() -> None:
 
 def test_a_run_of_a_known_graph_takes_few_calls() -> None:
     x, y = Tensor(numbers(8, 9)).realize(), Tensor(numbers(8, 9, seed=1)).realize()
-    assert calls_of(lambda: ((x + y) * 2.5).realize()) <= 75
+    assert calls_of(lambda: ((x + y) * y).realize()) <= 75
 
 
 def test_a_node_more_in_a_known_graph_costs_little() -> None:

@@ -236,6 +236,15 @@ def test_hooks_and_checkpoints_elsewhere_are_no_matter() -> None:
     close(model.w, model.mirror)
 
 
+def test_an_unread_result_of_another_leaf_is_no_matter() -> None:
+    other = Tensor([1.0, 2.0], requires_grad=True)
+    held = [other.exp() for _ in range(4)]
+    model = Linear()
+    assert of_use(model.step)
+    close(model.w, model.mirror)
+    close(held[-1], np.exp([1.0, 2.0]))
+
+
 def test_a_leaf_is_not_changed_in_place_outside_no_grad() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     for _ in range(10):

@@ -145,7 +145,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
         pool.in_vain()
         return
     found = WaitingCalls(alive, call)
-    if call.requires_grad and _has_cold_leaf(found.leaves):
+    if call.requires_grad and _has_cold_leaf(WaitingCalls([call], call).leaves):
         # The graph of the first steps is that of a program of few steps.
         pool.expand()
         compute([tensor])
