@@ -144,7 +144,7 @@ class Children:
         self._idle: queue.Queue[Child] = queue.Queue()
         for child in self._children:
             self._idle.put(child)
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix="tilegrad-search")
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="tilegrad search")
         self.owner = os.getpid()
         self.used = 0.0
 

@@ -271,7 +271,7 @@ def _rest_later(children: Children) -> None:
                 children.rest()
 
     timer = threading.Timer(_IDLE_SECONDS, rest)
-    timer.daemon = True
+    timer.daemon, timer.name = True, "tilegrad search"
     timer.start()
 
 
