@@ -18,6 +18,7 @@ import pytest
 from tests.capture.helpers import full
 from tilegrad import Tensor, jit, nn
 from tilegrad.base.errors import TilegradError
+from tilegrad.base.tracers import install_tracer
 
 
 class Net:
@@ -388,5 +389,28 @@ def test_gradients_are_captured_in_several_threads() -> None:
         with ThreadPoolExecutor(4) as pool:
             for _ in range(40):
                 list(pool.map(check, range(3)))
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_threads_install_trace_functions_one_at_a_time() -> None:
+    """CPython refuses a second one meanwhile."""
+
+    class Tracer:
+        def __call__(self, *event: object) -> None: ...
+
+        def __del__(self) -> None:
+            sum(range(50))
+
+    def install(_: int) -> None:
+        for _ in range(3000):
+            install_tracer(Tracer())
+            install_tracer(None)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(install, range(4)))
     finally:
         sys.setswitchinterval(before)

@@ -13,6 +13,8 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from tilegrad.base.tracers import install_tracer
+
 __all__ = ["can_watch", "cell_at", "function_of", "slots_of", "stack_of"]
 
 # Bytes: from a frame object to its interpreter frame; in that, the function, the count of used
@@ -84,9 +86,9 @@ def can_watch() -> bool:
         return trace
 
     outer = sys.gettrace()
-    sys.settrace(trace)
+    install_tracer(trace)
     try:
         probe(first, second)
     finally:
-        sys.settrace(outer)
+        install_tracer(outer)
     return ([first, second], probe) in seen

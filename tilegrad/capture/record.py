@@ -18,6 +18,7 @@ from typing import Any
 
 from tilegrad.base.errors import CaptureError
 from tilegrad.base.origin import call_site, method_names
+from tilegrad.base.tracers import install_tracer
 from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.entry import aliases_of, set_aside
 from tilegrad.capture.inputs import Staging, is_waiting, living, settle
@@ -288,12 +289,12 @@ class Run:
         # A collection runs finalizers and callbacks of others: what they read is not this call's.
         collects = gc.isenabled()
         gc.disable()
-        sys.settrace(self.reads)
+        install_tracer(self.reads)
         try:
             self.result = self.function(*args, **kwargs)
         finally:
             is_ours = sys.gettrace() is self.reads
-            sys.settrace(outer)
+            install_tracer(outer)
             self.record.tracer = None
             if collects:
                 gc.enable()

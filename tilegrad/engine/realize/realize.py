@@ -18,6 +18,7 @@ from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
+from tilegrad.base.tracers import install_tracer
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
 from tilegrad.engine.realize.known import Known, readers
@@ -111,7 +112,7 @@ def realize(
     is_traced = tracer is not None and record is not None and record.tracer is tracer
     if is_traced:
         # It follows the user's functions; to trace the compiler would cost seconds.
-        sys.settrace(None)
+        install_tracer(None)
     try:
         with _lock:
             todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
@@ -119,7 +120,7 @@ def realize(
             results = [done.get(root) or realized(root) for root in roots]
     finally:
         if is_traced:
-            sys.settrace(tracer)
+            install_tracer(tracer)
     assert all(result is not None for result in results)
     return [result for result in results if result is not None]
 
