@@ -469,8 +469,10 @@ def test_weights_that_are_cut_short_change_nothing(tmp_path: Path) -> None:
 
 
 def test_what_found_no_room_does_not_outlive_its_error() -> None:
-    """Otherwise it is still there to be computed, from the old value, when memory is written."""
-    x = filled(1)
+    """Otherwise it is still there to be computed, from the old value, when memory is written. What
+    is as long as this is written in place.
+    """
+    x = filled(1, (1 << 18) + 8)
     with room_for(0):
         with contextlib.suppress(OutOfMemoryError):
             (x[0] + Tensor.rand(N)).realize()

@@ -16,7 +16,8 @@ from tilegrad.engine.run.memory import buffer_of
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.storage import memory
 
-N = 5000
+# More than 1 MiB: smaller tensors take new memory when they are assigned to.
+N = (1 << 18) + 8
 
 
 def filled(value: float, n: int = N) -> Tensor:
@@ -223,7 +224,7 @@ def test_no_room_for_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "allocate", refuse)
         x.assign(y)
-        with pytest.raises(OutOfMemoryError, match="20000 bytes do not fit on CPU"):
+        with pytest.raises(OutOfMemoryError, match=f"{4 * N} bytes do not fit on CPU"):
             x.realize()
     assert (array == 3).all()
     assert (x.numpy() == 4).all()

@@ -215,9 +215,7 @@ def _both(value: int) -> np.ndarray:
 
 
 def test_adam_written_by_hand_is_planned_in_its_first_steps() -> None:
-    """The first steps are other graphs than the rest, and so are those after which assignments
-    wait: some plans each, as what changes in one is known in the next.
-    """
+    """The first step is another graph than the rest; what changes in it is known in the next."""
     x, goal = Tensor(_ARRAY).realize(), Tensor(_ARRAY[:, :2].copy()).realize()
     weight = Tensor(numbers(7, 2), requires_grad=True)
     moments = Tensor(np.zeros((7, 2), np.float32)), Tensor(np.zeros((7, 2), np.float32))

@@ -10,6 +10,7 @@ import pytest
 from tests.tensor.helpers import close, numbers
 from tilegrad import Device, Tensor, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.base.trace import counters
 from tilegrad.ir import Ops
 from tilegrad.tensor.storage import memory
 
@@ -21,17 +22,29 @@ def base(tensor: Tensor) -> object:
     return buffer_of(memory.base_of(tensor.uop))
 
 
-def test_assignment_is_lazy_and_keeps_the_memory() -> None:
-    x = Tensor([1.0, 2.0, 3.0]).realize()
+def test_assignment_to_a_large_tensor_is_lazy_and_keeps_the_memory() -> None:
+    count = (1 << 18) + 8
+    x = Tensor.arange(count).float().contiguous().realize()
+    expected = np.arange(count, dtype=np.float32)
     before = base(x)
     assert x.assign(x * 2) is x
     assert x.uop.op is Ops.ASSIGN
-    assert x.tolist() == [2.0, 4.0, 6.0]
+    np.testing.assert_array_equal(x.numpy(), expected * 2)
     assert base(x) is before
     x.assign(x + 1)
     x.assign(x * 10)
-    assert x.tolist() == [30.0, 50.0, 70.0]
+    np.testing.assert_array_equal(x.numpy(), (expected * 2 + 1) * 10)
     assert base(x) is before
+
+
+def test_assignment_to_a_small_tensor_is_lazy_and_lets_arrays_be() -> None:
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    array, before = x.numpy(), counters.schedules
+    assert x.assign(x * 2) is x
+    x.assign(x + 1)
+    assert counters.schedules == before
+    assert x.tolist() == [3.0, 5.0, 7.0]
+    assert array.tolist() == [1.0, 2.0, 3.0]
 
 
 def test_pending_readers_get_the_old_value() -> None:

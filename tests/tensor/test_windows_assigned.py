@@ -200,8 +200,8 @@ def test_random_programs_of_views_mean_what_numpy_means(
             seen.realize()
     for value, expected in [*reversed(pending), *views, (x, array)]:
         close(value, expected, atol=1e-3)
-    # A tensor that is assigned to in a loop, and that nobody looks at, goes from memory to memory.
-    assert place_of(x) is place or wholes > 4
+    # A tensor that nobody looks at, and that is assigned to as a whole, takes other memory.
+    assert place_of(x) is place or wholes
 
 
 def test_a_gradient_that_needs_a_tensor_between_two_writes_that_wait() -> None:

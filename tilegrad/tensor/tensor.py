@@ -49,7 +49,7 @@ from tilegrad.tensor.handle.sizes import (
     same_shape,
     show_shape,
 )
-from tilegrad.tensor.handle.waiting import expand
+from tilegrad.tensor.handle.waiting import expand, this_thread
 from tilegrad.tensor.indexing.random import is_training, set_training
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
@@ -249,6 +249,7 @@ class Tensor(Interchange, metaclass=_Kind):
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
+        this_thread.pool.losses.add(self)
         if gradient is None and wait_for_gradients(self):
             return self
         nodes = below(self.uop, graphs)

@@ -40,7 +40,7 @@ from tilegrad.tensor.handle.waiting import (
 from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.graphs import forgotten, graphs
 from tilegrad.tensor.storage.memory import base_of
-from tilegrad.tensor.storage.writes import is_hot, postpones_calls
+from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients"]
 
@@ -81,7 +81,7 @@ def wait_for_gradients(loss: Any) -> bool:
     below = _Below(asked, loss.device)
     if not below.is_plain or not below.targets or below.may_be_lost():
         return False
-    if any(not is_hot(each) or hooks_of(each) for each in below.targets.values()):
+    if any(hooks_of(each) for each in below.targets.values()):
         return False
     found = _known.get(below.key)
     if found is None:
@@ -103,6 +103,7 @@ def wait_for_gradients(loss: Any) -> bool:
         gradient._gradient = gradient._alias = None
         made.append(postpone(gradient, found.template, place, number, inputs, entry))
         leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+    asked.is_loss = True
     siblings = [weakref.ref(call) for call in made]
     for call in made:
         call.siblings = siblings

@@ -66,8 +66,6 @@ _MOST = 4096
 records_gradients = gradients.get
 _DOUBLE = Struct("<d")
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
-# What calls may stand on and recur: memory, written or not, and copies of arrays.
-_LEAVES = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER})
 blank = object.__new__
 
 
@@ -152,8 +150,6 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 op = node.op
                 if node._is_constant is not False or operand._symbols or op in TELLING:
                     return method(self, *args, **kwargs)
-                if waits and node.stored is None and not op.is_movement and op not in _LEAVES:
-                    pool.graphs += 1
             if found.has_view and operand._alias is not None:
                 path = operand._alias[1]
                 if path.__class__ is not int:
@@ -302,7 +298,8 @@ def _waiting(
     call.node = call.value = None
     call.generation = 0
     call.requires_grad = result.requires_grad
-    call.is_write, call.siblings = False, ()
+    call.is_loss = call.is_write = False
+    call.siblings = ()
     made = blank(first.__class__)
     made.device = first.device
     made._call = call

@@ -44,6 +44,9 @@ class Some:
         number, references = id(tensor), self._references
         references[number] = weakref.ref(tensor, MethodType(references.pop, number))
 
+    def discard(self, tensor: Any) -> None:
+        self._references.pop(id(tensor), None)
+
     def __len__(self) -> int:
         return len(self._references)
 

@@ -29,7 +29,7 @@ from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage
-from tilegrad.tensor.handle.living import Owner, ends, enter, owners, pools
+from tilegrad.tensor.handle.living import Owner, Some, ends, enter, owners, pools
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "Value", "away", "become_memory", "expand",
@@ -117,12 +117,14 @@ class Call:
         generation: the number of runs between the value and memory that has no graph.
         requires_grad: whether a gradient may be asked for, so that what the value was computed from
             is kept for as long as the call.
+        is_loss: whether gradients of the result were asked for.
         is_write: whether the tensor takes the value as an assignment (`tensor.storage.writes`).
         siblings: the calls of all results of the same template over the same inputs.
     """
 
     __slots__ = (
-        "__weakref__", "dtype", "entry", "generation", "handle", "inputs", "is_write", "moves",
+        "__weakref__", "dtype", "entry", "generation", "handle", "inputs", "is_loss", "is_write",
+        "moves",
         "node", "number", "place", "pool", "requires_grad", "serial", "shape", "siblings",
         "template", "value",
     )  # fmt: skip
@@ -141,6 +143,7 @@ class Call:
     moves: Moves
     generation: int
     requires_grad: bool | None
+    is_loss: bool
     is_write: bool
     siblings: Sequence[weakref.ref[Call]]
 
@@ -160,7 +163,8 @@ class Call:
         made.value, made.moves = self.value, self.moves
         made.inputs = made.node = None
         made.generation = 0
-        made.requires_grad, made.is_write, made.siblings = self.requires_grad, False, ()
+        made.requires_grad, made.siblings = self.requires_grad, ()
+        made.is_loss = made.is_write = False
         return made
 
 
@@ -170,15 +174,14 @@ Input = UOp | Call | Number
 
 class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
-    `computed` by one. `has_new` if some of them have no nodes; `graphs` counts operands since the
-    last read that are graphs of nodes: what a method made of a number or a size that changes, for
-    which there is no template. Unless it `trains`, what requires a gradient has nodes:
-    assignments do not wait then, and each would make those of all calls.
+    `computed` by one. `has_new` if some of them have no nodes; `losses` are the tensors whose
+    gradient was asked for. Unless it `trains`, what requires a gradient has nodes: assignments do
+    not wait then, and each would make those of all calls.
     """
 
     __slots__ = (
-        "__weakref__", "computed", "count", "graphs", "has_new", "is_full", "many", "next_pause",
-        "patience", "pause", "thread", "trains", "waiting",
+        "__weakref__", "computed", "count", "has_new", "is_full", "losses", "many",
+        "next_pause", "patience", "pause", "thread", "trains", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -186,10 +189,11 @@ class Pool:
         self.trains = True
         self.waiting: dict[int, weakref.ref[Any]] = {}
         self.computed: list[weakref.ref[Any]] = []
+        self.losses = Some()
         # So many of these, and the dead are looked for.
         self.many = _MANY
         self.has_new = self.is_full = False
-        self.count = self.graphs = 0
+        self.count = 0
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE
 
@@ -243,13 +247,17 @@ class Pool:
                     expand(tensor._call)
 
     def end(self) -> None:
-        """Let all results be ordinary tensors."""
+        """Let all results be ordinary tensors, but for those that take a value by the next run."""
         self.expand()
-        for reference in [*self.waiting.values(), *self.computed]:
+        for number, reference in list(self.waiting.items()):
+            tensor = reference()
+            if tensor is not None and not (tensor._call is not None and tensor._call.is_write):
+                tensor._call = None
+                self.waiting.pop(number, None)
+        for reference in self.computed:
             tensor = reference()
             if tensor is not None:
                 tensor._call = None
-        self.waiting.clear()
         self.computed.clear()
         self.many = _MANY
         self.count = 0
@@ -400,9 +408,12 @@ def postpone(
     call.pool = pool = this_thread.pool
     call.node = call.value = call.requires_grad = None
     call.generation = 0
-    call.is_write, call.siblings = False, ()
+    call.is_loss = call.is_write = False
+    call.siblings = ()
     tensor._call = call
     identity, references = id(tensor), pool.waiting
+    # The calls are in the order of time.
+    references.pop(identity, None)
     call.handle = references[identity] = weakref.ref(tensor, MethodType(references.pop, identity))
     pool.has_new = True
     pool.count += template.size

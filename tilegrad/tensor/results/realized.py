@@ -27,7 +27,7 @@ from tilegrad.tensor.handle.pairs import ValuesAlone
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.products.attention import Attention
-from tilegrad.tensor.storage import files, host, memory, running, segments
+from tilegrad.tensor.storage import files, host, memory, running, segments, writes
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.running import owners
 
@@ -441,16 +441,30 @@ def _realize(tensors: Sequence[Realized]) -> None:
     # No other thread writes to them meanwhile, nor to what was computed before it is known whose
     # it is.
     with exclusive():
-        unique = {id(tensor): tensor for tensor in tensors}.values()
-        pending = [each for each in unique if each._has_elements() and not is_stored(each.uop)]
-        if is_transforming():
-            pending = [tensor for tensor in pending if not is_open(tensor.uop)]
-        if pending:
-            try:
-                _compute(pending)
-            except OverwrittenError:
-                running.leave_out_overwritten()
+        pending = _pending(tensors)
+        if not pending:
+            return
+        # What is assigned is memory after it: then the next segment has leaves that are known.
+        everyone = _pending([*tensors, *writes.run_with(pending)])
+        try:
+            _compute(everyone)
+        except OverwrittenError:
+            running.leave_out_overwritten()
+            raise
+        except Exception:
+            # The error of another tensor's value is one for its own reader.
+            if len(everyone) == len(pending):
                 raise
+            _compute(_pending(tensors))
+
+
+def _pending(tensors: Sequence[Realized]) -> list[Realized]:
+    """Those of `tensors`, each once, that have elements and are no memory yet."""
+    unique = {id(tensor): tensor for tensor in tensors}.values()
+    found = [each for each in unique if each._has_elements() and not is_stored(each.uop)]
+    if is_transforming():
+        found = [tensor for tensor in found if not is_open(tensor.uop)]
+    return found
 
 
 def _compute(pending: Sequence[Realized]) -> None:

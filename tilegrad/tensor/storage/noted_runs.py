@@ -18,7 +18,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import ready_plan
 from tilegrad.grad.rules import NO_DERIVATIVE
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.waiting import Call, Moves, Number, Value
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.memory import base_of
@@ -213,30 +213,21 @@ def noted(
     return Segment(kinds, form, tuple(inputs), values, tuple(outcomes), tuple(copies), comes_again)
 
 
-def reached_by(call: Call, found: WaitingCalls, plain: PlainNodes) -> Reached | None:
-    """What a gradient of a call's result goes to."""
-    if not call.dtype.is_float:
-        return None
-    root = plain.calls[call]
+def reached_by(found: WaitingCalls, plain: PlainNodes) -> dict[Call, Reached]:
+    """For each call with a float result, what a gradient of that goes to."""
+    leaf_bit = {node: 1 << number for number, node in enumerate(plain.leaves.values())}
+    base_bit = {node: 1 << number for number, node in enumerate(plain.bases.values())}
     numbers = {each: number for number, each in enumerate(found.calls)}
-    number_of_call = {node: numbers[each] for each, node in plain.calls.items()}
-    number_of_leaf = {node: number for number, node in enumerate(plain.leaves.values())}
-    number_of_base = {node: number for number, node in enumerate(plain.bases.values())}
-    leaves, bases, calls = set[int](), set[int](), set[int]()
-    stack = [root]
-    seen = {root}
-    while stack:
-        node = stack.pop()
-        if node is not root and node in number_of_call:
-            calls.add(number_of_call[node])
-        if node in number_of_leaf:
-            leaves.add(number_of_leaf[node])
-        if node in number_of_base:
-            bases.add(number_of_base[node])
-        if node.op in NO_DERIVATIVE or not node.dtype.is_float:
-            continue
-        for source in node.src:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return Reached(tuple(sorted(leaves)), tuple(sorted(bases)), tuple(sorted(calls)))
+    call_bit = {node: 1 << numbers[each] for each, node in plain.calls.items()}
+    # By node, without the node itself where that is the result of a call.
+    reached: dict[UOp, Reached] = {}
+    for node in toposort(plain.calls.values()):
+        leaves, bases, calls = leaf_bit.get(node, 0), base_bit.get(node, 0), 0
+        if node.op not in NO_DERIVATIVE and node.dtype.is_float:
+            for source in node.src:
+                below = reached[source]
+                leaves |= below.leaves
+                bases |= below.bases
+                calls |= below.calls | call_bit.get(source, 0)
+        reached[node] = Reached(leaves, bases, calls)
+    return {each: reached[node] for each, node in plain.calls.items() if each.dtype.is_float}

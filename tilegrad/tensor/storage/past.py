@@ -29,11 +29,21 @@ _MOST_DEPTH = 64
 
 
 class Reached(NamedTuple):
-    """What a gradient of a value goes to: leaves, memory below them, and calls, by number."""
+    """What a gradient of a value goes to: leaves, memory below them, and calls. Each is a set of
+    numbers, bit by bit: those of a chain of n values would be n * n numbers.
+    """
 
-    leaves: tuple[int, ...]
-    bases: tuple[int, ...]
-    calls: tuple[int, ...]
+    leaves: int
+    bases: int
+    calls: int
+
+
+def _numbers(bits: int) -> Iterator[int]:
+    """The numbers in a set."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 class _Mark:
@@ -137,11 +147,12 @@ class _Past:
         # The list grows while it is walked.
         for run, reached in stack:
             found: list[Callable[[], Any]] = []
-            for number in reached.leaves:
+            for number in _numbers(reached.leaves):
                 found += run.leaves[number]
-            found += [run.calls[number] for number in reached.calls]
-            found += [run.memory[number] for number in reached.calls if number in run.memory]
-            for number in reached.bases:
+            calls = [*_numbers(reached.calls)]
+            found += [run.calls[number] for number in calls]
+            found += [run.memory[number] for number in calls if number in run.memory]
+            for number in _numbers(reached.bases):
                 found.append(run.bases[number])
                 past = run.links[number]
                 if past is None:

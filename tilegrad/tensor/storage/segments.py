@@ -32,11 +32,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import same_storage
-from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
-    Input,
     Value,
     become_memory,
     expand,
@@ -63,7 +61,6 @@ from tilegrad.tensor.storage.signatures import (
     moves_of,
     waiting_calls,
 )
-from tilegrad.tensor.storage.writes import is_hot
 
 __all__ = ["read", "settle"]
 
@@ -134,7 +131,6 @@ def _may_run(tensor: Any, call: Call) -> bool:
 def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     """Run what a tensor whose call waits needs."""
     pool = call.pool
-    pool.graphs = 0
     if call.node is not None and is_computed(call):
         compute([tensor])
         return
@@ -145,11 +141,6 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
         pool.in_vain()
         return
     found = WaitingCalls(alive, call)
-    if call.requires_grad and _has_cold_leaf(WaitingCalls([call], call).leaves):
-        # The graph of the first steps is that of a program of few steps.
-        pool.expand()
-        compute([tensor])
-        return
     if _run_known(found, tensor, call):
         pool.was_of_use()
         return
@@ -164,24 +155,18 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     below = described(found.leaves)
     if below is None:
         pool.expand()
-        # What is assigned is memory after it: then the next segment has leaves that are known.
-        writes = [each for call in found.writes if (each := call.handle()) is not None]
-        compute([tensor, *[each for each in writes if each is not tensor]])
+        compute([tensor])
     else:
-        segment = _run_plain(found, below, tensor, call)
-        if segment is not None:
-            _note(found.key, segment)
+        try:
+            segment = _run_plain(found, below, tensor, call)
+        except Exception:
+            # Perhaps that of another result: what was asked for runs alone.
+            pool.expand()
+            compute([tensor])
+        else:
+            if segment is not None:
+                _note(found.key, segment)
     pool.in_vain()
-
-
-def _has_cold_leaf(leaves: Sequence[Input]) -> bool:
-    """Whether one is a parameter that was not assigned to often so far."""
-    for leaf in leaves:
-        if isinstance(leaf, UOp) and leaf.holders is not None:
-            for tensor in holders_of(leaf):
-                if tensor._requires_grad and tensor._is_leaf and not is_hot(tensor):
-                    return True
-    return False
 
 
 def _note(key: tuple[int, ...], segment: Segment) -> None:
@@ -224,6 +209,7 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
     engine.realize([plain.calls[each] for each in roots], {}, others)
     memory = {leaf: base for base, leaf in plain.bases.items()}
     computed: list[tuple[Call, UOp, past.Reached | None, bool]] = []
+    reaches = reached_by(found, plain)
     for call, node in plain.calls.items():
         is_lasting = node.stored is not None or not call.template.is_view
         if call in roots or is_lasting:
@@ -231,8 +217,7 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
             # The memory that a view looks at was there before: it has a past.
             is_new = stored is not None and base_of(stored) not in memory
             if stored is not None and (call in roots or is_new):
-                reached = reached_by(call, found, plain) if is_new else None
-                computed.append((call, stored, reached, is_lasting))
+                computed.append((call, stored, reaches.get(call) if is_new else None, is_lasting))
     for copy, node in zip(below.copies, plain.copies, strict=True):
         if (stored := engine.realized(node)) is not None:
             engine.remember(copy, stored)

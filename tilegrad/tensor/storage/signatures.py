@@ -13,7 +13,6 @@ in two halves:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from operator import attrgetter
 from struct import Struct
@@ -69,11 +68,13 @@ class WaitingCalls:
         leaves: the nodes and computed calls below.
         writes: the calls whose tensors take the value as an assignment. A read leaves none of them
             waiting: else a loop that never reads its counter holds each step.
-        key: the structure: how many results there are, which was asked for, and for each call its
-            number and those of its inputs, which are calls (from 0 up) or leaves (from -1 down).
+        losses: of an assignment that was asked for, those that led to it: they are looked at next.
+        key: the structure: how many results there are, which was asked for, the losses, and for
+            each call its number and those of its inputs, which are calls (from 0 up) or leaves
+            (from -1 down).
     """
 
-    __slots__ = ("alive", "calls", "key", "leaves", "writes")
+    __slots__ = ("alive", "calls", "key", "leaves", "losses", "writes")
 
     def __init__(self, alive: list[Call], asked: Call):
         self.alive = alive
@@ -82,7 +83,9 @@ class WaitingCalls:
         leaves: list[Input] = []
         numbers: dict[Any, int] = dict(zip(calls, range(len(calls))))
         known = numbers.get
-        key = [len(calls), numbers.get(asked, -1)]
+        self.losses = [call for call in alive if call.is_loss] if asked.is_write else []
+        key = [len(calls), numbers.get(asked, -1), len(self.losses)]
+        key += [numbers[call] for call in self.losses]
         add = key.append
         # The list grows while it is walked.
         for call in calls:
@@ -110,7 +113,7 @@ class WaitingCalls:
         equal to what it needs, or they need something of that.
         """
         calls = sorted(self.calls, key=_by_time)
-        found: set[Any] = {asked, *self.writes}
+        found: set[Any] = {asked, *self.writes, *self.losses}
         for call in reversed(calls):
             if call in found:
                 found.update(call.inputs or ())
@@ -130,14 +133,8 @@ class WaitingCalls:
         return tuple([number for number, call in enumerate(self.alive) if call in found])
 
     def roots(self, asked: Call) -> list[Call]:
-        """The calls that a run for `asked` computes in any case: what is assigned, and of an
-        assignment the loss that led to it, which is looked at next.
-        """
-        found = [asked, *[call for call in self.writes if call is not asked]]
-        if asked.is_write:
-            losses = [each for each in self.alive if each.requires_grad]
-            found += [each for each in losses if math.prod(each.shape) == 1]
-        return found
+        """The calls that a run for `asked` computes in any case."""
+        return [asked, *[call for call in self.writes if call is not asked], *self.losses]
 
     @property
     def generation(self) -> int:

@@ -9,8 +9,7 @@ of a capture, and what was given away.
 
 from __future__ import annotations
 
-import weakref
-from types import MethodType
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.config import current_config
@@ -30,18 +29,20 @@ from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import is_only_thread, next_number, postpone, this_thread
-from tilegrad.tensor.storage.memory import base_of, elements
+from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.memory import (
+    base_of,
+    elements,
+    has_assignment,
+    is_stored,
+    stored_below,
+)
+from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
-__all__ = ["can_replace", "can_wait", "is_hot", "is_put_off", "postpones_calls", "put_off"]
+__all__ = ["can_replace", "can_wait", "is_put_off", "postpones_calls", "put_off", "run_with"]
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
 _MOST_BYTES = 1 << 20
-# The first assignments to a tensor, this many, are made in place.
-_COLD = 4
-# Operands of calls since the last read that are graphs of nodes.
-_MOST_GRAPHS = 1
-# By the identity of a tensor that is alive, how often it was assigned to so far.
-_times: dict[int, tuple[weakref.ref[Any], int]] = {}
 _copies: Recent[tuple[Any, ...], tuple[int, Template]] = Recent(lambda: 1024)
 
 
@@ -65,10 +66,7 @@ def can_wait(tensor: Any, value: Any) -> bool:
     pool = this_thread.pool
     if not pool.trains:
         pool.trains = is_only_thread()
-    if call is None or call.pool is not pool or not postpones_calls():
-        return False
-    if pool.graphs > _MOST_GRAPHS:
-        # The read will need nodes. Then a plan that writes in place is the one that is known.
+    if not postpones_calls() or (call is not None and call.pool is not pool):
         return False
     if not is_only_thread():
         # Another thread that has tensors may assign to the same one, and sees it in memory.
@@ -76,32 +74,37 @@ def can_wait(tensor: Any, value: Any) -> bool:
         return False
     if tensor is value or tensor.device != value.device or tensor._symbols:
         return False
-    if tensor.shape != call.shape or tensor.dtype is not call.dtype:
+    if tensor.shape != value.shape or tensor.dtype is not value.dtype or value._symbols:
         return False
-    if elements(call.shape) * call.dtype.itemsize > _MOST_BYTES:
+    if elements(value.shape) * value.dtype.itemsize > _MOST_BYTES:
         return False
     if not (tensor._is_leaf if tensor._requires_grad else not value._requires_grad):
         return False
     if own is not None and own.pool is not pool:
         return False
-    return _is_unknown_to_others(tensor) and (is_hot(tensor) or _count(tensor))
+    return _is_unknown_to_others(tensor) and _is_memory(tensor)
 
 
-def is_hot(tensor: Any) -> bool:
-    """Whether a tensor was assigned to so often that a loop is at work. The first steps of a loop
-    write in place, as a program of few steps does: nothing is compiled for its second step.
+def _is_memory(tensor: Any) -> bool:
+    """Whether `tensor` stands on memory, or takes other memory by the next run. What a program
+    begins with, arrays of the host and leaves that require a gradient, becomes memory here, so that
+    the graph of the first step is that of all steps.
     """
-    return _times.get(id(tensor), (None, 0))[1] >= _COLD
-
-
-def _count(tensor: Any) -> bool:
-    """Count an assignment to a tensor; False."""
-    number = id(tensor)
-    known = _times.get(number)
-    if known is None:
-        known = weakref.ref(tensor, MethodType(_times.pop, number)), 0
-    _times[number] = known[0], known[1] + 1
-    return False
+    call = tensor._call
+    if call is not None and (call.is_write or call.value is not None):
+        return True
+    if call is not None and call.node is None:
+        return False
+    node = tensor.uop
+    if is_stored(node):
+        return True
+    is_first = node.op is Ops.COPY or (tensor._requires_grad and tensor._is_leaf)
+    if not is_first or node.is_constant or has_assignment(node):
+        return False
+    root = stored_below(node, tensor.device)
+    (stored,) = running.run([root], tensor._variables, [tensor])
+    running.become_memory(tensor, root, stored)
+    return True
 
 
 def can_replace(tensor: Any, value: Any) -> bool:
@@ -136,23 +139,42 @@ def _is_unknown_to_others(tensor: Any) -> bool:
 
 def put_off(tensor: Any, value: Any) -> None:
     """Let `tensor` take `value`, which `can_wait` allows, after the next run."""
-    own, call = tensor._call, value._call
+    own = tensor._call
     node = tensor._node if own is None else own.node
-    number, template = _copy(call.shape, call.dtype, value.device, bool(value._requires_grad))
+    given = value._call or value._node
+    number, template = _copy(value.shape, value.dtype, value.device, bool(value._requires_grad))
     entry = composing.entry or call_site()
     if node is not None:
         leave(tensor, node)
         del tensor._node
-    written = postpone(tensor, template, template.results[0], number, (call,), (entry,))
+    written = postpone(tensor, template, template.results[0], number, (given,), (entry,))
     written.is_write = True
     tensor._symbols = NO_VARIABLES
     tensor._previous, tensor._is_shared, tensor._alias = (), False, None
 
 
+def run_with(asked: Sequence[Any]) -> list[Any]:
+    """The tensors that a run for those `asked` computes as well: all that take a value by the next
+    run of this thread, and of these the loss that led to them, which is looked at next.
+    """
+    if not postpones_calls():
+        return []
+    calls = waiting_calls(this_thread.pool)
+    found = [each for call in calls if call.is_write and (each := call.handle()) is not None]
+    writes = set(map(id, found))
+    if any(id(each) in writes for each in asked):
+        for each in this_thread.pool.losses:
+            if is_stored(each.uop):
+                this_thread.pool.losses.discard(each)
+            else:
+                found.append(each)
+    return found
+
+
 def is_put_off(tensor: Any) -> bool:
     """Whether `tensor` takes its value after the next run."""
     call = tensor._call
-    return call is not None and call.is_write and call.node is None and call.value is None
+    return call is not None and call.is_write and not is_computed(call)
 
 
 def _copy(

@@ -154,8 +154,9 @@ class Assignment(Algebra):
 
         Views of the same memory take the value with it, made before or after. What was computed
         from them before keeps the old value. A tensor in memory is written in place when one of its
-        aliases is realized, after everything that still needs its old value. A tensor in a file is
-        written at once, by a value from any device.
+        aliases is realized, after everything that still needs its old value; one of at most 1 MiB
+        that has no other alias takes other memory, when anything is realized. A tensor in a file
+        is written at once, by a value from any device.
 
         Args:
             value: a tensor of this shape, dtype and device, or what makes one.
