@@ -39,6 +39,101 @@ def test_sum_and_mean(length: int, axis: str) -> None:
     assert roundings(Tensor(x).mean(along).numpy(), value) < 64
 
 
+def rows_of(x: Tensor, along: int) -> Tensor:
+    """What is added up at one place: `along` first."""
+    return x.transpose(0, along).reshape(x.shape[along], -1)
+
+
+def gradient_of_a_bias(x: Tensor, along: int) -> Tensor:
+    shape = tuple(1 if axis == along else size for axis, size in enumerate(x.shape))
+    bias = Tensor.zeros(*shape, requires_grad=True)
+    ((x + bias) * x).sum().backward()
+    assert bias.grad is not None
+    return bias.grad
+
+
+def gradient_of_an_embedding(x: Tensor, along: int) -> Tensor:
+    rows = rows_of(x, along)
+    table = Tensor.zeros(3, rows.shape[1], requires_grad=True)
+    (table[Tensor(np.ones(rows.shape[0], np.int32))] * rows).sum().backward()
+    assert table.grad is not None
+    return table.grad[1]
+
+
+def added_by_scatter(x: Tensor, along: int) -> Tensor:
+    rows = rows_of(x, along)
+    index = Tensor(np.ones(rows.shape, np.int32))
+    return Tensor.zeros(3, rows.shape[1]).scatter_add(0, index, rows)[1]
+
+
+def added_by_bincount(x: Tensor, along: int) -> Tensor:
+    index = Tensor(np.ones(x.shape[along], np.int32))
+    return index.bincount(weights=rows_of(x, along)[:, 0], minlength=3)[1]
+
+
+TERM = float(np.float32(0.1))
+# Of equal terms: the op, its exact result, and its bound in units.
+LONG: dict[str, tuple[Any, Any, float]] = {
+    "norm": (lambda x, a: x.norm(2, a), lambda n: TERM * n**0.5, 64),
+    "logsumexp": (lambda x, a: x.logsumexp(a), lambda n: TERM + math.log(n), 8),
+    "softmax": (lambda x, a: x.softmax(a), lambda n: 1 / n, 64),
+    "log_softmax": (lambda x, a: x.log_softmax(a), lambda n: -math.log(n), 8),
+    "bias": (gradient_of_a_bias, lambda n: TERM * n, 64),
+    "embedding": (gradient_of_an_embedding, lambda n: TERM * n, 1.1),
+    "scatter_add": (added_by_scatter, lambda n: TERM * n, 1.1),
+    "bincount": (added_by_bincount, lambda n: TERM * n, 1.1),
+}
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", LONG)
+def test_long_axes(name: str, length: int, axis: str) -> None:
+    function, exact, bound = LONG[name]
+    x, along = equal_numbers(length, axis)
+    assert roundings(function(Tensor(x), along).numpy(), exact(length)) < bound
+
+
+@pytest.mark.parametrize("axis", ["first", "last"])
+@pytest.mark.parametrize("name", LONG)
+def test_long_axes_without_opts(name: str, axis: str) -> None:
+    function, exact, bound = LONG[name]
+    x, along = equal_numbers(100_000, axis)
+    with Context(NOOPT=1):
+        found = function(Tensor(x), along).numpy()
+    assert roundings(found, exact(100_000)) < bound
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_prefixes_of_logarithms_and_factors(length: int, axis: str) -> None:
+    x, along = equal_numbers(length, axis)
+    counts = np.arange(1, length + 1, dtype=np.float64)
+    counts = counts.reshape([-1 if at == along else 1 for at in range(x.ndim)])
+    expected = TERM + np.log(counts)
+    found = Tensor(x).logcumsumexp(along).numpy()
+    # Of the first results, about 0.1, one rounding of 1.
+    assert np.max(np.abs(found - expected) / np.maximum(expected, 1)) < 8 * UNIT
+    factor = 1 + 2.0**-23
+    found = Tensor(np.full(x.shape, factor, np.float32)).cumprod(along).numpy()
+    assert roundings(found, np.broadcast_to(np.exp(counts * math.log(factor)), x.shape)) < 1.1
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", ["batch", "layer"])
+def test_statistics_of_long_axes(name: str, length: int) -> None:
+    """A block of random numbers that repeats: its statistics are those of the block."""
+    block = (10 + np.random.default_rng(6).standard_normal(1000)).astype(np.float32)
+    exact = block.astype(np.float64)
+    expected = (exact - exact.mean()) / np.sqrt(exact.var() + 1e-5)
+    x = Tensor(np.resize(block, length))
+    if name == "layer":
+        found = nn.functional.layer_norm(x.reshape(1, length), length).numpy()
+    else:
+        found = nn.functional.batch_norm(x.reshape(length, 1), training=True).numpy()
+    assert np.max(np.abs(found.reshape(-1, 1000) - expected)) < 64 * UNIT
+
+
 def test_forty_million_ones() -> None:
     ones = Tensor.ones(40_000_000, 2).sum(0)
     assert ones.tolist() == [40_000_000.0] * 2

@@ -121,3 +121,16 @@ def test_packed_sequences_pass_through_a_layer_as_tensors_of_this_package() -> N
     assert packed.batch_sizes.tolist() == [2, 1, 1] and packed.batch_sizes.dtype == torch.int64
     out, (hidden, _) = nn.LSTM(2, 4)(packed)
     assert isinstance(out.data, torch.Tensor) and isinstance(hidden, torch.Tensor)
+
+
+def test_a_tensor_of_no_axes_that_fills_takes_the_dtype() -> None:
+    mask = torch.tensor([True, False])
+    half = torch.zeros(2, dtype=torch.float16).masked_fill(mask, torch.tensor(2.5))
+    assert half.dtype == torch.float16 and half.tolist() == [2.5, 0.0]
+    truth = torch.zeros(2, dtype=torch.bool).masked_fill(mask, value=torch.tensor(3))
+    assert truth.dtype == torch.bool and truth.tolist() == [True, False]
+    assert torch.zeros(2).masked_fill_(mask, torch.tensor(3)).tolist() == [3.0, 0.0]
+
+
+def test_whole_powers_of_bools_are_int64() -> None:
+    assert (torch.tensor([True, False]) ** 3).dtype == torch.int64

@@ -141,9 +141,22 @@ def _filling(method: Callable[..., Any]) -> Any:
             for name in ("value", "fill_value"):
                 if isinstance(options.get(name), (int, float)):
                     options[name] = fit(options[name])
+        args = (*args[:-1], *(_given_way(self, each) for each in args[-1:]))
+        for name in {"value", "fill_value"} & options.keys():
+            options[name] = _given_way(self, options[name])
         return method(self, *args, **options)
 
     return give
+
+
+def _given_way(filled: Any, value: Any) -> Any:
+    """A tensor of no axes that is put into `filled` takes its dtype, unless that is of a lower
+    kind.
+    """
+    if not isinstance(value, ours.Tensor) or value.ndim:
+        return value
+    is_lower = value.dtype.is_float and not filled.dtype.is_float
+    return value if is_lower else value.cast(filled.dtype)
 
 
 def _paired(method: Callable[..., Any]) -> Any:

@@ -136,7 +136,7 @@ class Numbers(Products):
         """Multiply by a power of two: self * 2**other, exact where the result is a normal number.
 
         Args:
-            other: integers, or floats that are whole numbers.
+            other: integers, or floats, whose fractions are powers, too.
 
         Returns a tensor of the broadcast shape, in the dtype to which the two promote, or the
         default float (float32) if that is no float.
@@ -147,7 +147,13 @@ class Numbers(Products):
         >>> Tensor([0.5, 3.0]).ldexp(Tensor([4, -1])).tolist()
         [8.0, 1.5]
         """
-        other = self._operand("ldexp", other) if isinstance(other, (int, float)) else other
+        if isinstance(other, (int, float)):
+            other = self._operand("ldexp", other)
+        if other.dtype.is_float:
+            # What is whole counts here, the rest is a factor, and has the derivative.
+            whole = other.floor().detach()
+            rest = other.isinf().where(0.0, other - whole)
+            return self.ldexp(whole.cast(dtypes.int32)) * rest.exp2()
 
         def function(x: Self) -> Self:
             bias = (1 << (x.dtype.bits - 2 - _FRACTION[x.dtype.name])) - 1

@@ -43,6 +43,8 @@ _LGAMMA_AT_2 = (
     2.4836745438024785e-09, -1.1921401405860912e-09, 5.731367241678862e-10,
     -2.7595228851242334e-10, 1.330476437424449e-10, -6.4229645638381e-11,
 )  # fmt: skip
+# sin(pi x) / (pi x) in x^2.
+_SINC = tuple((-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in range(9))
 # Where digamma is 0, as the nearest number and what that lacks; and digamma over the distance from
 # there (its derivatives there over the factorials).
 _DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
@@ -173,7 +175,10 @@ class Special(Digests):
             whole = x.round()
             sign = 1 - 2 * (whole - 2 * (whole / 2).floor())
             sine = ((x - whole) * math.pi).sin() * sign
-            return x.eq(0).where(1.0, sine / (x.eq(0).where(1.0, x) * math.pi))
+            # Near 0 the derivative of the quotient is a difference of nearly equal numbers.
+            is_near = (x < 0.25) & (x > -0.25)
+            near = is_near.where(x, 0.0).square()._powers(_SINC)
+            return is_near.where(near, sine / (is_near.where(1.0, x) * math.pi))
 
         return self._floating()._in_float(function)
 
@@ -230,7 +235,11 @@ class Special(Digests):
                 outside = (inside < 0).where(-lacking, lacking)
                 rest = (inside.abs() < 0.5).where(guess.erf() - inside, outside)
                 guess = guess - rest * slope
-            edge = x.eq(1).where(math.inf, x.eq(-1).where(-math.inf, math.nan))
+            # At an end the logarithm of 0, whose derivative is infinite.
+            size = (x < 0).where(-x, x)
+            is_end = size.eq(1)
+            end = is_end.where(1 - size, 1.0).log()
+            edge = is_end.where((x < 0).where(end, -end), math.nan)
             return is_inside.where(guess, edge)
 
         return self._wide_single(function)
@@ -275,14 +284,27 @@ class Special(Digests):
             value = (far - 0.5) * far.log() - far + 0.5 * math.log(2 * math.pi)
             return is_small.where(near + product.log(), value + series)
 
-        def function(x: Self) -> Self:
+        def usual(x: Self) -> Self:
             is_low = x < 0.5
             right = above(is_low.where(1 - x, x))
             # Of a large angle only its distance to the next integer counts.
             angle = is_low.where(x - x.round(), 0.5)
             reflected = math.log(math.pi) - (angle * math.pi).sin().abs().log() - right
-            found = is_low.where(reflected, right)
-            return x.isinf().where(math.inf, found)
+            return is_low.where(reflected, right)
+
+        def function(x: Self) -> Self:
+            # Beside 0 nothing but the pole counts: gamma(x) is 1 / x.
+            size = x.signbit().where(-x, x)
+            is_tiny = size < (2.0**-50 if x.dtype is dtypes.float64 else 2.0**-24)
+            near_zero = -is_tiny.where(size, 1.0).log()
+            distance = x - x.round()
+            is_pole = (x < 0) & distance.eq(0) & ~is_tiny
+            # The derivative is infinite at infinity, and NaN at a pole, which has two sides.
+            pole = is_pole.where(distance, 1.0).square().log() * -0.5
+            is_infinite = x.isinf()
+            far = is_infinite.where(x, 1.0).square()
+            found = usual((is_tiny | is_pole | is_infinite).where(1.5, x))
+            return is_infinite.where(far, is_pole.where(pole, is_tiny.where(near_zero, found)))
 
         return self._wide_single(function)
 
@@ -314,6 +336,10 @@ class Special(Digests):
             return is_near.where(distance * distance._powers(_DIGAMMA_AT_ROOT), wide)
 
         def function(x: Self) -> Self:
+            is_infinite = x.eq(math.inf)
+            return is_infinite.where(x.log(), finite(is_infinite.where(1.5, x)))
+
+        def finite(x: Self) -> Self:
             is_low = x < 0.5
             right = above(is_low.where(1 - x, x))
             distance = x - x.round()

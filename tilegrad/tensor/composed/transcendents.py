@@ -60,6 +60,8 @@ _I1E_BEYOND = (
     -4.650305368489358e-17, 4.414348323071704e-18, 7.517296310842111e-18,
     -9.314178867326863e-19,
 )  # fmt: skip
+# I0(x) and I1(x) are infinite from here on.
+_HUGE_SINGLE, _HUGE_DOUBLE = 93.0, 720.0
 # B(2j) / (2j)!, of Bernoulli's numbers from B2 on.
 _BERNOULLI = tuple(
     b / math.factorial(2 * j)
@@ -225,8 +227,11 @@ class Transcendents(Special):
         if is_scaled:
             return is_low.where(below * (-near).exp(), above)
         # In two steps: the power alone overflows before the product does.
-        half = (far * 0.5).exp()
-        return is_low.where(below, above * half * half)
+        is_double = self.dtype is dtypes.float64
+        is_huge = self > (_HUGE_DOUBLE if is_double else _HUGE_SINGLE)
+        half = (is_huge.where(8.0, far) * 0.5).exp()
+        huge = is_huge.where(self, 0.0).exp()
+        return is_low.where(below, is_huge.where(huge, above * half * half))
 
     def _chebyshev(self, coefficients: Sequence[float]) -> Self:
         """The sum of coefficients times Chebyshev's polynomials, by Clenshaw's recurrence."""
@@ -306,7 +311,8 @@ class Transcendents(Special):
     @composed
     def zeta(self, other: Any) -> Self:
         """Hurwitz's zeta function: the sum of (other + k)^-self over k = 0, 1, ... It is inf for
-        self = 1, and NaN below, or for `other` that is not positive.
+        self = 1, and NaN below; inf for `other` that is 0 or a negative integer, and NaN for the
+        others below 0.
 
         By the formula of Euler and Maclaurin (NIST DLMF 25.11.5).
 
@@ -350,7 +356,9 @@ class Transcendents(Special):
             return is_good.where(total, is_far.where(0.0, math.nan))
 
         made = left._wide_single(function)
-        return left.eq(1).where(math.inf, made)
+        # A term of the sum is infinite where `other` is 0 or a negative integer.
+        is_pole = (left > 1) & (right <= 0) & right.eq(right.trunc())
+        return (left.eq(1) | is_pole).where(math.inf, made)
 
     @composed
     def polygamma(self, n: int) -> Self:

@@ -151,6 +151,11 @@ class Arithmetic(Patches):
 
     def _times_alpha(self, name: str, other: Operand, alpha: Any) -> Operand:
         scaled: Any = self._operand(name, other)
+        if scaled.dtype is dtypes.bool and isinstance(alpha, int) and not self.dtype.is_float:
+            # The dtype is that of the operands, whatever the factor's.
+            if self.dtype is dtypes.bool:
+                return scaled & bool(alpha)
+            scaled = scaled.cast(self.dtype)
         return scaled * alpha
 
     def _subtract(self, other: Operand, *, swap: bool = False) -> Self:
@@ -288,8 +293,8 @@ class Arithmetic(Patches):
         if left.dtype.is_float:
             rest: Any = left._binary("mod", Ops.FMOD, right)
             is_below: Any = right < 0
-            # A remainder of 0 has the divisor's sign, too.
-            zero = is_below.where(rest.const_like(-0.0), 0.0)
+            # A remainder of 0 has the divisor's sign, too, and the derivatives of the others.
+            zero = is_below.where(rest.const_like(-0.0), 0.0) - (rest.detach() - rest)
             found: Self = rest.eq(0).where(zero, (rest < 0).ne(is_below).where(rest + right, rest))
             return found
         return left._binary("mod", Ops.FLOORMOD, right)

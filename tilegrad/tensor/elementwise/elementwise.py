@@ -187,7 +187,10 @@ class Elementwise(Arithmetic):
 
     def _is_replaced(self, bound: Operand, is_beyond: Self) -> Self:
         """Where a limited value is the bound: where it lies beyond, or where the bound is NaN."""
-        return is_beyond | bound.ne(bound) if isinstance(bound, Elementwise) else is_beyond
+        if isinstance(bound, Elementwise):
+            return is_beyond | bound.ne(bound)
+        # No value lies beyond a NaN, and every one becomes it.
+        return is_beyond | True if bound != bound else is_beyond
 
     def clamp(self, min: Operand = None, max: Operand = None) -> Self:
         """As `clip`.

@@ -154,7 +154,9 @@ class Functions(Elementwise):
             u = x + 1
             lost = ((x - (u - 1)) / u).detach()
             # -0.0 stays so, and the second derivative at 0 is -1.
-            return x.eq(0).where(x * (1 - x * 0.5), u.log() + lost.isfinite().where(lost, 0))
+            is_zero = x.eq(0)
+            zero = is_zero.where(x, 0.0)
+            return is_zero.where(zero * (1 - zero * 0.5), u.log() + lost.isfinite().where(lost, 0))
 
         return self._in_float(function)
 
@@ -261,7 +263,7 @@ class Functions(Elementwise):
             if isinstance(exponent, float) or exponent < 0:
                 x = x._floating()
             elif x.dtype is dtypes.bool:
-                x = x.int()
+                x = x.cast(x._operand("pow", 1).dtype)
         if float(exponent).is_integer() and abs(exponent) <= _MOST_MULTIPLICATIONS:
             result = x._multiplied(abs(int(exponent)))
             return result.reciprocal() if exponent < 0 else self._copy_of(result)
@@ -312,14 +314,16 @@ class Functions(Elementwise):
             is_odd = is_whole & is_odd
             # Odd powers of -0.0 keep its sign.
             zero = is_odd.where(is_zero.where(x, 0.0), 0.0).detach()
-            inverse = is_odd.where(is_zero.where(x, 1.0), 0.0).detach().reciprocal()
+            is_pole = is_zero & (y < 0)
+            pole = is_pole.where((x.signbit() & ~is_odd).where(-x, x), 1.0)
             # The derivative at 0 is 1 for the power 1, infinite below that, 0 above.
             zero = y.eq(1).where(x, zero)
             is_steep = is_zero & (y > 0) & (y < 1)
             root = is_steep.where(x, 1.0).sqrt()
             # The derivative of the root, and the value 0.0 of a power of -0.0 too.
             zero = is_steep.where(root - root.detach(), zero)
-            at_zero = (y > 0).where(zero, y.eq(0).where(1.0, (y < 0).where(inverse, math.nan)))
+            negative = (y < 0).where(pole.reciprocal(), math.nan)
+            at_zero = (y > 0).where(zero, y.eq(0).where(1.0, negative))
             signed = (x < 0).where(
                 is_odd.where(-magnitude, (is_whole | x.isinf()).where(magnitude, math.nan)),
                 magnitude,

@@ -79,8 +79,11 @@ def power(size: Real, exponent: Real) -> Real:
     is_within = (value > format_.least) & (value < format_.most)
     value = value.clip(format_.least, format_.most)
     exact = _exp2((value, is_within.where(rest, 0.0)), format_)
-    is_usual = x.isfinite() & y.isfinite() & plain.detach().isfinite()
-    return is_usual.where(exact + (plain - plain.detach()), plain)
+    # The plain power of the largest number is infinite.
+    is_finite = x.isfinite() & y.isfinite()
+    is_plain = plain.detach().isfinite()
+    slope = is_plain.where(plain - plain.detach(), 0.0)
+    return (is_finite & (is_plain | exact.isfinite())).where(exact + slope, plain)
 
 
 def _log2(x: Real, format_: _Format) -> Pair:

@@ -503,16 +503,15 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
     if isinstance(value, bool):
         return dtype
     if isinstance(value, int):
-        if dtype is dtypes.bool:
-            return dtypes.default_int
+        kind = dtypes.default_int if dtype is dtypes.bool else dtype
         # What fits as bits is taken, so that `x & 0xFFFFFFFF` and `~mask` need no thought.
-        if dtype.is_int and not -(1 << (dtype.bits - 1)) <= value < 1 << dtype.bits:
+        if kind.is_int and not -(1 << (kind.bits - 1)) <= value < 1 << kind.bits:
             raise DTypeError(
-                f"{name}: {value} does not fit {dtype.name}",
+                f"{name}: {value} does not fit {kind.name}",
                 rule="a number takes the tensor's dtype; cast the tensor first",
                 line=here(),
             )
-        return dtype
+        return kind
     if isinstance(value, float):
         return dtype if dtype.is_float else dtypes.default_float
     raise DTypeError(

@@ -132,12 +132,17 @@ def pack(values: Sequence[Any], dtype: DType) -> bytes:
                     line=here(),
                     remedy=f"pass dtype={_wider(value)!r}",
                 ) from error
-        raise
+        if not dtype.is_float:
+            raise
+        return _pack_rounded(values, dtype)
     except OverflowError:
-        # float16 and float32 overflow to infinity.
-        return struct.pack(
-            f"={len(values)}{_CODES[dtype]}", *[as_const(value, dtype) for value in values]
-        )
+        return _pack_rounded(values, dtype)
+
+
+def _pack_rounded(values: Sequence[Any], dtype: DType) -> bytes:
+    """The bytes of numbers of which some, integers too, overflow to infinity."""
+    rounded = [as_const(value, dtype) for value in values]
+    return struct.pack(f"={len(values)}{_CODES[dtype]}", *rounded)
 
 
 def _wider(value: int) -> DType:
