@@ -201,9 +201,7 @@ def errors(case: Case, length: int, axis: str) -> tuple[float, float]:
     return mine, _worst(theirs, exact, length, at, case)
 
 
-def _worst(
-    found: Any, exact: Callable[[Any], Any], length: int, axis: int, case: Case
-) -> float:
+def _worst(found: Any, exact: Callable[[Any], Any], length: int, axis: int, case: Case) -> float:
     rows = np.moveaxis(found, axis, 0).reshape(length, -1) if case.is_scan else found.reshape(1, -1)
     worst = 0.0
     for start in range(0, len(rows), CHUNK):

@@ -153,7 +153,8 @@ class Numbers(Products):
             # What is whole counts here, the rest is a factor, and has the derivative.
             whole = other.floor().detach()
             rest = other.isinf().where(0.0, other - whole)
-            return self.ldexp(whole.cast(dtypes.int32)) * rest.exp2()
+            scaled: Self = self.ldexp(whole.cast(dtypes.int32)) * rest.exp2()
+            return scaled
 
         def function(x: Self) -> Self:
             bias = (1 << (x.dtype.bits - 2 - _FRACTION[x.dtype.name])) - 1

@@ -314,16 +314,15 @@ class Functions(Elementwise):
             is_odd = is_whole & is_odd
             # Odd powers of -0.0 keep its sign.
             zero = is_odd.where(is_zero.where(x, 0.0), 0.0).detach()
-            is_pole = is_zero & (y < 0)
-            pole = is_pole.where((x.signbit() & ~is_odd).where(-x, x), 1.0)
+            pole = (is_zero & (y < 0)).where(x, 1.0).reciprocal()
+            pole = ((pole < 0) & ~is_odd).where(-pole, pole)
             # The derivative at 0 is 1 for the power 1, infinite below that, 0 above.
             zero = y.eq(1).where(x, zero)
             is_steep = is_zero & (y > 0) & (y < 1)
             root = is_steep.where(x, 1.0).sqrt()
             # The derivative of the root, and the value 0.0 of a power of -0.0 too.
             zero = is_steep.where(root - root.detach(), zero)
-            negative = (y < 0).where(pole.reciprocal(), math.nan)
-            at_zero = (y > 0).where(zero, y.eq(0).where(1.0, negative))
+            at_zero = (y > 0).where(zero, y.eq(0).where(1.0, (y < 0).where(pole, math.nan)))
             signed = (x < 0).where(
                 is_odd.where(-magnitude, (is_whole | x.isinf()).where(magnitude, math.nan)),
                 magnitude,
