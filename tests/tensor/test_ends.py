@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tilegrad import Tensor
+from tilegrad import Tensor, nn
 from tilegrad.base.errors import DTypeError
 
 INF, NAN = math.inf, math.nan
@@ -123,3 +123,32 @@ def test_a_factor_of_the_second_term_does_not_change_the_dtype() -> None:
     both, count = truth.add(truth, alpha=2), Tensor([1, 1], dtype="uint8").add(truth, alpha=2)
     assert both.dtype.name == "bool" and both.tolist() == [True, False]
     assert count.dtype.name == "uint8" and count.tolist() == [3, 1]
+
+
+def test_logit_around_a_half() -> None:
+    """logit(1/2 + d) is 2 artanh(2 d)."""
+    for dtype, unit in (("f4", 2.0**-23), ("f8", 2.0**-52)):
+        d = np.concatenate([[-unit / 4, unit / 2, 1e-6, -1e-3], np.linspace(-0.3, 0.3, 61)])
+        x = (0.5 + d).astype(dtype)
+        expected = 2 * np.arctanh(2 * (x.astype(np.float64) - 0.5))
+        np.testing.assert_allclose(Tensor(x).logit().numpy(), expected, rtol=4 * unit, atol=1e-300)
+    (found,) = slopes(Tensor.logit, [0.5, 0.3, 0.75, 0.9])
+    np.testing.assert_allclose(found, [4, 1 / 0.21, 16 / 3, 1 / 0.09], rtol=1e-6)
+
+
+def test_divergence_from_what_is_no_probability_is_nan() -> None:
+    target = Tensor([0.0, -1.0, NAN, 0.5])
+    found = nn.functional.kl_div(Tensor([-INF, 0.0, 0.0, 0.0]), target, reduction="none").numpy()
+    np.testing.assert_allclose(found, [0.0, NAN, NAN, 0.5 * math.log(0.5)], rtol=1e-6)
+
+
+def test_erfcx_below_zero() -> None:
+    """The square is an exponent: what rounding took from it was 222 units. By mpmath, 40 digits."""
+    exact = {
+        -18.501671908527893: 9.2296103151950448749e148,
+        -25.3: 1.9435016653958537247e278,
+        -3.7: 1764092.7560908963011,
+    }
+    found = Tensor(np.array(list(exact))).erfcx().numpy()
+    np.testing.assert_allclose(found, list(exact.values()), rtol=4 * 2.0**-52)
+    assert Tensor(np.array([-27.0, -1e300, -INF])).erfcx().tolist() == [INF] * 3

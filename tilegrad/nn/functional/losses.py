@@ -278,9 +278,9 @@ def kl_div(
     if log_target:
         loss = target.exp() * (target - input)
     else:
-        is_positive = target > 0
-        logarithm = is_positive.where(target, 1.0).log()
-        loss = is_positive.where(target * (logarithm - input), target * 0)
+        is_zero = target.eq(0)
+        logarithm = is_zero.where(1.0, target).log()
+        loss = is_zero.where(target * 0, target * (logarithm - input))
     if reduction == "batchmean":
         return loss.sum() / input._sizes[0]
     return reduced("kl_div", loss, reduction)

@@ -373,7 +373,13 @@ class Special(Digests):
             is_low, is_high = inside.eq(0), inside.eq(1)
             middle = (is_low | is_high).where(0.5, inside)
             low, high = is_low.where(inside, 1.0).log(), is_high.where(1 - inside, 1.0).log()
-            return is_low.where(low, is_high.where(-high, (middle / (1 - middle)).log()))
+            # Around 1/2 the quotient is nearly 1: what it is beyond 1 is exact but for one step.
+            is_near = (middle > 0.25) & (middle < 0.75)
+            near = is_near.where(middle, 0.5)
+            near = ((near * 2 - 1) / (1 - near)).log1p()
+            far = is_near.where(0.25, middle)
+            inner = is_near.where(near, (far / (1 - far)).log())
+            return is_low.where(low, is_high.where(-high, inner))
 
         return self._floating()._in_float(function)
 

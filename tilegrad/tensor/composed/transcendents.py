@@ -119,7 +119,10 @@ class Transcendents(Special):
         def function(x: Self) -> Self:
             is_negative = x < 0
             tail = is_negative.where(-x, x)._scaled_tail()
-            power = is_negative.where(x, 0.0).square().exp()
+            negative = is_negative.where(x, 0.0)
+            # What rounding takes from the square matters: it is an exponent.
+            near = (negative < -30).where(-30.0, negative).detach()
+            power = negative.square().exp() * (product(near, near)[1] + 1)
             return x.isnan().where(x, is_negative.where(power * 2 - tail, tail))
 
         return self._wide_single(function)
