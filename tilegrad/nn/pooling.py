@@ -350,7 +350,6 @@ class AdaptiveAvgPool2d(Module):
     """
 
     axes: ClassVar[int] = 2
-    _is_max: ClassVar[bool] = False
 
     def __init__(self, output_size: int | tuple[int | None, ...] | None):
         given = output_size if isinstance(output_size, tuple) else (output_size,) * self.axes
@@ -358,8 +357,8 @@ class AdaptiveAvgPool2d(Module):
         tuple_of(name, "output_size", tuple(size or 1 for size in given), self.axes, least=1)
         self.output_size = given
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return x._adaptive_pool(type(self).__name__, self.output_size, is_max=self._is_max)
+    def __call__(self, x: Tensor) -> Any:
+        return x._adaptive_pool(type(self).__name__, self.output_size, is_max=False)
 
 
 class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
@@ -391,9 +390,13 @@ class AdaptiveAvgPool3d(AdaptiveAvgPool2d):
 
 
 class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
-    """Largest element of windows over the last two axes; arguments as `AdaptiveAvgPool2d`.
+    """Largest element of windows over the last two axes, placed as by `AdaptiveAvgPool2d`.
 
-    Shape: (..., H, W) to (..., *output_size), in the same dtype.
+    Args:
+        output_size: number of windows, an int or one for each axis; None keeps an axis.
+        return_indices: also give the int32 position of each value in the last axes, read as one.
+
+    Shape: (..., H, W) to (..., *output_size); the dtype of the input.
 
     Raises ShapeError for another number of sizes, or one below 1.
 
@@ -401,7 +404,17 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
     [[[[3.0]]]]
     """
 
-    _is_max = True
+    def __init__(
+        self, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
+    ):
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def __call__(self, x: Tensor) -> Any:
+        name = type(self).__name__
+        if self.return_indices:
+            return x._adaptive_max_positions(name, self.output_size)
+        return x._adaptive_pool(name, self.output_size, is_max=True)
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):

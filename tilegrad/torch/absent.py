@@ -23,7 +23,6 @@ _HINTS = {
     "torch.distributed": _PROCESSES,
     "torch.multiprocessing": _PROCESSES,
     "torch.nn.parallel": _PROCESSES,
-    "torch.nn.SyncBatchNorm": "nn.BatchNorm2d: one process computes so far",
     "torch.sparse": _SPARSE,
     "torch.sparse_coo_tensor": _SPARSE,
     "torch.sparse_csr_tensor": _SPARSE,

@@ -9,21 +9,26 @@ from typing import Any
 
 import numpy
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import dtypes, promote
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import creation, functions, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.complex import einsum as complex_einsum
-from tilegrad.torch.complex_dtypes import ComplexDType
+from tilegrad.torch.complex_dtypes import ComplexDType, of_parts
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import as_ours
 
 __all__ = [
-    "allclose", "angle", "as_tensor", "cat", "complex", "concat", "concatenate", "conj", "einsum",
-    "empty", "equal", "from_numpy", "full", "imag", "is_complex", "is_tensor", "ones", "ones_like",
-    "randn", "randn_like", "real", "stack", "tensor", "where", "zeros", "zeros_like",
+    "allclose", "angle", "as_tensor", "can_cast", "cat", "complex", "concat", "concatenate", "conj",
+    "einsum", "empty", "equal", "from_numpy", "full", "imag", "is_complex", "is_tensor", "ones",
+    "ones_like", "promote_types", "randn", "randn_like", "real", "result_type", "stack", "tensor",
+    "where", "zeros", "zeros_like",
 ]  # fmt: skip
+
+
+# The name is that of a function here.
+_PYTHONS = builtins.complex
 
 
 def is_complex(input: Any) -> bool:
@@ -34,6 +39,47 @@ def is_complex(input: Any) -> bool:
 def is_tensor(obj: Any) -> bool:
     """Whether something is a tensor."""
     return isinstance(obj, (OurTensor, Complex))
+
+
+def promote_types(type1: Any, type2: Any) -> Any:
+    """The dtype in which two meet; beside a complex one, that of complex numbers whose parts are
+    wide enough.
+
+    >>> import tilegrad.torch as torch
+    >>> torch.promote_types(torch.complex64, torch.float64)
+    torch.complex128
+    """
+    if not any(isinstance(kind, ComplexDType) for kind in (type1, type2)):
+        return promote(type1, type2)
+    # Parts in float16 are none of PyTorch's that are here.
+    first, second = (
+        kind.part if isinstance(kind, ComplexDType) else kind for kind in (type1, type2)
+    )
+    return of_parts(promote(first, second))
+
+
+def result_type(tensor1: Any, tensor2: Any) -> Any:
+    """The dtype in which two tensors or numbers meet."""
+    given = (tensor1, tensor2)
+    if not any(isinstance(each, (Complex, _PYTHONS)) for each in given):
+        return functions.result_type(tensor1, tensor2)
+    real = [each.real if isinstance(each, Complex) else _real_part(each) for each in given]
+    return of_parts(functions.result_type(*real))
+
+
+def _real_part(value: Any) -> Any:
+    return value.real if isinstance(value, _PYTHONS) else value
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether a result of one dtype may be written to a tensor of another: to one of a higher
+    kind (bool, integer, float, complex), or of its own.
+    """
+    return _rank(from_) <= _rank(to)
+
+
+def _rank(kind: Any) -> int:
+    return 3 if isinstance(kind, ComplexDType) else 2 if kind.is_float else 1 if kind.is_int else 0
 
 
 def complex(real: Any, imag: Any) -> Complex:
@@ -116,9 +162,6 @@ def equal(input: Any, other: Any) -> bool:
 
 
 # new tensors
-
-# The name is that of a function here.
-_PYTHONS = builtins.complex
 
 
 def _is_complex(data: Any) -> bool:

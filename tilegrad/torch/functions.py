@@ -17,10 +17,10 @@ from tilegrad.torch.tensor import Tensor, as_ours, given_way, with_ours
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "blackman_window", "block_diag",
-    "broadcast_shapes", "broadcast_tensors", "can_cast", "cartesian_prod", "cat", "chain_matmul",
+    "broadcast_shapes", "broadcast_tensors", "cartesian_prod", "cat", "chain_matmul",
     "column_stack", "combinations", "concat", "concatenate", "dstack", "einsum", "frobenius_norm",
     "from_dlpack", "gradient", "hamming_window", "hann_window", "hstack", "is_tensor", "istft",
-    "kaiser_window", "meshgrid", "norm", "numel", "poisson", "promote_types", "qr",
+    "kaiser_window", "meshgrid", "norm", "numel", "poisson", "qr",
     "repeat_interleave", "result_type", "row_stack", "rsub", "split", "stack", "std", "std_mean",
     "stft", "svd", "tensordot",
     "typename", "unique", "var", "var_mean", "vmap", "vstack", "where",
@@ -44,26 +44,13 @@ def typename(obj: object) -> str:
     return f"{type(obj).__module__}.{type(obj).__name__}"
 
 
-def promote_types(type1: DType, type2: DType) -> DType:
-    """The dtype in which two meet."""
-    return promote(type1, type2)
-
-
 def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """The dtype in which two tensors or numbers meet."""
+    """The dtype in which two real tensors or numbers meet."""
     first, second = (
         as_ours(x) if isinstance(x, OurTensor) else tensor(x) for x in (tensor1, tensor2)
     )
     first, second = given_way([first, second])
     return promote(first.dtype, second.dtype)
-
-
-def can_cast(from_: DType, to: DType) -> bool:
-    """Whether a result of one dtype may be written to a tensor of another: to one of a higher
-    kind (bool, integer, float), or of its own.
-    """
-    rank = [2 if kind.is_float else 1 if kind.is_int else 0 for kind in (from_, to)]
-    return rank[0] <= rank[1]
 
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:

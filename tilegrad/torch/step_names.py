@@ -112,6 +112,7 @@ FUNCTIONS |= {name: _spelled(name) for name in _PLAIN_FUNCTIONS.split()}
 # Layers whose function is none of those above, or that call tilegrad's own.
 LAYERS = {
     "BatchNorm1d": "batch_norm", "BatchNorm2d": "batch_norm", "BatchNorm3d": "batch_norm",
+    "SyncBatchNorm": "batch_norm",
     "LayerNorm": "layer_norm", "GroupNorm": "group_norm", "RMSNorm": "rms_norm",
     "Embedding": "embedding", "MSELoss": "mse_loss", "CrossEntropyLoss": "cross_entropy",
     "NLLLoss": "nll_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss",

@@ -350,14 +350,26 @@ def _lp_pool(axes: int) -> Any:
     return _named(lp_pool, f"lp_pool{axes}d", f"LPPool{axes}d", "Norm of each window")
 
 
-def _adaptive(kind: str, axes: int) -> Any:
+def _adaptive_avg_pool(axes: int) -> Any:
     def adaptive(input: Tensor, output_size: int | tuple[int | None, ...] | None) -> Tensor:
-        pooled: Tensor = getattr(pooling, f"Adaptive{kind}Pool{axes}d")(output_size)(input)
+        pooled: Tensor = getattr(pooling, f"AdaptiveAvgPool{axes}d")(output_size)(input)
         return pooled
 
-    name, module = f"adaptive_{kind.lower()}_pool{axes}d", f"Adaptive{kind}Pool{axes}d"
-    summary = "Mean" if kind == "Avg" else "Largest element"
-    return _named(adaptive, name, module, f"{summary} of `output_size` windows")
+    name, module = f"adaptive_avg_pool{axes}d", f"AdaptiveAvgPool{axes}d"
+    return _named(adaptive, name, module, "Mean of `output_size` windows")
+
+
+def _adaptive_max_pool(axes: int) -> Any:
+    def adaptive(
+        input: Tensor,
+        output_size: int | tuple[int | None, ...] | None,
+        return_indices: bool = False,
+    ) -> Any:
+        made = getattr(pooling, f"AdaptiveMaxPool{axes}d")
+        return made(output_size, return_indices)(input)
+
+    name, module = f"adaptive_max_pool{axes}d", f"AdaptiveMaxPool{axes}d"
+    return _named(adaptive, name, module, "Largest element of `output_size` windows")
 
 
 def _max_unpool(axes: int) -> Any:
@@ -402,10 +414,10 @@ avg_pool1d, avg_pool2d, avg_pool3d = (_avg_pool(axes) for axes in (1, 2, 3))
 lp_pool1d, lp_pool2d, lp_pool3d = (_lp_pool(axes) for axes in (1, 2, 3))
 max_unpool1d, max_unpool2d, max_unpool3d = (_max_unpool(axes) for axes in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _adaptive("Avg", axes) for axes in (1, 2, 3)
+    _adaptive_avg_pool(axes) for axes in (1, 2, 3)
 )
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _adaptive("Max", axes) for axes in (1, 2, 3)
+    _adaptive_max_pool(axes) for axes in (1, 2, 3)
 )
 
 

@@ -1,4 +1,4 @@
-"""Parametrizations that are ready: weight and spectral normalisation."""
+"""Parametrizations that are ready: weight and spectral normalisation, and orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import Any
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.module import Module
+from tilegrad.nn.utils.orthogonal import Orthogonal, orthogonal
 from tilegrad.nn.utils.parametrize import register_parametrization
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["SpectralNorm", "WeightNorm", "length", "spectral_norm", "weight_norm"]
+__all__ = [
+    "Orthogonal", "SpectralNorm", "WeightNorm", "length", "orthogonal", "spectral_norm",
+    "weight_norm",
+]  # fmt: skip
 
 
 def length(v: Tensor, dim: int | None) -> Tensor:

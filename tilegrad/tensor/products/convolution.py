@@ -428,6 +428,21 @@ class Convolution(Linear):
         return x
 
     def _adaptive_of_axis(self, name: str, axis: int, count: int, *, is_max: bool) -> Self:
+        patches, is_inside = self._adaptive_windows(name, axis, count)
+        if is_inside is None:
+            folded = patches.amax(-1) if is_max else patches.mean(-1)
+            return folded.movedim(-1, axis)
+        if is_max:
+            return is_inside.where(patches, self.dtype.min).amax(-1).movedim(-1, axis)
+        wide = sum_dtype(self._floating().dtype)
+        total = is_inside.where(patches.cast(wide), 0).sum(-1)
+        means = total / is_inside.cast(wide).sum(-1)
+        return means.cast(self._floating().dtype).movedim(-1, axis)
+
+    def _adaptive_windows(self, name: str, axis: int, count: int) -> tuple[Self, Self | None]:
+        """The elements of `count` windows along an axis, (..., count, longest); and which of them
+        are in their window, (count, longest), unless all are.
+        """
         size = self._length(axis)
         if not size:
             raise ShapeError(
@@ -437,9 +452,7 @@ class Convolution(Linear):
             )
         x = self.movedim(axis, -1)
         if size % count == 0:
-            patches = x.reshape(*x.shape[:-1], count, size // count)
-            folded = patches.amax(-1) if is_max else patches.mean(-1)
-            return folded.movedim(-1, axis)
+            return x.reshape(*x.shape[:-1], count, size // count), None
         starts = [place * size // count for place in range(count)]
         ends = [-(-(place + 1) * size // count) for place in range(count)]
         longest = max(end - start for start, end in zip(starts, ends))
@@ -449,14 +462,29 @@ class Convolution(Linear):
         first = number * size // count
         last = ((number + 1) * size + count - 1) // count
         positions = first.unsqueeze(1) + self._iota(longest)
-        is_inside = positions < last.unsqueeze(1)
-        patches = x[..., positions.minimum(size - 1)]
-        if is_max:
-            return is_inside.where(patches, x.dtype.min).amax(-1).movedim(-1, axis)
-        wide = sum_dtype(x._floating().dtype)
-        total = is_inside.where(patches.cast(wide), 0).sum(-1)
-        means = total / (last - first).cast(wide)
-        return means.cast(x._floating().dtype).movedim(-1, axis)
+        return x[..., positions.minimum(size - 1)], positions < last.unsqueeze(1)
+
+    def _adaptive_max_positions(self, name: str, wanted: Sequence[int | None]) -> tuple[Self, Self]:
+        """The largest elements of `wanted` windows, and the int32 positions of the first of each in
+        the last axes, read as one.
+        """
+        # Shapes and sizes are checked there.
+        self._adaptive_pool(name, wanted, is_max=True)
+        count = len(wanted)
+        spatial = self.shape[self.ndim - count :]
+        values = self
+        places = self._iota(math.prod(spatial)).reshape(spatial).expand(self.shape)
+        # From the last axis to the first: so the first of equals in row-major order is found.
+        for axis in range(-1, -count - 1, -1):
+            windows = wanted[axis] or self._length(axis)
+            patches, is_inside = values._adaptive_windows(name, axis, windows)
+            if is_inside is not None:
+                patches = is_inside.where(patches, self.dtype.min)
+            chosen = patches.argmax(-1, keepdim=True)
+            values = patches.gather(-1, chosen).squeeze(-1).movedim(-1, axis)
+            patches, _ = places._adaptive_windows(name, axis, windows)
+            places = patches.gather(-1, chosen).squeeze(-1).movedim(-1, axis)
+        return values, places
 
 
 def _count(kernel_size: Sizes) -> int:

@@ -162,6 +162,7 @@ if TYPE_CHECKING:
     from tilegrad.nn import ZeroPad1d as ZeroPad1d
     from tilegrad.nn import ZeroPad2d as ZeroPad2d
     from tilegrad.nn import ZeroPad3d as ZeroPad3d
+    from tilegrad.torch.nn.synchronized import SyncBatchNorm as SyncBatchNorm
 else:
     from tilegrad.torch.nn.layers import layers
 
@@ -305,6 +306,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",

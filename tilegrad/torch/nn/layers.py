@@ -13,6 +13,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.nn.forwarding import forwarded
 from tilegrad.torch.nn.module import Module, Parameter, counterparts, is_parameter
+from tilegrad.torch.nn.synchronized import synchronized
 from tilegrad.torch.step_names import FUNCTIONS, LAYERS
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import with_ours
@@ -35,7 +36,7 @@ def _made(name: str, kind: type) -> type:
     call: Any = kind.__call__
     if name in ("CTCLoss", "EmbeddingBag", "LSTM", "GRU", "RNN"):
         call = _own_results(call)
-    if name.startswith("MaxPool"):
+    if name.startswith(("MaxPool", "AdaptiveMaxPool")):
         call = _with_places(call)
     if name in _AXES:
         call = _of_axes(call, *_AXES[name])
@@ -180,6 +181,7 @@ def layers() -> dict[str, type]:
         kind = getattr(ours, name)
         # A layer that a layer of tilegrad's makes is of no certain number of axes.
         counterparts[kind] = made[f"{name}2d"]
+    made["SyncBatchNorm"] = _made("SyncBatchNorm", synchronized(made))
     for name, made_kind in made.items():
         if name.startswith("Lazy") and issubclass(made_kind, lazy._Lazy):
             made_kind._kind = made[name.removeprefix("Lazy")]

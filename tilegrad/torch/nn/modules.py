@@ -39,7 +39,7 @@ def _numbered(stem: str, end: str = "d") -> tuple[str, ...]:
 class _BatchNorm(metaclass=_Family):
     """A batch normalisation of any number of axes."""
 
-    members = _numbered("BatchNorm")
+    members = (*_numbered("BatchNorm"), "SyncBatchNorm")
 
 
 class _InstanceNorm(metaclass=_Family):

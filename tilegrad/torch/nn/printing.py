@@ -10,7 +10,11 @@ from tilegrad.nn.module import arguments_of as of_class
 __all__ = ["arguments_of", "text_of"]
 
 # PyTorch's names of classes that have others here.
-_CLASSES = {"WeightNorm": "_WeightNorm", "SpectralNorm": "_SpectralNorm"}
+_CLASSES = {
+    "WeightNorm": "_WeightNorm",
+    "SpectralNorm": "_SpectralNorm",
+    "Orthogonal": "_Orthogonal",
+}
 _POOLS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
@@ -305,6 +309,7 @@ _RULES: dict[str, Callable[[Any], str]] = {
         lambda module: "",
     ),
     **dict.fromkeys(("LeakyReLU", "ELU", "CELU", "Hardtanh", "Threshold", "RReLU"), _slope),
+    "SyncBatchNorm": _norm,
     "LayerNorm": _layer_norm,
     "GroupNorm": _group_norm,
     "RMSNorm": _rms_norm,

@@ -3,7 +3,8 @@
 from tilegrad.nn.utils import parametrizations as ours
 from tilegrad.torch.nn.utils.marking import marking
 
-__all__ = ["spectral_norm", "weight_norm"]
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
+orthogonal = marking(ours.orthogonal)
 spectral_norm = marking(ours.spectral_norm)
 weight_norm = marking(ours.weight_norm)

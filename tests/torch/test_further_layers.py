@@ -1,0 +1,81 @@
+"""Layers and parametrizations that programs ask for less often. Figures are PyTorch's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+import tilegrad.torch.nn.functional as F
+from tilegrad.torch import nn
+from tilegrad.torch.nn.utils import parametrize
+from tilegrad.torch.nn.utils.parametrizations import orthogonal
+
+
+def test_batch_norms_become_synchronized_ones_with_their_weights() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2, momentum=0.3))
+    norm = net[1]
+    made = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+    assert made is net
+    assert type(net[1]) is nn.SyncBatchNorm
+    assert net[1].weight is norm.weight
+    assert net[1].momentum == 0.3
+    assert isinstance(net[1], nn.modules.batchnorm._BatchNorm)
+    with pytest.raises(ValueError, match="at least 2D"):
+        net[1](torch.ones(2))
+
+
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)])
+def test_an_orthogonal_weight_is_what_was_assigned_and_stays_orthogonal(
+    kind: str, shape: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(1)
+    tall = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))[0]
+    first = (tall if shape[0] >= shape[1] else tall.T).astype(np.float32)
+    layer = nn.Linear(shape[1], shape[0], bias=False)
+    layer.weight.data = torch.from_numpy(first)
+    orthogonal(layer, orthogonal_map=kind)
+    assert np.allclose(layer.weight.detach().numpy(), first, atol=1e-5)
+    original = layer.parametrizations.weight.original
+    (
+        layer.weight * torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+    ).sum().backward()
+    original.data = original.data - 0.5 * original.grad
+    moved = layer.weight.detach().numpy()
+    assert not np.allclose(moved, first, atol=1e-3)
+    inner = moved @ moved.T if shape[0] <= shape[1] else moved.T @ moved
+    assert np.allclose(inner, np.eye(min(shape)), atol=1e-5)
+
+
+def test_an_orthogonal_map_without_base_cannot_be_assigned() -> None:
+    layer = nn.Linear(2, 2)
+    with pytest.raises(RuntimeError, match="use_trivialization=True"):
+        orthogonal(layer, orthogonal_map="cayley", use_trivialization=False)
+    with pytest.raises(RuntimeError, match="there is no map 'polar'"):
+        orthogonal(layer, orthogonal_map="polar")
+
+
+def test_orthogonal_weights_can_be_removed() -> None:
+    layer = orthogonal(nn.Linear(2, 2))
+    parametrize.remove_parametrizations(layer, "weight")
+    assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
+
+
+def test_adaptive_max_pool_tells_the_first_position_of_each_value() -> None:
+    x = torch.tensor([[[1.0, 5.0, 5.0], [2.0, 0.0, 4.0], [7.0, 7.0, 1.0]]])
+    values, places = F.adaptive_max_pool2d(x, (2, 2), return_indices=True)
+    assert values.tolist() == [[[5.0, 5.0], [7.0, 7.0]]]
+    assert places.tolist() == [[[1, 1], [6, 7]]]
+    assert places.dtype == torch.int64
+    _, places = nn.AdaptiveMaxPool1d(3, return_indices=True)(torch.arange(7.0).reshape(1, 7))
+    assert places.tolist() == [[2, 4, 6]]
+
+
+def test_dtypes_meet_complex_ones() -> None:
+    assert torch.promote_types(torch.complex64, torch.float64) is torch.complex128
+    assert torch.promote_types(torch.int64, torch.complex64) is torch.complex64
+    assert torch.result_type(torch.ones(2, dtype=torch.complex64), 1.0) is torch.complex64
+    assert torch.result_type(torch.ones(2), 1j) is torch.complex64
+    assert not torch.can_cast(torch.complex64, torch.float32)
+    assert torch.can_cast(torch.int32, torch.complex64)
