@@ -147,6 +147,7 @@ if TYPE_CHECKING:
         linalg,
         nn,
         optim,
+        profiler,
         random,
         special,
         testing,
@@ -227,7 +228,7 @@ __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
     "amp", "autograd", "backends", "cuda", "distributions", "fft", "func", "jit", "linalg", "nn",
-    "optim", "random", "special", "testing", "utils",
+    "optim", "profiler", "random", "special", "testing", "utils",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
     "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
@@ -261,7 +262,7 @@ __all__ = [
     "max_pool2d", "max_pool3d", "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad",
     "norm", "normal", "numel", "optim", "pairwise_distance", "pi", "pixel_shuffle",
     "pixel_unshuffle", "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu",
-    "preserve_format", "qr", "rand", "rand_like", "randint", "randint_like",
+    "preserve_format", "profiler", "qr", "rand", "rand_like", "randint", "randint_like",
     "random", "randperm", "range", "repeat_interleave", "rms_norm", "row_stack",
     "rrelu", "rsub", "scalar_tensor", "seed", "selu", "set_grad_enabled", "set_printoptions",
     "set_rng_state", "short", "special", "split", "std", "std_mean", "stft", "strided", "svd",

@@ -107,8 +107,8 @@ def _reflections(matrix: Any) -> Any:
     stored = stored.swapaxes(-1, -2).copy()
     # LAPACK leaves a vector out where nothing is to reflect; here it turns the sign.
     signs = numpy.sign(numpy.diagonal(stored, 0, -2, -1)) * numpy.where(tau == 0, -1, 1)
-    places = numpy.arange(stored.shape[-1])
-    stored[..., places, places] = signs
+    diagonal = numpy.arange(stored.shape[-1])
+    stored[..., diagonal, diagonal] = signs
     return stored
 
 

@@ -428,7 +428,7 @@ class Convolution(Linear):
         return x
 
     def _adaptive_of_axis(self, name: str, axis: int, count: int, *, is_max: bool) -> Self:
-        patches, is_inside = self._adaptive_windows(name, axis, count)
+        patches, is_inside = self._adaptive_patches(name, axis, count)
         if is_inside is None:
             folded = patches.amax(-1) if is_max else patches.mean(-1)
             return folded.movedim(-1, axis)
@@ -439,7 +439,7 @@ class Convolution(Linear):
         means = total / is_inside.cast(wide).sum(-1)
         return means.cast(self._floating().dtype).movedim(-1, axis)
 
-    def _adaptive_windows(self, name: str, axis: int, count: int) -> tuple[Self, Self | None]:
+    def _adaptive_patches(self, name: str, axis: int, count: int) -> tuple[Self, Self | None]:
         """The elements of `count` windows along an axis, (..., count, longest); and which of them
         are in their window, (count, longest), unless all are.
         """
@@ -473,18 +473,18 @@ class Convolution(Linear):
         count = len(wanted)
         spatial = self.shape[self.ndim - count :]
         values = self
-        places = self._iota(math.prod(spatial)).reshape(spatial).expand(self.shape)
+        positions = self._iota(math.prod(spatial)).reshape(spatial).expand(self.shape)
         # From the last axis to the first: so the first of equals in row-major order is found.
         for axis in range(-1, -count - 1, -1):
-            windows = wanted[axis] or self._length(axis)
-            patches, is_inside = values._adaptive_windows(name, axis, windows)
+            slices = wanted[axis] or self._length(axis)
+            patches, is_inside = values._adaptive_patches(name, axis, slices)
             if is_inside is not None:
                 patches = is_inside.where(patches, self.dtype.min)
             chosen = patches.argmax(-1, keepdim=True)
             values = patches.gather(-1, chosen).squeeze(-1).movedim(-1, axis)
-            patches, _ = places._adaptive_windows(name, axis, windows)
-            places = patches.gather(-1, chosen).squeeze(-1).movedim(-1, axis)
-        return values, places
+            patches, _ = positions._adaptive_patches(name, axis, slices)
+            positions = patches.gather(-1, chosen).squeeze(-1).movedim(-1, axis)
+        return values, positions
 
 
 def _count(kernel_size: Sizes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,13 @@ from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
+if TYPE_CHECKING:
+    from tilegrad.torch.autograd import profiler
+
 __all__ = [
     "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "functional",
-    "grad", "gradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "grad", "gradcheck", "inference_mode", "no_grad", "profiler",
+    "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 
@@ -140,4 +145,6 @@ def set_detect_anomaly(mode: bool, check_nan: bool = True) -> Any:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
+        if name == "profiler":
+            return importlib.import_module("tilegrad.torch.autograd.profiler")
         raise AttributeError(absent("torch.autograd", name, __all__), name=name)
