@@ -397,3 +397,41 @@ def test_workers_of_a_stream_take_turns_and_know_their_number() -> None:
 
     loader: DataLoader[int] = DataLoader(Stream(), num_workers=2)
     assert [int(each) for each in loader] == [0, 10, 1, 11]
+
+
+# Keys of PyTorch 2.13 after a step; NAdam's product by hand of 0.9 * (1 - 0.5 * 0.96 ** (0.004 t)).
+@pytest.mark.parametrize(
+    ("name", "keys", "values"),
+    [
+        ("Adadelta", ["acc_delta", "square_avg", "step"], {"step": 2.0}),
+        ("Adagrad", ["step", "sum"], {"step": 2.0}),
+        ("RMSprop", ["square_avg", "step"], {"step": 2.0}),
+        ("Rprop", ["prev", "step", "step_size"], {"step": 2.0}),
+        ("ASGD", ["ax", "eta", "mu", "step"], {"eta": 0.01 / (1 + 2e-6) ** 0.75, "mu": 1}),
+        (
+            "NAdam",
+            ["exp_avg", "exp_avg_sq", "mu_product", "step"],
+            {"mu_product": 0.81 * (1 - 0.5 * 0.96**0.004) * (1 - 0.5 * 0.96**0.008)},
+        ),
+    ],
+)  # fmt: skip
+def test_states_of_optimizers_have_all_keys(
+    name: str, keys: list[str], values: dict[str, float]
+) -> None:
+    def made() -> Optimizer:
+        weight = nn.Parameter(torch.ones(2))
+        found: Optimizer = getattr(torch.optim, name)([weight])
+        weight.square().sum().backward()
+        return found
+
+    optimizer = made()
+    optimizer.step()
+    optimizer.step()
+    held = optimizer.state_dict()
+    assert sorted(held["state"][0]) == keys
+    for key, value in values.items():
+        assert held["state"][0][key].item() == pytest.approx(value, rel=1e-6)
+    other = made()
+    other.load_state_dict(held)
+    other.step()
+    assert other.state_dict()["state"][0]["step"].item() == 3

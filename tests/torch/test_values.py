@@ -134,3 +134,12 @@ def test_a_tensor_of_no_axes_that_fills_takes_the_dtype() -> None:
 
 def test_whole_powers_of_bools_are_int64() -> None:
     assert (torch.tensor([True, False]) ** 3).dtype == torch.int64
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_different_slices_along_an_axis(dim: int) -> None:
+    array = np.array([[1, 0, 1, 2], [2, 0, 2, 1], [1, 0, 1, 2]])
+    found = torch.unique(torch.tensor(array), dim=dim, return_inverse=True, return_counts=True)
+    expected = np.unique(array, axis=dim, return_inverse=True, return_counts=True)
+    assert [each.tolist() for each in found] == [each.squeeze().tolist() for each in expected]
+    assert torch.unique(torch.tensor(array), dim=dim).tolist() == expected[0].tolist()

@@ -9,7 +9,10 @@ from tilegrad.device.registry import Device
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
 
-__all__ = ["device", "name_of"]
+__all__ = ["META", "as_device", "device", "is_meta", "name_of"]
+
+# tilegrad's device of PyTorch's "meta": shapes and dtypes, and memory that is a number.
+META = "NULL"
 
 
 # Kinds that programs ask for, whether or not they are here.
@@ -41,7 +44,10 @@ class device(str):
                 known=", ".join(each.lower() for each in Device),
                 line=here(),
             )
-        made = super().__new__(cls, kind.upper() + (f":{place}" if place else ""))
+        is_bare = not number and kind.upper() == META
+        kind = "meta" if is_bare else kind
+        name = META if kind.lower() == "meta" else kind.upper() + (f":{place}" if place else "")
+        made = super().__new__(cls, name)
         made.type, made.index, made._before = kind.lower(), place, []
         return made
 
@@ -86,6 +92,8 @@ def name_of(given: Any) -> str:
     if given is None:
         return Device.DEFAULT
     text = str.__str__(device(given) if isinstance(given, int) else given)
+    if text.lower() == "meta":
+        return META
     kind = text.split(":")[0].upper()
     if kind not in Device:
         raise DeviceError(
@@ -102,3 +110,8 @@ def name_of(given: Any) -> str:
             fix='torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is',
         )
     return canonical(text)
+
+
+def is_meta(name: str) -> bool:
+    """Whether tilegrad's name of a device is that of `meta`."""
+    return name == META

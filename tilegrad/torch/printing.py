@@ -103,6 +103,14 @@ def _edges(array: Any, edge: int | None) -> Any:
     return array
 
 
+def without_values(shape: Any, dtype: DType, note: str) -> str:
+    """A tensor on the device `meta` as it prints."""
+    notes = ["device='meta'", f"size={tuple(shape)}"]
+    if dtype is not dtypes.default_float:
+        notes.append(f"dtype=torch.{dtype.name}")
+    return f"tensor(..., {', '.join([*notes, *([note] if note else [])])})"
+
+
 def _rows(
     array: Any, write: Callable[[Any], str], width: int, edge: int | None, indent: int
 ) -> str:

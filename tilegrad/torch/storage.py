@@ -60,7 +60,11 @@ class InMemory:
     is_mkldnn = _is_not("in MKL's layout")
     is_mps = _is_not("on a Metal device")
     is_xpu = _is_not("on an XPU")
-    is_meta = _is_not("without memory")
+
+    @property
+    def is_meta(self: Any) -> bool:
+        """Whether it is on the device `meta`: with a shape and a dtype, and without values."""
+        return bool(self.device.type == "meta")
 
     def stride(self, dim: int | None = None) -> Any:
         """How many elements of memory lie between neighbours along each axis, or along `dim`."""

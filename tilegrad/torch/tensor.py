@@ -25,7 +25,7 @@ from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
-from tilegrad.torch.devices import as_device, device, name_of
+from tilegrad.torch.devices import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
@@ -145,14 +145,41 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
                 "Can't call numpy() on Tensor that requires grad. "
                 "Use tensor.detach().numpy() instead."
             )
+        if is_meta(_device_of(self)):
+            raise TypeError(
+                "can't convert meta device type tensor to numpy: it has a shape and no values"
+            )
         found = super().numpy()
         return found if found.flags.writeable else found.copy()
+
+    def item(self) -> Any:
+        """The value of the only element.
+
+        Raises RuntimeError on the device `meta`.
+        """
+        if is_meta(_device_of(self)):
+            raise RuntimeError(
+                "Tensor.item() cannot be called on meta tensors: they have a shape and no values"
+            )
+        return super().item()
+
+    def tolist(self) -> Any:
+        """The values as nested lists.
+
+        Raises NotImplementedError on the device `meta`.
+        """
+        if is_meta(_device_of(self)):
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return super().tolist()
 
     def __repr__(self) -> str:
         is_parameter = getattr(self, "_is_parameter", False)
         notes = "" if self.is_leaf else f"grad_fn=<{step_of(self).name()}>"
         if self._requires_grad and self._is_leaf:
             notes = "requires_grad=True"
+        if is_meta(_device_of(self)):
+            text = printing.without_values(self.shape, self.dtype, notes)
+            return f"Parameter containing:\n{text}" if is_parameter else text
         array = numpy.asarray(self.detach().float() if self.dtype.is_float else self.detach())
         text = printing.text_of(array, self.dtype, _device_of(self), notes)
         return f"Parameter containing:\n{text}" if is_parameter else text
@@ -325,11 +352,19 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
         other = options.get("other")
         if other is not None:
             place, kind = other.device, other.dtype
-        moved: Any = self if place is None else ours.Tensor.to(self, name_of(place))
+        moved: Any = self if place is None else self._on_device(name_of(place))
         if kind is not None:
             moved = moved.cast(as_dtype(kind))
         is_copy = options.get("copy", False) or (len(args) > 3 and args[3])
         return moved.clone() if is_copy and moved is self else moved
+
+    def _on_device(self, name: str) -> Any:
+        if is_meta(name):
+            made = self if is_meta(_device_of(self)) else ours.Tensor.empty_like(self, device=name)
+            return as_ours(made)
+        if is_meta(_device_of(self)):
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return ours.Tensor.to(self, name)
 
     def cpu(self, memory_format: Any = None) -> Self:
         """The same values on the CPU."""
@@ -378,6 +413,30 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the values are in row-major order in the memory that this tensor views."""
         return can_view(self, (self.numel(),))
+
+    def unique(  # type: ignore[override]
+        self,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
+    ) -> Any:
+        """The different values in order, or with `dim` the different slices along an axis, which
+        are found now; and with them where each element's stands, and how often each occurs.
+        """
+        if dim is None:
+            return super().unique(sorted, return_inverse, return_counts)
+        values = self.detach().float() if self.dtype.itemsize < 4 else self.detach()
+        _, first, inverse, counts = numpy.unique(
+            values.numpy(), return_index=True, return_inverse=True, return_counts=True, axis=dim
+        )
+        made = [self.detach().index_select(dim, self._indices(first))]
+        made += [self._indices(inverse.reshape(-1))] * return_inverse
+        made += [self._indices(counts)] * return_counts
+        return tuple(made) if len(made) > 1 else made[0]
+
+    def _indices(self, array: Any) -> Self:
+        return type(self)(array, device=_device_of(self), dtype=dtypes.int64)
 
     # pairs
 

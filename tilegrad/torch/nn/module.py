@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import TilegradError
+from tilegrad.base.errors import DataError, TilegradError
 from tilegrad.nn import module as ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.capturing import compiled
-from tilegrad.torch.devices import name_of
+from tilegrad.torch.devices import is_meta, name_of
 from tilegrad.torch.nn.printing import arguments_of, text_of
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -298,12 +298,17 @@ class Module(ours.Module):
     def load_state_dict(  # type: ignore[override]
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
-        """Write the tensors of `state_dict` into those of their names."""
+        """Write the tensors of `state_dict` into those of their names; with `assign` let them be
+        the module's own, as they are trained or not before.
+        """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         given = {name: value for name, value in state_dict.items() if name != "_metadata"}
         try:
-            missing, unexpected = super().load_state_dict(given, strict)
+            if assign:
+                missing, unexpected = self._assigned(given, strict)
+            else:
+                missing, unexpected = super().load_state_dict(given, strict)
         except TilegradError as error:
             # As which PyTorch raises all of them, in words that programs know.
             reasons = "".join(f"\n\t{reason}" for reason in self._unfit(given, strict))
@@ -315,6 +320,19 @@ class Module(ours.Module):
         # Files from before batches were counted are whole.
         lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
         return IncompatibleKeys(lacking, unexpected)
+
+    def _assigned(self, given: Mapping[str, Any], strict: bool) -> tuple[list[str], list[str]]:
+        own = self.state_dict(keep_vars=True)
+        if next(self._unfit(given, strict), None) is not None:
+            raise DataError("load_state_dict: the names or shapes differ")
+        for name in own.keys() & given.keys():
+            path, _, last = name.rpartition(".")
+            value, before = as_ours(given[name]), own[name]
+            if is_parameter(before):
+                value = marked(value.detach(), before.requires_grad)
+            setattr(self.get_submodule(path), last, value)
+        missing = [name for name in own if name not in given]
+        return missing, [name for name in given if name not in own]
 
     def _unfit(self, given: Mapping[str, Any], strict: bool) -> Iterator[str]:
         """What of a state dict does not fit this module."""
@@ -348,7 +366,28 @@ class Module(ours.Module):
                 device, dtype = given.device, given.dtype
             elif isinstance(given, (str, int)) and not isinstance(given, bool):
                 device = given
-        return super().to(None if device is None else name_of(device), dtype)
+        place = None if device is None else name_of(device)
+        if place is not None and not is_meta(place):
+            self._refuse_meta()
+        return super().to(place, dtype)
+
+    def _refuse_meta(self) -> None:
+        held = [*self.parameters(), *self.buffers()]
+        if any(isinstance(each, Tensor) and each.is_meta for each in held):
+            raise NotImplementedError(
+                "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() "
+                "instead of torch.nn.Module.to() when moving module from meta to a different "
+                "device."
+            )
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """All tensors on a device, in memory with whatever values it holds; gives this module."""
+        place = name_of(device)
+        for held in (self.parameters(recurse), self.buffers(recurse)):
+            for tensor in list(held):
+                made = OurTensor.empty(*tensor.shape, dtype=tensor.dtype, device=place)
+                setattr(tensor, "data", made)  # noqa: B010  # a property, but for its base class
+        return self
 
     def cpu(self) -> Self:
         """All tensors on the CPU; gives this module."""

@@ -14,6 +14,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
 from tilegrad.torch.optim.groups import GroupView, as_number, without_effect
+from tilegrad.torch.optim.states import completed, steps_in
 from tilegrad.torch.tensor import as_ours, written
 
 __all__ = ["Optimizer", "stepping"]
@@ -109,10 +110,13 @@ class Optimizer(Ours):
             found["state"] = {numbers[id(tensor)]: dict(each) for tensor, each in own.items()}
         else:
             found["state"] = {
-                place: {
-                    name: as_ours(tensor.reshape(()) if name == "step" else tensor)
-                    for name, tensor in each.items()
-                }
+                place: self._completed(
+                    place,
+                    {
+                        name: as_ours(tensor.reshape(()) if name == "step" else tensor)
+                        for name, tensor in each.items()
+                    },
+                )
                 for place, each in found["state"].items()
             }
         for group, view, raw in zip(found["param_groups"], self.param_groups, self._param_groups):
@@ -120,9 +124,17 @@ class Optimizer(Ours):
             group.update({**numbers_of, **view._extra})
         return found
 
+    def _completed(self, place: int, state: dict[str, Any]) -> dict[str, Any]:
+        at = self._group_of[place]
+        taken = self.__dict__.get("_taken", 0)
+        group, counts = self._param_groups[at], self._counts[at]
+        found = completed(self._name, state, counts, group, taken)
+        return {name: as_ours(each) for name, each in found.items()}
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         super().load_state_dict(state_dict)
+        self.__dict__["_taken"] = steps_in(state_dict)
         for view, given in zip(self.param_groups, state_dict["param_groups"]):
             known = view._group
             view._extra.update({key: given[key] for key in given if key not in known})
@@ -168,6 +180,7 @@ class Optimizer(Ours):
         self.__dict__["_has_stepped"] = True
         if any(tensor.grad is not None for tensor in self.params):
             stepping(super().step)
+            self.__dict__["_taken"] = self.__dict__.get("_taken", 0) + 1
         for hook in list(self.__dict__.get("_after", {}).values()):
             hook(self, (), {})
         return loss

@@ -1,0 +1,38 @@
+"""State that PyTorch's optimizers hold and tilegrad's work out: so that each reads the other's
+files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.torch.creation import tensor
+from tilegrad.torch.optim.groups import as_number
+
+__all__ = ["completed", "steps_in"]
+
+# Optimizers of PyTorch's that count steps, where tilegrad's need no count.
+_COUNTING = frozenset(["Adadelta", "Adagrad", "RMSprop", "Rprop"])
+
+
+def completed(
+    name: str, state: dict[str, Any], counts: dict[str, Any], group: Any, taken: int
+) -> dict[str, Any]:
+    """The state of one parameter of the optimizer `name` with all of PyTorch's keys, after `taken`
+    steps; `counts` are what its group counts with.
+    """
+    if name in _COUNTING and "step" not in state:
+        return {"step": tensor(float(taken)), **state}
+    if name == "NAdam":
+        return {**state, "mu_product": counts["product"].reshape(())}
+    if name == "ASGD":
+        step, rate = state["step"], as_number(group["lr"])
+        eta = rate / (1 + group["lambd"] * rate * step) ** group["alpha"]
+        return {**state, "eta": eta, "mu": 1 / (step - group["t0"]).maximum(1)}
+    return state
+
+
+def steps_in(state_dict: Any) -> int:
+    """The number of steps that a state dict is of: that of the parameter that had the most."""
+    steps = [each["step"] for each in state_dict["state"].values() if each.get("step") is not None]
+    return max((int(as_number(step)) for step in steps), default=0)
