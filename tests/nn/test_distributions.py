@@ -66,6 +66,16 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
         scipy.stats.halfnorm(scale=SCALE),
         SCALE * 1.2,
     ),
+    "FisherSnedecor": (
+        D.FisherSnedecor(Tensor(1 + SCALE), Tensor(9 + SCALE)),
+        scipy.stats.f(1 + SCALE, 9 + SCALE),
+        SCALE * 0.6,
+    ),
+    "NegativeBinomial": (
+        D.NegativeBinomial(Tensor(SCALE), logits=Tensor(LOC)),
+        scipy.stats.nbinom(SCALE, scipy.special.expit(-LOC)),
+        np.floor(2 * SCALE),
+    ),
     "Gamma": (
         D.Gamma(Tensor(SCALE), Tensor(2 * SCALE)),
         scipy.stats.gamma(SCALE, scale=1 / (2 * SCALE)),
@@ -112,7 +122,7 @@ def test_densities_and_moments(name: str) -> None:
     density = getattr(theirs, "logpmf" if hasattr(theirs.dist, "pmf") else "logpdf")
     found = ours.log_prob(Tensor(value)).numpy()
     np.testing.assert_allclose(found, density(value), rtol=1e-9, atol=1e-12)
-    if name not in ("Poisson", "Binomial"):
+    if name not in ("Poisson", "Binomial", "NegativeBinomial", "FisherSnedecor"):
         np.testing.assert_allclose(ours.entropy().numpy(), theirs.entropy(), rtol=1e-9)
     np.testing.assert_allclose(ours.mean.numpy(), theirs.mean(), rtol=1e-9)
     # There is no variance of a Cauchy distribution; PyTorch calls it infinite.
@@ -150,6 +160,31 @@ def test_shares() -> None:
     np.testing.assert_allclose(drawn.sum(-1), 1, rtol=1e-12)
     error = np.abs(drawn.mean(0) - theirs.mean()) / np.sqrt(theirs.var())
     assert error.max() < 4 / np.sqrt(4000)
+
+
+def test_counts_of_classes() -> None:
+    """Also of a class with the probability 0, which never occurs."""
+    counts = np.array([[3.0, 1, 0, 6], [2, 5, 3, 0], [0, 0, 0, 10]])
+    ours = D.Multinomial(10, probs=Tensor(SHARES))
+    theirs = [scipy.stats.multinomial(10, row) for row in SHARES]
+    expected = [each.logpmf(row) for each, row in zip(theirs, counts)]
+    np.testing.assert_allclose(ours.log_prob(Tensor(counts)).numpy(), expected, rtol=1e-9)
+    np.testing.assert_allclose(ours.mean.numpy(), 10 * SHARES, rtol=1e-9)
+    np.testing.assert_allclose(ours.variance.numpy(), 10 * SHARES * (1 - SHARES), rtol=1e-9)
+    drawn = ours.sample((50,)).numpy()
+    assert drawn.shape == (50, 3, 4) and (drawn.sum(-1) == 10).all()
+    sure = D.Multinomial(2, logits=Tensor([0.0, -np.inf]))
+    assert sure.log_prob(Tensor([2.0, 0.0])).item() == 0
+
+
+def test_half_of_a_cauchy_distribution() -> None:
+    ours, theirs = D.HalfCauchy(Tensor(SCALE)), scipy.stats.halfcauchy(scale=SCALE)
+    x = np.abs(LOC)
+    np.testing.assert_allclose(ours.log_prob(Tensor(x)).numpy(), theirs.logpdf(x), rtol=1e-9)
+    np.testing.assert_allclose(ours.cdf(Tensor(x)).numpy(), theirs.cdf(x), rtol=1e-6)
+    np.testing.assert_allclose(ours.icdf(ours.cdf(Tensor(x))).numpy(), x, rtol=1e-6)
+    np.testing.assert_allclose(ours.entropy().numpy(), theirs.entropy(), rtol=1e-6)
+    assert (ours.log_prob(Tensor(-x)).numpy() == -np.inf).all()
 
 
 def test_rows_of_classes() -> None:

@@ -30,16 +30,20 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import Distribution as Distribution
     from tilegrad.nn.distributions import Exponential as Exponential
     from tilegrad.nn.distributions import ExpTransform as ExpTransform
+    from tilegrad.nn.distributions import FisherSnedecor as FisherSnedecor
     from tilegrad.nn.distributions import Gamma as Gamma
     from tilegrad.nn.distributions import Geometric as Geometric
     from tilegrad.nn.distributions import Gumbel as Gumbel
+    from tilegrad.nn.distributions import HalfCauchy as HalfCauchy
     from tilegrad.nn.distributions import HalfNormal as HalfNormal
     from tilegrad.nn.distributions import Independent as Independent
     from tilegrad.nn.distributions import InverseGamma as InverseGamma
     from tilegrad.nn.distributions import Laplace as Laplace
     from tilegrad.nn.distributions import LogNormal as LogNormal
     from tilegrad.nn.distributions import MixtureSameFamily as MixtureSameFamily
+    from tilegrad.nn.distributions import Multinomial as Multinomial
     from tilegrad.nn.distributions import MultivariateNormal as MultivariateNormal
+    from tilegrad.nn.distributions import NegativeBinomial as NegativeBinomial
     from tilegrad.nn.distributions import Normal as Normal
     from tilegrad.nn.distributions import OneHotCategorical as OneHotCategorical
     from tilegrad.nn.distributions import (
@@ -63,9 +67,10 @@ else:
 
 __all__ = [
     "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
-    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential", "Gamma",
-    "Geometric", "Gumbel", "HalfNormal", "Independent", "InverseGamma", "Laplace", "LogNormal",
-    "MixtureSameFamily", "MultivariateNormal", "Normal", "OneHotCategorical",
+    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential",
+    "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
+    "InverseGamma", "Laplace", "LogNormal", "MixtureSameFamily", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
     "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
     "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT",
     "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",
@@ -76,7 +81,17 @@ _METHODS = ("sample", "rsample", "log_prob", "entropy", "perplexity", "cdf", "ic
 _TRANSFORMS = ("__call__", "inv", "log_abs_det_jacobian")
 # Arguments that must be positive, and those that are probabilities.
 _POSITIVE = frozenset(
-    ["scale", "rate", "concentration", "concentration0", "concentration1", "df", "alpha"]
+    [
+        "scale",
+        "rate",
+        "concentration",
+        "concentration0",
+        "concentration1",
+        "df",
+        "df1",
+        "df2",
+        "alpha",
+    ]
 )
 _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
 _VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix")
@@ -182,10 +197,11 @@ if not TYPE_CHECKING:
 # PyTorch's files of the same names.
 _FILES = (
     "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "dirichlet", "distribution",
-    "exponential", "gamma", "geometric", "gumbel", "half_normal", "independent", "inverse_gamma",
-    "kl", "laplace", "log_normal", "mixture_same_family", "multivariate_normal", "normal",
-    "one_hot_categorical", "pareto", "poisson", "relaxed_bernoulli", "relaxed_categorical",
-    "studentT", "transformed_distribution", "transforms", "uniform", "weibull",
+    "exponential", "fishersnedecor", "gamma", "geometric", "gumbel", "half_cauchy", "half_normal",
+    "independent", "inverse_gamma", "kl", "laplace", "log_normal", "mixture_same_family",
+    "multinomial", "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical",
+    "pareto", "poisson", "relaxed_bernoulli", "relaxed_categorical", "studentT",
+    "transformed_distribution", "transforms", "uniform", "weibull",
 )  # fmt: skip
 also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 also_known(sys.modules[__name__], ("constraints",), constraints, {})

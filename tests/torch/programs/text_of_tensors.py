@@ -32,7 +32,7 @@ print(
     )
 )
 print(torch.tensor([-1, 10, 100]), torch.tensor([[0.0]]), -torch.zeros(2))
-print("%s %d %.3f" % (torch.Size([1]), torch.tensor(4), torch.tensor(2.0)))
+print(f"{torch.Size([1])} {torch.tensor(4):d} {torch.tensor(2.0):.3f}")
 print([torch.tensor(1.0), torch.tensor([2])], {"a": torch.tensor(1)}, (torch.tensor(True),))
 print(torch.tensor(1.23456789e-7), torch.tensor(123456789.0), torch.tensor([1e10, 1.0]))
 print(torch.full((2, 3), 7.0), torch.eye(3, dtype=torch.int8), torch.tensor([[[1.0]], [[2.0]]]))

@@ -15,11 +15,13 @@ from tilegrad.nn.distributions.continuous import (
     Cauchy,
     Exponential,
     Gumbel,
+    HalfCauchy,
     Laplace,
     Pareto,
     Uniform,
     Weibull,
 )
+from tilegrad.nn.distributions.counts import FisherSnedecor, Multinomial, NegativeBinomial
 from tilegrad.nn.distributions.discrete import (
     Bernoulli,
     Binomial,
@@ -49,9 +51,10 @@ from tilegrad.nn.distributions.transforms import (
 
 __all__ = [
     "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
-    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential", "Gamma",
-    "Geometric", "Gumbel", "HalfNormal", "Independent", "InverseGamma", "Laplace", "LogNormal",
-    "MixtureSameFamily", "MultivariateNormal", "Normal", "OneHotCategorical",
+    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential",
+    "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
+    "InverseGamma", "Laplace", "LogNormal", "MixtureSameFamily", "Multinomial",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
     "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
     "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT",
     "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",

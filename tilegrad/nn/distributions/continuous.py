@@ -14,7 +14,9 @@ from tilegrad.nn.distributions.base import (
 )
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Cauchy", "Exponential", "Gumbel", "Laplace", "Pareto", "Uniform", "Weibull"]
+__all__ = [
+    "Cauchy", "Exponential", "Gumbel", "HalfCauchy", "Laplace", "Pareto", "Uniform", "Weibull",
+]  # fmt: skip
 
 
 class Laplace(LocationScale):
@@ -169,6 +171,55 @@ class Cauchy(LocationScale):
     def icdf(self, share: Tensor) -> Tensor:
         """The value that is not exceeded with probability `share`."""
         return self.loc + self.scale * (math.pi * (share - 0.5)).tan()
+
+
+class HalfCauchy(Distribution):
+    """Distribution of |x| where x is of a Cauchy distribution around 0; it has neither a mean nor a
+    variance.
+
+    Args:
+        scale: the median, positive.
+
+    Shape: the batch has the shape of the parameter, events are numbers; float.
+
+    >>> round(nn.distributions.HalfCauchy(1.0).cdf(Tensor(1.0)).item(), 4)
+    0.5
+    """
+
+    def __init__(self, scale: Any):
+        self._whole = Cauchy(0.0, scale)
+        self.scale: Tensor = self._whole.scale
+        super().__init__(self.scale.shape)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.scale.full_like(math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value, 0."""
+        return self.scale.zeros_like()
+
+    @property
+    def variance(self) -> Tensor:  # type: ignore[override]
+        return self.scale.full_like(math.inf)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._whole.rsample(sample_shape).abs()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return (value >= 0).where(self._whole.log_prob(value) + math.log(2), -math.inf)
+
+    def entropy(self) -> Tensor:
+        return self._whole.entropy() - math.log(2)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of at most `value`."""
+        return (2 * self._whole.cdf(value) - 1).relu()
+
+    def icdf(self, share: Tensor) -> Tensor:
+        """The value that is not exceeded with probability `share`."""
+        return self._whole.icdf((share + 1) / 2)
 
 
 class Gumbel(LocationScale):
