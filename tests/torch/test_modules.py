@@ -435,3 +435,55 @@ def test_states_of_optimizers_have_all_keys(
     other.load_state_dict(held)
     other.step()
     assert other.state_dict()["state"][0]["step"].item() == 3
+
+
+# Keys of PyTorch 2.13.
+_COMMON = {
+    "_get_lr_called_within_step", "_is_initial", "_last_lr", "_step_count", "base_lrs",
+    "last_epoch",
+}  # fmt: skip
+_SCHEDULES = {
+    "LambdaLR": (lambda o: lr_scheduler.LambdaLR(o, lambda e: 0.5**e), {"lr_lambdas", *_COMMON}),
+    "CosineAnnealingWarmRestarts": (
+        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2, 2),
+        {"T_0", "T_cur", "T_i", "T_mult", "eta_min", *_COMMON},
+    ),
+    "SequentialLR": (
+        lambda o: lr_scheduler.SequentialLR(
+            o, [lr_scheduler.ConstantLR(o), lr_scheduler.ExponentialLR(o, 0.5)], [2]
+        ),
+        {"_last_lr", "_milestones", "_schedulers", "last_epoch"},
+    ),
+    "ChainedScheduler": (
+        lambda o: lr_scheduler.ChainedScheduler(
+            [lr_scheduler.ConstantLR(o), lr_scheduler.ExponentialLR(o, 0.5)]
+        ),
+        {"_last_lr", "_schedulers"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _SCHEDULES)
+def test_a_schedule_goes_on_from_the_keys_that_pytorch_has(name: str) -> None:
+    make, keys = _SCHEDULES[name]
+
+    def begun() -> tuple[Optimizer, lr_scheduler.LRScheduler]:
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+        return optimizer, make(optimizer)
+
+    (first, schedule), (second, other) = begun(), begun()
+    for _ in range(3):
+        first.step()
+        schedule.step()
+    state = schedule.state_dict()
+    assert set(state) == keys
+    if name == "CosineAnnealingWarmRestarts":
+        # Cycles of 2 and 4 steps: the third step is the second one of the second cycle.
+        assert (state["T_cur"], state["T_i"]) == (1, 4)
+    other.load_state_dict(copy.deepcopy(state))
+    second.load_state_dict(first.state_dict())
+    for _ in range(2):
+        for optimizer, each in ((first, schedule), (second, other)):
+            optimizer.step()
+            each.step()
+        assert second.param_groups[0]["lr"] == pytest.approx(first.param_groups[0]["lr"])

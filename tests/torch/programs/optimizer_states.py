@@ -67,9 +67,15 @@ schedules = {
     "MultiStep": S.MultiStepLR(opt, [2, 3]),
     "Exponential": S.ExponentialLR(opt, 0.9),
     "Cosine": S.CosineAnnealingLR(opt, 5),
+    "Restarts": S.CosineAnnealingWarmRestarts(opt, 3),
     "Linear": S.LinearLR(opt),
     "Constant": S.ConstantLR(opt),
     "Polynomial": S.PolynomialLR(opt, 4),
+    "Lambda": S.LambdaLR(opt, lambda e: 0.9**e),
+    "Mult": S.MultiplicativeLR(opt, lambda e: 0.9),
+    "Plateau": S.ReduceLROnPlateau(opt),
+    "Sequential": S.SequentialLR(opt, [S.ConstantLR(opt), S.ExponentialLR(opt, 0.9)], [2]),
+    "Chained": S.ChainedScheduler([S.ConstantLR(opt), S.ExponentialLR(opt, 0.9)]),
 }
 for name, s in schedules.items():
     print(name, sorted(s.state_dict()))

@@ -13,6 +13,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.torch.absent import absent
 from tilegrad.torch.optim.groups import as_number
 from tilegrad.torch.optim.plateau import ReduceLROnPlateau
+from tilegrad.torch.optim.schedule_states import from_pytorch, to_pytorch
 
 if TYPE_CHECKING:
     from tilegrad.nn.schedulers import ChainedScheduler as ChainedScheduler
@@ -108,7 +109,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
         else:
             # The options, and for a schedule of schedules the state of each.
             own = {name: _state_of(value) for name, value in self._options.items()}
-        return {
+        state = {
             **own,
             "base_lrs": list(self.base_lrs),
             "last_epoch": self.last_epoch,
@@ -117,6 +118,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
             "_get_lr_called_within_step": False,
             "_last_lr": self.get_last_lr(),
         }
+        return to_pytorch(type(self).__name__, state)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
@@ -125,12 +127,13 @@ class LRScheduler(_Rates, ours.LRScheduler):
             self.__dict__.update({k: v for k, v in state_dict.items() if k not in skipped})
             self.last_epoch = int(state_dict["last_epoch"])
             return
+        state_dict = from_pytorch(type(self).__name__, state_dict, list(self.base_lrs))
         options = {
             name: state_dict.get(name, old) if _is_plain(old) else old
             for name, old in self._options.items()
         }
         rates = [as_number(group["lr"]) for group in self.optimizer._param_groups]
-        self._begin(self.optimizer, **options)
+        self._begin(**{**options, "optimizer": self.optimizer})
         self.base_lrs = [float(rate) for rate in state_dict["base_lrs"]]
         for name, held in options.items():
             if isinstance(held, (list, tuple)) and name == "schedulers":

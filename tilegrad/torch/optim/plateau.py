@@ -45,11 +45,13 @@ class ReduceLROnPlateau:
         self.patience, self.cooldown, self.eps = patience, cooldown, eps
         self.last_epoch, self._last_lr = 0, [group["lr"] for group in groups]
         self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        # The metric that every other is better than.
+        self.mode_worse = math.inf if mode == "min" else -math.inf
         self._reset()
 
     def _reset(self) -> None:
         """Forget the metrics so far."""
-        self.best = math.inf if self.mode == "min" else -math.inf
+        self.best = self.mode_worse
         self.cooldown_counter = self.num_bad_epochs = 0
 
     def get_last_lr(self) -> list[float]:
