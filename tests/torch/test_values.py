@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,8 @@ def test_different_slices_along_an_axis(dim: int) -> None:
     expected = np.unique(array, axis=dim, return_inverse=True, return_counts=True)
     assert [each.tolist() for each in found] == [each.squeeze().tolist() for each in expected]
     assert torch.unique(torch.tensor(array), dim=dim).tolist() == expected[0].tolist()
+
+
+def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"absent\.pt"):
+        torch.load(tmp_path / "absent.pt")

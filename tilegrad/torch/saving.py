@@ -7,6 +7,7 @@ as PyTorch writes it, a pickle in which each tensor names a storage, and is read
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
@@ -192,8 +193,11 @@ def load(
 ) -> Any:
     """What `save`, or PyTorch, wrote to a file: plain data with its tensors.
 
-    Raises DataError for a file that wants a class, or that is damaged.
+    Raises DataError for a file that wants a class, or that is damaged, FileNotFoundError where
+    there is none.
     """
+    if isinstance(f, (str, os.PathLike)) and not os.path.exists(f):
+        raise FileNotFoundError(errno.ENOENT, "torch.load: no such file", os.fspath(f))
     source = f.read() if hasattr(f, "read") else f
     place = name_of(map_location) if isinstance(map_location, (str, int)) else None
     found: list[Any] = []
