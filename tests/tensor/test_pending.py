@@ -94,3 +94,20 @@ def test_a_chain_over_one_memory_has_few_plans_nodes_and_visits() -> None:
         assert most < 2048
         work.append(counters.visits - visits)
     assert work[1] < 5 * work[0]
+
+
+@pytest.mark.usefixtures("small")
+def test_two_values_each_made_of_both_run_in_few_chunks() -> None:
+    """Behind a cut all later steps soon stand on one node again: to cut there, a step or two
+    farther, would be a run and a walk for each step.
+    """
+    work: list[int] = []
+    for steps in (300, 1200):
+        x, visits = Tensor([0.5, -0.25], requires_grad=True), counters.visits
+        y, now = x * 2, np.array([[0.5, -0.25], [1.0, -0.5]])
+        for _ in range(steps):
+            x, y = x * 0.8 + y * 0.6, y * 0.8 - x * 0.6
+            now = np.array([[0.8, 0.6], [-0.6, 0.8]]) @ now
+        work.append(counters.visits - visits)
+        np.testing.assert_allclose(x.numpy(), now[0], rtol=1e-3)
+    assert work[1] < 5 * work[0]

@@ -15,6 +15,7 @@ from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Tensor, Variable, dtypes, no_grad
 from tilegrad.base.errors import IndexBoundsError, InternalError, ShapeError
 from tilegrad.base.origin import method_names, user_lines
+from tilegrad.base.trace import counters
 from tilegrad.ir import Ops
 from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp
@@ -124,6 +125,18 @@ def test_a_template_that_makes_another_node_is_an_error(
         monkeypatch.setattr(Template, "make", swapped)
         with pytest.raises(InternalError, match=r"template: .*sub.* gives another node"):
             x - y
+
+
+def test_comparing_both_ways_walks_no_graph_below_a_call() -> None:
+    """A chain of calls, each of which compares, is work in proportion to its length."""
+    work = []
+    with Context(TEMPLATES=2, SEGMENTS=0):
+        for steps in (30, 300):
+            x, before = Tensor([0.5, 0.25]).realize(), counters.visits
+            for _ in range(steps):
+                x = x.tanh()
+            work.append(counters.visits - before)
+    assert work[1] <= 13 * max(work[0], 30)
 
 
 # Calls of Python functions, the methods' own among them: nodes that are new make one each.

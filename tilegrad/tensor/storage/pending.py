@@ -49,12 +49,14 @@ def relieve(tensor: Any) -> None:
     """Run what a tensor's graph holds, but for the last nodes, if it is large; and if runs may keep
     what they find.
     """
+    left = 0
     try:
         if running.keeps() and not tensor._symbols:
-            _run_in_chunks(tensor)
+            left = _run_in_chunks(tensor)
     finally:
-        # No list holds the nodes that were given back here, so they do not count.
-        pressure.most = node_count() + _MOST // 2
+        # No list holds the nodes that were given back here, so they do not count. A graph that
+        # stays large is walked again when it has grown by half: the walks are in proportion to it.
+        pressure.most = node_count() + max(_MOST, left) // 2
 
 
 def _waiting(node: UOp) -> list[UOp]:
@@ -64,10 +66,11 @@ def _waiting(node: UOp) -> list[UOp]:
     return list(toposort([node], stop=lambda each: each.stored is not None))
 
 
-def _run_in_chunks(tensor: Any) -> None:
+def _run_in_chunks(tensor: Any) -> int:
+    """How many nodes still wait."""
     order = _waiting(tensor._node)
     if len(order) < _MOST:
-        return
+        return len(order)
     has_writes = any(each.op in _WRITTEN for each in order)
     cut = stored = None
     while len(order) >= _CUT:
@@ -79,18 +82,21 @@ def _run_in_chunks(tensor: Any) -> None:
             break
         cut = found
         (stored,) = running.run([cut], NO_VARIABLES)
-        order = _waiting(tensor._node)
+        size, order = len(order), _waiting(tensor._node)
+        if size - len(order) < _CUT // 4:
+            break
     if cut is not None and stored is not None and not tensor._requires_grad and not has_writes:
         # The graph below is given back; who asks for a gradient through it is told.
         running.note_past({cut: stored})
         hold(tensor, tensor._node.substitute({cut: stored}), is_computed=False)
+    return len(order)
 
 
 def _cut_in(first: list[UOp], order: list[UOp]) -> UOp | None:
-    """The last of the nodes `first` to be computed by itself. If there is one that all later nodes
-    of `order` stand on, beside memory and constants, it is that: its run computes what is needed
-    and nothing is computed twice. And a loop, whose iterations meet there, is cut at one point of
-    its body, so that the pieces are equal graphs.
+    """The last of the nodes `first` to be computed by itself. If there is one in their second half
+    that all later nodes of `order` stand on, beside memory and constants, it is that: its run
+    computes what is needed and nothing is computed twice. And a loop, whose iterations meet there,
+    is cut at one point of its body, so that the pieces are equal graphs.
     """
     largest = max((_elements(each) for each in order if _is_memory(each)), default=0)
     last_use: dict[UOp, int] = {}
@@ -103,7 +109,7 @@ def _cut_in(first: list[UOp], order: list[UOp]) -> UOp | None:
         is_cut = _can_be_cut(node, largest)
         if is_cut:
             any_cut = node
-            if reach <= number:
+            if reach <= number and number >= len(first) // 2:
                 alone = node
         if not (_is_memory(node) or node.is_constant):
             reach = max(reach, last_use.get(node, 0))
