@@ -127,6 +127,26 @@ def test_a_template_that_makes_another_node_is_an_error(
             x - y
 
 
+def test_an_operand_that_is_assigned_to_between_both_ways_is_no_error(
+    operands: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another thread may do."""
+    x, y = operands
+    other, make = Tensor(numbers(6, 8, seed=7)).realize().uop, Template.make
+
+    def assigned(self: Template, inputs: Any, origin: Any) -> Any:
+        made = make(self, inputs, origin)
+        x.uop = other
+        return made
+
+    with Context(TEMPLATES=2):
+        for _ in range(3):
+            x - y
+        first = x.numpy()
+        monkeypatch.setattr(Template, "make", assigned)
+        close(x - y, first - y.numpy())
+
+
 def test_comparing_both_ways_walks_no_graph_below_a_call() -> None:
     """A chain of calls, each of which compares, is work in proportion to its length."""
     x, before = Tensor([0.5, 0.25]).realize(), counters.visits
