@@ -529,3 +529,14 @@ def test_a_number_that_follows_from_a_size_may_be_one_that_stays() -> None:
             places = np.array([0, size - 1, -1], np.int32)
             x = Tensor(a)
             close(x[:, Tensor(places)].sum(0), a[:, places].sum(0))
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_every_second_element_of_a_size_that_changes_is_written(start: int) -> None:
+    with Context(SIZES=2):
+        for length in (4, 5, 6, 7, 9, 12, 15):
+            wanted = numbers(length, 2)
+            x = Tensor(wanted)
+            x[start::2] = -4
+            wanted[start::2] = -4
+            np.testing.assert_array_equal(x.numpy(), wanted)

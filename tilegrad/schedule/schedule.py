@@ -431,7 +431,11 @@ class _Scheduler:
         be stored as a value.
         """
         loaded = KernelBuilder(self._parameter, lambda value: False).value(place, outputs)
-        return loaded.src[1]
+        # A slice by steps is one of a padded value. No element of it lies in the padding, which is
+        # not proven where the length is a variable.
+        while loaded.op is Ops.WHERE:
+            loaded = loaded.src[1]
+        return loaded.index
 
     def _add_scatter(self, node: UOp) -> None:
         """Add the rows into the memory that the first kernel filled; two rows may meet, so the rows
