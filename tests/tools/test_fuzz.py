@@ -130,6 +130,41 @@ def test_calls_have_other_data_and_other_sizes() -> None:
     assert meaning(program, 1)[1].array.tolist() == [[0, 1], [2, 3]]
 
 
+def test_axes_of_one_size_are_longer_at_later_calls() -> None:
+    steps = (SQUARE, Step("sum", (0,), (1,)))
+    program = Program(steps, (1,), calls=3, growing=2)
+    assert [meaning(program, call)[1].array.tolist() for call in range(3)] == [
+        [3, 7],
+        # 1 to 4 and 1 to 4 and 1, less one each.
+        [0 + 1 + 2, 3 + 0 + 1, 2 + 3 + 0],
+        [-1 + 0 + 1 + 2, -1 + 0 + 1 + 2, -1 + 0 + 1 + 2, -1 + 0 + 1 + 2],
+    ]
+
+
+def test_a_program_of_many_calls_is_warm() -> None:
+    drawn = [draw(seed, mode) for seed in range(30) for mode in ("turns", "torch names")]
+    assert all(program.calls >= 6 and not program.threads for program in drawn)
+    assert any(program.growing for program in drawn)
+    assert any(program.with_gradients for program in drawn)
+
+
+@pytest.mark.parametrize("mode", ["turns", "templates", "segments", "torch names"])
+def test_many_calls_with_sizes_that_change_and_without_gradients(mode: str) -> None:
+    steps = (SQUARE, Step("tanh", (0,)), Step("sum", (1,), (0,)))
+    warm = Program(steps, (2,), calls=7, growing=2, with_gradients=mode != "torch names")
+    lines = script(warm, mode)
+    assert failure(lines) is None
+    assert failure([line.replace("f(v0): ", "f(v0): v0 = v0 * 1.5; ") for line in lines])
+
+
+def test_a_rounded_value_is_never_beside_numbers_of_any_size() -> None:
+    """Their bound of an error would be that of one rounding."""
+    wild = Step("input", (), ([math.inf, 1.0, 0.0, 1.0], (2, 2), "float32", True))
+    steps = (SQUARE, Step("log", (0,)), wild, Step("sub", (1, 2)))
+    with pytest.raises(ValueError, match="rounded"):
+        meaning(Program(steps, (3,)))
+
+
 def test_every_instruction_is_drawn() -> None:
     found: set[str] = set()
     for seed in range(3000):

@@ -12,7 +12,7 @@ from tilegrad.tools.fuzz.instructions.inputs import drawn_input
 from tilegrad.tools.fuzz.instructions.kind import Instruction, Value
 from tilegrad.tools.fuzz.meaning import meaning, step_value
 from tilegrad.tools.fuzz.modes import MODES, Mode
-from tilegrad.tools.fuzz.program import GIVEN, Program, Step, needed
+from tilegrad.tools.fuzz.program import FIRST, GIVEN, Program, Step, needed
 
 __all__ = ["draw"]
 
@@ -28,12 +28,37 @@ def draw(seed: int, mode: str = "eager") -> Program:
         if len(steps) < _LEAST_STEPS:
             continue
         program = _with_reads(chance, steps, focus, MODES[mode])
-        try:
-            for call in range(program.calls):
-                meaning(program, call, MODES[mode].most_elements)
-        except ValueError:
-            continue
-        return program
+        for each in _with_turns(chance, program, MODES[mode]):
+            if _has_meaning(each, MODES[mode]):
+                return each
+
+
+def _has_meaning(program: Program, mode: Mode) -> bool:
+    try:
+        for call in range(program.calls):
+            meaning(program, call, mode.most_elements)
+    except ValueError:
+        return False
+    return True
+
+
+def _with_turns(chance: random.Random, program: Program, mode: Mode) -> list[Program]:
+    """The program, and before it one whose sizes change, which may be none, in modes of many
+    calls.
+    """
+    if not mode.is_repeated:
+        return [program]
+    program = replace(program, calls=chance.choice((6, 7, 8)), threads=False)
+    has_leaves = not mode.is_torch and not any(
+        step.name in WRITE_NAMES or step.name.endswith("gradient") for step in program.steps
+    )
+    if has_leaves and chance.random() < 0.4:
+        program = replace(program, given="data", with_gradients=True)
+    shapes = [step.params[1] for step in program.steps if step.name == "input"]
+    sizes = sorted({size for shape in shapes for size in shape if size > 1})
+    if not sizes or chance.random() < 0.3:
+        return [program]
+    return [replace(program, growing=chance.choice(sizes)), program]
 
 
 def _steps(chance: random.Random, mode: Mode) -> tuple[list[Step], Instruction]:
@@ -50,7 +75,7 @@ def _steps(chance: random.Random, mode: Mode) -> tuple[list[Step], Instruction]:
             break
         for step in _drawn(chance, groups, focus, steps, values, mode):
             try:
-                value = step_value([*steps, step], len(steps), values, 0, mode.most_elements)
+                value = step_value([*steps, step], len(steps), values, FIRST, mode.most_elements)
             except ValueError:
                 break
             steps.append(step)

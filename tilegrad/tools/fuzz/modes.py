@@ -15,13 +15,19 @@ class Mode:
     Attributes:
         switches: environment variables of the process.
         is_captured: whether the program is a function under `jit`.
-        is_torch: whether PyTorch runs it, to check what the program is said to mean.
+        is_torch: whether it is written with PyTorch's names.
+        torch: the module of these names: PyTorch, to check what the program is said to mean, or the
+            package's own.
+        is_repeated: whether it runs so often that templates, segments and plans for ranges of sizes
+            are used, which the first calls make.
         most_elements: the size of the largest value.
     """
 
     switches: dict[str, str] = field(default_factory=dict)
     is_captured: bool = False
     is_torch: bool = False
+    torch: str = "torch"
+    is_repeated: bool = False
     most_elements: int = 3000
 
 
@@ -35,6 +41,14 @@ def _modes() -> dict[str, Mode]:
         "one thread": Mode({"TILEGRAD_THREADS": "1"}),
         "two threads": Mode({"TILEGRAD_THREADS": "2"}, is_captured=True),
         "EMU": Mode({"TILEGRAD_DEVICE": "EMU"}, most_elements=200),
+    }
+    modes |= {
+        "turns": Mode(is_repeated=True),
+        "templates": Mode({"TILEGRAD_TEMPLATES": "2", "TILEGRAD_SIZES": "2"}, is_repeated=True),
+        "segments": Mode({"TILEGRAD_SEGMENTS": "2"}, is_repeated=True),
+        "torch names": Mode(
+            is_torch=True, torch="tilegrad.torch", is_repeated=True, most_elements=1000
+        ),
     }
     if importlib.util.find_spec("torch") is not None:
         modes["PyTorch"] = Mode(is_torch=True, most_elements=1000)

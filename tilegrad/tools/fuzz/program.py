@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["GIVEN", "Program", "Step", "needed", "needed_steps", "roots"]
+__all__ = ["FIRST", "GIVEN", "SIZES", "Program", "Step", "Turn", "needed", "needed_steps", "roots"]
 
 # How a program's inputs come to be: a word, and the tensor of an array's text.
 GIVEN = {
@@ -20,6 +20,23 @@ GIVEN = {
     "realized": "Tensor({}).clone().realize()",
     "window": "Tensor(np.stack([{0}] * 2))[1]",
 }
+# Sizes that differ from call to call come again after this many.
+SIZES = 4
+
+
+class Turn(NamedTuple):
+    """A call of a program: which one, and the size of axes that is another one at each."""
+
+    number: int
+    growing: int = 0
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape that an input has at this call."""
+        more = self.number % SIZES
+        return tuple([size + more if size == self.growing else size for size in shape])
+
+
+FIRST = Turn(0)
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,9 @@ class Program:
         calls: how often it runs, each time with other data.
         threads: whether the calls run at the same time, each in a thread.
         given: a word of GIVEN: the inputs wait on the host, are computed, in memory, or a slice.
+        growing: inputs' axes of this size are longer at later calls, if it is not 0.
+        with_gradients: the inputs are leaves that require gradients, and every other call runs
+            under `no_grad`.
     """
 
     steps: tuple[Step, ...]
@@ -47,6 +67,8 @@ class Program:
     calls: int = 1
     threads: bool = False
     given: str = "data"
+    growing: int = 0
+    with_gradients: bool = False
 
 
 def roots(steps: Sequence[Step], views: Iterable[str]) -> list[int]:

@@ -11,7 +11,7 @@ from tilegrad.tools.fuzz.instructions.kind import Value
 from tilegrad.tools.fuzz.instructions.others import bound_at
 from tilegrad.tools.fuzz.meaning import meaning
 from tilegrad.tools.fuzz.modes import MODES, Mode
-from tilegrad.tools.fuzz.program import GIVEN, Program
+from tilegrad.tools.fuzz.program import GIVEN, SIZES, Program, Step
 
 __all__ = ["MOST_LINES", "script"]
 
@@ -50,8 +50,9 @@ def _imports(program: Program, how: Mode, body: Sequence[str]) -> list[str]:
     if "inf" in text or "nan" in text:
         lines[-1] += "; from numpy import inf, nan"
     if how.is_torch:
-        return [*lines, "import torch"]
-    names = ["Tensor", *[name for name in ("Variable", "jit") if f"{name}(" in text]]
+        return [*lines, "import torch" if how.torch == "torch" else f"import {how.torch} as torch"]
+    used = [name for name in ("Variable", "jit", "no_grad") if f"{name}(" in text]
+    names = ["Tensor", *used]
     return [*lines, f"from tilegrad import {', '.join(names)}"]
 
 
@@ -59,7 +60,7 @@ def _straight(program: Program, how: Mode, values: Sequence[Value]) -> list[str]
     lines = []
     for number, step in enumerate(program.steps):
         if step.name == "input":
-            made = _tensor(_array_text(*step.params[:3]), how, program.given)
+            made = _tensor(_array_text(*step.params[:3]), how, _given(program, step))
             lines.append(f"v{number} = {made}")
         else:
             lines.append(_line(program, number, how, is_bound=True))
@@ -85,7 +86,10 @@ def _function(program: Program, how: Mode, values: Sequence[Sequence[Value]]) ->
     lines = [f"x{n} = {_array_text(*program.steps[n].params[:3])}" for n in inputs]
     lines = ["; ".join(lines)] if lines else []
     lines.append(f"def f({names}): {'; '.join([*rest, 'return ' + ', '.join(results) + ','])}")
-    given = [_tensor(f"x{n} - k", how, program.given) for n in inputs]
+    given = []
+    for n in inputs:
+        step = program.steps[n]
+        given.append(_tensor(f"{_sized(f'x{n}', step, program)} - k", how, _given(program, step)))
     for n in bounds:
         size, number = program.steps[n].params
         given.append(f"Variable('n{n}', 1, {size}).bind(1 + ({number} + k) % {size})")
@@ -99,7 +103,8 @@ def _function(program: Program, how: Mode, values: Sequence[Sequence[Value]]) ->
     lines.append(f"wanted = [{wanted}]")
     if how.is_captured and not program.threads:
         lines.append("f = jit(f)")
-    call = f"f({', '.join(given)})"
+    function = "(no_grad()(f) if k % 2 else f)" if program.with_gradients else "f"
+    call = f"{function}({', '.join(given)})"
     compare = f"np.testing.assert_allclose(r.numpy(), w, {rtol}, atol, strict=True)"
     if program.threads:
         own = "; g = jit(f)" if how.is_captured else "; g = f"
@@ -132,8 +137,24 @@ def _line(program: Program, number: int, how: Mode, is_bound: bool) -> str:
     return text
 
 
+def _given(program: Program, step: Step) -> str:
+    """How an input is made: text with a field for its array."""
+    if program.with_gradients and step.params[2] == "float32":
+        return "Tensor({}, requires_grad=True)"
+    return GIVEN[program.given]
+
+
+def _sized(name: str, step: Step, program: Program) -> str:
+    """An input's array at call `k`, in the shape that it has there."""
+    shape = step.params[1]
+    if program.growing not in shape:
+        return name
+    sizes = [f"{size} + k % {SIZES}" if size == program.growing else str(size) for size in shape]
+    return f"np.resize({name}, ({', '.join(sizes)},))"
+
+
 def _tensor(text: str, how: Mode, given: str) -> str:
-    return f"torch.tensor({text})" if how.is_torch else GIVEN[given].format(text)
+    return f"torch.tensor({text})" if how.is_torch else given.format(text)
 
 
 def _number(value: float) -> str:

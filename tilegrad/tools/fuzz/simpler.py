@@ -24,6 +24,10 @@ def simpler(program: Program) -> Iterator[Program]:
         yield replace(program, threads=False)
     if program.given != "data":
         yield replace(program, given="data")
+    if program.growing:
+        yield replace(program, growing=0)
+    if program.with_gradients:
+        yield replace(program, with_gradients=False)
     for calls in range(1, program.calls):
         yield replace(program, calls=calls)
     for number in range(last + 1):

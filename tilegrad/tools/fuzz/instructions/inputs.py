@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from tilegrad.tools.fuzz.program import FIRST, Turn
+
 __all__ = ["drawn_input", "input_array", "random_shape"]
 
 _WILD = (
@@ -85,9 +87,14 @@ def _single(number: float) -> Any:
     return np.float32(number)
 
 
-def input_array(values: Any, shape: Any, dtype: str, is_wild: bool = False, call: int = 0) -> Any:
-    """The input at a call, in its own dtype: one less at each. At first -0.0 stays what it is."""
+def input_array(
+    values: Any, shape: Any, dtype: str, is_wild: bool = False, turn: Turn = FIRST
+) -> Any:
+    """The input at a call, in its own dtype: one less at each. At first -0.0 stays what it is. A
+    larger one begins anew where the values end.
+    """
     import numpy as np
 
     with np.errstate(all="ignore"):
-        return (np.array(values, dtype).reshape(shape) - np.array(call, dtype)).astype(dtype)
+        array = np.resize(np.array(values, dtype), turn.shape(shape))
+        return (array - np.array(turn.number, dtype)).astype(dtype)
