@@ -142,13 +142,13 @@ def test_axes_of_one_size_are_longer_at_later_calls() -> None:
 
 
 def test_a_program_of_many_calls_is_warm() -> None:
-    drawn = [draw(seed, mode) for seed in range(30) for mode in ("turns", "torch names")]
+    drawn = [draw(seed, mode) for seed in range(30) for mode in ("warm", "torch names")]
     assert all(program.calls >= 6 and not program.threads for program in drawn)
     assert any(program.growing for program in drawn)
     assert any(program.with_gradients for program in drawn)
 
 
-@pytest.mark.parametrize("mode", ["turns", "templates", "segments", "torch names"])
+@pytest.mark.parametrize("mode", ["warm", "templates", "segments", "torch names"])
 def test_many_calls_with_sizes_that_change_and_without_gradients(mode: str) -> None:
     steps = (SQUARE, Step("tanh", (0,)), Step("sum", (1,), (0,)))
     warm = Program(steps, (2,), calls=7, growing=2, with_gradients=mode != "torch names")

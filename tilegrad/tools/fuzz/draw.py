@@ -28,7 +28,7 @@ def draw(seed: int, mode: str = "eager") -> Program:
         if len(steps) < _LEAST_STEPS:
             continue
         program = _with_reads(chance, steps, focus, MODES[mode])
-        for each in _with_turns(chance, program, MODES[mode]):
+        for each in _with_calls(chance, program, MODES[mode]):
             if _has_meaning(each, MODES[mode]):
                 return each
 
@@ -42,7 +42,7 @@ def _has_meaning(program: Program, mode: Mode) -> bool:
     return True
 
 
-def _with_turns(chance: random.Random, program: Program, mode: Mode) -> list[Program]:
+def _with_calls(chance: random.Random, program: Program, mode: Mode) -> list[Program]:
     """The program, and before it one whose sizes change, which may be none, in modes of many
     calls.
     """

@@ -9,7 +9,7 @@ from tilegrad.tools.fuzz.instructions import INSTRUCTIONS, VIEW_NAMES, WRITE_NAM
 from tilegrad.tools.fuzz.instructions.inputs import input_array
 from tilegrad.tools.fuzz.instructions.kind import EPSILON, Instruction, Value, magnitude
 from tilegrad.tools.fuzz.instructions.others import bound_at
-from tilegrad.tools.fuzz.program import Program, Step, Turn, needed_steps, roots
+from tilegrad.tools.fuzz.program import Call, Program, Step, needed_steps, roots
 
 __all__ = ["meaning", "step_value"]
 
@@ -29,14 +29,14 @@ def meaning(program: Program, call: int = 0, most_elements: int = 3000) -> list[
     Raises ValueError for a program that is none: shapes do not fit, or numbers become too large.
     """
     values: list[Value] = []
-    turn = Turn(call, program.growing)
+    this = Call(call, program.growing)
     for number in range(len(program.steps)):
-        values.append(step_value(program.steps, number, values, turn, most_elements))
+        values.append(step_value(program.steps, number, values, this, most_elements))
     return values
 
 
 def step_value(
-    steps: Sequence[Step], number: int, values: Sequence[Value], turn: Turn, most_elements: int
+    steps: Sequence[Step], number: int, values: Sequence[Value], call: Call, most_elements: int
 ) -> Value:
     """The value of step `number`, given those before it."""
     import numpy as np
@@ -48,11 +48,11 @@ def step_value(
     with np.errstate(all="ignore"):
         try:
             if step.name == "gradient":
-                value = _gradient(steps, number, values, turn)
+                value = _gradient(steps, number, values, call)
             elif step.name == "input":
-                value = _input(step, turn)
+                value = _input(step, call)
             else:
-                value = _result(made, given, _params(step, turn), step)
+                value = _result(made, given, _params(step, call), step)
         except _NO_PROGRAM as error:
             raise ValueError(str(error)) from None
     if not 0 < value.array.size <= most_elements:
@@ -60,11 +60,11 @@ def step_value(
     return value
 
 
-def _params(step: Step, turn: Turn) -> tuple[Any, ...]:
+def _params(step: Step, call: Call) -> tuple[Any, ...]:
     if step.name != "bound":
         return step.params
     size, number = step.params
-    return (bound_at(size, number, turn.number),)
+    return (bound_at(size, number, call.number),)
 
 
 def _check_operands(made: Instruction, step: Step, given: Sequence[Value]) -> None:
@@ -87,11 +87,11 @@ def _check_operands(made: Instruction, step: Step, given: Sequence[Value]) -> No
         raise ValueError("a write to elements that share memory")
 
 
-def _input(step: Step, turn: Turn) -> Value:
+def _input(step: Step, call: Call) -> Value:
     import numpy as np
 
     values, shape, dtype, is_wild = step.params
-    array = input_array(values, shape, dtype, is_wild, turn)
+    array = input_array(values, shape, dtype, is_wild, call)
     is_float = dtype == "float32"
     array = np.array(array, "f8") if is_float else array
     return Value(array, dtype, is_wild=is_wild and is_float)
@@ -146,7 +146,7 @@ def _is_on_grid(array: Any) -> bool:
     return bool((scaled == scaled.round()).all()) and magnitude(array) < _LARGEST_EXACT
 
 
-def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], turn: Turn) -> Value:
+def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], call: Call) -> Value:
     """By differences to both sides, which must agree: elsewhere the function has a kink. They must
     agree for each value on the way, too: max(x, 0) + min(x, 0) is x, but what the gradient is at 0
     is a matter of rules.
@@ -169,7 +169,7 @@ def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], turn:
 
     def values_at(moved: Any) -> list[Any]:
         """What the target is computed from, and last its weighted sum."""
-        arrays = _forward(steps[:number], turn, at, moved)
+        arrays = _forward(steps[:number], call, at, moved)
         total = np.array((arrays[target].ravel() * weights).sum())
         return [*[arrays[each].astype("f8") for each in sorted(used)], total]
 
@@ -192,7 +192,7 @@ def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], turn:
     return Value(found.reshape(start.shape), "float32", error)
 
 
-def _forward(steps: Sequence[Step], turn: Turn, at: int, moved: Any) -> list[Any]:
+def _forward(steps: Sequence[Step], call: Call, at: int, moved: Any) -> list[Any]:
     """All values in float64 where input `at` is `moved`."""
     arrays: list[Any] = []
     for number, step in enumerate(steps):
@@ -200,8 +200,8 @@ def _forward(steps: Sequence[Step], turn: Turn, at: int, moved: Any) -> list[Any
         if number == at:
             arrays.append(moved)
         elif step.name == "input":
-            arrays.append(_input(step, turn).array)
+            arrays.append(_input(step, call).array)
         else:
-            out = made.meaning(*[arrays[each] for each in step.args], *_params(step, turn))
+            out = made.meaning(*[arrays[each] for each in step.args], *_params(step, call))
             arrays.append(out if made.is_view or made.is_write else out.copy())
     return arrays

@@ -43,7 +43,7 @@ def _modes() -> dict[str, Mode]:
         "EMU": Mode({"TILEGRAD_DEVICE": "EMU"}, most_elements=200),
     }
     modes |= {
-        "turns": Mode(is_repeated=True),
+        "warm": Mode(is_repeated=True),
         "templates": Mode({"TILEGRAD_TEMPLATES": "2", "TILEGRAD_SIZES": "2"}, is_repeated=True),
         "segments": Mode({"TILEGRAD_SEGMENTS": "2"}, is_repeated=True),
         "torch names": Mode(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-__all__ = ["FIRST", "GIVEN", "SIZES", "Program", "Step", "Turn", "needed", "needed_steps", "roots"]
+__all__ = ["FIRST", "GIVEN", "SIZES", "Call", "Program", "Step", "needed", "needed_steps", "roots"]
 
 # How a program's inputs come to be: a word, and the tensor of an array's text.
 GIVEN = {
@@ -24,7 +24,7 @@ GIVEN = {
 SIZES = 4
 
 
-class Turn(NamedTuple):
+class Call(NamedTuple):
     """A call of a program: which one, and the size of axes that is another one at each."""
 
     number: int
@@ -36,7 +36,7 @@ class Turn(NamedTuple):
         return tuple([size + more if size == self.growing else size for size in shape])
 
 
-FIRST = Turn(0)
+FIRST = Call(0)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.tools.fuzz.program import FIRST, Turn
+from tilegrad.tools.fuzz.program import FIRST, Call
 
 __all__ = ["drawn_input", "input_array", "random_shape"]
 
@@ -88,7 +88,7 @@ def _single(number: float) -> Any:
 
 
 def input_array(
-    values: Any, shape: Any, dtype: str, is_wild: bool = False, turn: Turn = FIRST
+    values: Any, shape: Any, dtype: str, is_wild: bool = False, call: Call = FIRST
 ) -> Any:
     """The input at a call, in its own dtype: one less at each. At first -0.0 stays what it is. A
     larger one begins anew where the values end.
@@ -96,5 +96,5 @@ def input_array(
     import numpy as np
 
     with np.errstate(all="ignore"):
-        array = np.resize(np.array(values, dtype), turn.shape(shape))
-        return (array - np.array(turn.number, dtype)).astype(dtype)
+        array = np.resize(np.array(values, dtype), call.shape(shape))
+        return (array - np.array(call.number, dtype)).astype(dtype)
