@@ -540,3 +540,17 @@ def test_every_second_element_of_a_size_that_changes_is_written(start: int) -> N
             x[start::2] = -4
             wanted[start::2] = -4
             np.testing.assert_array_equal(x.numpy(), wanted)
+
+
+@pytest.mark.parametrize("number", [2, -1])
+def test_an_element_of_a_size_that_changes_is_picked_on_the_reference_device(number: int) -> None:
+    """A kernel that picks at a number takes no length, and its memory is shorter than the longest
+    that the plan is for.
+    """
+    for length in (4, 5, 6, 7, 9, 4):
+        a = numbers(length)
+        assert Tensor(a, device="EMU").realize()[number].item() == a[number]
+        written = Tensor(a, device="EMU").realize()
+        written[number] = 3.0
+        a[number] = 3.0
+        np.testing.assert_array_equal(written.numpy(), a)

@@ -311,7 +311,6 @@ class Launch:
             for number, _, size in program.shared
         ]
         self.tracked = list(self.shared)
-        self.has_lengths = bool(values)
         opened = [self._open(memories, *row) for row in program.buffers]
         bound: list[Any] = [*opened, *self.shared]
         if watch is not None:
@@ -333,14 +332,11 @@ class Launch:
                 f"{program.name}: no buffer is given for {name}", given=len(memories)
             )
         view = memories[slot].cast("B")
-        count = view.nbytes // dtype.itemsize if size < 0 else size
-        if self.has_lengths:
-            # Declared for the largest lengths; the memory is as long as those of the launch say.
-            count = min(count, view.nbytes // dtype.itemsize)
-        if count * dtype.itemsize > view.nbytes:
-            raise InternalError(
-                f"{program.name}: {name} has {count} {dtype.name}s", buffer=f"{view.nbytes} bytes"
-            )
+        count = view.nbytes // dtype.itemsize
+        if size >= 0:
+            # Declared for the largest lengths of a plan, whether the kernel takes them or not; the
+            # memory is as long as those of the launch say, and each access is looked at.
+            count = min(count, size)
         if stored and view.readonly:
             raise InternalError(f"{program.name}: {name} is written, its buffer is read-only")
         code: Any = CODES[dtype.name]

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.tools.fuzz.instructions.kind import Instruction, Value, magnitude
+from tilegrad.tools.fuzz.instructions.kind import EPSILON, Instruction, Value, magnitude
 
 __all__ = ["ELEMENTWISE"]
 
@@ -71,6 +71,11 @@ def _quotient_error(given: Sequence[Value], out: Any) -> float:
 
 def _exp_error(given: Sequence[Value], out: Any) -> float:
     return 2 * given[0].error * magnitude(out)
+
+
+def _log_error(given: Sequence[Value], out: Any) -> float:
+    """Its operand is 1 at least, and rounded: near 1 that is more than the logarithm has."""
+    return given[0].error + EPSILON
 
 
 def _saturated(a: Any, dtype: str) -> Any:
@@ -151,7 +156,7 @@ ELEMENTWISE = [
     Instruction("tanh", 1, "{a}.tanh()", lambda a: _np().tanh(a), takes=_F, is_exact=False, any_size=True),
     Instruction("sin", 1, "{a}.sin()", lambda a: _np().sin(a), takes=_F, is_exact=False, any_size=True),
     Instruction("exp", 1, "{a}.exp()", lambda a: _np().exp(a), takes=_F, error=_exp_error, is_exact=False, any_size=True),
-    Instruction("log", 1, "({a}.abs() + 1).log()", lambda a: _np().log(abs(a) + 1), takes=_F, is_exact=False, any_size=True),
+    Instruction("log", 1, "({a}.abs() + 1).log()", lambda a: _np().log(abs(a) + 1), takes=_F, error=_log_error, is_exact=False, any_size=True),
     Instruction("sqrt", 1, "({a}.abs() + 1).sqrt()", lambda a: _np().sqrt(abs(a) + 1), takes=_F, is_exact=False, any_size=True),
     Instruction("reciprocal", 1, "({a}.abs() + 1).reciprocal()", lambda a: 1 / (abs(a) + 1), takes=_F, is_exact=False, any_size=True),
     Instruction("sigmoid", 1, "{a}.sigmoid()", lambda a: 1 / (1 + _np().exp(-a)), takes=_F, is_exact=False, any_size=True),
