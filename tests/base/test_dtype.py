@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import math
 import pickle
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilegrad.base import dtype as dtype_module
 from tilegrad.base.dtype import (
     DType,
     Place,
@@ -218,3 +220,13 @@ def test_constants_of_other_kinds() -> None:
     assert as_const(3, dtypes.bool) is True
     assert type(as_const(3, dtypes.float)) is float
     assert type(as_const(True, dtypes.int)) is int
+
+
+def test_pointers_that_nothing_has_are_gone() -> None:
+    gc.collect()
+    before = len(dtype_module._pointers)
+    kept = [dtypes.float.ptr(size) for size in range(10_000, 10_100)]
+    assert len(dtype_module._pointers) == before + 100
+    del kept
+    gc.collect()
+    assert len(dtype_module._pointers) <= before

@@ -55,6 +55,7 @@ def test_threads_share_a_table() -> None:
 
 # Every table of a module that may be written to, and what bounds it.
 BOUNDED = {
+    "base/dtype.py _pointers": "weak: the pointers that are alive",
     "base/dtype.py spellings": "packages of other names: tilegrad.torch",
     "base/cache.py _looked": "cache folders that this process writes to",
     "base/forks.py _locks": "weak: the locks that are alive, looked through at each 64th",

@@ -91,6 +91,17 @@ def test_a_jump_to_both_sides_is_a_kink() -> None:
         meaning(Program((zeros, Step("sign", (0,)), Step("gradient", (1, 0))), (2,)))
 
 
+def test_a_write_rounds_what_all_values_of_that_memory_are() -> None:
+    """5 more and 5 less leave fewer digits than there were."""
+    steps = (
+        SQUARE, Step("tanh", (0,)), Step("permute", (1,), ((1, 0),)),
+        Step("add_", (2,), (5,)), Step("add_", (3,), (-5,)),
+    )  # fmt: skip
+    before = meaning(Program(steps[:2], (1,)))[1]
+    after = meaning(Program(steps, (1,)))
+    assert after[1].error == after[4].error > 4 * before.error
+
+
 def test_a_zero_of_an_input_keeps_its_sign() -> None:
     """Whether the program is a function or not."""
     zero = Step("input", (), ([-0.0, 1.0], (2,), "float32", True))

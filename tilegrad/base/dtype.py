@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import struct
 import sys
+import time
+import weakref
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any, Final
 
 from tilegrad.base.float8 import FORMATS
@@ -76,7 +78,7 @@ class DType:
         self.scalar: DType = self if scalar is None else scalar
         self.is_float = kind == "float"
         self.is_int = kind in ("int", "uint", "index")
-        self._vectors: dict[Any, DType] = {}
+        self._vectors: dict[int, DType] = {}
 
     @property
     def is_floating_point(self) -> bool:
@@ -116,11 +118,18 @@ class DType:
 
     def ptr(self, size: int = -1, place: Place = Place.GLOBAL) -> Pointer:
         """A pointer to `size` elements of this type (-1: unknown) at `place`."""
-        found = self._vectors.get((size, place))
-        if found is None:
-            found = self._vectors.setdefault((size, place), Pointer(self, size, place))
-        assert isinstance(found, Pointer)
-        return found
+        key = self, size, place
+        known = _pointers.get(key)
+        if known is not None and (found := known()) is not None:
+            return found
+        made = Pointer(self, size, place)
+        reference = weakref.ref(made, MethodType(_pointers.pop, key))
+        if _pointers.setdefault(key, reference) is reference:
+            return made
+        # Another thread was first, or it is about to remove a dead pointer, as of nodes (`UOp`).
+        del reference
+        time.sleep(0)
+        return self.ptr(size, place)
 
     @property
     def min(self) -> int | float | bool:
@@ -181,7 +190,7 @@ class DType:
 class Pointer(DType):
     """The address of `size` elements of `base` (a scalar or vector type) at `place`."""
 
-    __slots__ = ("base", "place", "size")
+    __slots__ = ("__weakref__", "base", "place", "size")
 
     def __init__(self, base: DType, size: int, place: Place):
         super().__init__(f"{base.name}*", 8, "pointer", base.alias, 1)
@@ -194,6 +203,10 @@ class Pointer(DType):
 
     def _own_name(self) -> str:
         return repr(self)
+
+
+# Pointers that something has: a process of many shapes does not keep one for each.
+_pointers: dict[tuple[DType, int, Place], weakref.ref[Pointer]] = {}
 
 
 def _restore(text: str) -> DType:

@@ -55,6 +55,11 @@ def step_value(
                 value = _result(made, given, _params(step, call), step)
         except _NO_PROGRAM as error:
             raise ValueError(str(error)) from None
+    if made.is_write:
+        of = roots(steps[: number + 1], [*VIEW_NAMES, *WRITE_NAMES])
+        for other, root in zip(values, of):
+            # What is written is rounded in all values of that memory.
+            other.error = max(other.error, value.error) if root == of[number] else other.error
     if not 0 < value.array.size <= most_elements:
         raise ValueError("too many elements, or none")
     return value
@@ -110,7 +115,10 @@ def _result(made: Instruction, given: Sequence[Value], params: Any, step: Step) 
         symbolic = first.is_symbolic or step.name == "bound"
         if made.is_write and out.dtype.kind == "f" and not is_wild and magnitude(out) > _LARGEST:
             raise ValueError("numbers are too large")
-        return Value(out, dtype, first.error, is_wild, symbolic, repeated, is_zero_loose)
+        error = first.error
+        if made.is_write and out.dtype.kind == "f" and not is_wild:
+            error = _error_of(made, given, out, params)
+        return Value(out, dtype, error, is_wild, symbolic, repeated, is_zero_loose)
     array = np.array(out, "f8" if dtype == "float32" else dtype, order="C")
     value = Value(array, dtype, is_symbolic=_is_symbolic(given, params, array))
     value.is_zero_loose = is_zero_loose and value.is_float
@@ -124,12 +132,18 @@ def _result(made: Instruction, given: Sequence[Value], params: Any, step: Step) 
         return value
     if is_large:
         raise ValueError("numbers are too large")
-    value.error = made.error(given, array, *params)
-    if value.error or not made.is_exact or not _is_on_grid(array):
-        value.error += made.rounding * EPSILON * max(magnitude(array), 1e-3)
+    value.error = _error_of(made, given, array, params)
     if value.error > 0.01 * max(1.0, magnitude(array)):
         raise ValueError("nothing is left of the digits")
     return value
+
+
+def _error_of(made: Instruction, given: Sequence[Value], out: Any, params: Any) -> float:
+    """How far a right result may be from `out`."""
+    error = made.error(given, out, *params)
+    if error or not made.is_exact or not _is_on_grid(out):
+        error += made.rounding * EPSILON * max(magnitude(out), 1e-3)
+    return error
 
 
 def _is_symbolic(given: Sequence[Value], params: Sequence[Any], out: Any) -> bool:
