@@ -554,3 +554,10 @@ def test_an_element_of_a_size_that_changes_is_picked_on_the_reference_device(num
         written[number] = 3.0
         a[number] = 3.0
         np.testing.assert_array_equal(written.numpy(), a)
+
+
+def test_a_scan_along_the_first_axis_of_planes_that_grow() -> None:
+    """The values that it carries for the largest plane would be 8 MiB of the stack."""
+    for size in (2, 3, 4, 7):
+        a = numbers(3, size, size, seed=size)
+        close(Tensor(a).cumsum(0), a.cumsum(0))

@@ -38,6 +38,7 @@ def use_memory_accumulators(ast: UOp, target: Target) -> UOp:
     after    k: { j: a[j] = (k == 0 ? 0 : a[j]) + b[k*8 + j] }
     """
     room = target.cache_bytes[1] // 4 if target.has_vectors else 0
+    ast = _with_scans_inside(ast, target)
     while (prefix := _outer_prefix(ast, is_reduced=False)) is not None:
         ast = _prefix_in_memory(ast, target, *prefix)
     while found := _outermost(ast):
@@ -161,6 +162,24 @@ def _outer_prefix(ast: UOp, *, is_reduced: bool) -> tuple[UOp, list[UOp], list[U
             between += _repeated_loops(ast, node, outer, order, max(inside))
             return node, outer, sorted(between, key=lambda loop: order[loop.number])
     return None
+
+
+def _with_scans_inside(ast: UOp, target: Target) -> UOp:
+    """`ast` with the loops of a scan inside of the loops whose carried values do not fit scratch:
+    such a scan carries one value, in a register.
+    """
+    found = _outer_prefix(ast, is_reduced=False)
+    if found is None:
+        return ast
+    prefix, outer, between = found
+    carried = carried_dtype(prefix.dtype, prefix.arg[0], target).itemsize
+    if carried * prod(loop.extent.vmax for loop in between) <= target.scratch_bytes // 2:
+        return ast
+    numbers = [loop.number for loop in outer]
+    rest = [number for number in ast.arg.order if number not in numbers]
+    behind = 1 + max(rest.index(loop.number) for loop in between if loop.number in rest)
+    order = (*rest[:behind], *numbers, *rest[behind:])
+    return ast.replace(arg=KernelInfo(ast.arg.name, order, ast.arg.opts))
 
 
 def _repeated_loops(
