@@ -400,9 +400,11 @@ def _named(function: Any, name: str, module: str, summary: str) -> Any:
         "    indices: int32 positions of that shape, as the pooling gives them.\n"
         "    output_size: sizes of the result, where several sizes were pooled to one.\n"
     )
+    positions = "    return_indices: give the positions of the maxima too.\n"
     function.__doc__ = (
         f"{summary}; other arguments as `nn.{module}`.\n\nArgs:\n"
-        f"    input: (N, C, {sizes}), or without N.\n{extra if unpools else ''}\n"
+        f"    input: (N, C, {sizes}), or without N.\n{extra if unpools else ''}"
+        f"{positions if name.startswith('adaptive_max') else ''}\n"
         f"Returns what `nn.{module}` gives, of shape (N, C, *sizes).\n\n"
         "Raises ShapeError for shapes or sizes that do not fit.\n"
     )
