@@ -426,6 +426,9 @@ class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
 
     >>> nn.AdaptiveMaxPool1d(1)(Tensor([[[1.0, 3.0]]])).tolist()
     [[[3.0]]]
+
+    Args:
+        return_indices: give the positions of the maxima too.
     """
 
     axes = 1
@@ -440,6 +443,9 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
 
     >>> nn.AdaptiveMaxPool3d(1)(Tensor.ones(1, 2, 2, 2, 2)).shape
     (1, 2, 1, 1, 1)
+
+    Args:
+        return_indices: give the positions of the maxima too.
     """
 
     axes = 3
