@@ -79,3 +79,14 @@ def _calls_wait_anew() -> None:
     waiting._older_threads.update(threading.enumerate())
     for each in pools:
         each.thread = pool.thread
+
+
+@pytest.fixture
+def by_nodes() -> Iterator[None]:
+    """Assignments are nodes of the graph, and memory is written in place. Those of small tensors
+    wait otherwise, and their tensors take other memory at the next run.
+    """
+    from tilegrad import Context
+
+    with Context(SEGMENTS=0):
+        yield

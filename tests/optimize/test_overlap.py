@@ -102,6 +102,7 @@ def test_matrices_of_odd_sizes_are_turned_in_registers(shape: tuple[int, int]) -
     np.testing.assert_array_equal(Tensor(a).T.flip(0).contiguous().numpy(), np.rot90(a))
 
 
+@pytest.mark.usefixtures("by_nodes")
 def test_what_a_kernel_writes_twice_it_must_not_read() -> None:
     x = Tensor(np.arange(33, dtype=np.float32)).realize()
     x.assign(x + 1)

@@ -155,6 +155,7 @@ def test_an_address_that_a_loop_made_is_made_again_after_it() -> None:
     assert len(loads) == len({*loads}) == 2
 
 
+@pytest.mark.usefixtures("by_nodes")
 def test_memory_that_is_written_is_not_read_through_the_constant_cache() -> None:
     x = empty(64)
 

@@ -231,6 +231,7 @@ def test_inference_of_a_batchnorm_is_elementwise() -> None:
     assert all(axis is Axis.LOOP for _, axis in loops(item))
 
 
+@pytest.mark.usefixtures("by_nodes")
 def test_training_of_a_batchnorm_reads_no_intermediate_image() -> None:
     """Mean, variance, result; with the running statistics, which also need both, one more. The
     plain plan joins nothing: the sum beside the squares is a kernel of its own.

@@ -56,6 +56,7 @@ def test_contiguous() -> None:
 
 
 @pytest.mark.row("R9.4")
+@pytest.mark.usefixtures("by_nodes")
 def test_every_mark_is_a_store_here_and_a_load_there() -> None:
     """Requested, contiguous and assigned values: each buffer is written by its kernel, and read by
     those that name it.
@@ -89,11 +90,13 @@ def test_every_mark_is_a_store_here_and_a_load_there() -> None:
     assert not any(number in loads for number in schedule.outputs)
 
 
+@pytest.mark.usefixtures("by_nodes")
 def test_assigned() -> None:
     state = image()
     assert edges(plan(state.assign(state + 1) * 2)) == [(0, 1, Reason.ASSIGNED, 0)]
 
 
+@pytest.mark.usefixtures("by_nodes")
 def test_overlapping() -> None:
     """What an assignment reads elsewhere than where it writes is computed aside."""
     line = Tensor.empty(COLUMNS)

@@ -91,6 +91,7 @@ def test_a_window_that_was_read_is_written_in_place() -> None:
     close(x, array)
 
 
+@pytest.mark.usefixtures("by_nodes")
 def test_what_is_kept_is_kept_once_and_has_a_reason() -> None:
     """The old elements are copied before they are overwritten; without them, nothing is."""
     x = Tensor.empty(64)

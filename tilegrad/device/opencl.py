@@ -92,13 +92,27 @@ def _find(cl: Any, name: str) -> Any:
             found=", ".join(f"CL:{place} {each.name}" for place, each in enumerate(found)),
         )
     device = found[number]
-    if "Portable Computing Language" in device.platform.name and shutil.which("ld") is None:
+    if "Portable Computing Language" in device.platform.name:
+        _check_pocl(device)
+    return device
+
+
+def _check_pocl(device: Any) -> None:
+    """Raises DeviceError where PoCL cannot compile anything on this machine."""
+    if shutil.which("ld") is None:
         # It ends the process where it finds none.
         raise DeviceError(
             f"CL: {device.name} needs the linker ld to compile, which is not on the path",
             remedy="install it: on Debian apt-get install binutils",
         )
-    return device
+    # The version ends with the processor's name in LLVM. A processor newer than the LLVM within is
+    # "generic", which PoCL hands to a compiler that knows no x86 processor of that name.
+    if "x86_64" in device.version and device.version.endswith("-generic"):
+        raise DeviceError(
+            f"CL: PoCL cannot compile for this processor: its LLVM is older than {device.name}",
+            found=device.platform.version.strip(),
+            remedy="install a PoCL with a newer LLVM, or use DEVICE=CPU, which needs no driver",
+        )
 
 
 @dataclass(frozen=True)
