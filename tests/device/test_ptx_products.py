@@ -30,10 +30,12 @@ SIZE = 4096
 REGISTERS, WARP = 65536, 32
 
 
-def assembled(dtype: DType, arch: str, folder: Path) -> tuple[Compiled, int]:
+def assembled(
+    dtype: DType, arch: str, folder: Path, *, size: int = SIZE, depth: int = SIZE
+) -> tuple[Compiled, int]:
     """What `ptxas` made of the product, and the lanes of its blocks."""
     target = nv_target(arch)
-    sides = [buffer(slot, SIZE, SIZE, dtype=dtype) for slot in (0, 1)]
+    sides = [buffer(0, size, depth, dtype=dtype), buffer(1, depth, size, dtype=dtype)]
     ast = kernel(matmul(*sides, total=FLOAT if dtype is HALF else None), target=target)
     return assembled_kernel(ast, target, folder)
 
@@ -66,9 +68,20 @@ def test_a_product_of_4096_keeps_its_units_busy(dtype: DType, arch: str, tmp_pat
     assert blocks >= 2 or blocks * lanes // WARP >= 8
     issued = sum(made.loop.values())
     if dtype is HALF:
-        assert issued - made.loop["HMMA"] <= 1.5 * made.loop["HMMA"]
+        assert issued - made.loop["HMMA"] <= 0.9 * made.loop["HMMA"]
     else:
         assert made.loop["FFMA"] >= 0.85 * issued
+
+
+@pytest.mark.row("M9.1")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("depth", [1024, 4096])
+def test_half_products_of_1024_feed_their_units(arch: str, depth: int, tmp_path: Path) -> None:
+    """Their tiles are half as large as those of 4096: there would be too few blocks."""
+    made, _ = assembled(HALF, arch, tmp_path, size=1024, depth=depth)
+    assert made.spilled_bytes == 0 and made.registers <= 160
+    issued = sum(made.loop.values())
+    assert issued - made.loop["HMMA"] <= 1.5 * made.loop["HMMA"]
 
 
 @pytest.mark.row("S1.5")
@@ -100,4 +113,4 @@ def test_attention_leaves_the_units_busy(arch: str, tmp_path: Path) -> None:
     )
     assert made.spilled_bytes == 0 and made.registers <= 128
     assert made.loop["HMMA"] == 32
-    assert sum(made.loop.values()) <= 9 * made.loop["HMMA"]
+    assert sum(made.loop.values()) <= 8.1 * made.loop["HMMA"]

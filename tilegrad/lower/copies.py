@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.ranges import gate_loads
+from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.target import Target
@@ -78,7 +78,31 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     ast = ast.replace(src=(*ast.src, *ahead))
     for turns in tiles:
         ast = _moved(ast, turns.memory, turns.whole, turns.offset(turns.trip))
-    return simplify(ast)
+    ast = simplify(ast)
+    # Rows that are rescaled have a long body, and registers for one copy of it.
+    found = {node.op for node in ast.toposort()}
+    if Ops.WMMA in found and Ops.RESCALED not in found:
+        for loop in dict.fromkeys(turns.loop for turns in tiles):
+            ast = _by_tiles(ast, loop)
+    return ast
+
+
+def _by_tiles(ast: UOp, loop: UOp) -> UOp:
+    """`ast` with an inner loop over the tiles of an operand, where as many divide `loop`: it will
+    be unrolled (lower.unroll_tiles), and which tile is read and filled is known in each copy.
+    """
+    trips = loop.extent
+    if trips.op is not Ops.CONST or trips.arg % TILES or trips.arg == TILES:
+        return ast
+    number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+    outer = UOp.range(trips.arg // TILES, number, loop.axis)
+    inner = UOp.range(TILES, number + 1, loop.axis)
+    order = list(ast.arg.order)
+    place = order.index(loop.number)
+    order[place : place + 1] = [outer.number, inner.number]
+    ast = replace_ranges(ast, {loop: (outer * TILES + inner, (outer, inner))})
+    info = ast.arg
+    return ast.replace(arg=type(info)(info.name, tuple(order), info.opts))
 
 
 def _is_tile(store: UOp) -> bool:
