@@ -35,7 +35,8 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
         end = next((at for at in range(start + 1, len(program)) if _ends(program[at])), start)
         body = program[start + 1 : end]
         found = {node.op for node in body}
-        if loop in program[end].src and {Ops.BARRIER, Ops.WMMA} <= found and Ops.RANGE not in found:
+        is_innermost = loop in program[end].src and Ops.RANGE not in found
+        if is_innermost and {Ops.BARRIER, Ops.WMMA} <= found and _is_closed(program, start, end):
             program = _unrolled(program, start, end)
     return program
 
@@ -46,6 +47,18 @@ def _is_over_tiles(node: UOp) -> bool:
 
 def _ends(node: UOp) -> bool:
     return node.op in (Ops.RANGE, Ops.END)
+
+
+def _is_closed(program: list[UOp], start: int, end: int) -> bool:
+    """Whether what comes after the loop also waits for the loops around it, if there are any."""
+    around = sum((node.op is Ops.RANGE) - (node.op is Ops.END) for node in program[:start])
+    foot = program[end]
+    users = (node for node in program[end + 1 :] if foot in node.src)
+    return around == 0 or all(_has_other_end(node, foot) for node in users)
+
+
+def _has_other_end(node: UOp, foot: UOp) -> bool:
+    return any(source.op is Ops.END and source is not foot for source in node.src)
 
 
 def _unrolled(program: list[UOp], start: int, end: int) -> list[UOp]:
@@ -62,7 +75,7 @@ def _unrolled(program: list[UOp], start: int, end: int) -> list[UOp]:
     effects = tuple([last[node] for node in body if node.op in _EFFECTS])
     for node in program[end + 1 :]:
         # The END of a loop around this one comes after all that is in it.
-        is_closed = any(source.op is Ops.END and source is not foot for source in node.src)
+        is_closed = _has_other_end(node, foot)
         src: list[UOp] = []
         for source in node.src:
             if source is not foot:
