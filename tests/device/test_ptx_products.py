@@ -12,6 +12,8 @@ import pytest
 
 from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, name, program
 from tests.optimize.test_slices import kernel_for
+from tests.schedule.plans import kernel_of
+from tilegrad import Tensor
 from tilegrad.base.dtype import DType
 from tilegrad.compile import nvrtc
 from tilegrad.compile.ptxas import find_ptxas
@@ -30,10 +32,12 @@ SIZE = 4096
 REGISTERS, WARP = 65536, 32
 
 
-def assembled(dtype: DType, arch: str, folder: Path) -> tuple[Compiled, int]:
+def assembled(
+    dtype: DType, arch: str, folder: Path, *, size: int = SIZE, depth: int = SIZE
+) -> tuple[Compiled, int]:
     """What `ptxas` made of the product, and the lanes of its blocks."""
     target = nv_target(arch)
-    sides = [buffer(slot, SIZE, SIZE, dtype=dtype) for slot in (0, 1)]
+    sides = [buffer(0, size, depth, dtype=dtype), buffer(1, depth, size, dtype=dtype)]
     ast = kernel(matmul(*sides, total=FLOAT if dtype is HALF else None), target=target)
     return assembled_kernel(ast, target, folder)
 
@@ -60,15 +64,61 @@ def assembled_kernel(ast: UOp, target: Target, folder: Path) -> tuple[Compiled, 
 def test_a_product_of_4096_keeps_its_units_busy(dtype: DType, arch: str, tmp_path: Path) -> None:
     made, lanes = assembled(dtype, arch, tmp_path)
     assert made.spilled_bytes == 0
-    # Registers are given to warps in groups of 256.
-    of_warp = -(-made.registers * WARP // 256) * 256
-    blocks = REGISTERS // (of_warp * lanes // WARP)
+    blocks = _resident(made, lanes)
     assert blocks >= 2 or blocks * lanes // WARP >= 8
     issued = sum(made.loop.values())
     if dtype is HALF:
-        assert issued - made.loop["HMMA"] <= 1.5 * made.loop["HMMA"]
+        assert issued - made.loop["HMMA"] <= 0.9 * made.loop["HMMA"]
     else:
         assert made.loop["FFMA"] >= 0.85 * issued
+
+
+@pytest.mark.row("M9.1")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("depth", [1024, 4096])
+def test_half_products_of_1024_feed_their_units(arch: str, depth: int, tmp_path: Path) -> None:
+    """Their tiles are half as large as those of 4096: there would be too few blocks."""
+    made, _ = assembled(HALF, arch, tmp_path, size=1024, depth=depth)
+    assert made.spilled_bytes == 0 and made.registers <= 160
+    issued = sum(made.loop.values())
+    assert issued - made.loop["HMMA"] <= 1.5 * made.loop["HMMA"]
+
+
+# Batch, channels of both sides, and the image's side: the stages of ResNet-18.
+IMAGES = [(32, 64, 56), (32, 128, 28), (32, 256, 14), (32, 512, 7)]
+CONVOLUTIONS = [
+    pytest.param(dtype, arch, sizes, id=f"{dtype.name}-{arch}-{sizes[1]}", marks=marks)
+    for dtype in (HALF, FLOAT)
+    for arch in ("sm_80", "sm_90a")
+    for sizes in IMAGES
+    for marks in [[] if arch == "sm_80" and sizes[1] == 64 else [pytest.mark.nightly]]
+]
+
+
+@pytest.mark.row("S1.5", "M9.1")
+@pytest.mark.parametrize(("dtype", "arch", "sizes"), CONVOLUTIONS)
+def test_a_convolution_keeps_its_lanes_busy(
+    dtype: DType, arch: str, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    batch, channels, side = sizes
+    target = nv_target(arch)
+    image = Tensor.empty(batch, channels, side, side, dtype=dtype)
+    weight = Tensor.empty(channels, channels, 3, 3, dtype=dtype)
+    ast = kernel_of(image.conv2d(weight, padding=1), target)
+    made, lanes = assembled_kernel(ast, target, tmp_path)
+    assert made.spilled_bytes == 0
+    assert _resident(made, lanes) >= 2 or _resident(made, lanes) * lanes // WARP >= 8
+    if dtype is FLOAT:
+        assert made.loop["FFMA"] >= 0.865 * sum(made.loop.values())
+    else:
+        # Elements of a slice are loaded one by one.
+        assert sum(made.loop.values()) <= 7 * made.loop["HMMA"]
+
+
+def _resident(made: Compiled, lanes: int) -> int:
+    """Blocks on a multiprocessor: registers are given to warps in groups of 256."""
+    of_warp = -(-made.registers * WARP // 256) * 256
+    return REGISTERS // (of_warp * lanes // WARP)
 
 
 @pytest.mark.row("S1.5")
@@ -100,4 +150,4 @@ def test_attention_leaves_the_units_busy(arch: str, tmp_path: Path) -> None:
     )
     assert made.spilled_bytes == 0 and made.registers <= 128
     assert made.loop["HMMA"] == 32
-    assert sum(made.loop.values()) <= 9 * made.loop["HMMA"]
+    assert sum(made.loop.values()) <= 8.1 * made.loop["HMMA"]

@@ -37,6 +37,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target, opencl_target, webgpu_target
 from tilegrad.tools.gpu_report import count
 
@@ -133,7 +134,8 @@ def test_lanes_load_fragments_together(left_turned: bool, right_turned: bool) ->
     value = matmul(left, right, total=dtypes.float)
     found = program(kernel(value, target=target), None, target)
     kinds = {node.arg for node in found if node.op is Ops.FRAGMENT}
-    assert kinds == {(4, left_turned), (2, not right_turned)}
+    # Two operands of the right side, of two matrices each, come with one instruction.
+    assert kinds == {(4, left_turned), (4, not right_turned)}
     counts = count(found)
     assert counts.conflicts == 0 and counts.sector_use == 1.0
     out = np.zeros((32, 32), np.float32)
@@ -155,6 +157,39 @@ def test_a_convolution_is_a_product_of_staged_tiles() -> None:
     view = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), axis=(2, 3))
     wanted = np.einsum("bchwij,ocij->bohw", view, w.astype(np.float64))
     check(conv2d(buffer(0, *x.shape), buffer(1, *w.shape)), {0: x, 1: w}, wanted)
+
+
+@pytest.mark.parametrize("target", [CUDA, nv_target("sm_80")], ids=lambda target: target.name)
+@pytest.mark.parametrize("dtype", [dtypes.float, dtypes.half], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("channels", [64, 96])
+def test_a_convolution_tiles_rows_and_columns_of_its_image_together(
+    target: Target, dtype: DType, channels: int
+) -> None:
+    """Tiles of neighbouring pixels, whichever rows they are in, and tiles of the next tap of the
+    filter copied while those of the one before are multiplied.
+    """
+    rng = np.random.default_rng(0)
+    kind = np.float32 if dtype is dtypes.float else np.float16
+    x = rng.integers(-3, 4, (1, channels, 6, 10)).astype(kind)
+    w = rng.integers(-3, 4, (64, channels, 3, 3)).astype(kind)
+    total = None if dtype is dtypes.float else dtypes.float
+    sides = [buffer(slot, *each.shape, dtype=dtype) for slot, each in enumerate((x, w))]
+    value = conv2d(*sides, padding=1, total=total)
+    moves = [move.op for move in good_opts(kernel(value, target=target), target)]
+    assert OptOps.MERGE in moves and moves.count(STAGE) == 2
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    view = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    wanted = np.einsum("bchwij,ocij->bohw", view, w.astype(np.float64))
+    found = run(value, {0: x, 1: w}, None, target).reshape(wanted.shape)
+    assert np.array_equal(found, wanted)
+
+
+def test_what_does_not_merge() -> None:
+    ast = shaped(kernel(matmul(buffer(0, 32, 16), buffer(1, 16, 32))), [])
+    with pytest.raises(OptError, match="merge: axes 0 and 0 are no two of known size"):
+        apply_opt(ast, opt(OptOps.MERGE, 0, 0), CUDA)
+    with pytest.raises(OptError, match="merge: axis 2 is a reduce axis"):
+        apply_opt(ast, opt(OptOps.MERGE, 0, 2), CUDA)
 
 
 def test_without_its_barrier_a_tile_is_a_race() -> None:
@@ -233,7 +268,7 @@ BARRIERS = [
     BARRIERS,
     ids=lambda each: getattr(each, "name", str(each)),
 )
-def test_every_barrier_is_missed(
+def test_every_barrier_and_every_wait_is_missed(
     target: Target, dtype: DType, turned: bool, sizes: tuple[int, int, int]
 ) -> None:
     m, k, n = sizes
@@ -246,10 +281,12 @@ def test_every_barrier_is_missed(
     assert is_staged(kernel(value, target=target), target)
     found = program(kernel(value, target=target), None, target)
     memory = [bytearray(4 * m * n), bytearray(4 * m * k), bytearray(4 * k * n)]
-    (barrier,) = (node for node in found if node.op is Ops.BARRIER)
     execute(found, memory)
-    with pytest.raises(InternalError, match=r"since the last barrier|without having waited"):
-        execute(_without(found, barrier), memory)
+    needed = [node for node in found if node.op in (Ops.BARRIER, Ops.WAIT)]
+    assert any(node.op is Ops.BARRIER for node in needed)
+    for each in needed:
+        with pytest.raises(InternalError, match=r"since the last barrier|without having waited"):
+            execute(_without(found, each), memory)
 
 
 def half_products() -> tuple[list[UOp], list[memoryview], Any]:
@@ -269,16 +306,20 @@ def test_a_copy_that_nobody_waits_for_is_reported() -> None:
     assert [node.op for node in found].count(Ops.COPY_ASYNC) >= 4
     execute(found, buffers)
     assert np.array_equal(out, wanted)
-    (wait,) = (node for node in found if node.op is Ops.WAIT)
-    with pytest.raises(InternalError, match="copies without having waited"):
-        execute(_without(found, wait), buffers)
+    waits = [node for node in found if node.op is Ops.WAIT]
+    assert len(waits) == 2
+    for wait in waits:
+        with pytest.raises(InternalError, match="copies without having waited"):
+            execute(_without(found, wait), buffers)
 
 
 def test_without_its_barrier_an_asynchronous_copy_is_a_race() -> None:
     found, buffers, _ = half_products()
-    (barrier,) = (node for node in found if node.op is Ops.BARRIER)
-    with pytest.raises(InternalError, match=r"since the last barrier|without having waited"):
-        execute(_without(found, barrier), buffers)
+    barriers = [node for node in found if node.op is Ops.BARRIER]
+    assert len(barriers) == 2
+    for barrier in barriers:
+        with pytest.raises(InternalError, match=r"since the last barrier|without having waited"):
+            execute(_without(found, barrier), buffers)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,16 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["gate_loads", "pad_range", "replace_ranges", "runs_over"]
 
-_NAMES_RANGES = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
+_NAMES_RANGES = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_ACC)
+# Ops whose every source that is a range is named.
+_HAS_NO_VALUES = (Ops.DEFINE_LOCAL, Ops.BARRIER, Ops.WAIT)
 
 
 def runs_over(node: UOp, number: int) -> bool:
     """Whether source number `number` of `node` is a range that it runs over, or that owns it,
     rather than a value.
     """
-    return node.op in _NAMES_RANGES and (number > 0 or node.op is Ops.DEFINE_LOCAL)
+    return node.op in _HAS_NO_VALUES or (node.op in _NAMES_RANGES and number > 0)
 
 
 def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -> UOp:

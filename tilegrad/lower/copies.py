@@ -19,12 +19,12 @@ passed the barrier that all lanes reach after they have read it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.ranges import gate_loads
+from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.target import Target
@@ -37,6 +37,8 @@ TILES = 2
 _BANKS, _WORD = 32, 4
 # Bytes of a sector, the unit in which global memory is read.
 _SECTOR = 32
+# From this many iterations on, an idle copy in the last one is an eighth of the copies at most.
+_LONG = 8
 _LANES = (Axis.LOCAL, Axis.GROUP)
 _LOOPS = (Axis.LOOP, Axis.REDUCE)
 
@@ -62,13 +64,16 @@ def share_copies(ast: UOp, target: Target) -> UOp:
         first: list[UOp] = []
         copies: list[tuple[_Copy, _Tiles]] = []
         for fill in own:
-            turns = _Tiles(fill.src[0].src[0], ranges)
+            memory = fill.src[0].src[0]
+            turns = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]))
             copy = _Copy(fill, lanes, number, target)
             first.append(turns.moved(copy.shared(), of_next=False))
             copies.append((copy, turns))
             number += 2
         loop = copies[0][1].loop
-        mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, loop))
+        # What is read behind it changes with each of the loops.
+        counted = dict.fromkeys(part for _, turns in copies for part in turns.counted)
+        mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, *counted))
         for copy, turns in copies:
             store = turns.moved(copy.shared(), of_next=True)
             pointer = store.src[0].after(mapping[barrier])
@@ -78,7 +83,44 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     ast = ast.replace(src=(*ast.src, *ahead))
     for turns in tiles:
         ast = _moved(ast, turns.memory, turns.whole, turns.offset(turns.trip))
-    return simplify(ast)
+    ast = simplify(ast)
+    # Rows that are rescaled have a long body, and registers for one copy of it; so have the copies
+    # of a convolution, element by element.
+    found = {node.op for node in ast.toposort()}
+    is_plain = sum(part.axis is Axis.REDUCE for part in ranges) == 1
+    if Ops.WMMA in found and Ops.RESCALED not in found and is_plain:
+        for loop in dict.fromkeys(turns.loop for turns in tiles):
+            ast = _by_tiles(ast, loop)
+    return ast
+
+
+def _loops_of_sum(ast: UOp, loop: UOp) -> tuple[UOp, ...]:
+    """The loops of a sum of several axes whose tiles follow each other without a pause: the last
+    iteration of `loop`, the innermost one, copies what the others need next. To find that out takes
+    some ten instructions an iteration, which pays beside matrix units and where `loop` is short.
+    """
+    nodes = ast.toposort()
+    sums = [node for node in nodes if node.op is Ops.REDUCE]
+    is_worth_it = loop.extent.vmax < _LONG or any(node.op is Ops.WMMA for node in nodes)
+    return sums[0].src[1:] if len(sums) == 1 and is_worth_it else ()
+
+
+def _by_tiles(ast: UOp, loop: UOp) -> UOp:
+    """`ast` with an inner loop over the tiles of an operand, where as many divide `loop`: it will
+    be unrolled (lower.unroll_tiles), and which tile is read and filled is known in each copy.
+    """
+    trips = loop.extent
+    if trips.op is not Ops.CONST or trips.arg % TILES or trips.arg == TILES:
+        return ast
+    number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+    outer = UOp.range(trips.arg // TILES, number, loop.axis)
+    inner = UOp.range(TILES, number + 1, loop.axis)
+    order = list(ast.arg.order)
+    place = order.index(loop.number)
+    order[place : place + 1] = [outer.number, inner.number]
+    ast = replace_ranges(ast, {loop: (outer * TILES + inner, (outer, inner))})
+    info = ast.arg
+    return ast.replace(arg=type(info)(info.name, tuple(order), info.opts))
 
 
 def _is_tile(store: UOp) -> bool:
@@ -207,10 +249,13 @@ def _conflicts(starts: Sequence[int], nbytes: int) -> int:
 class _Tiles:
     """`memory` as several tiles; each iteration of the loops around uses the next tile."""
 
-    def __init__(self, memory: UOp, ranges: Sequence[UOp]):
+    def __init__(self, memory: UOp, ranges: Sequence[UOp], of_sum: Sequence[UOp]):
         (self.loop,) = memory.src
         self.memory = memory
         around = [part for part in ranges[: ranges.index(self.loop) + 1] if part.axis in _LOOPS]
+        # The loops whose iterations follow each other with a tile each: those of one sum.
+        self.counted = [part for part in around if part in of_sum and part is not self.loop]
+        self.counted.append(self.loop)
         self.trip = UOp.const(dtypes.index, 0)
         for part in around:
             self.trip = self.trip * part.extent + part
@@ -227,15 +272,62 @@ class _Tiles:
         """The fill of the first iteration's tile, or in each iteration that of the next one's. The
         last iteration copies the first tile once more, which nobody reads.
         """
-        at = UOp.const(dtypes.index, 0)
-        trip = self.trip + 1
-        if of_next:
-            at = (self.loop < self.loop.extent - 1).where(self.loop + 1, at)
-        else:
-            trip = self.trip.substitute({self.loop: at})
+        zero = UOp.const(dtypes.index, 0)
+        first = dict.fromkeys(self.counted, zero)
+        if not of_next:
+            _, index, *rest = store.src
+            offset = self.offset(self.trip.substitute(first))
+            values = [simplify(each.substitute(first)) for each in rest]
+            return self.whole.store(simplify(index + offset), *values)
         _, index, *rest = store.src
-        values = [simplify(each.substitute({self.loop: at})) for each in rest]
-        return self.whole.store(simplify(index + self.offset(trip)), *values)
+        goes_on = self.loop < self.loop.extent - 1
+        *outer, _ = self.counted
+        if outer:
+            here, next_ = {self.loop: self.loop + 1}, {self.loop: zero, **_advanced(outer)}
+            values = [_chosen(each, goes_on, here, next_) for each in rest]
+        else:
+            at = goes_on.where(self.loop + 1, zero)
+            values = [simplify(each.substitute({self.loop: at})) for each in rest]
+        return self.whole.store(simplify(index + self.offset(self.trip + 1)), *values)
+
+
+def _advanced(loops: Sequence[UOp]) -> dict[UOp, UOp]:
+    """What the loops are in the iteration after this one, the innermost last."""
+    found: dict[UOp, UOp] = {}
+    carries = UOp.const(dtypes.bool, True)
+    for loop in reversed(loops):
+        goes_on = loop < loop.extent - 1
+        step = goes_on.where(loop + 1, UOp.const(dtypes.index, 0))
+        found[loop] = simplify(carries.where(step, loop))
+        carries = simplify(carries & goes_on.logical_not())
+    return found
+
+
+def _chosen(value: UOp, condition: UOp, here: Mapping[UOp, UOp], next_: Mapping[UOp, UOp]) -> UOp:
+    """`value` with its ranges as in `here` where `condition` holds, else as in `next_`: of each
+    index, only the terms that differ are chosen, so that neighbours stay neighbours.
+    """
+    made: dict[UOp, UOp] = {}
+    for node in value.toposort():
+        if node.dtype is dtypes.index or node.dtype is dtypes.bool:
+            one, other = (simplify(node.substitute(dict(ranges))) for ranges in (here, next_))
+            made[node] = one if one is other else _one_of(condition, one, other)
+        else:
+            src = tuple([made[source] for source in node.src])
+            made[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return simplify(made[value])
+
+
+def _one_of(condition: UOp, one: UOp, other: UOp) -> UOp:
+    left, right = terms_of(one), terms_of(other)
+    if one.dtype is not dtypes.index or left is None or right is None:
+        return condition.where(one, other)
+    total = UOp.const(dtypes.index, 0)
+    for part, scale in left[0].items():
+        if right[0].get(part) == scale:
+            total = part * scale + total
+    rests = [simplify(side - total) for side in (one, other)]
+    return simplify(condition.where(*rests) + total)
 
 
 def _moved(ast: UOp, memory: UOp, whole: UOp, offset: UOp) -> UOp:

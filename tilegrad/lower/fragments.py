@@ -2,7 +2,8 @@
 
 A lane of `mma` holds pairs of 16-bit elements of matrices of 8x8. Read one by one, that is a load
 for each pair, or for each element where a pair lies in two rows. FRAGMENT loads up to four of the
-matrices at once: each lane reads a row of 8 elements, 16 bytes, and the lanes exchange them.
+matrices at once: each lane reads a row of 8 elements, 16 bytes, and the lanes exchange them. Two
+operands of at most two matrices are one FRAGMENT.
 
     before   WMMA(VECTORIZE(LOAD(shared, g*40 + t*2), LOAD(shared, g*40 + t*2 + 1), ...), ...)
     after    WMMA(FRAGMENT(LOAD(shared, l % 8 * 40 + l / 8 * ...) : half.vec(8)), ...)
@@ -13,7 +14,7 @@ are sums over the bits of the lane's number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import Place, Pointer, dtypes
@@ -42,7 +43,10 @@ def use_fragments(ast: UOp, target: Target) -> UOp:
     if not units or len(bits) < _BITS or any(bit.extent.arg != 2 for bit in bits):
         return ast
     operands = dict.fromkeys(source for node in units for source in node.src[:2])
-    mapping = {each: made for each in operands if (made := _fragment(each, bits)) is not None}
+    found = [each for operand in operands if (each := _matrices(operand, bits)) is not None]
+    mapping = {each.operand: each.fragment(bits) for each in found}
+    for pair in _pairs(found):
+        mapping |= _joined(*pair, bits)
     return ast.substitute(mapping) if mapping else ast
 
 
@@ -56,7 +60,34 @@ class _Elements(NamedTuple):
     rest: Mapping[UOp, int]
 
 
-def _fragment(operand: UOp, bits: Sequence[UOp]) -> UOp | None:
+class _Matrices(NamedTuple):
+    """An operand whose elements lie as FRAGMENT gives them: matrices with rows `stride` apart."""
+
+    operand: UOp
+    elements: _Elements
+    stride: int
+    is_transposed: bool
+
+    @property
+    def memory(self) -> UOp:
+        return self.operand.src[0].src[0]
+
+    def fragment(self, bits: Sequence[UOp]) -> UOp:
+        dtype = self.operand.dtype.scalar
+        index = _row_index(self.elements, self.stride, bits)
+        row = UOp(Ops.LOAD, dtype.vec(_ROW), (self.memory, index))
+        count = len(self.elements.by_element)
+        return UOp(Ops.FRAGMENT, dtype.vec(count), (row,), (count // 2, self.is_transposed))
+
+    def likeness(self) -> Hashable:
+        """What two operands have in common that lie apart by a constant."""
+        first, *others = self.elements.by_element
+        shape = tuple(other - first for other in others)
+        rest = frozenset(self.elements.rest.items())
+        return self.memory, self.stride, self.is_transposed, shape, rest
+
+
+def _matrices(operand: UOp, bits: Sequence[UOp]) -> _Matrices | None:
     loads = operand.src
     if operand.op is not Ops.VECTORIZE or len(loads) not in (2, 4, 8):
         return None
@@ -74,10 +105,32 @@ def _fragment(operand: UOp, bits: Sequence[UOp]) -> UOp | None:
     for is_transposed in (False, True):
         stride = _row_stride(elements, is_transposed=is_transposed)
         if stride is not None:
-            index = _row_index(elements, stride, bits)
-            row = UOp(Ops.LOAD, operand.dtype.scalar.vec(_ROW), (memory, index))
-            return UOp(Ops.FRAGMENT, operand.dtype, (row,), (len(loads) // 2, is_transposed))
+            return _Matrices(operand, elements, stride, is_transposed)
     return None
+
+
+def _pairs(found: Sequence[_Matrices]) -> Iterator[tuple[_Matrices, _Matrices]]:
+    """Operands of one or two matrices that one instruction loads: neighbours in memory."""
+    alike: dict[Hashable, list[_Matrices]] = {}
+    for each in found:
+        if len(each.elements.by_element) < _ROW:
+            alike.setdefault(each.likeness(), []).append(each)
+    for group in alike.values():
+        group.sort(key=lambda each: each.elements.by_element[0])
+        yield from zip(group[::2], group[1::2], strict=False)
+
+
+def _joined(first: _Matrices, second: _Matrices, bits: Sequence[UOp]) -> dict[UOp, UOp]:
+    """Both operands as halves of one FRAGMENT."""
+    own = first.elements
+    at = [*own.by_element, *second.elements.by_element]
+    whole = first._replace(elements=own._replace(by_element=at)).fragment(bits)
+    count = len(own.by_element)
+    lanes = [whole.gep(lane) for lane in range(2 * count)]
+    return {
+        first.operand: UOp.stack(lanes[:count]),
+        second.operand: UOp.stack(lanes[count:]),
+    }
 
 
 def _elements(indices: Sequence[UOp], bits: Sequence[UOp]) -> _Elements | None:

@@ -38,12 +38,15 @@ def order_sums(ast: UOp) -> UOp:
             (order.get(loop.number, len(order) + loop.number) for loop in term.ranges), default=-1
         )
 
-    ranks: dict[UOp, tuple[int, tuple[str, ...]]] = {}
+    nodes = ast.toposort()
+    position = {node: number for number, node in enumerate(nodes)}
+    ranks: dict[UOp, tuple[int, tuple[str, ...], int]] = {}
 
-    def rank(term: UOp) -> tuple[int, tuple[str, ...]]:
+    def rank(term: UOp) -> tuple[int, tuple[str, ...], int]:
         if term not in ranks:
             positions = {node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL}
-            ranks[term] = depth(term), tuple(sorted(positions))
+            # Terms of one lane number are many, and equal sums may have them in different orders.
+            ranks[term] = depth(term), tuple(sorted(positions)), position[term]
         return ranks[term]
 
     done: dict[UOp, UOp] = {}
@@ -80,7 +83,7 @@ def order_sums(ast: UOp) -> UOp:
         total, constant = found[0], found[1] + constant
         return total + constant if constant else total
 
-    for node in ast.toposort():
+    for node in nodes:
         src = tuple([done[source] for source in node.src])
         if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD:
             src = (src[0], ordered(node.src[1]), *src[2:])

@@ -39,6 +39,7 @@ from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
 from tilegrad.lower.transpose_loads import transpose_loads
 from tilegrad.lower.transpose_stores import transpose_stores
+from tilegrad.lower.unroll_tiles import unroll_tiles
 from tilegrad.lower.warps import use_warps
 from tilegrad.target import Target
 
@@ -103,6 +104,8 @@ PASSES: tuple[Step, ...] = (
     # The last pass on a graph: until here, a copy is a load and a store as any others.
     ("lower.async_copies", use_async_copies),
     ("lower.linearize", lambda ast, target: linearize(ast)),
+    # After linearize: copies of a body follow each other, which a graph would need edges for.
+    ("lower.unroll_tiles", unroll_tiles),
     # After linearize: a graph cannot express a loop's last iteration.
     ("lower.peel", peel),
     # The last pass: no other pass makes a sum longer, and a peeled iteration still belongs to its

@@ -16,7 +16,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
-from tilegrad.optimize.opt import OptOps, loop_order
+from tilegrad.optimize.opt import OptOps, axes_of, loop_order
 from tilegrad.optimize.stage import operand_of
 
 __all__ = ["BUSY", "LEAST_DEPTH", "LITTLE", "TILES", "VECTOR", "ProductShaper"]
@@ -82,6 +82,36 @@ class ProductShaper(BlockShaper):
             self._share(side, tile, min(vector, tile.each))
         self.move(OptOps.UNROLL, chunk, 0)
         return True
+
+    def merge_outputs(self, fold: UOp) -> UOp:
+        """The fold of a product with output axes joined that only one operand has and that follow
+        each other in the result, as the rows and columns of an image.
+        """
+        while (pair := self._mergeable(fold)) is not None:
+            axes = axes_of(self.ast)
+            if not self.apply(OptOps.MERGE, axes[pair[0]], pair[1]):
+                break
+            (fold,) = self.folds()
+        return fold
+
+    def _mergeable(self, fold: UOp) -> tuple[int, int] | None:
+        """Positions of an axis and of the one inside it."""
+        operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
+        if fold.arg is not Ops.ADD or any(side is None for side in operands):
+            return None
+        axes, index = axes_of(self.ast), self.store().src[1]
+        strides = {part: stride_of(index, part) for part in self.grid() if part in fold.ranges}
+        for outer, far in strides.items():
+            for inner, near in strides.items():
+                sides = [
+                    (outer in side.ranges, inner in side.ranges)
+                    for side in operands
+                    if side is not None
+                ]
+                is_next = near and far == near * inner.src[0].arg and outer is not inner
+                if is_next and sorted(sides) == [(False, False), (True, True)]:
+                    return axes.index(outer), axes.index(inner)
+        return None
 
     def _axes_of_product(self, fold: UOp) -> tuple[UOp, UOp, UOp] | None:
         """Rows, columns and depth: the last two such that neighbouring columns are stored together,

@@ -59,6 +59,8 @@ class _Shaper(UnitShaper, SliceShaper):
         if self.share_slices():
             return
         folds = self.folds()
+        if len(folds) == 1 and self.stage_merged(folds[0]):
+            return
         if len(folds) == 1 and config.TC and self.use_matrix_unit():
             return
         if not folds:
@@ -86,6 +88,16 @@ class _Shaper(UnitShaper, SliceShaper):
                     self.apply(OptOps.PADTO, loop, self.target.warp_lanes)
 
     # folds
+
+    def stage_merged(self, fold: UOp) -> bool:
+        """A product of staged operands, with output axes joined; False where none can be."""
+        before = self.ast
+        fold = self.merge_outputs(fold)
+        if self.ast is not before:
+            if (config.TC and self.stage_units()) or self.stage_product(fold):
+                return True
+            self.ast = before
+        return False
 
     def tile(self, fold: UOp) -> None:
         """A register tile of two axes, each of which moves only some of what the fold reads."""

@@ -66,12 +66,18 @@ class UnitShaper(ProductShaper):
     def use_matrix_unit(self) -> bool:
         """Products on the first unit that fits: staged, or else padded where that adds little."""
         for number, unit in enumerate(self.target.matrix_units):
-            for parts in find_products(self.ast, unit)[:1] if config.TC == 1 else []:
-                if self._stage_unit(number, unit, parts):
-                    return True
-            if self._use_directly(number, unit):
+            if self._stage_on(number, unit) or self._use_directly(number, unit):
                 return True
         return False
+
+    def stage_units(self) -> bool:
+        """Products on the first unit for which their operands can be staged."""
+        units = enumerate(self.target.matrix_units)
+        return any(self._stage_on(number, unit) for number, unit in units)
+
+    def _stage_on(self, number: int, unit: MatrixUnit) -> bool:
+        products = find_products(self.ast, unit)[:1] if config.TC == 1 else []
+        return any(self._stage_unit(number, unit, parts) for parts in products)
 
     # staged
 
@@ -155,6 +161,8 @@ class UnitShaper(ProductShaper):
             lanes = int(prod(groups)) * unit.lanes
             results = int(prod(each)) // unit.lanes * unit.dtype_out.itemsize // 4
             results *= 2 if extents[2] > _MOST_TERMS * unit.k else 1
+            # The elements of slices are loaded one by one, each to a register.
+            results += sum(tile.sides) * depth // lanes if self._has_slices() else 0
             nbytes = TILES * sum(side * (depth * itemsize + VECTOR) for side in tile.sides)
             work = padded = 1
             for extent, size in zip(extents, (*tile.sides, depth), strict=True):
@@ -174,6 +182,10 @@ class UnitShaper(ProductShaper):
                 blocks *= -(-extent // size)
             if blocks >= BUSY or tile is fitting[-1]:
                 yield tile
+
+    def _has_slices(self) -> bool:
+        """Whether the sum has more axes than one, as that of a convolution."""
+        return any(sum(part.op is Ops.RANGE for part in fold.src) > 1 for fold in self.folds())
 
     # from global memory
 

@@ -32,6 +32,7 @@ class OptOps(Members):
     PADTO = "padto"
     OVERLAP = "overlap"
     SWAP = "swap"
+    MERGE = "merge"
     TC = "tc"
     THREAD = "thread"
     TILE = "tile"
@@ -44,7 +45,7 @@ class OptOps(Members):
 class Opt:
     """One move. `axis` is a position in the kernel's printed order; UNROLL, GROUP and GROUPTOP
     count from the first reduce axis. `arg` is an amount (0: the whole axis), the other axis of
-    SWAP, or the tuple of STAGE and TC.
+    SWAP and MERGE, or the tuple of STAGE and TC.
     """
 
     op: OptOps

@@ -318,7 +318,8 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
     """Split a grid axis into blocks and the tile of a block, which LOCAL, UPCAST and TC share out;
-    or a reduce axis into chunks and what one chunk has, which becomes the innermost reduce loop.
+    or a reduce axis into chunks and what one chunk has, which become the innermost reduce loops: in
+    a convolution, what a tap of the filter says of borders is known outside of them.
 
     before   i: global 0..4096, k: reduce 0..4096
     after    i: global 0..32, i: loop 0..128, k: reduce 0..512, k: reduce 0..8
@@ -328,13 +329,32 @@ def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
         return split(ast, loop, _amount(loop, opt), Axis.LOOP, outer=Axis.GLOBAL)
     before = next_number(ast)
     ast = split(ast, loop, _amount(loop, opt), Axis.REDUCE)
-    inner = next(part for part in loop_order(ast) if part.arg[0] == before + 1)
-    order = [number for number in ast.arg.order if number != inner.arg[0]]
+    made = [part.arg[0] for part in loop_order(ast) if part.arg[0] >= before]
+    order = [number for number in ast.arg.order if number not in made]
     last = max(
         (order.index(part.arg[0]) for part in reduce_axes(ast) if part.arg[0] in order), default=-1
     )
-    order.insert(last + 1 if last >= 0 else len(order), inner.arg[0])
+    place = last + 1 if last >= 0 else len(order)
+    order[place:place] = made
     return reorder(ast, order)
+
+
+def _merge(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Join an output axis with the one inside it to one axis, which larger tiles divide.
+
+    before   h: global 0..28, w: global 0..28
+    after    p: global 0..784, h = p // 28, w = p % 28
+    """
+    outer = _axis(ast, opt, (Axis.GLOBAL,))
+    inner = _axis(ast, Opt(OptOps.MERGE, opt.arg), (Axis.GLOBAL,))
+    if outer is inner or any(part.src[0].op is not Ops.CONST for part in (outer, inner)):
+        raise OptError(f"merge: axes {opt.axis} and {opt.arg} are no two of known size", opt=opt)
+    size = inner.src[0].arg
+    both = UOp.range(outer.src[0].arg * size, next_number(ast), Axis.GLOBAL)
+    order = [each for each in ast.arg.order if each != outer.arg[0]]
+    order[order.index(inner.arg[0])] = both.arg[0]
+    mapping = {outer: (both // size, (both,)), inner: (both % size, (both,))}
+    return reorder(replace_ranges(ast, mapping), order)
 
 
 def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -442,6 +462,7 @@ _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
     OptOps.PADTO: _padto,
     OptOps.OVERLAP: _overlap,
     OptOps.SWAP: _swap,
+    OptOps.MERGE: _merge,
     OptOps.THREAD: _thread,
     OptOps.TILE: _tile,
     OptOps.STAGE: stage,

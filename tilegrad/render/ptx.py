@@ -27,7 +27,7 @@ from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 from tilegrad.render.ptx_logic import fused_logic
-from tilegrad.render.ptx_memory import Memory, split_index
+from tilegrad.render.ptx_memory import FARTHEST_COPY, Memory, split_index
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["PTXRenderer", "ptx_version"]
@@ -87,8 +87,8 @@ class _Kernel:
         self.snapshots = _snapshots(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
-        # Fragments as the registers that hold two elements each.
-        self.words: dict[UOp, list[str]] = {}
+        # By the registers of two halves: the one that `ldmatrix` gave both in.
+        self.words: dict[tuple[str, str], str] = {}
         self.open: list[tuple[UOp, str, str]] = []
 
     def text(self, name: str) -> str:
@@ -337,9 +337,8 @@ class _Kernel:
         memory, index, load, *gate = node.src
         code, nbytes = self.code, load.dtype.nbytes
         cache = "cg" if nbytes == 16 else "ca"
-        to, source = (
-            self.memory.address(*at) for at in ((memory, index), (load.src[0], load.index))
-        )
+        to = self.memory.address(memory, index)
+        source = self.memory.address(load.src[0], load.index, farthest=FARTHEST_COPY)
         size = ""
         if load.is_gated:
             # What is not copied becomes zero.
@@ -358,19 +357,19 @@ class _Kernel:
         made = [self.code.new("b32") for _ in range(count)]
         kind = f"{'trans.' if is_transposed else ''}shared.b16"
         self.code.emit(f"ldmatrix.sync.aligned.m8n8.x{count}.{kind} {{{', '.join(made)}}}, {place}")
-        self.words[node] = made
-        self._set(node, self._unpacked(made))
+        halves = self._unpacked(made)
+        self.words |= zip(zip(halves[::2], halves[1::2], strict=True), made, strict=True)
+        self._set(node, halves)
 
     def _packed(self, node: UOp) -> list[str]:
         """The registers of 32 bits that hold an operand, pairs of 16-bit floats in one."""
-        if node in self.words:
-            return self.words[node]
         values = self.code.registers_of(self.code.lanes(node), kind_of(node.dtype))
         if kind_of(node.dtype) != "b16":
             return values
+        pairs = zip(values[::2], values[1::2], strict=True)
         return [
-            self.code.op("b32", "mov.b32", f"{{{low}, {high}}}")
-            for low, high in zip(values[::2], values[1::2], strict=True)
+            self.words.get((low, high)) or self.code.op("b32", "mov.b32", f"{{{low}, {high}}}")
+            for low, high in pairs
         ]
 
     def _unpacked(self, words: Sequence[str]) -> list[str]:

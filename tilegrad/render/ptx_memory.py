@@ -1,8 +1,9 @@
 """Loads and stores of PTX kernels.
 
 An address is a register and a number of bytes: `[%rd4+16]`. Registers are shared by accesses whose
-indices differ by a constant; each loop forgets those made in it. Where a gate is closed nothing is
-accessed: the instruction has a predicate, there is no branch.
+indices differ by a constant; each loop forgets those made in it. In a loop, the address of what
+does not change is made before it, and one multiply-add gives that of an iteration. Where a gate is
+closed nothing is accessed: the instruction has a predicate, there is no branch.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.ptx_arithmetic import compute
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 
-__all__ = ["Memory", "split_index"]
+__all__ = ["FARTHEST_COPY", "Memory", "split_index"]
 
 # The most elements, and the most bytes, of one access.
 _MOST_LANES, _MOST_BYTES = 4, 16
 # Elements of 16 bits that one access moves as four registers of 32 bits.
 _HALVES = 8
-# The largest offset that an instruction holds.
-_FARTHEST = 1 << 23
+# The largest offset that an instruction holds; that of `cp.async` is what `ptxas` puts into one for
+# sm_80 and sm_90a.
+_FARTHEST, FARTHEST_COPY = 1 << 23, 1 << 13
 _SPACES = {Place.GLOBAL: "global", Place.SHARED: "shared"}
 _MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
 
@@ -55,9 +57,30 @@ def split_index(index: UOp) -> tuple[UOp | None, int]:
         if root(first).op is Ops.DEFINE_ACC:
             return index, 0
         low, high = int(first.vmin) + number, int(first.vmax) + number
-        if index.dtype.min <= low and high <= index.dtype.max and abs(number) < _FARTHEST // 64:
+        if index.dtype.min <= low and high <= index.dtype.max and abs(number) < _FARTHEST:
             return first, number
     return index, 0
+
+
+def _depths(program: Sequence[UOp]) -> dict[UOp, int]:
+    """How many loops are open where each integer is computed."""
+    found: dict[UOp, int] = {}
+    depth = 0
+    for node in program:
+        depth -= sum(source.op is Ops.RANGE for source in node.src) * (node.op is Ops.END)
+        depth += node.op is Ops.RANGE
+        if node.dtype is dtypes.int32:
+            found[node] = depth
+    return found
+
+
+def _factor(value: UOp) -> int:
+    """The number by which `value` is its first source, or 1."""
+    if value.op is Ops.MUL and value.src[1].op is Ops.CONST:
+        return int(value.src[1].arg)
+    if value.op is Ops.SHL and value.src[1].op is Ops.CONST:
+        return 1 << int(value.src[1].arg)
+    return 1
 
 
 @dataclass(frozen=True)
@@ -80,21 +103,28 @@ class Memory:
         self.program = program
         self.stored = {root(node.src[0]) for node in program if node.op is Ops.STORE}
         self.bases: dict[UOp, str] = {}
-        self._known: list[dict[tuple[UOp, UOp], str]] = [{}]
+        self._known: list[dict[tuple[UOp, UOp, int], str]] = [{}]
+        # The lines at which the bodies of the open loops begin.
+        self._heads: list[int] = []
+        self._depths = _depths(program)
 
     def enter(self) -> None:
-        """A loop begins."""
+        """The body of a loop begins."""
         self._known.append({})
+        self._heads.append(len(self.code.lines))
 
     def leave(self) -> None:
         self._known.pop()
+        self._heads.pop()
 
     # addresses
 
     def space(self, buffer: UOp) -> str:
         return _SPACES.get(_pointer(buffer).place, "local")
 
-    def address(self, memory: UOp, index: UOp, operand: str | None = None) -> Address:
+    def address(
+        self, memory: UOp, index: UOp, operand: str | None = None, farthest: int = _FARTHEST
+    ) -> Address:
         """Where the element is; `operand` stands for one lane of a vector of indices."""
         buffer = root(memory)
         base, stride = self.bases[buffer], _pointer(buffer).base.nbytes
@@ -103,14 +133,64 @@ class Memory:
         first, number = split_index(index)
         if first is None:
             return self._near(base, number * stride, buffer)
-        found = next(
-            (known[buffer, first] for known in self._known if (buffer, first) in known), ""
-        )
+        varying = self._varying(first)
+        offset = number * stride
+        far = offset if varying is not None and abs(offset) >= farthest else 0
+        key = buffer, first, far
+        found = next((known[key] for known in self._known if key in known), "")
         if not found:
-            found = self._moved(buffer, self.code.scalar(first), first.dtype, stride)
+            if varying is not None:
+                found = self._running(buffer, first.src[0], varying, far)
+            else:
+                found = self._moved(buffer, self.code.scalar(first), first.dtype, stride)
             if root(first).op is not Ops.DEFINE_ACC:
-                self._known[-1][buffer, first] = found
-        return self._near(found, number * stride, buffer)
+                self._known[-1][key] = found
+        return self._near(found, offset - far, buffer)
+
+    def _varying(self, index: UOp) -> UOp | None:
+        """The second term of a sum in a loop, where the first does not change there; None of any
+        other index.
+        """
+        if index.op is not Ops.ADD or index.dtype is not dtypes.int32:
+            return None
+        fixed, varying = index.src
+        here = len(self._heads)
+        if fixed not in self._depths or varying not in self._depths:
+            return None
+        is_running = self._depths[fixed] < here <= self._depths[varying]
+        return varying if is_running and root(fixed).op is not Ops.DEFINE_ACC else None
+
+    def _running(self, buffer: UOp, fixed: UOp, varying: UOp, far: int) -> str:
+        """The address of `fixed`, made before the loop, `varying` elements and `far` bytes on."""
+        code, stride = self.code, _pointer(buffer).base.nbytes
+        level = self._depths[fixed]
+        start = self._known[level].get((buffer, fixed, far), "")
+        if not start:
+            mark = len(code.lines)
+            start = self._moved(buffer, code.scalar(fixed), fixed.dtype, stride)
+            if far:
+                kind = "b32" if self.space(buffer) == "shared" else "b64"
+                start = code.op(kind, f"add.s{kind[1:]}", start, str(far))
+            self._known[level][buffer, fixed, far] = start
+            self._put_before(level, mark)
+        factor = _factor(varying) * stride
+        if abs(factor) < 1 << 31:
+            varying, stride = varying.src[0] if factor != stride else varying, factor
+        operand = code.in_register(code.scalar(varying), "b32")
+        if self.space(buffer) == "shared":
+            return code.op("b32", "mad.lo.s32", operand, str(stride), start)
+        return code.op("b64", "mad.wide.s32", operand, str(stride), start)
+
+    def _put_before(self, level: int, mark: int) -> None:
+        """Move the lines from `mark` on in front of the loop at `level`."""
+        lines = self.code.lines
+        moved = lines[mark:]
+        del lines[mark:]
+        # The label of the loop is the line before its body.
+        head = self._heads[level] - 1
+        lines[head:head] = moved
+        for deeper in range(level, len(self._heads)):
+            self._heads[deeper] += len(moved)
 
     def _near(self, base: str, offset: int, buffer: UOp) -> Address:
         if abs(offset) < _FARTHEST:
