@@ -9,7 +9,7 @@ than that before. A size that keeps coming has a plan of its own again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -129,7 +129,21 @@ def _binding_in(
         return None
     request.lengths = {length_name(number): value for number, value in enumerate(values)}
     request.comes_again = partial(family.comes_again, sizes)
+    request.lengths_of = partial(_lengths_of, family.explained, request)
     return binding
+
+
+def _lengths_of(
+    explained: Explained | None, request: Request, other: Request
+) -> Mapping[str, int] | None:
+    """The lengths at which the plan of `request` is that of `other`, if it is."""
+    one, two = split(request), split(other)
+    if explained is None or one is None or two is None or one[0] != two[0]:
+        return None
+    values = explained.values(two[1])
+    if values is None:
+        return None
+    return {length_name(number): value for number, value in enumerate(values)}
 
 
 def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:

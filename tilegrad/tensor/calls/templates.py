@@ -40,6 +40,7 @@ from tilegrad.tensor.calls.recorded import (
     recorded,
     recorded_with_numbers,
 )
+from tilegrad.tensor.calls.sized import of_sizes
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
@@ -127,9 +128,13 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 frame = sys._getframe(1)
                 found, numbers = _with_numbers(key[:7], method, operands, args, frame)
             if found is None or numbers is None:
+                found = None
                 if signature not in _known:
-                    _meet(signature, method, operands, args, kwargs)
-                return method(self, *args, **kwargs)
+                    found = of_sizes(key, operands, method, args, kwargs)
+                    if found is None:
+                        _meet(signature, method, operands, args, kwargs)
+                if found is None:
+                    return method(self, *args, **kwargs)
         waits = found.number is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
         if waits:
             pool = this_thread.pool
@@ -295,7 +300,7 @@ def _waiting(
     result = found.results[0]
     call: Call = blank(Call)
     call.template, call.place = found.template, result.place
-    call.number = found.number or 0
+    call.number, call.pattern = found.number or 0, found.pattern
     call.inputs, call.entry, call.serial = tuple(inputs), (entry,), next_serial()
     call.shape, call.dtype, call.pool = result.shape, result.dtype, pool
     call.node = call.value = None
