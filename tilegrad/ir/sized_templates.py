@@ -8,6 +8,7 @@ another, such as one that is chosen by a threshold, is none of these.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -86,7 +87,7 @@ def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
 
 def fitted_share(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
     """As `fitted`, of a float constant."""
-    if any(each.__class__ is not float or not each for each in seen):
+    if any(each.__class__ is not float or not each or not math.isfinite(each) for each in seen):
         return None
     for numbers, kind in (
         ([round(each) for each in seen], _Size),

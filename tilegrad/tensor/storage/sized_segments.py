@@ -195,7 +195,7 @@ def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | No
     """
     outcomes: list[Outcome] = []
     for outcome in segment.outcomes:
-        if outcome.moves:
+        if outcome.moves and found.calls[outcome.call].pattern is not None:
             shape = found.calls[outcome.call].shape
             is_last = outcome.moves[-1][2] == shape
             if not is_last or any(op is not Ops.RESHAPE for op, _, _ in outcome.moves):
