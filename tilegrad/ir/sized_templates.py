@@ -212,11 +212,11 @@ def _constant_graph(several: Sequence[UOp], examples: Sequence[Sizes]) -> list[_
     orders = [[*toposort([each])] for each in several]
     if any(len(order) != len(orders[0]) for order in orders):
         return None
-    places = [{node: place for place, node in enumerate(order)} for order in orders]
+    positions = [{node: position for position, node in enumerate(order)} for order in orders]
     found: list[_Node] = []
     for nodes in zip(*orders):
         one = nodes[0]
-        sources = [tuple([at[each] for each in node.src]) for at, node in zip(places, nodes)]
+        sources = [tuple([at[each] for each in node.src]) for at, node in zip(positions, nodes)]
         if any(
             node.op is not one.op or node.dtype is not one.dtype or below != sources[0]
             for node, below in zip(nodes, sources)

@@ -308,7 +308,7 @@ def _copies_come_first(plan: Plan) -> bool:
         target, source = (plan.buffers[position] for position in step.buffers)
         if source.source is None or named.count(step.buffers[1]) > 1:
             return False
-        takes_turns = target.offset is not None or target.slot is not None
-        if step.buffers[0] in used or (is_block_used and takes_turns):
+        is_shared = target.offset is not None or target.slot is not None
+        if step.buffers[0] in used or (is_block_used and is_shared):
             return False
     return True

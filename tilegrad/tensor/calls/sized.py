@@ -24,7 +24,7 @@ Shapes = tuple[tuple[int, ...], ...]
 Sizes = tuple[int, ...]
 
 # Methods are recorded at sizes from 2 to this, or to four times what was seen; then to more.
-_REACH = 64
+_REACH = 256
 _MOST_REACH = 1 << 22
 # Elements of an operand while a method is recorded: beyond, positions need 64 bits.
 _MOST_ELEMENTS = 1 << 30
@@ -32,7 +32,9 @@ _MOST_ELEMENTS = 1 << 30
 _EXAMPLES = (3, 16, 5, 31, 64, 2, 47)
 # With more sizes that change independently there would be many examples.
 _MOST_UNKNOWNS = 2
-_MOST_PATTERNS = 3
+_MOST_PATTERNS = 4
+# Shapes of a method that are remembered, and recordings in vain after which no more are made.
+_MOST_SEEN, _MOST_FAILURES = 8, 3
 # Unknown number k is written as this less k, where a number that stays is itself.
 _UNKNOWN = -(1 << 40)
 
@@ -106,14 +108,17 @@ class Pattern:
 
 
 class _Family:
-    """Calls of a method that differ in sizes only."""
+    """Calls of a method that differ in sizes only: some shapes that came, the last first, and the
+    patterns that were found.
+    """
 
-    __slots__ = ("first", "is_refused", "patterns")
+    __slots__ = ("failures", "patterns", "seen")
 
-    def __init__(self, first: Shapes):
-        self.first = first
+    def __init__(self) -> None:
+        self.seen: list[Shapes] = []
         self.patterns: list[Pattern] = []
-        self.is_refused = False
+        # Recordings that had nothing in common.
+        self.failures = 0
 
 
 _families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
@@ -137,58 +142,37 @@ def of_sizes(
     skeleton = tuple(rest)
     family = _families.get(skeleton)
     if family is None:
-        _families.put(skeleton, _Family(shapes))
-        return None
+        family = _families.setdefault(skeleton, _Family())
     for pattern in family.patterns:
         values = pattern.values(shapes)
         if values is not None:
             return pattern.at(values)
-    if family.is_refused or family.first == shapes:
+    if family.failures >= _MOST_FAILURES or shapes in family.seen:
         return None
-    pattern_of = _pattern(family, shapes, operands, method, args, kwargs)
-    if pattern_of is None:
+    found = _pattern(family, shapes, operands, method, args, kwargs)
+    family.seen = [shapes, *family.seen[: _MOST_SEEN - 1]]
+    if found is None:
         return None
-    values = pattern_of.values(shapes)
-    return None if values is None else pattern_of.at(values)
+    values = found.values(shapes)
+    return None if values is None else found.at(values)
 
 
 def _pattern(
-    family: _Family,
-    shapes: Shapes,
-    operands: Sequence[Any],
-    method: Any,
-    args: Any,
-    kwargs: Any,
+    family: _Family, shapes: Shapes, operands: Sequence[Any], method: Any, args: Any, kwargs: Any
 ) -> Pattern | None:
-    """The pattern of a call and the first one of its family, recorded at some sizes."""
-    unknowns: dict[tuple[int, int], int] = {}
-    sizes: Shapes = tuple([
-        tuple([
-            new if old == new else _UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
-            for old, new in zip(before, now)
-        ])
-        for before, now in zip(family.first, shapes)
-    ])  # fmt: skip
-    of_operands = {size for shape in sizes[:-1] for size in shape}
-    if any(size <= _UNKNOWN and size not in of_operands for size in sizes[-1]):
-        # An integer that is no size of an operand may be a position, which has bounds.
-        family.is_refused = True
+    """The pattern of a call and an earlier one of its family, recorded at some sizes."""
+    found = [each for before in family.seen if (each := _unknowns(before, shapes)) is not None]
+    if not found:
         return None
-    seen = [number for pair in unknowns for number in pair]
+    # What the fewest sizes change in is most likely the same line of a program.
+    sizes, seen = min(found, key=lambda each: len(each[1]))
     others = frozenset(size for shape in sizes for size in shape if size > _UNKNOWN)
-    if len(unknowns) > _MOST_UNKNOWNS or min(seen) < 2 or not others.isdisjoint(seen):
-        # Perhaps the sizes of another call tell more.
-        family.first = shapes
-        return None
-    high = min(max(4 * max(seen), _REACH), _MOST_REACH)
-    examples = _examples(len(unknowns), high, others)
+    high = min(max(4 * max(map(max, seen)), _REACH), _MOST_REACH)
+    examples = _examples(len(seen), high, others)
     is_small = all(
         math.prod(high if size <= _UNKNOWN else size for size in shape) < _MOST_ELEMENTS
         for shape in sizes[:-1]
     )
-    if examples is None or not is_small or max(seen) > high:
-        family.is_refused = True
-        return None
 
     def record(given: Shapes) -> Recorded | None:
         integers = iter(given[-1])
@@ -200,15 +184,39 @@ def _pattern(
             shapes=given[:-1],
         )
 
-    found = _recorded(sizes, examples, record)
-    if found is None:
-        family.is_refused = True
+    common = _recorded(sizes, examples, record) if examples is not None and is_small else None
+    if common is None:
+        family.failures += 1
         return None
-    made = Pattern(sizes, high, others, *found)
+    made = Pattern(sizes, high, others, *common)
     # One that goes further takes the place of a shorter one.
-    family.patterns = [each for each in family.patterns if each.sizes != sizes]
-    family.patterns = [made, *family.patterns][:_MOST_PATTERNS]
+    rest = [each for each in family.patterns if each.sizes != sizes]
+    family.patterns = [made, *rest][:_MOST_PATTERNS]
     return made
+
+
+def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[tuple[int, int]]] | None:
+    """The sizes of two calls, with unknowns for those that differ, and these; None if the calls
+    have no pattern.
+    """
+    unknowns: dict[tuple[int, int], int] = {}
+    sizes: Shapes = tuple([
+        tuple([
+            new if old == new else _UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
+            for old, new in zip(first, second)
+        ])
+        for first, second in zip(before, now)
+    ])  # fmt: skip
+    if not unknowns or len(unknowns) > _MOST_UNKNOWNS:
+        return None
+    of_operands = {size for shape in sizes[:-1] for size in shape}
+    seen = [number for pair in unknowns for number in pair]
+    if any(size <= _UNKNOWN and size not in of_operands for size in sizes[-1]):
+        # An integer that is no size of an operand may be a position, which has bounds.
+        return None
+    is_apart = not any(number in of_operands for number in seen)
+    is_large = min(seen) >= 2 and max(seen) <= _MOST_REACH
+    return (sizes, [*unknowns]) if is_apart and is_large else None
 
 
 def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | None:

@@ -69,10 +69,10 @@ class SizedSegment:
     def sizes_of(self, leaves: Sequence[Input]) -> tuple[int, ...] | None:
         """The unknowns; None if the leaves have other shapes."""
         sizes: list[int] = []
-        for places in self.unknowns:
-            number, axis = places[0]
+        for positions in self.unknowns:
+            number, axis = positions[0]
             size = leaves[number].shape[axis]
-            for other, along in places[1:]:
+            for other, along in positions[1:]:
                 if leaves[other].shape[along] != size:
                     return None
             sizes.append(size)
@@ -125,7 +125,7 @@ def sized_segment(
     request, form, _, _ = others.runs[0]
     unknowns = _unknowns(found)
     outcomes = _reshaped(segment, found)
-    kinds = _kinds(segment, {number for places in unknowns for number, _ in places})
+    kinds = _kinds(segment, {number for positions in unknowns for number, _ in positions})
     if request.lengths_of is None or not unknowns or outcomes is None or kinds is None:
         return None
     examples: list[tuple[int, ...]] = []
@@ -148,10 +148,10 @@ def sized_segment(
     if variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
-    places = {place for several in unknowns for place in several}
-    for number in {number for number, _ in places}:
+    positions = {position for several in unknowns for position in several}
+    for number in {number for number, _ in positions}:
         fixed[number] = tuple([
-            None if (number, axis) in places else size
+            None if (number, axis) in positions else size
             for axis, size in enumerate(found.leaves[number].shape)
         ])  # fmt: skip
     elsewhere = Segment(kinds, form, segment.inputs, segment.values, outcomes, segment.copies, None)
@@ -161,7 +161,7 @@ def sized_segment(
 def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
     """The leaves and axes whose sizes may be others; those of equal sizes are one unknown."""
     numbers = {leaf: number for number, leaf in enumerate(found.leaves)}
-    places: dict[int, dict[tuple[int, int], None]] = {}
+    positions: dict[int, dict[tuple[int, int], None]] = {}
     for call in found.calls:
         if call.pattern is None:
             continue
@@ -169,8 +169,8 @@ def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
             if each in numbers:
                 for axis, size in enumerate(sizes):
                     if call.pattern.is_unknown(size):
-                        places.setdefault(each.shape[axis], {})[numbers[each], axis] = None
-    return [[*several] for several in places.values()]
+                        positions.setdefault(each.shape[axis], {})[numbers[each], axis] = None
+    return [[*several] for several in positions.values()]
 
 
 def _kinds(segment: Segment, sized: Collection[int]) -> tuple[Kind, ...] | None:
@@ -217,7 +217,9 @@ class _Elsewhere:
     ):
         self.found, self.plain = found, plain
         self.size_of = {
-            place: size for places, size in zip(unknowns, sizes, strict=True) for place in places
+            position: size
+            for positions, size in zip(unknowns, sizes, strict=True)
+            for position in positions
         }
         self.memory: dict[UOp, UOp] = {}
 
@@ -254,8 +256,8 @@ class _Elsewhere:
         if made is None:
             arg = node.arg._replace(slot=-1 - len(self.memory), size=math.prod(shape))
             made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
-        for place, each in enumerate(reversed(chain)):
-            is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and place + 1 < len(chain)
+        for position, each in enumerate(reversed(chain)):
+            is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and position + 1 < len(chain)
             arg = each.arg
             if each.op is Ops.RESHAPE:
                 arg = (math.prod(shape),) if is_flat else shape
@@ -300,7 +302,7 @@ def _variables(
     lengths: dict[str, Formula] = {}
     shares: dict[str, tuple[Formula, DType]] = {}
     seen = [dict(form.launch_variables(request)) for request in requests]
-    constants = {variable_name(place): uses[0] for place, uses in enumerate(form.numbers)}
+    constants = {variable_name(position): uses[0] for position, uses in enumerate(form.numbers)}
     for name in seen[0]:
         number = constants.get(name)
         if number is None:
