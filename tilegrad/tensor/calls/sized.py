@@ -32,7 +32,8 @@ _MOST_ELEMENTS = 1 << 30
 _EXAMPLES = (3, 16, 5, 31, 64, 2, 47)
 # With more sizes that change independently there would be many examples.
 _MOST_UNKNOWNS = 2
-_MOST_PATTERNS = 4
+# More patterns than these have no template: a method is not recorded again and again.
+_MOST_PATTERNS = 16
 # Shapes of a method that are remembered, and recordings in vain after which no more are made.
 _MOST_SEEN, _MOST_FAILURES = 8, 3
 # Unknown number k is written as this less k, where a number that stays is itself.
@@ -147,7 +148,8 @@ def of_sizes(
         values = pattern.values(shapes)
         if values is not None:
             return pattern.at(values)
-    if family.failures >= _MOST_FAILURES or shapes in family.seen:
+    is_full = len(family.patterns) >= _MOST_PATTERNS
+    if is_full or family.failures >= _MOST_FAILURES or shapes in family.seen:
         return None
     found = _pattern(family, shapes, operands, method, args, kwargs)
     family.seen = [shapes, *family.seen[: _MOST_SEEN - 1]]
@@ -191,7 +193,7 @@ def _pattern(
     made = Pattern(sizes, high, others, *common)
     # One that goes further takes the place of a shorter one.
     rest = [each for each in family.patterns if each.sizes != sizes]
-    family.patterns = [made, *rest][:_MOST_PATTERNS]
+    family.patterns = [made, *rest]
     return made
 
 

@@ -133,6 +133,8 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                     found = of_sizes(key, operands, method, args, kwargs)
                     if found is None:
                         _meet(signature, method, operands, args, kwargs)
+                    elif _has_met(signature):
+                        _keep(signature, found)
                 if found is None:
                     return method(self, *args, **kwargs)
         waits = found.number is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
@@ -362,16 +364,27 @@ def _meet(
     signature: tuple[Any, ...], method: Any, operands: list[Any], args: Any, kwargs: Any
 ) -> None:
     """Note a signature; the second time, record what the method makes."""
-    if signature not in _met:
-        if len(_met) >= _MOST:
-            _met.clear()
-        _met[signature] = None
-        return
-    _met.pop(signature, None)
+    if _has_met(signature):
+        _keep(signature, recorded(method, operands, args, kwargs))
+
+
+def _has_met(signature: tuple[Any, ...]) -> bool:
+    """Whether a signature comes for the second time; it is noted the first time."""
+    if signature in _met:
+        _met.pop(signature, None)
+        return True
+    if len(_met) >= _MOST:
+        _met.clear()
+    _met[signature] = None
+    return False
+
+
+def _keep(signature: tuple[Any, ...], found: Recorded | None) -> None:
+    """Remember the template of a signature, or that there is none."""
     if len(_known) >= _MOST:
         for each in list(itertools.islice(_known, _MOST // 4)):
             _known.pop(each, None)
-    _known[signature] = recorded(method, operands, args, kwargs)
+    _known[signature] = found
 
 
 def _are_same(mine: UOp, other: UOp) -> bool:
