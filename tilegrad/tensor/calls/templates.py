@@ -134,7 +134,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                     if found is None:
                         _meet(signature, method, operands, args, kwargs)
                     elif _has_met(signature):
-                        _keep(signature, found)
+                        _remember(signature, found)
                 if found is None:
                     return method(self, *args, **kwargs)
         waits = found.number is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
@@ -365,7 +365,7 @@ def _meet(
 ) -> None:
     """Note a signature; the second time, record what the method makes."""
     if _has_met(signature):
-        _keep(signature, recorded(method, operands, args, kwargs))
+        _remember(signature, recorded(method, operands, args, kwargs))
 
 
 def _has_met(signature: tuple[Any, ...]) -> bool:
@@ -379,7 +379,7 @@ def _has_met(signature: tuple[Any, ...]) -> bool:
     return False
 
 
-def _keep(signature: tuple[Any, ...], found: Recorded | None) -> None:
+def _remember(signature: tuple[Any, ...], found: Recorded | None) -> None:
     """Remember the template of a signature, or that there is none."""
     if len(_known) >= _MOST:
         for each in list(itertools.islice(_known, _MOST // 4)):

@@ -72,8 +72,8 @@ class SizedSegment:
         for positions in self.unknowns:
             number, axis = positions[0]
             size = leaves[number].shape[axis]
-            for other, along in positions[1:]:
-                if leaves[other].shape[along] != size:
+            for other, other_axis in positions[1:]:
+                if leaves[other].shape[other_axis] != size:
                     return None
             sizes.append(size)
         for number, shape in self.fixed.items():
@@ -122,7 +122,7 @@ def sized_segment(
     """The segment at all sizes; None if what runs does not follow from the sizes of leaves."""
     if len(others.runs) != 1 or any(isinstance(leaf, Number) for leaf in found.leaves):
         return None
-    request, form, _, _ = others.runs[0]
+    request, binding, _, _ = others.runs[0]
     unknowns = _unknowns(found)
     outcomes = _reshaped(segment, found)
     kinds = _kinds(segment, {number for positions in unknowns for number, _ in positions})
@@ -137,14 +137,14 @@ def sized_segment(
             continue
         other = _request(found, nodes, asked)
         lengths = request.lengths_of(other)
-        if lengths is None or not _has_equal_constants(request, other, form):
+        if lengths is None or not _has_equal_constants(request, other, binding):
             continue
         other.lengths = lengths
         examples.append(sizes)
         requests.append(other)
     if len(examples) < _NEEDED:
         return None
-    variables = _variables(form, requests, examples)
+    variables = _variables(binding, requests, examples)
     if variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
@@ -154,7 +154,9 @@ def sized_segment(
             None if (number, axis) in positions else size
             for axis, size in enumerate(found.leaves[number].shape)
         ])  # fmt: skip
-    elsewhere = Segment(kinds, form, segment.inputs, segment.values, outcomes, segment.copies, None)
+    elsewhere = Segment(
+        kinds, binding, segment.inputs, segment.values, outcomes, segment.copies, None
+    )
     return SizedSegment(elsewhere, unknowns, fixed, *variables)
 
 
@@ -279,11 +281,11 @@ def _not_stored(node: UOp) -> None:
     """No value of such a graph was computed."""
 
 
-def _has_equal_constants(request: Request, other: Request, form: Binding) -> bool:
+def _has_equal_constants(request: Request, other: Request, binding: Binding) -> bool:
     """Whether the constants that are no variables of the launches are equal."""
     if len(request.constants) != len(other.constants):
         return False
-    changing = {number for uses in form.numbers for number in uses}
+    changing = {number for uses in binding.numbers for number in uses}
     return all(
         mine == theirs
         for number, mine, theirs in zip(
@@ -294,15 +296,15 @@ def _has_equal_constants(request: Request, other: Request, form: Binding) -> boo
 
 
 def _variables(
-    form: Binding, requests: Sequence[Request], examples: Sequence[tuple[int, ...]]
+    binding: Binding, requests: Sequence[Request], examples: Sequence[tuple[int, ...]]
 ) -> tuple[dict[str, Formula], dict[str, tuple[Formula, DType]]] | None:
     """The variables of the launches as formulas of the sizes; the second are constants, by their
     dtypes.
     """
     lengths: dict[str, Formula] = {}
     shares: dict[str, tuple[Formula, DType]] = {}
-    seen = [dict(form.launch_variables(request)) for request in requests]
-    constants = {variable_name(position): uses[0] for position, uses in enumerate(form.numbers)}
+    seen = [dict(binding.launch_variables(request)) for request in requests]
+    constants = {variable_name(position): uses[0] for position, uses in enumerate(binding.numbers)}
     for name in seen[0]:
         number = constants.get(name)
         if number is None:
