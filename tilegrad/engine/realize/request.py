@@ -42,13 +42,16 @@ class Request:
         lengths: the values of the lengths of the plan that computes it (`ir.lengths`).
         comes_again: of such a plan, counts a run that does not ask for its binding; False where the
             sizes are to have a plan of their own.
+        lengths_of: of such a plan, the lengths of another graph that differs in sizes only; None if
+            the plan is not for these.
         constants: the numbers of constants whose values may be variables of the launches, one for
             each use.
     """
 
     __slots__ = (
         "_arguments", "_signature", "_stored", "_targets", "_views", "assigns", "comes_again",
-        "constants", "lengths", "nodes", "numbers", "roots", "slices", "sources", "versions",
+        "constants", "lengths", "lengths_of", "nodes", "numbers", "roots", "slices", "sources",
+        "versions",
     )  # fmt: skip
 
     def __init__(self, stored: Callable[[UOp], UOp | None]):
@@ -63,6 +66,7 @@ class Request:
         self.constants: list[int] = []
         self.lengths: Mapping[str, int] = {}
         self.comes_again: Callable[[], bool] | None = None
+        self.lengths_of: Callable[[Request], Mapping[str, int] | None] | None = None
         self._arguments: dict[Any, int] = {}
         self._signature: list[Any] = []
         self._views: set[int] = set()

@@ -9,7 +9,7 @@ than that before. A size that keeps coming has a plan of its own again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -99,11 +99,15 @@ def binding_for_sizes(request: Request, retained: Sequence[int]) -> Binding | No
     family = _families.get(key)
     if family is None:
         family = _families.setdefault(key, _Family())
-    return _binding_in(family, request, retained, sizes)
+    return _binding_in(family, request, retained, signature, sizes)
 
 
 def _binding_in(
-    family: _Family, request: Request, retained: Sequence[int], sizes: Sizes
+    family: _Family,
+    request: Request,
+    retained: Sequence[int],
+    signature: tuple[Any, ...],
+    sizes: Sizes,
 ) -> Binding | None:
     constants = constants_of(request)
     values = None if family.explained is None else family.explained.values(sizes)
@@ -129,7 +133,21 @@ def _binding_in(
         return None
     request.lengths = {length_name(number): value for number, value in enumerate(values)}
     request.comes_again = partial(family.comes_again, sizes)
+    request.lengths_of = partial(_lengths_of, family.explained, signature)
     return binding
+
+
+def _lengths_of(
+    explained: Explained | None, signature: tuple[Any, ...], other: Request
+) -> Mapping[str, int] | None:
+    """The lengths at which a plan for graphs of a `signature` is that of `other`, if it is."""
+    found = split(other)
+    if explained is None or found is None or found[0] != signature:
+        return None
+    values = explained.values(found[1])
+    if values is None:
+        return None
+    return {length_name(number): value for number, value in enumerate(values)}
 
 
 def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:

@@ -197,7 +197,8 @@ class Ready:
     ) -> None:
         """Copy what the host gives, and run the kernels."""
         for position, source, nbytes in self._copies:
-            self._copy(words[position], inputs[source], nbytes)
+            given = inputs[source]
+            self._copy(words[position], given, given.nbytes if nbytes is None else nbytes)
         ops, mem = self._costs[:2]
         if self._costs.of_lengths:
             ops, mem = self._costs.at(variables)
@@ -254,9 +255,12 @@ class Ready:
         report.count(0, nbytes, time.perf_counter() - start, kernels=0)
 
 
-def _nbytes(plan: Plan, step: Step) -> int:
+def _nbytes(plan: Plan, step: Step) -> int | None:
+    """The bytes that a copy takes; None for all that its source has, where a launch says how many
+    these are.
+    """
     memory = plan.buffers[step.buffers[0]]
-    return memory.size * memory.dtype.nbytes
+    return None if memory.terms is not None else memory.size * memory.dtype.nbytes
 
 
 def made_ready(plan: Plan, load: Load) -> Ready | None:
@@ -302,8 +306,9 @@ def _copies_come_first(plan: Plan) -> bool:
             )
             continue
         target, source = (plan.buffers[position] for position in step.buffers)
-        if source.source is None or named.count(step.buffers[1]) > 1 or target.terms is not None:
+        if source.source is None or named.count(step.buffers[1]) > 1:
             return False
-        if step.buffers[0] in used or (is_block_used and target.offset is not None):
+        is_shared = target.offset is not None or target.slot is not None
+        if step.buffers[0] in used or (is_block_used and is_shared):
             return False
     return True

@@ -63,19 +63,31 @@ class Recorded(NamedTuple):
     # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
     # becomes, and whether it is negated.
     constants: tuple[tuple[DType, bool], ...] = ()
+    # Of a template for all sizes, the pattern of its sizes (`tensor.calls.sized`).
+    pattern: Any = None
 
 
 def recorded(
-    method: Any, operands: list[Any], args: Any, kwargs: Any, numbers: Sequence[float] = ()
+    method: Any,
+    operands: list[Any],
+    args: Any,
+    kwargs: Any,
+    numbers: Sequence[float] = (),
+    shapes: Sequence[tuple[int, ...]] | None = None,
 ) -> Recorded | None:
-    """What `method` makes of stand-ins, with inputs for the constants that become of `numbers`;
-    None if that is not all there is to it.
+    """What `method` makes of stand-ins, of other `shapes` if these are given, with inputs for the
+    constants that become of `numbers`; None if that is not all there is to it.
     """
     first = operands[0]
     # What can be registered anew can do other things then.
     if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
         return None
-    stand_ins = [_stand_in(operand, place) for place, operand in enumerate(operands)]
+    if shapes is None:
+        shapes = [operand.shape for operand in operands]
+    stand_ins = [
+        _stand_in(operand, place, shape)
+        for place, (operand, shape) in enumerate(zip(operands, shapes, strict=True))
+    ]
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     try:
         made = method(
@@ -181,10 +193,10 @@ def _result(made: Any, place: int, stand_ins: list[Any]) -> Result | None:
     return Result(place, made._requires_grad, depth, view_of, stands_for, node.shape, node.dtype)
 
 
-def _stand_in(operand: Any, place: int) -> Any:
-    """A tensor of the same properties, whose node is that of no other operand."""
+def _stand_in(operand: Any, place: int, shape: tuple[int, ...]) -> Any:
+    """A tensor of the same properties, of `shape`, whose node is that of no other operand."""
     node = operand._node
-    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", node.shape, _no_call))
+    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", shape, _no_call))
     made = operand._of(alone, operand.device, NO_VARIABLES)
     # Whatever a block in which nothing is recorded lets a new tensor require.
     made._requires_grad = operand._requires_grad

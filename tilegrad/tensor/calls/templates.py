@@ -40,6 +40,7 @@ from tilegrad.tensor.calls.recorded import (
     recorded,
     recorded_with_numbers,
 )
+from tilegrad.tensor.calls.sized import of_sizes
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
@@ -127,9 +128,15 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 frame = sys._getframe(1)
                 found, numbers = _with_numbers(key[:7], method, operands, args, frame)
             if found is None or numbers is None:
+                found = None
                 if signature not in _known:
-                    _meet(signature, method, operands, args, kwargs)
-                return method(self, *args, **kwargs)
+                    found = of_sizes(key, operands, method, args, kwargs)
+                    if found is None:
+                        _meet(signature, method, operands, args, kwargs)
+                    elif _has_met(signature):
+                        _remember(signature, found)
+                if found is None:
+                    return method(self, *args, **kwargs)
         waits = found.number is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
         if waits:
             pool = this_thread.pool
@@ -295,7 +302,7 @@ def _waiting(
     result = found.results[0]
     call: Call = blank(Call)
     call.template, call.place = found.template, result.place
-    call.number = found.number or 0
+    call.number, call.pattern = found.number or 0, found.pattern
     call.inputs, call.entry, call.serial = tuple(inputs), (entry,), next_serial()
     call.shape, call.dtype, call.pool = result.shape, result.dtype, pool
     call.node = call.value = None
@@ -357,16 +364,27 @@ def _meet(
     signature: tuple[Any, ...], method: Any, operands: list[Any], args: Any, kwargs: Any
 ) -> None:
     """Note a signature; the second time, record what the method makes."""
-    if signature not in _met:
-        if len(_met) >= _MOST:
-            _met.clear()
-        _met[signature] = None
-        return
-    _met.pop(signature, None)
+    if _has_met(signature):
+        _remember(signature, recorded(method, operands, args, kwargs))
+
+
+def _has_met(signature: tuple[Any, ...]) -> bool:
+    """Whether a signature comes for the second time; it is noted the first time."""
+    if signature in _met:
+        _met.pop(signature, None)
+        return True
+    if len(_met) >= _MOST:
+        _met.clear()
+    _met[signature] = None
+    return False
+
+
+def _remember(signature: tuple[Any, ...], found: Recorded | None) -> None:
+    """Remember the template of a signature, or that there is none."""
     if len(_known) >= _MOST:
         for each in list(itertools.islice(_known, _MOST // 4)):
             _known.pop(each, None)
-    _known[signature] = recorded(method, operands, args, kwargs)
+    _known[signature] = found
 
 
 def _are_same(mine: UOp, other: UOp) -> bool:

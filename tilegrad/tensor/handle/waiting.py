@@ -106,6 +106,7 @@ class Call:
     Attributes:
         template, place: the graph, and the slot of the result in it.
         number: one for each template and kind of result.
+        pattern: of a template for all sizes, the pattern of its sizes (`tensor.calls.sized`).
         inputs: for each operand its node, or the call that made it, then the numbers that change;
             None once the value is memory and the graph is given back.
         entry: the user's line.
@@ -124,13 +125,13 @@ class Call:
 
     __slots__ = (
         "__weakref__", "dtype", "entry", "generation", "handle", "inputs", "is_loss", "is_write",
-        "moves",
-        "node", "number", "place", "pool", "requires_grad", "serial", "shape", "siblings",
-        "template", "value",
+        "moves", "node", "number", "pattern", "place", "pool", "requires_grad", "serial", "shape",
+        "siblings", "template", "value",
     )  # fmt: skip
     template: Template
     place: int
     number: int
+    pattern: Any
     inputs: tuple[Input, ...] | None
     entry: tuple[Any, ...]
     serial: int
@@ -161,7 +162,7 @@ class Call:
         made.entry, made.serial, made.pool = self.entry, self.serial, self.pool
         made.handle, made.dtype, made.shape = self.handle, self.dtype, self.shape
         made.value, made.moves = self.value, self.moves
-        made.inputs = made.node = None
+        made.inputs = made.node = made.pattern = None
         made.generation = 0
         made.requires_grad, made.siblings = self.requires_grad, ()
         made.is_loss = made.is_write = False
@@ -406,7 +407,7 @@ def postpone(
     step = template.steps[place - template.count - len(template.constants)]
     call.dtype, call.shape = step[1], step[6]
     call.pool = pool = this_thread.pool
-    call.node = call.value = call.requires_grad = None
+    call.node = call.value = call.requires_grad = call.pattern = None
     call.generation = 0
     call.is_loss = call.is_write = False
     call.siblings = ()

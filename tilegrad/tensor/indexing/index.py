@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
@@ -77,6 +78,8 @@ class Indexing(Creation):
         kind = key.__class__
         if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
             return self._cut(key)
+        if kind is self.__class__ and self._is_checked(key):
+            return self._rows_at(key)
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors) if tensors else viewed
 
@@ -84,6 +87,24 @@ class Indexing(Creation):
     def _cut(self, key: Any) -> Self:
         """What numbers, slices, None and Ellipsis pick."""
         return self._viewed(key)[0]
+
+    def _is_checked(self, key: Self) -> bool:
+        """Whether `key` is an integer tensor that picks rows, and lies inside as far as is known.
+
+        Raises IndexBoundsError for what is known to lie outside.
+        """
+        if config.CHECK or not key.dtype.is_int or not self.ndim or self.device != key.device:
+            return False
+        call = key._call
+        if call is None or call.value is not None:
+            checked("getitem", key, self.shape[0], 0)
+        return True
+
+    @templated
+    def _rows_at(self, key: Self) -> Self:
+        """What one integer tensor picks along the first axis."""
+        viewed, tensors = self._viewed(key)
+        return viewed._picked(tensors)
 
     def _viewed(self, key: Any) -> tuple[Self, dict[int, Self]]:
         """What numbers, slices, None and Ellipsis give, and the tensors that index its axes."""

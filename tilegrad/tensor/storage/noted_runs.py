@@ -31,18 +31,19 @@ from tilegrad.tensor.storage.signatures import (
     moves_of,
 )
 
-__all__ = ["Computed", "PlainNodes", "ResultsAlive", "Segment", "noted", "reached_by"]
+__all__ = ["Computed", "Outcome", "PlainNodes", "ResultsAlive", "Segment", "noted", "reached_by"]
 
 
-class _Outcome(NamedTuple):
+class Outcome(NamedTuple):
     """What became of call number `call` of a segment: [movement of] result number `source` of its
     plan, or of the memory number -1 - `source` that it stands on. A view that was asked for is that
-    memory, but its call is made again (`is_lasting`). Integers reach nothing.
+    memory, but its call is made again (`is_lasting`). Integers reach nothing. Where sizes may be
+    others, `moves` is None for the shape of the call.
     """
 
     call: int
     source: int
-    moves: Moves
+    moves: Moves | None
     reached: Reached | None
     is_lasting: bool
 
@@ -64,7 +65,7 @@ class Segment:
         form: Binding | None,
         inputs: tuple[int, ...],
         values: Mapping[str, int],
-        outcomes: tuple[_Outcome, ...],
+        outcomes: tuple[Outcome, ...],
         copies: tuple[tuple[int, int], ...],
         comes_again: Callable[[], bool] | None,
     ):
@@ -197,12 +198,12 @@ def noted(
             for leaf, kind in zip(found.leaves, kinds, strict=True)
         ])  # fmt: skip
     numbers = {call: number for number, call in enumerate(found.calls)}
-    outcomes: list[_Outcome] = []
+    outcomes: list[Outcome] = []
     for call, held, reached, is_lasting in computed:
         moves, base = moves_of(held)
         if base not in sources:
             return None
-        outcomes.append(_Outcome(numbers[call], sources[base], moves, reached, is_lasting))
+        outcomes.append(Outcome(numbers[call], sources[base], moves, reached, is_lasting))
     copies: list[tuple[int, int]] = []
     for number, copy in enumerate(plain.copies):
         stored = engine.realized(copy)

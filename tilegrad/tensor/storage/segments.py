@@ -35,6 +35,7 @@ from tilegrad.tensor.handle.aliases import same_storage
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
+    Moves,
     Value,
     become_memory,
     expand,
@@ -61,6 +62,7 @@ from tilegrad.tensor.storage.signatures import (
     moves_of,
     waiting_calls,
 )
+from tilegrad.tensor.storage.sized_segments import SizedSegment, sized_segment
 
 __all__ = ["read", "settle"]
 
@@ -68,6 +70,8 @@ Compute = Callable[[Sequence[Any]], None]
 # By structure, for leaves of different kinds.
 _known: Recent[tuple[int, ...], list[Segment]] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
 _MOST_KINDS = 4
+# By structure, for leaves of all sizes.
+_sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
@@ -141,7 +145,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
         pool.in_vain()
         return
     found = WaitingCalls(alive, call)
-    if _run_known(found, tensor, call):
+    if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
         pool.was_of_use()
         return
     concerned = _concerned.get(found.key)
@@ -149,7 +153,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
         concerned = _concerned.put(found.key, found.concerned(call))
     if len(concerned) < len(alive):
         found = WaitingCalls([alive[number] for number in concerned], call)
-        if _run_known(found, tensor, call):
+        if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
             pool.was_of_use()
             return
     below = described(found.leaves)
@@ -201,6 +205,15 @@ def _run_known(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
     return False
 
 
+def _run_sized(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
+    """Run the segment of equal calls over leaves of other sizes, if there is one."""
+    sized = _sized.get(found.key)
+    if sized is None or sized.segment.config != current_config():
+        return False
+    below = sized.bases_of(found.leaves)
+    return below is not None and _run(sized.segment, found, *below, tensor, asked)
+
+
 def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> Segment | None:
     """Run the nodes of a segment, and note what came of it, if an equal one can do the same."""
     plain = PlainNodes(found, below)
@@ -222,6 +235,10 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
         if (stored := engine.realized(node)) is not None:
             engine.remember(copy, stored)
     segment = noted(found, below, plain, computed, others) if len(others.runs) < 2 else None
+    if segment is not None:
+        sized = sized_segment(segment, found, plain, asked, others)
+        if sized is not None:
+            _sized.put(found.key, sized)
     values: dict[UOp, Value] = {}
     results: list[Computed] = []
     for call, stored, reached, is_lasting in computed:
@@ -268,6 +285,9 @@ def _run(
         if value is None:
             value = Value(outputs[source]) if source >= 0 else _value_of(bases[-1 - source])
             values[source] = value
+        if moves is None:
+            shape = found.calls[place].shape
+            moves = ((Ops.RESHAPE, shape, shape),)
         computed.append((place, value, moves, reached, is_lasting))
     if segment.config.SEGMENTS > 1:
         # While the copies are those that the calls stand on.
@@ -303,7 +323,7 @@ def _compare(
     for place, value, moves, _, _ in computed:
         call = found.calls[place]
         stored = engine.realized(plain.calls[call])
-        is_equal = stored is not None and moves_of(stored)[0] == moves
+        is_equal = stored is not None and _is_one_view(moves_of(stored)[0], moves)
         if stored is not None and is_equal:
             other = store.buffer_of(base_of(stored))
             is_equal = bytes(value.buffer.copy_out()) == bytes(other.copy_out())
@@ -313,6 +333,15 @@ def _compare(
                 shape=call.shape,
                 stored=stored is not None,
             )
+
+
+def _is_one_view(one: Moves, other: Moves) -> bool:
+    """Whether two chains of movement ops are the same view of memory. Where sizes may be others, a
+    chain of RESHAPE is one RESHAPE.
+    """
+    if one == other:
+        return True
+    return all(op is Ops.RESHAPE for op, _, _ in (*one, *other)) and one[-1:] == other[-1:]
 
 
 def _take(

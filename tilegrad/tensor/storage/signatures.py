@@ -14,6 +14,7 @@ in two halves:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from operator import attrgetter
 from struct import Struct
 from typing import Any, NamedTuple
@@ -26,8 +27,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
 
 __all__ = [
-    "Kind", "LeafKind", "Leaves", "NumberKind", "WaitingCalls", "bases_of", "described",
-    "is_computed", "moves_of", "waiting_calls",
+    "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "WaitingCalls", "bases_of",
+    "described", "is_computed", "moves_of", "waiting_calls",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -191,7 +192,18 @@ class NumberKind(NamedTuple):
     variable: str | None = None
 
 
-Kind = LeafKind | NumberKind
+class SizedKind(NamedTuple):
+    """What a leaf is whose sizes may be others: all elements of memory number `base`, on `device`,
+    in their order, by way of these `ops` beside RESHAPE, from the top down.
+    """
+
+    ops: tuple[Ops, ...]
+    dtype: DType
+    device: str
+    base: int
+
+
+Kind = LeafKind | NumberKind | SizedKind
 
 
 class Leaves(NamedTuple):
@@ -280,6 +292,11 @@ def bases_of(
             continue
         if isinstance(kind, NumberKind):
             return None
+        if isinstance(kind, SizedKind):
+            whole = _whole(leaf, kind, copies)
+            if whole is None or bases.setdefault(whole, len(bases)) != kind.base:
+                return None
+            continue
         base: Base | None
         node: UOp | None
         if isinstance(leaf, UOp):
@@ -309,6 +326,39 @@ def bases_of(
         if base is None or bases.setdefault(base, len(bases)) != kind.base:
             return None
     return [*bases], [*copies], values
+
+
+def _whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None:
+    """The memory of which a leaf is all; None unless it is of this `kind`."""
+    count = prod(leaf.shape)
+    if isinstance(leaf, Call) and leaf.value is not None:
+        buffer = leaf.value.buffer
+        if (
+            kind.ops
+            or any(op is not Ops.RESHAPE for op, _, _ in leaf.moves)
+            or buffer.dtype is not kind.dtype
+            or buffer.size != count
+            or buffer.allocator.device != kind.device
+        ):
+            return None
+        return leaf.value.leaf or leaf.value
+    node = leaf if isinstance(leaf, UOp) else _node_of(leaf) if isinstance(leaf, Call) else None
+    ops: list[Ops] = []
+    while node is not None and node.op is not Ops.BUFFER:
+        if node.stored is not None and (memory := engine.realized(node)) is not None:
+            node = memory
+            continue
+        if node.op is not Ops.RESHAPE:
+            if node.op is not Ops.COPY and node.op is not Ops.DETACH:
+                return None
+            ops.append(node.op)
+            if node.op is Ops.COPY:
+                copies[node] = None
+        node = node.src[0]
+    if node is None or tuple(ops) != kind.ops or node.dtype is not kind.dtype:
+        return None
+    is_of_kind = node.arg.size == count and node.arg.device == kind.device
+    return node if is_of_kind and not store.is_overwritten(node) else None
 
 
 def _base_below(node: UOp, kind: LeafKind, copies: dict[UOp, None]) -> UOp | None:

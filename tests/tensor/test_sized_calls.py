@@ -1,0 +1,172 @@
+"""Calls and segments of one size after the other: right at every size, whatever was seen before,
+and no node is made for a size that comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engine.test_price import calls_of
+from tests.tensor.helpers import close, numbers
+from tilegrad import Context, Tensor
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.trace import counters
+from tilegrad.ir.sized_templates import fitted, fitted_share, made
+from tilegrad.tensor.calls import sized, templates
+
+# Small and large, odd and even, equal to other sizes of the programs, once and again.
+SIZES = [5, 9, 33, 2, 64, 1, 8, 4, 65, 31, 100, 3, 257, 16, 1000, 8, 24, 7, 32, 5000, 12, 1, 6, 48]
+
+
+def softmax(x: Any) -> Any:
+    y = np.exp(x - x.max(-1, keepdims=True))
+    return y / y.sum(-1, keepdims=True)
+
+
+W, B = numbers(8, 4, seed=1), numbers(4, seed=2)
+PROGRAMS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
+    "mean": (lambda x: x.mean(), lambda x: x.mean()),
+    "mean of rows": (lambda x: x.mean(0), lambda x: x.mean(0)),
+    "spread": (lambda x: (x - x.mean(0)).square().mean(0).sqrt(), lambda x: x.std(0)),
+    "product": (lambda x: (x @ Tensor(W) + Tensor(B)).relu(), lambda x: np.maximum(x @ W + B, 0)),
+    "attention": (
+        lambda x: ((x @ x.T) * 0.3).softmax(-1) @ x,
+        lambda x: softmax(x @ x.T * 0.3) @ x,
+    ),
+    "joined": (
+        lambda x: Tensor.cat(x, x[:1] * 2, x, dim=0).sum(1),
+        lambda x: np.concatenate([x, x[:1] * 2, x]).sum(1),
+    ),
+    "turned": (lambda x: x.T.flip(1).contiguous() + 1, lambda x: x.T[:, ::-1] + 1),
+    "reshaped": (
+        lambda x: x.reshape(x.shape[0], 2, 4).sum(1).reshape(-1),
+        lambda x: x.reshape(-1, 2, 4).sum(1).reshape(-1),
+    ),
+    "flattened": (lambda x: x.reshape(x.shape[0] * 8).exp(), lambda x: np.exp(x.reshape(-1))),
+    "stretched": (
+        lambda x: x.reshape(x.shape[0], 1, 8).expand(x.shape[0], 3, 8) * 2,
+        lambda x: np.broadcast_to(x[:, None], (len(x), 3, 8)) * 2,
+    ),
+    "largest": (lambda x: x.max(0) + x.argmax(1).sum(), lambda x: x.max(0) + x.argmax(1).sum()),
+    "running": (lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
+    "padded": (lambda x: x.pad((1, 2, 0, 3)).sum(1), lambda x: np.pad(x, ((0, 3), (1, 2))).sum(1)),
+    "last": (lambda x: x[-1] * 2 + x[0], lambda x: x[-1] * 2 + x[0]),
+    "chosen": (
+        lambda x: (x > x.mean()).where(x, x * 0.1).sum(0),
+        lambda x: np.where(x > x.mean(), x, x * 0.1).sum(0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_size_has_its_values(name: str) -> None:
+    ours, theirs = PROGRAMS[name]
+    for turn, size in enumerate(SIZES * 2):
+        # Attention is the square of a size.
+        array = numbers(min(size, 300) if name == "attention" else size, 8, seed=turn)
+        x = Tensor(array) if turn % 2 else Tensor(array).realize()
+        close(ours(x), theirs(array.astype(np.float64)), 2e-4, 2e-5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_templates_of_all_sizes_say_what_the_method_says(name: str) -> None:
+    """Every node is that of the method itself."""
+    ours, _ = PROGRAMS[name]
+    with Context(TEMPLATES=2):
+        for size in [*SIZES, *range(2, 70)]:
+            ours(Tensor(numbers(size, 8, seed=size)))
+
+
+@pytest.mark.parametrize("name", ["mean", "product", "attention", "joined", "chosen"])
+def test_segments_of_all_sizes_have_the_values_of_their_nodes(name: str) -> None:
+    ours, theirs = PROGRAMS[name]
+    with Context(SEGMENTS=2):
+        for turn, size in enumerate(SIZES):
+            array = numbers(min(size, 300), 8, seed=turn)
+            close(ours(Tensor(array)), theirs(array.astype(np.float64)), 2e-4, 2e-5)
+
+
+def test_a_size_that_comes_first_makes_no_nodes() -> None:
+    """Calls of Python functions a step, of a decoder whose keys grow: it took 2,300."""
+    # What other tests have called is not known.
+    for table in (sized._families, templates._known, templates._met):
+        table.clear()
+    weights = [Tensor(numbers(16, 16, seed=seed)).realize() for seed in range(3)]
+    state: dict[str, Any] = {"x": Tensor(numbers(1, 16)).realize(), "keys": None}
+
+    def step() -> None:
+        x, keys = state["x"], state["keys"]
+        q, k = x @ weights[0], x @ weights[1]
+        keys = state["keys"] = k if keys is None else Tensor.cat(keys, k, dim=0)
+        state["x"] = (((q @ keys.T) * 0.25).softmax(-1) @ keys @ weights[2] + x).tanh()
+        state["x"].sum().item()
+
+    for _ in range(20):
+        step()
+    done = counters.schedules
+    # The median: a size beyond what a template is for has it recorded anew.
+    assert sorted(calls_of(step) for _ in range(9))[4] <= 700
+    assert counters.schedules == done
+
+
+def test_two_sizes_that_change_apart() -> None:
+    for turn, (rows, columns) in enumerate(zip(SIZES, reversed(SIZES))):
+        rows, columns = min(rows, 300), min(columns, 300)
+        a, b = numbers(rows, 6, seed=turn), numbers(6, columns, seed=turn + 99)
+        out = (Tensor(a) @ Tensor(b)).sum(0) + Tensor(b).mean(0)
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        close(out, (wide_a @ wide_b).sum(0) + wide_b.mean(0), 1e-3, 1e-3)
+
+
+def test_sizes_that_were_equal_part() -> None:
+    """A program of two lengths that were one so far."""
+    for turn, (rows, others) in enumerate([(5, 5), (7, 7), (9, 9), (11, 11), (9, 12), (12, 9)]):
+        a, b = numbers(rows, 6, seed=turn), numbers(others, 6, seed=turn + 50)
+        close((Tensor(a) @ Tensor(b).T).sum(1), (a.astype(np.float64) @ b.T).sum(1), 1e-3, 1e-4)
+
+
+def test_what_does_not_fit_is_refused_at_every_size() -> None:
+    for size in (5, 9, 12, 7, 30):
+        x, y = Tensor(numbers(size, 4)), Tensor(numbers(size + 1, 4))
+        assert (x + 1).shape == (size, 4)
+        with pytest.raises(ShapeError, match="test_sized_calls"):
+            x + y
+        with pytest.raises(ShapeError):
+            x.reshape(size, 3)
+        with pytest.raises(ShapeError):
+            x.reshape(size + 1, 4)
+        with pytest.raises(IndexError):
+            x[size]
+
+
+def test_a_result_of_a_size_can_still_be_differentiated() -> None:
+    for turn, size in enumerate(SIZES[:14]):
+        array = numbers(size, 8, seed=turn)
+        w = Tensor(W, requires_grad=True)
+        out = (Tensor(array) @ w).tanh()
+        assert out.shape == (size, 4)
+        total = out.mean()
+        total.item()
+        total.backward()
+        slope = (1 - np.tanh(array.astype(np.float64) @ W) ** 2) / (size * 4)
+        assert w.grad is not None
+        close(w.grad, array.T @ slope, 1e-3, 1e-5)
+
+
+def test_polynomials_through_examples() -> None:
+    examples = [(3,), (5,), (16,), (31,)]
+    for function in (lambda n: 4, lambda n: 3 * n + 2, lambda n: n * n - n, lambda n: ((0, n), n)):
+        formula = fitted([function(*each) for each in examples], examples)
+        assert made(formula, (77,)) == function(77)
+    assert fitted([n // 2 for (n,) in examples], examples) is None
+    assert fitted([max(n, 10) for (n,) in examples], examples) is None
+    share = fitted_share([1 / (8 * n) for (n,) in examples], examples)
+    assert made(share, (10,)) == 1 / 80
+    assert fitted_share([n**0.5 for (n,) in examples], examples) is None
+    both = [(3, 7), (5, 11), (16, 2), (31, 5), (2, 64)]
+    formula = fitted([(n * m, n + m + 1) for n, m in both], both)
+    assert made(formula, (10, 20)) == (200, 31)

@@ -1,0 +1,235 @@
+"""Templates for all sizes: what a few templates of one method, recorded at other sizes, have in
+common.
+
+The steps are the same, and the numbers in arguments and shapes are polynomials of the sizes that
+change; so are constants, or one over them (a mean). A template whose steps differ from one size to
+another, such as one that is chosen by a threshold, is none of these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.polynomial import Polynomial, evaluate
+from tilegrad.ir.templates import Template
+from tilegrad.ir.uop import UOp, toposort
+
+__all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "made", "sized_template"]
+
+Sizes = tuple[int, ...]
+
+
+class _Size:
+    """A number that is a polynomial of the sizes."""
+
+    __slots__ = ("polynomial",)
+
+    def __init__(self, polynomial: Polynomial):
+        self.polynomial = polynomial
+
+
+class _Several:
+    """A tuple of which some are no constants."""
+
+    __slots__ = ("each",)
+
+    def __init__(self, each: tuple[Any, ...]):
+        self.each = each
+
+
+class _Share:
+    """One over a polynomial of the sizes."""
+
+    __slots__ = ("polynomial",)
+
+    def __init__(self, polynomial: Polynomial):
+        self.polynomial = polynomial
+
+
+# What an argument is of the sizes: one of these, or the argument itself where it does not change.
+Formula = Any
+
+
+def made(formula: Formula, sizes: Sizes) -> Any:
+    """The argument at certain sizes."""
+    kind = formula.__class__
+    if kind is _Size:
+        return evaluate(formula.polynomial, sizes)
+    if kind is _Several:
+        return tuple([made(each, sizes) for each in formula.each])
+    if kind is _Share:
+        return 1 / evaluate(formula.polynomial, sizes)
+    return formula
+
+
+def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
+    """What an argument is of the sizes, if it was `seen` so at the `examples`; None if it is no
+    polynomial. An argument that is None is no size.
+    """
+    first = seen[0]
+    if all(each == first and each.__class__ is first.__class__ for each in seen):
+        return first
+    if all(each.__class__ is int for each in seen):
+        found = _polynomial(seen, examples)
+        return None if found is None else _Size(found)
+    if all(each.__class__ is tuple and len(each) == len(first) for each in seen):
+        several = [fitted(column, examples) for column in zip(*seen)]
+        is_whole = all(
+            each is not None or column[0] is None for each, column in zip(several, zip(*seen))
+        )
+        return _Several(tuple(several)) if is_whole else None
+    return None
+
+
+def fitted_share(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
+    """As `fitted`, of a float constant."""
+    if any(each.__class__ is not float or not each or not math.isfinite(each) for each in seen):
+        return None
+    for numbers, kind in (
+        ([round(each) for each in seen], _Size),
+        ([round(1 / each) for each in seen], _Share),
+    ):
+        found = _polynomial(numbers, examples) if all(numbers) else None
+        if found is not None:
+            return kind(found)
+    return None
+
+
+def _polynomial(seen: Sequence[int], examples: Sequence[Sizes]) -> Polynomial | None:
+    """The polynomial with integer coefficients through the examples; None if there is none of a low
+    degree.
+    """
+    count = len(examples[0])
+    factors: list[tuple[int, ...]] = [(), *[(number,) for number in range(count)]]
+    if count == 1:
+        factors.append((0, 0))
+    elif count == 2:
+        factors.append((0, 1))
+    rows = [
+        [Fraction(evaluate({each: 1}, sizes)) for each in factors] + [Fraction(value)]
+        for sizes, value in zip(examples, seen, strict=True)
+    ]
+    solved = _solved(rows, len(factors))
+    if solved is None or any(value.denominator != 1 for value in solved):
+        return None
+    found = {each: int(value) for each, value in zip(factors, solved, strict=True) if value}
+    is_right = all(evaluate(found, sizes) == value for sizes, value in zip(examples, seen))
+    return found if is_right else None
+
+
+def _solved(rows: list[list[Fraction]], count: int) -> list[Fraction] | None:
+    """The solution of `count` of the equations `rows`, by Gauss' elimination; None if no `count` of
+    them are independent.
+    """
+    for column in range(count):
+        pivot = next((at for at in range(column, len(rows)) if rows[at][column]), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        by = rows[column][column]
+        rows[column] = [value / by for value in rows[column]]
+        for at, row in enumerate(rows):
+            if at != column and row[column]:
+                rows[at] = [a - row[column] * b for a, b in zip(row, rows[column])]
+    return [rows[at][count] for at in range(count)]
+
+
+# A node of a constant graph: op, dtype, the positions of its sources, and its argument.
+_Node = tuple[Ops, Any, tuple[int, ...], Formula]
+
+
+class SizedTemplate:
+    """A template whose numbers are formulas of the sizes."""
+
+    __slots__ = ("_constants", "_first", "_steps")
+
+    def __init__(
+        self, first: Template, constants: list[list[_Node]], steps: list[tuple[Formula, Formula]]
+    ):
+        self._first, self._constants, self._steps = first, constants, steps
+
+    def at(self, sizes: Sizes) -> Template:
+        """The template at certain sizes."""
+        steps = [
+            (step[0], step[1], made(arg, sizes), *step[3:6], made(shape, sizes), step[7])
+            for step, (arg, shape) in zip(self._first.steps, self._steps)
+        ]
+        constants = [_constant(each, sizes) for each in self._constants]
+        first = self._first
+        return Template(constants, steps, first.results, first.count, is_view=first.is_view)
+
+
+def _constant(nodes: list[_Node], sizes: Sizes) -> UOp:
+    found: list[UOp] = []
+    for op, dtype, sources, formula in nodes:
+        arg = made(formula, sizes)
+        if op is Ops.CONST:
+            found.append(UOp.const(dtype, arg))
+        else:
+            found.append(UOp(op, dtype, tuple([found[source] for source in sources]), arg))
+    return found[-1]
+
+
+def sized_template(
+    templates: Sequence[Template], examples: Sequence[Sizes]
+) -> SizedTemplate | None:
+    """The template that is each of `templates` at its example; None if there is none."""
+    first = templates[0]
+    slots = range(first.count + len(first.constants) + first.size)
+    for other in templates[1:]:
+        if (first.count, first.results, first.size, first.is_view, len(first.constants)) != (
+            other.count, other.results, other.size, other.is_view, len(other.constants)
+        ):  # fmt: skip
+            return None
+    constants: list[list[_Node]] = []
+    for several in zip(*[each.constants for each in templates]):
+        found = _constant_graph(several, examples)
+        if found is None:
+            return None
+        constants.append(found)
+    steps: list[tuple[Formula, Formula]] = []
+    for same in zip(*[each.steps for each in templates]):
+        one = same[0]
+        for step in same[1:]:
+            if one[:2] != step[:2] or one[4:6] != step[4:6] or one[7] != step[7]:
+                return None
+            if one[3](slots) != step[3](slots):
+                return None
+        arg = fitted([step[2] for step in same], examples)
+        shape = fitted([step[6] for step in same], examples)
+        if (arg is None and one[2] is not None) or shape is None:
+            return None
+        steps.append((arg, shape))
+    return SizedTemplate(first, constants, steps)
+
+
+def _constant_graph(several: Sequence[UOp], examples: Sequence[Sizes]) -> list[_Node] | None:
+    """The nodes of a constant graph, sources first, at all sizes."""
+    orders = [[*toposort([each])] for each in several]
+    if any(len(order) != len(orders[0]) for order in orders):
+        return None
+    positions = [{node: position for position, node in enumerate(order)} for order in orders]
+    found: list[_Node] = []
+    for nodes in zip(*orders):
+        one = nodes[0]
+        sources = [tuple([at[each] for each in node.src]) for at, node in zip(positions, nodes)]
+        if any(
+            node.op is not one.op or node.dtype is not one.dtype or below != sources[0]
+            for node, below in zip(nodes, sources)
+        ):
+            return None
+        args = [node.arg for node in nodes]
+        formula = fitted(args, examples)
+        if formula is None and one.arg is not None:
+            formula = fitted_share(args, examples) if one.op is Ops.CONST else None
+            if formula is None or any(
+                UOp.const(one.dtype, made(formula, sizes)) is not node
+                for sizes, node in zip(examples, nodes)
+            ):
+                return None
+        found.append((one.op, one.dtype, sources[0], formula))
+    return found

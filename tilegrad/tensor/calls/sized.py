@@ -1,0 +1,269 @@
+"""Templates for all sizes: of a method that is called with one size after the other.
+
+A template (`tensor.calls.templates`) is one of certain shapes. When a call comes that differs from
+an earlier one in sizes only, the method is recorded at a few sizes, and what these have in common
+is the template of all sizes up to a bound (`ir.sized_templates`). Sizes 0 and 1 stretch, and a size
+that is equal to another one in the call may be taken for that: such calls have templates of their
+own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tilegrad.base.recent import Recent
+from tilegrad.ir.sized_templates import SizedTemplate, sized_template
+from tilegrad.tensor.calls.recorded import Recorded, Result, recorded
+from tilegrad.tensor.handle.waiting import next_number
+
+__all__ = ["Pattern", "of_sizes"]
+
+Shapes = tuple[tuple[int, ...], ...]
+Sizes = tuple[int, ...]
+
+# Methods are recorded at sizes from 2 to this, or to four times what was seen; then to more.
+_REACH = 256
+_MOST_REACH = 1 << 22
+# Elements of an operand while a method is recorded: beyond, positions need 64 bits.
+_MOST_ELEMENTS = 1 << 30
+# Sizes that a method may look at: small, odd, prime, a power of two, many.
+_EXAMPLES = (3, 16, 5, 31, 64, 2, 47)
+# With more sizes that change independently there would be many examples.
+_MOST_UNKNOWNS = 2
+# More patterns than these have no template: a method is not recorded again and again.
+_MOST_PATTERNS = 16
+# Shapes of a method that are remembered, and recordings in vain after which no more are made.
+_MOST_SEEN, _MOST_FAILURES = 8, 3
+# Unknown number k is written as this less k, where a number that stays is itself.
+_UNKNOWN = -(1 << 40)
+
+
+class Pattern:
+    """What the sizes of a call's operands are: numbers that stay, and unknowns.
+
+    Attributes:
+        sizes: for each axis of each operand, and for the integers among the arguments, the number,
+            or `_UNKNOWN` less that of the unknown.
+        high: the most that an unknown may be.
+        others: the numbers that an unknown may not be.
+        template: the template of all sizes.
+        number: that of its calls among all.
+    """
+
+    __slots__ = ("_example", "_known", "high", "number", "others", "sizes", "template")
+
+    def __init__(
+        self,
+        sizes: Shapes,
+        high: int,
+        others: frozenset[int],
+        template: SizedTemplate,
+        example: Recorded,
+    ):
+        self.sizes, self.high, self.others, self.template = sizes, high, others, template
+        self._example = example
+        self.number = next_number()
+        self._known: Recent[Sizes, Recorded] = Recent(lambda: 64)
+
+    @staticmethod
+    def is_unknown(size: int) -> bool:
+        """Whether an entry of `sizes` stands for an unknown."""
+        return size <= _UNKNOWN
+
+    def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
+        """The unknowns in a call whose operands have these shapes; None if it is no such call."""
+        found: dict[int, int] = {}
+        for shape, pattern in zip(shapes, self.sizes):
+            if len(shape) != len(pattern):
+                return None
+            for size, wanted in zip(shape, pattern):
+                if wanted > _UNKNOWN:
+                    if size != wanted:
+                        return None
+                elif found.setdefault(wanted, size) != size:
+                    return None
+        values = (*found.values(),)
+        if len(values) > 1 and len({*values}) < len(values):
+            return None
+        for value in values:
+            if not 2 <= value <= self.high or value in self.others:
+                return None
+        return values
+
+    def at(self, values: Sizes) -> Recorded:
+        """What is made at these sizes."""
+        found = self._known.get(values)
+        if found is None:
+            template, example = self.template.at(values), self._example
+            (result,) = example.results
+            shape = template.shape_of(result.place)
+            assert shape is not None
+            results = (Result(*result[:5], shape, result.dtype),)
+            found = example._replace(
+                template=template, results=results, number=self.number, pattern=self
+            )
+            self._known.put(values, found)
+        return found
+
+
+class _Family:
+    """Calls of a method that differ in sizes only: some shapes that came, the last first, and the
+    patterns that were found.
+    """
+
+    __slots__ = ("failures", "patterns", "seen")
+
+    def __init__(self) -> None:
+        self.seen: list[Shapes] = []
+        self.patterns: list[Pattern] = []
+        # Recordings that had nothing in common.
+        self.failures = 0
+
+
+_families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
+
+
+def of_sizes(
+    key: Sequence[Any], operands: Sequence[Any], method: Any, args: Any, kwargs: Any
+) -> Recorded | None:
+    """What `method` makes of operands of these sizes, if that is known of all sizes. `key` is the
+    signature of the call.
+    """
+    integers = [at + 1 for at, each in enumerate(key) if each is int]
+    shapes: Shapes = (
+        *[operand.shape for operand in operands],
+        tuple([key[at] for at in integers]),
+    )
+    defaults = key[6]
+    rest = [len(each) if each.__class__ is tuple and each is not defaults else each for each in key]
+    for at in integers:
+        rest[at] = None
+    skeleton = tuple(rest)
+    family = _families.get(skeleton)
+    if family is None:
+        family = _families.setdefault(skeleton, _Family())
+    for pattern in family.patterns:
+        values = pattern.values(shapes)
+        if values is not None:
+            return pattern.at(values)
+    is_full = len(family.patterns) >= _MOST_PATTERNS
+    if is_full or family.failures >= _MOST_FAILURES or shapes in family.seen:
+        return None
+    found = _pattern(family, shapes, operands, method, args, kwargs)
+    family.seen = [shapes, *family.seen[: _MOST_SEEN - 1]]
+    if found is None:
+        return None
+    values = found.values(shapes)
+    return None if values is None else found.at(values)
+
+
+def _pattern(
+    family: _Family, shapes: Shapes, operands: Sequence[Any], method: Any, args: Any, kwargs: Any
+) -> Pattern | None:
+    """The pattern of a call and an earlier one of its family, recorded at some sizes."""
+    found = [each for before in family.seen if (each := _unknowns(before, shapes)) is not None]
+    if not found:
+        return None
+    # What the fewest sizes change in is most likely the same line of a program.
+    sizes, seen = min(found, key=lambda each: len(each[1]))
+    others = frozenset(size for shape in sizes for size in shape if size > _UNKNOWN)
+    high = min(max(4 * max(map(max, seen)), _REACH), _MOST_REACH)
+    examples = _examples(len(seen), high, others)
+    is_small = all(
+        math.prod(high if size <= _UNKNOWN else size for size in shape) < _MOST_ELEMENTS
+        for shape in sizes[:-1]
+    )
+
+    def record(given: Shapes) -> Recorded | None:
+        integers = iter(given[-1])
+        return recorded(
+            method,
+            [*operands],
+            [_with_integers(each, integers) for each in args],
+            {name: _with_integers(each, integers) for name, each in kwargs.items()},
+            shapes=given[:-1],
+        )
+
+    common = _recorded(sizes, examples, record) if examples is not None and is_small else None
+    if common is None:
+        family.failures += 1
+        return None
+    made = Pattern(sizes, high, others, *common)
+    # One that goes further takes the place of a shorter one.
+    rest = [each for each in family.patterns if each.sizes != sizes]
+    family.patterns = [made, *rest]
+    return made
+
+
+def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[tuple[int, int]]] | None:
+    """The sizes of two calls, with unknowns for those that differ, and these; None if the calls
+    have no pattern.
+    """
+    unknowns: dict[tuple[int, int], int] = {}
+    sizes: Shapes = tuple([
+        tuple([
+            new if old == new else _UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
+            for old, new in zip(first, second)
+        ])
+        for first, second in zip(before, now)
+    ])  # fmt: skip
+    if not unknowns or len(unknowns) > _MOST_UNKNOWNS:
+        return None
+    of_operands = {size for shape in sizes[:-1] for size in shape}
+    seen = [number for pair in unknowns for number in pair]
+    if any(size <= _UNKNOWN and size not in of_operands for size in sizes[-1]):
+        # An integer that is no size of an operand may be a position, which has bounds.
+        return None
+    is_apart = not any(number in of_operands for number in seen)
+    is_large = min(seen) >= 2 and max(seen) <= _MOST_REACH
+    return (sizes, [*unknowns]) if is_apart and is_large else None
+
+
+def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | None:
+    """Sizes at which to record."""
+    several = [*_EXAMPLES, high]
+    allowed = [each for each in several if each not in others and each <= high]
+    if len(allowed) < 6:
+        return None
+    return [
+        tuple([allowed[(at + 3 * unknown) % len(allowed)] for unknown in range(count)])
+        for at in range(len(allowed))
+    ]
+
+
+def _recorded(
+    sizes: Shapes, examples: Sequence[Sizes], record: Callable[[Shapes], Recorded | None]
+) -> tuple[SizedTemplate, Recorded] | None:
+    """The template of all sizes; None if there is none."""
+    made: list[Recorded] = []
+    for values in examples:
+        shapes = tuple([
+            tuple([size if size > _UNKNOWN else values[_UNKNOWN - size] for size in shape])
+            for shape in sizes
+        ])  # fmt: skip
+        one = record(shapes)
+        if one is None or one.number is None or not _is_alike(one, made[0] if made else one):
+            return None
+        made.append(one)
+    template = sized_template([each.template for each in made], examples)
+    return None if template is None else (template, made[0])
+
+
+def _with_integers(value: Any, integers: Iterator[int]) -> Any:
+    """An argument with other integers, in order."""
+    kind = value.__class__
+    if kind is int:
+        return next(integers)
+    if kind is tuple or kind is list:
+        return kind([_with_integers(each, integers) for each in value])
+    return value
+
+
+def _is_alike(one: Recorded, other: Recorded) -> bool:
+    """Whether two recordings differ in sizes only."""
+    return one[3:6] == other[3:6] and all(
+        mine[:5] == theirs[:5] and mine.dtype is theirs.dtype
+        for mine, theirs in zip(one.results, other.results, strict=True)
+    )

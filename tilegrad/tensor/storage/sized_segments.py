@@ -1,0 +1,327 @@
+"""Segments for all sizes: equal calls over leaves that differ in sizes only run one plan.
+
+Calls that have templates of all sizes (`tensor.calls.sized`) are one structure at each size. If the
+plan of a segment is one for a range of sizes (`engine.realize.sized`), what it has to know of other
+sizes follows from those of the leaves: the lengths of its launches, and constants such as the
+divisor of a mean. These are found at a few made-up sizes, as polynomials, and the plan is asked at
+each of them whether it is for those. So no node is made for sizes that come later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from tilegrad.base.dtype import DType
+from tilegrad.engine.realize.bindings import Binding, constants_of
+from tilegrad.engine.realize.numbers import changing_bits, variable_name
+from tilegrad.engine.realize.request import Request
+from tilegrad.ir.op import Ops
+from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.waiting import Call, Input, Number
+from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
+from tilegrad.tensor.storage.signatures import (
+    Base,
+    Kind,
+    LeafKind,
+    SizedKind,
+    WaitingCalls,
+    bases_of,
+)
+
+__all__ = ["SizedSegment", "sized_segment"]
+
+# Sizes at which a segment is tried, beside one another.
+_TRIED = (7, 12, 19, 33, 26, 53, 40, 11)
+_NEEDED = 5
+# A size that came so often has a plan of its own; the next one must come twice as often.
+_OFTEN = 8
+_COUNTED = 64
+
+
+class SizedSegment:
+    """A segment at all sizes.
+
+    Attributes:
+        segment: what was noted at one size.
+        unknowns: for each unknown, the leaves and axes that have its size.
+        fixed: for each leaf with such sizes the shape, where the unknowns are None.
+        lengths: the variables of the launches as formulas of the unknowns; `shares` those that are
+            the bits of a float, with its dtype.
+    """
+
+    __slots__ = ("_counts", "_own", "fixed", "lengths", "segment", "shares", "unknowns")
+
+    def __init__(
+        self,
+        segment: Segment,
+        unknowns: Sequence[Sequence[tuple[int, int]]],
+        fixed: Mapping[int, tuple[int | None, ...]],
+        lengths: Mapping[str, Formula],
+        shares: Mapping[str, tuple[Formula, DType]],
+    ):
+        self.segment, self.unknowns, self.fixed = segment, unknowns, fixed
+        self.lengths, self.shares = lengths, shares
+        self._counts: dict[tuple[int, ...], int] = {}
+        self._own: set[tuple[int, ...]] = set()
+
+    def sizes_of(self, leaves: Sequence[Input]) -> tuple[int, ...] | None:
+        """The unknowns; None if the leaves have other shapes."""
+        sizes: list[int] = []
+        for positions in self.unknowns:
+            number, axis = positions[0]
+            size = leaves[number].shape[axis]
+            for other, other_axis in positions[1:]:
+                if leaves[other].shape[other_axis] != size:
+                    return None
+            sizes.append(size)
+        for number, shape in self.fixed.items():
+            for size, wanted in zip(leaves[number].shape, shape, strict=True):
+                if wanted is not None and size != wanted:
+                    return None
+        return tuple(sizes)
+
+    def bases_of(
+        self, leaves: Sequence[Input]
+    ) -> tuple[list[Base], list[UOp], dict[str, int]] | None:
+        """As `signatures.bases_of`, with the values of all variables that follow from the sizes."""
+        sizes = self.sizes_of(leaves)
+        if sizes is None or self._has_its_own(sizes):
+            return None
+        found = bases_of(leaves, self.segment.kinds)
+        if found is None:
+            return None
+        values = found[2]
+        for name, formula in self.lengths.items():
+            values[name] = made(formula, sizes)
+        for name, (formula, dtype) in self.shares.items():
+            bits = changing_bits(made(formula, sizes), dtype)
+            if bits is None:
+                return None
+            values[name] = bits
+        return found
+
+    def _has_its_own(self, sizes: tuple[int, ...]) -> bool:
+        """Whether the sizes came so often that they are to have a plan of their own."""
+        if sizes in self._own:
+            return True
+        count = self._counts[sizes] = self._counts.pop(sizes, 0) + 1
+        if count >= _OFTEN << len(self._own):
+            # The runs of nodes count from here on, until it has one.
+            self._own.add(sizes)
+            return True
+        if len(self._counts) > _COUNTED:
+            del self._counts[next(iter(self._counts))]
+        return False
+
+
+def sized_segment(
+    segment: Segment, found: WaitingCalls, plain: PlainNodes, asked: Call, others: ResultsAlive
+) -> SizedSegment | None:
+    """The segment at all sizes; None if what runs does not follow from the sizes of leaves."""
+    if len(others.runs) != 1 or any(isinstance(leaf, Number) for leaf in found.leaves):
+        return None
+    request, binding, _, _ = others.runs[0]
+    unknowns = _unknowns(found)
+    outcomes = _reshaped(segment, found)
+    kinds = _kinds(segment, {number for positions in unknowns for number, _ in positions})
+    if request.lengths_of is None or not unknowns or outcomes is None or kinds is None:
+        return None
+    examples: list[tuple[int, ...]] = []
+    requests: list[Request] = []
+    for at in range(len(_TRIED)):
+        sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
+        nodes = _Elsewhere(found, plain, unknowns, sizes).calls()
+        if nodes is None:
+            continue
+        other = _request(found, nodes, asked)
+        lengths = request.lengths_of(other)
+        if lengths is None or not _has_equal_constants(request, other, binding):
+            continue
+        other.lengths = lengths
+        examples.append(sizes)
+        requests.append(other)
+    if len(examples) < _NEEDED:
+        return None
+    variables = _variables(binding, requests, examples)
+    if variables is None:
+        return None
+    fixed: dict[int, tuple[int | None, ...]] = {}
+    positions = {position for several in unknowns for position in several}
+    for number in {number for number, _ in positions}:
+        fixed[number] = tuple([
+            None if (number, axis) in positions else size
+            for axis, size in enumerate(found.leaves[number].shape)
+        ])  # fmt: skip
+    elsewhere = Segment(
+        kinds, binding, segment.inputs, segment.values, outcomes, segment.copies, None
+    )
+    return SizedSegment(elsewhere, unknowns, fixed, *variables)
+
+
+def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
+    """The leaves and axes whose sizes may be others; those of equal sizes are one unknown."""
+    numbers = {leaf: number for number, leaf in enumerate(found.leaves)}
+    positions: dict[int, dict[tuple[int, int], None]] = {}
+    for call in found.calls:
+        if call.pattern is None:
+            continue
+        for each, sizes in zip(call.inputs or (), call.pattern.sizes):
+            if each in numbers:
+                for axis, size in enumerate(sizes):
+                    if call.pattern.is_unknown(size):
+                        positions.setdefault(each.shape[axis], {})[numbers[each], axis] = None
+    return [[*several] for several in positions.values()]
+
+
+def _kinds(segment: Segment, sized: Collection[int]) -> tuple[Kind, ...] | None:
+    """The kinds of the leaves, of which those with the numbers `sized` are all of their memory."""
+    kinds: list[Kind] = []
+    for number, kind in enumerate(segment.kinds):
+        if number not in sized:
+            kinds.append(kind)
+            continue
+        if not isinstance(kind, LeafKind) or kind.steps is None or kind.dtype is None:
+            return None
+        ops = tuple([op for op, _, _ in kind.steps if op is not Ops.RESHAPE])
+        if any(op is not Ops.COPY and op is not Ops.DETACH for op in ops):
+            return None
+        kinds.append(SizedKind(ops, kind.dtype, kind.device, kind.base))
+    return tuple(kinds)
+
+
+def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | None:
+    """What becomes of calls, where results that are memory in another shape have that of the call;
+    None if one is another view of memory.
+    """
+    outcomes: list[Outcome] = []
+    for outcome in segment.outcomes:
+        if outcome.moves and found.calls[outcome.call].pattern is not None:
+            shape = found.calls[outcome.call].shape
+            is_last = outcome.moves[-1][2] == shape
+            if not is_last or any(op is not Ops.RESHAPE for op, _, _ in outcome.moves):
+                return None
+            outcome = outcome._replace(moves=None)
+        outcomes.append(outcome)
+    return tuple(outcomes)
+
+
+class _Elsewhere:
+    """The nodes of a segment at other sizes of its leaves."""
+
+    def __init__(
+        self,
+        found: WaitingCalls,
+        plain: PlainNodes,
+        unknowns: Sequence[Sequence[tuple[int, int]]],
+        sizes: tuple[int, ...],
+    ):
+        self.found, self.plain = found, plain
+        self.size_of = {
+            position: size
+            for positions, size in zip(unknowns, sizes, strict=True)
+            for position in positions
+        }
+        self.memory: dict[UOp, UOp] = {}
+
+    def calls(self) -> dict[Call, UOp] | None:
+        """The nodes of the calls; None if they have other graphs there."""
+        nodes: dict[Input, UOp] = {}
+        for number, (leaf, node) in enumerate(self.plain.leaves.items()):
+            shape = tuple(
+                [self.size_of.get((number, n), size) for n, size in enumerate(leaf.shape)]
+            )
+            nodes[leaf] = node if shape == leaf.shape else self._leaf(node, shape)
+        found: dict[Call, UOp] = {}
+        for call in self.found.by_time:
+            inputs = [nodes[each] for each in call.inputs or ()]
+            shapes = tuple([node.shape for node in inputs])
+            template = call.template
+            if call.pattern is not None:
+                values = call.pattern.values(shapes)
+                if values is None:
+                    return None
+                template = call.pattern.at(values).template
+            elif shapes != tuple([each.shape for each in call.inputs or ()]):
+                return None
+            nodes[call] = found[call] = template.make(inputs, ())[call.place]
+        return found
+
+    def _leaf(self, node: UOp, shape: tuple[int, ...]) -> UOp:
+        """A leaf that is all of its memory, in another shape."""
+        chain: list[UOp] = []
+        while node.op is not Ops.BUFFER:
+            chain.append(node)
+            node = node.src[0]
+        made = self.memory.get(node)
+        if made is None:
+            arg = node.arg._replace(slot=-1 - len(self.memory), size=math.prod(shape))
+            made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+        for position, each in enumerate(reversed(chain)):
+            is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and position + 1 < len(chain)
+            arg = each.arg
+            if each.op is Ops.RESHAPE:
+                arg = (math.prod(shape),) if is_flat else shape
+            made = UOp(each.op, each.dtype, (made,), arg)
+        return made
+
+
+def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Request:
+    """What a run would be asked for."""
+    request = Request(_not_stored)
+    todo = [*dict.fromkeys([nodes[each] for each in found.roots(asked)])]
+    request.want(todo)
+    retained = ResultsAlive([nodes[each] for each in found.alive]).retained(request)
+    request.want([node for node in retained if node not in todo])
+    return request
+
+
+def _not_stored(node: UOp) -> None:
+    """No value of such a graph was computed."""
+
+
+def _has_equal_constants(request: Request, other: Request, binding: Binding) -> bool:
+    """Whether the constants that are no variables of the launches are equal."""
+    if len(request.constants) != len(other.constants):
+        return False
+    changing = {number for uses in binding.numbers for number in uses}
+    return all(
+        mine == theirs
+        for number, mine, theirs in zip(
+            request.constants, constants_of(request), constants_of(other), strict=True
+        )
+        if number not in changing
+    )
+
+
+def _variables(
+    binding: Binding, requests: Sequence[Request], examples: Sequence[tuple[int, ...]]
+) -> tuple[dict[str, Formula], dict[str, tuple[Formula, DType]]] | None:
+    """The variables of the launches as formulas of the sizes; the second are constants, by their
+    dtypes.
+    """
+    lengths: dict[str, Formula] = {}
+    shares: dict[str, tuple[Formula, DType]] = {}
+    seen = [dict(binding.launch_variables(request)) for request in requests]
+    constants = {variable_name(position): uses[0] for position, uses in enumerate(binding.numbers)}
+    for name in seen[0]:
+        number = constants.get(name)
+        if number is None:
+            formula = fitted([each[name] for each in seen], examples)
+            if formula is None:
+                return None
+            lengths[name] = formula
+            continue
+        nodes = [request.nodes[number] for request in requests]
+        values, dtype = [node.arg for node in nodes], nodes[0].dtype
+        formula = fitted(values, examples)
+        if formula is None and dtype.is_float:
+            formula = fitted_share(values, examples)
+        bits = [each[name] for each in seen]
+        if formula is None or bits != [
+            changing_bits(made(formula, sizes), dtype) for sizes in examples
+        ]:
+            return None
+        shares[name] = formula, dtype
+    return lengths, shares
