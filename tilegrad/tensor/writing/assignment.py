@@ -36,6 +36,7 @@ from tilegrad.tensor.handle.waiting import Call, expand
 from tilegrad.tensor.indexing.index import has_tensor
 from tilegrad.tensor.results.realized import owners
 from tilegrad.tensor.storage import files, memory, running, writes
+from tilegrad.tensor.writing.slices import take_slice
 
 __all__ = ["Assignment", "all_or_nothing"]
 
@@ -380,6 +381,10 @@ class Assignment(Algebra):
         if is_file(self.device):
             files.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
+        with exclusive():
+            _note(self)
+            if take_slice(self, key, value):
+                return
         if has_tensor(key):
             self._take("setitem", self._written(key, value), wants_grad=wants_grad)
             return
