@@ -72,7 +72,7 @@ def test_sums_over_choices_that_are_read_between() -> None:
     values, choices = (w * 2).topk(2, dim=-1)
     out = torch.zeros(20)
     for expert in range(4):
-        token, place = torch.where(choices == expert)
+        token, _ = torch.where(choices == expert)
         out.index_add_(0, token, values[token, 0])
     out.sum().backward()
     # Each token's first choice is added once for each of its two choices.
