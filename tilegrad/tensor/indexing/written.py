@@ -51,7 +51,8 @@ class Writing(Indexing):
         a mask.
         """
         given: Any = self._as_tensor(value)
-        new = self._of(given.uop, given.device, given._variables).cast(self.dtype)
+        new: Self = self._of(given.uop, given.device, given._variables, given._requires_grad)
+        new = new.cast(self.dtype)
         check_devices("setitem", [self, new])
         if isinstance(key, Core) and key.dtype is dtypes.bool and not new.ndim:
             test: Any = key

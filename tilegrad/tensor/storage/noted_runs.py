@@ -7,7 +7,7 @@ the signature alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.config import config
@@ -18,6 +18,8 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import ready_plan
 from tilegrad.grad.rules import NO_DERIVATIVE
+from tilegrad.ir.op import Ops
+from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.waiting import Call, Moves, Number, Value
 from tilegrad.tensor.storage import running
@@ -25,6 +27,7 @@ from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.past import Reached
 from tilegrad.tensor.storage.signatures import (
     Kind,
+    LeafKind,
     Leaves,
     NumberKind,
     WaitingCalls,
@@ -84,7 +87,7 @@ class PlainNodes:
     is found on the way, so what runs follows from the signature alone.
     """
 
-    __slots__ = ("bases", "calls", "copies", "leaves", "uses")
+    __slots__ = ("bases", "calls", "copies", "leaves", "made", "uses")
 
     def __init__(self, found: WaitingCalls, below: Leaves):
         self.bases = {base: store.leaf(store.buffer_of(base)) for base in below.bases}
@@ -95,10 +98,13 @@ class PlainNodes:
         self.calls: dict[Any, UOp] = {}
         # By a node and the position of a constant among its sources, the numbers that it is.
         self.uses: dict[tuple[UOp, int], list[Any]] = {}
+        # The nodes that calls make, which have the same arguments in equal segments.
+        self.made: set[UOp] = set()
         for call in found.by_time:
             inputs = [self.calls.get(each) or self.leaves[each] for each in call.inputs or ()]
             nodes = call.template.make(inputs, call.entry)
             self.calls[call] = nodes[call.place]
+            self.made.update([node for node in nodes[len(inputs) :] if node.op is Ops.SHRINK])
             for slot, each in enumerate(call.inputs or ()):
                 if each.__class__ is Number:
                     self._note_uses(call, slot, nodes)
@@ -129,8 +135,50 @@ class PlainNodes:
                 found |= {leaf: name for several in leaves for leaf in several}
         return found
 
+    def offsets(
+        self, found: WaitingCalls, kinds: Sequence[Kind], request: Request, form: Binding
+    ) -> list[Kind]:
+        """The kinds of leaves, with the names of offsets of slices that are variables of a run's
+        launches. One of a slice that a call makes too, or that a computed call is, stays.
+        """
+        names: dict[UOp, dict[int, str]] = {}
+        for number, (at, axis) in enumerate(form.slices):
+            names.setdefault(request.nodes[at], {})[axis] = offset_name(number)
+        fixed = set(self.made)
+        chains: list[list[UOp]] = []
+        for leaf, kind in zip(found.leaves, kinds, strict=True):
+            chain: list[UOp] = []
+            if isinstance(kind, LeafKind):
+                node = self.leaves[leaf]
+                is_open = isinstance(leaf, UOp) and kind.steps is not None
+                for each in toposort([node]):
+                    if each in names and not is_open:
+                        fixed.add(each)
+                for _ in (kind.steps or ()) if is_open else ():
+                    chain.append(node)
+                    node = node.src[0]
+            chains.append(chain)
+        return [
+            kind._replace(offsets=_names_along(chain, names, fixed))
+            if isinstance(kind, LeafKind) and any(node in names for node in chain)
+            else kind
+            for kind, chain in zip(kinds, chains)
+        ]
+
     def _over(self, node: UOp) -> UOp:
         return node.substitute(engine.computed_below(node)).substitute(self.bases)
+
+
+def _names_along(
+    chain: Sequence[UOp], names: Mapping[UOp, Mapping[int, str]], fixed: Collection[UOp]
+) -> tuple[tuple[str | None, ...] | None, ...]:
+    """For each node of a chain None, or the names of its offsets by axis."""
+    found: list[tuple[str | None, ...] | None] = []
+    for node in chain:
+        by_axis = None if node in fixed else names.get(node)
+        axes = range(len(node.arg)) if by_axis else ()
+        found.append(tuple([by_axis.get(axis) for axis in axes]) if by_axis else None)
+    return tuple(found) if any(found) else ()
 
 
 class ResultsAlive(engine.Others):
@@ -204,6 +252,9 @@ def noted(
         if base not in sources:
             return None
         outcomes.append(Outcome(numbers[call], sources[base], moves, reached, is_lasting))
+    if others.runs and form is not None and all(each.source >= 0 for each in outcomes):
+        # A view of memory that was there before would have moved as well.
+        kinds = tuple(plain.offsets(found, kinds, request, form))
     copies: list[tuple[int, int]] = []
     for number, copy in enumerate(plain.copies):
         stored = engine.realized(copy)

@@ -170,7 +170,9 @@ def _first_equals(calls: list[Call]) -> dict[Call, Call]:
 class LeafKind(NamedTuple):
     """What a leaf of calls is. Where it is a chain of `steps`, from the top down to memory number
     `base` of `size` elements: those, and the `moves` from the memory up if they only move. Else
-    `key` says all of it, and `steps` is None.
+    `key` says all of it, and `steps` is None. Where the offset of a slice may be another one, it is
+    the value of a variable of the launches: `offsets` has for each of `steps` None or its variables
+    by axis.
     """
 
     steps: tuple[tuple[Ops, DType, Any], ...] | None
@@ -180,6 +182,7 @@ class LeafKind(NamedTuple):
     device: str
     base: int
     key: tuple[Any, ...]
+    offsets: tuple[tuple[str | None, ...] | None, ...] = ()
 
 
 class NumberKind(NamedTuple):
@@ -304,7 +307,8 @@ def bases_of(
         elif leaf.value is not None:
             buffer, moves = leaf.value.buffer, leaf.moves
             if (
-                (moves is not kind.moves and moves != kind.moves)
+                kind.offsets
+                or (moves is not kind.moves and moves != kind.moves)
                 or buffer.dtype is not kind.dtype
                 or buffer.size != kind.size
                 or buffer.allocator.device != kind.device
@@ -322,7 +326,7 @@ def bases_of(
             if _key(node, bases, copies) != kind.key:
                 return None
             continue
-        base = _base_below(node, kind, copies)
+        base = _base_below(node, kind, copies, values)
         if base is None or bases.setdefault(base, len(bases)) != kind.base:
             return None
     return [*bases], [*copies], values
@@ -361,12 +365,23 @@ def _whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None
     return node if is_of_kind and not store.is_overwritten(node) else None
 
 
-def _base_below(node: UOp, kind: LeafKind, copies: dict[UOp, None]) -> UOp | None:
-    """The memory below a chain of nodes; None unless it is of this `kind`."""
+def _base_below(
+    node: UOp, kind: LeafKind, copies: dict[UOp, None], values: dict[str, int]
+) -> UOp | None:
+    """The memory below a chain of nodes; None unless it is of this `kind`. The offsets of its
+    slices that are variables are added to `values`.
+    """
+    left = iter(kind.offsets)
     for op, dtype, arg in kind.steps or ():
         if node.stored is not None:
             node = engine.realized(node) or node
-        if node.op is not op or node.dtype is not dtype or node.arg != arg:
+        if node.op is not op or node.dtype is not dtype:
+            return None
+        names = next(left, None)
+        if names is not None:
+            if not _takes_offsets(node.arg, arg, names, values):
+                return None
+        elif node.arg != arg:
             return None
         if op is Ops.COPY:
             copies[node] = None
@@ -378,6 +393,23 @@ def _base_below(node: UOp, kind: LeafKind, copies: dict[UOp, None]) -> UOp | Non
     _, device, size = node.arg
     is_of_kind = size == kind.size and device == kind.device
     return node if is_of_kind and not store.is_overwritten(node) else None
+
+
+def _takes_offsets(
+    now: Any, noted: Any, names: tuple[str | None, ...], values: dict[str, int]
+) -> bool:
+    """Whether a slice has the sizes of the one that was `noted`, and the same offset where that has
+    no name; `values` takes the others.
+    """
+    for pair, before, name in zip(now, noted, names):
+        if pair == before and name is None:
+            continue
+        start, end = pair
+        if name is None or end - start != before[1] - before[0]:
+            return False
+        if values.setdefault(name, start) != start:
+            return False
+    return True
 
 
 def _key(node: UOp, bases: dict[Any, int], copies: dict[UOp, None]) -> tuple[Any, ...] | None:

@@ -25,10 +25,18 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import is_alone
+from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import is_only_thread, next_number, postpone, this_thread
+from tilegrad.tensor.handle.waiting import (
+    Call,
+    Input,
+    is_only_thread,
+    next_number,
+    postpone,
+    this_thread,
+)
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.memory import (
     base_of,
@@ -39,10 +47,16 @@ from tilegrad.tensor.storage.memory import (
 )
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
-__all__ = ["can_replace", "can_wait", "is_put_off", "postpones_calls", "put_off", "run_with"]
+__all__ = [
+    "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "is_put_off",
+    "postpones_calls", "put_off", "run_with", "take",
+]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
 _MOST_BYTES = 1 << 20
+# Of a tensor of which a slice is written all is copied: of more bytes that takes longer than the
+# Python that it saves, some 10 microseconds.
+_MOST_BYTES_COPIED = 1 << 16
 _copies: Recent[tuple[Any, ...], tuple[int, Template]] = Recent(lambda: 1024)
 
 
@@ -62,24 +76,51 @@ def postpones_calls() -> bool:
 
 def can_wait(tensor: Any, value: Any) -> bool:
     """Whether `tensor` can take `value` after the next run, without its memory being written to."""
-    call, own = value._call, tensor._call
+    return (
+        tensor is not value
+        and tensor.shape == value.shape
+        and tensor.dtype is value.dtype
+        and elements(value.shape) * value.dtype.itemsize <= _MOST_BYTES
+        and _is_ours(value)
+        and tensor.device == value.device
+        and _can_take(tensor, wants_grad=value._requires_grad)
+    )
+
+
+def can_wait_for_slice(tensor: Any, value: Any) -> bool:
+    """Whether `tensor` can take a copy of itself with `value`, a number or a tensor, in a part of
+    it after the next run.
+    """
+    if elements(tensor.shape) * tensor.dtype.itemsize > _MOST_BYTES_COPIED:
+        return False
+    wants_grad = False
+    if isinstance(value, Core):
+        if not _is_ours(value) or tensor.device != value.device:
+            return False
+        wants_grad = bool(value._requires_grad)
+    return _can_take(tensor, wants_grad=wants_grad)
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether what a tensor is to take is no more than its graph, and no other thread's call."""
+    call = value._call
+    return not value._symbols and (call is None or call.pool is this_thread.pool)
+
+
+def _can_take(tensor: Any, *, wants_grad: bool | None) -> bool:
+    """Whether `tensor` can take a value after the next run, one that `wants_grad` perhaps."""
     pool = this_thread.pool
     if not pool.trains:
         pool.trains = is_only_thread()
-    if not postpones_calls() or (call is not None and call.pool is not pool):
+    if not postpones_calls():
         return False
     if not is_only_thread():
         # Another thread that has tensors may assign to the same one, and sees it in memory.
         pool.trains = False
         return False
-    if tensor is value or tensor.device != value.device or tensor._symbols:
+    if tensor._symbols or not (tensor._is_leaf if tensor._requires_grad else not wants_grad):
         return False
-    if tensor.shape != value.shape or tensor.dtype is not value.dtype or value._symbols:
-        return False
-    if elements(value.shape) * value.dtype.itemsize > _MOST_BYTES:
-        return False
-    if not (tensor._is_leaf if tensor._requires_grad else not value._requires_grad):
-        return False
+    own = tensor._call
     if own is not None and own.pool is not pool:
         return False
     return _is_unknown_to_others(tensor) and _is_memory(tensor)
@@ -139,18 +180,32 @@ def _is_unknown_to_others(tensor: Any) -> bool:
 
 def put_off(tensor: Any, value: Any) -> None:
     """Let `tensor` take `value`, which `can_wait` allows, after the next run."""
+    number, template = _copy(value.shape, value.dtype, value.device, bool(value._requires_grad))
+    take(tensor, number, template, (value._call or value._node,))
+
+
+def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]) -> None:
+    """Let `tensor` take the result of a template, whose number this is, after the next run."""
     own = tensor._call
     node = tensor._node if own is None else own.node
-    given = value._call or value._node
-    number, template = _copy(value.shape, value.dtype, value.device, bool(value._requires_grad))
     entry = composing.entry or call_site()
     if node is not None:
         leave(tensor, node)
         del tensor._node
-    written = postpone(tensor, template, template.results[0], number, (given,), (entry,))
+    written = postpone(tensor, template, template.results[0], number, inputs, (entry,))
     written.is_write = True
     tensor._symbols = NO_VARIABLES
     tensor._previous, tensor._is_shared, tensor._alias = (), False, None
+
+
+def are_waiting(tensor: Any, many: int) -> bool:
+    """Whether `many` assignments to `tensor`, each over the one before, wait for the next run."""
+    call = tensor._call
+    for _ in range(many):
+        if not (isinstance(call, Call) and call.is_write and call.value is None and call.inputs):
+            return False
+        call = call.inputs[0]
+    return True
 
 
 def run_with(asked: Sequence[Any]) -> list[Any]:

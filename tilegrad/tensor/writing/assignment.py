@@ -36,6 +36,7 @@ from tilegrad.tensor.handle.waiting import Call, expand
 from tilegrad.tensor.indexing.index import has_tensor
 from tilegrad.tensor.results.realized import owners
 from tilegrad.tensor.storage import files, memory, running, writes
+from tilegrad.tensor.writing.slices import take_slice
 
 __all__ = ["Assignment", "all_or_nothing"]
 
@@ -171,6 +172,10 @@ class Assignment(Algebra):
         >>> x.reshape(2, 2)[1].assign(Tensor([7, 8])).tolist(), x.tolist()
         ([7, 8], [1, 2, 7, 8])
         """
+        return self._assign(value)
+
+    def _assign(self, value: Any, *, wants_grad: bool | None = None) -> Self:
+        """As `assign`; with `wants_grad`, the aliases require a gradient from now on."""
         if isinstance(value, Core) and writes.can_wait(self, value):
             with exclusive():
                 _note(self)
@@ -186,7 +191,7 @@ class Assignment(Algebra):
                 files.write(self, ..., other)
             return self
         if self._has_elements():
-            self._take("assign", other, is_sole=is_sole)
+            self._take("assign", other, is_sole=is_sole, wants_grad=wants_grad)
         return self
 
     def _take(
@@ -374,12 +379,16 @@ class Assignment(Algebra):
                 line=here(),
                 remedy="write to a clone() of it, or under tilegrad.no_grad() for no gradient",
             )
-        wants_grad = isinstance(value, Core) and self.dtype.is_float and value._requires_grad
+        value, wants_grad = self._wants_grad(value)
         if not self._has_elements():
             return
         if is_file(self.device):
             files.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
+        with exclusive():
+            _note(self)
+            if take_slice(self, key, value):
+                return
         if has_tensor(key):
             self._take("setitem", self._written(key, value), wants_grad=wants_grad)
             return
@@ -399,10 +408,20 @@ class Assignment(Algebra):
         if view._has_elements() and new.uop is not view.uop:
             view._take("setitem", new, wants_grad=wants_grad)
 
-    def _update(self, value: Any) -> Self:
-        """As `assign`, for what PyTorch refuses to do to a leaf that requires a gradient.
+    def _wants_grad(self, value: Any) -> tuple[Any, bool]:
+        """A value to be written here, cut from its graph where no gradients are recorded; and
+        whether this tensor requires a gradient because of it.
+        """
+        if not (isinstance(value, Core) and self.dtype.is_float and value._requires_grad):
+            return value, False
+        given: Any = value
+        return (given, True) if gradients.get() else (given.detach(), False)
 
-        Raises DTypeError for one, else as `assign`.
+    def _update(self, value: Any) -> Self:
+        """As `assign`, for what PyTorch refuses to do to a leaf that requires a gradient. A tensor
+        that requires none does so after it took a value that does.
+
+        Raises DTypeError for such a leaf, else as `assign`.
         """
         if self._requires_grad and self._is_leaf and gradients.get():
             raise DTypeError(
@@ -411,7 +430,8 @@ class Assignment(Algebra):
                 line=here(),
                 remedy="say assign(value), or write to it under tilegrad.no_grad()",
             )
-        return self.assign(value)
+        value, wants_grad = self._wants_grad(value)
+        return self._assign(value, wants_grad=wants_grad)
 
     def __iadd__(self, other: Any) -> Self:
         with exclusive():

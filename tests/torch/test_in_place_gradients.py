@@ -1,0 +1,81 @@
+"""What requires no gradient and takes a value that does, in place, requires one from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad import Tensor
+
+POSITIONS = torch.tensor([0, 1])
+MASK = torch.tensor([True, False, True])
+
+# Each writes values of `w`, three numbers, into zeros; and the gradient of the sum.
+WRITES: dict[str, tuple[Callable[[Any, Any], Any], list[float]]] = {
+    "add_": (lambda x, w: x.add_(w * 2), [2, 2, 2]),
+    "+=": (lambda x, w: x.__iadd__(w * 2), [2, 2, 2]),
+    "copy_": (lambda x, w: x.copy_(w), [1, 1, 1]),
+    "index_add_": (lambda x, w: x.index_add_(0, POSITIONS, w[:2]), [1, 1, 0]),
+    "index_copy_": (lambda x, w: x.index_copy_(0, POSITIONS, w[:2] * 1), [1, 1, 0]),
+    "index_put_": (lambda x, w: x.index_put_((POSITIONS,), w[:2] * 3), [3, 3, 0]),
+    "scatter_": (lambda x, w: x.scatter_(0, POSITIONS, w[:2]), [1, 1, 0]),
+    "masked_fill_": (lambda x, w: x.masked_fill_(MASK, w.sum()), [2, 2, 2]),
+    "masked_scatter_": (lambda x, w: x.masked_scatter_(MASK, w), [1, 1, 0]),
+    "lerp_": (lambda x, w: x.lerp_(w, 0.5), [0.5, 0.5, 0.5]),
+    "slice": (lambda x, w: x.__setitem__(slice(1, None), w[:2]), [1, 1, 0]),
+}
+
+
+@pytest.mark.row("M4.1")
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_it_requires_a_gradient_and_has_it(name: str, is_read: bool) -> None:
+    write, expected = WRITES[name]
+    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x = torch.zeros(3)
+    view = x[1:]
+    write(x, w)
+    assert x.requires_grad and not x.is_leaf and view.requires_grad
+    if is_read:
+        assert np.isfinite(x.detach().numpy()).all()
+    x.sum().backward()
+    assert w.grad.tolist() == expected
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_nothing_is_required_without_gradients(name: str) -> None:
+    w, x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True), torch.zeros(3)
+    made = w * 2
+    with torch.no_grad():
+        WRITES[name][0](x, made)
+    assert not x.requires_grad
+    assert (x * w).requires_grad
+
+
+def test_index_put_has_the_gradient_of_its_values() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    made = Tensor.zeros(3).index_put((Tensor([2, 0]),), w * 5)
+    assert made.requires_grad
+    made[2].backward()
+    assert w.grad is not None and w.grad.tolist() == [5, 0]
+
+
+def test_sums_over_choices_that_are_read_between() -> None:
+    """A mixture of experts: what is added up in place, between reads of the choices."""
+    rng = np.random.default_rng(0)
+    array = rng.standard_normal((20, 4)).astype(np.float32)
+    w = torch.from_numpy(array).requires_grad_()
+    values, choices = (w * 2).topk(2, dim=-1)
+    out = torch.zeros(20)
+    for expert in range(4):
+        token, _ = torch.where(choices == expert)
+        out.index_add_(0, token, values[token, 0])
+    out.sum().backward()
+    # Each token's first choice is added once for each of its two choices.
+    expected = np.zeros_like(array)
+    expected[np.arange(20), array.argmax(1)] = 4
+    assert np.array_equal(w.grad.numpy(), expected)
