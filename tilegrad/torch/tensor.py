@@ -118,6 +118,11 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
+        if not wanted and self._requires_grad and not self._is_leaf:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables: use detach() for a "
+                "tensor that requires no gradient."
+            )
         ours.Tensor.requires_grad.__set__(self, wanted)  # type: ignore[attr-defined]
 
     @property  # type: ignore[override]
@@ -223,11 +228,11 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
 
     # writing
 
-    def _update(self, value: Any) -> Self:
+    def _update(self, value: Any, *, is_new: bool = False) -> Self:
         if isinstance(value, OurTensor) and _kind(value.dtype) == _kind(self.dtype):
             value = value.cast(self.dtype)
         if _state.made is None or not self._requires_grad:
-            return super()._update(value)
+            return super()._update(value, is_new=is_new)
         return self.assign(value.detach() if isinstance(value, OurTensor) else value)
 
     def _take(
@@ -412,7 +417,20 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the values are in row-major order in the memory that this tensor views."""
-        return can_view(self, (self.numel(),))
+        if 0 in self.shape:
+            return True
+        if not can_view(self, (self.numel(),)):
+            return False
+        # A slice of what nobody else has any more is a value of its own.
+        return is_alone(self) or self._is_in_order()
+
+    def _is_in_order(self) -> bool:
+        expected = 1
+        for size, stride in reversed([*zip(self.shape, self.stride(), strict=True)]):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
 
     def unique(  # type: ignore[override]
         self,

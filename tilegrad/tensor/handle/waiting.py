@@ -29,11 +29,12 @@ from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage
-from tilegrad.tensor.handle.living import Owner, Some, ends, enter, owners, pools
+from tilegrad.tensor.handle.living import Owner, Some, ends, enter, leave, owners, pools
 
 __all__ = [
-    "Call", "Input", "Moves", "Number", "Pool", "Value", "away", "become_memory", "expand",
-    "is_only_thread", "next_number", "next_serial", "postpone", "settle_alias", "this_thread",
+    "Call", "Input", "Moves", "Number", "Pool", "Value", "away", "become_memory", "exchange",
+    "expand", "is_only_thread", "next_number", "next_serial", "postpone", "settle_alias",
+    "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -392,6 +393,49 @@ def away(call: Call, count: int) -> Away:
     return Away(shape, tuple(reversed(found)))
 
 
+def exchange(first: Any, second: Any) -> None:
+    """Let two tensors of this thread, whose storages no other tensor shares, exchange what they
+    are: the calls or the nodes, whether they require gradients, and how they look at storages.
+    """
+    states = [_taken_out(each) for each in (first, second)]
+    for tensor, (call, node, is_waiting, rest) in zip((second, first), states):
+        tensor._call = call
+        if node is not None:
+            tensor._node = node
+            enter(tensor, node)
+        if is_waiting:
+            _wait(tensor, call, this_thread.pool)
+        elif call is not None:
+            call.handle = weakref.ref(tensor)
+            this_thread.pool.computed.append(call.handle)
+        tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias = rest
+        tensor._previous = ()
+
+
+def _taken_out(tensor: Any) -> tuple[Any, UOp | None, bool, tuple[Any, ...]]:
+    """The call and the node of a tensor, which has none from now on; whether the call waits; and
+    what else the tensor is.
+    """
+    call = tensor._call
+    node = tensor._node if call is None else call.node
+    is_waiting = this_thread.pool.waiting.pop(id(tensor), None) is not None
+    if node is not None:
+        leave(tensor, node)
+        del tensor._node
+    rest = tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias
+    tensor._call = None
+    return call, node, is_waiting and call is not None, rest
+
+
+def _wait(tensor: Any, call: Call, pool: Pool) -> None:
+    """Let `tensor` have the result of a call that waits."""
+    tensor._call = call
+    identity, references = id(tensor), pool.waiting
+    # The calls are in the order of time.
+    references.pop(identity, None)
+    call.handle = references[identity] = weakref.ref(tensor, MethodType(references.pop, identity))
+
+
 def postpone(
     tensor: Any,
     template: Template,
@@ -411,11 +455,7 @@ def postpone(
     call.generation = 0
     call.is_loss = call.is_write = False
     call.siblings = ()
-    tensor._call = call
-    identity, references = id(tensor), pool.waiting
-    # The calls are in the order of time.
-    references.pop(identity, None)
-    call.handle = references[identity] = weakref.ref(tensor, MethodType(references.pop, identity))
+    _wait(tensor, call, pool)
     pool.has_new = True
     pool.count += template.size
     if pool.count >= MOST_NODES:

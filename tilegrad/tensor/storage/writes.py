@@ -32,6 +32,7 @@ from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
     Input,
+    exchange,
     is_only_thread,
     next_number,
     postpone,
@@ -49,7 +50,7 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "is_put_off",
-    "postpones_calls", "put_off", "run_with", "take",
+    "postpones_calls", "put_off", "run_with", "take", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -159,6 +160,30 @@ def can_replace(tensor: Any, value: Any) -> bool:
         and not tensor._symbols
         and _is_unknown_to_others(tensor)
     )
+
+
+def take_over(tensor: Any, value: Any) -> bool:
+    """Let `tensor`, which is in no memory yet, be what `value` is, a tensor that nobody else has,
+    as if it was written to. False, and nothing happens, where somebody would see a difference.
+    """
+    calls = [each._call for each in (tensor, value) if each._call is not None]
+    if any(call.pool is not this_thread.pool or call.is_write or call.value for call in calls):
+        return False
+    if tensor.dtype is not value.dtype or tensor.shape != value.shape or tensor._symbols:
+        return False
+    if tensor.device != value.device or value._symbols or is_file(tensor.device):
+        return False
+    if tensor._requires_grad and (tensor._is_leaf or not value._requires_grad):
+        return False
+    if not (is_alone(tensor) and is_alone(value)):
+        return False
+    for each in (tensor, value):
+        if each._call is None and is_stored(each._node):
+            return False
+    exchange(tensor, value)
+    if tensor._requires_grad:
+        tensor._is_leaf = False
+    return True
 
 
 def _is_unknown_to_others(tensor: Any) -> bool:

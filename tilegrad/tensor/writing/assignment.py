@@ -417,9 +417,12 @@ class Assignment(Algebra):
         given: Any = value
         return (given, True) if gradients.get() else (given.detach(), False)
 
-    def _update(self, value: Any) -> Self:
+    def _update(self, value: Any, *, is_new: bool = False) -> Self:
         """As `assign`, for what PyTorch refuses to do to a leaf that requires a gradient. A tensor
         that requires none does so after it took a value that does.
+
+        Args:
+            is_new: whether nobody else has `value`.
 
         Raises DTypeError for such a leaf, else as `assign`.
         """
@@ -431,55 +434,59 @@ class Assignment(Algebra):
                 remedy="say assign(value), or write to it under tilegrad.no_grad()",
             )
         value, wants_grad = self._wants_grad(value)
+        if is_new:
+            with exclusive():
+                if writes.take_over(self, value):
+                    return self
         return self._assign(value, wants_grad=wants_grad)
 
     def __iadd__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self + other)
+            return self._update(self + other, is_new=True)
 
     def __isub__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self - other)
+            return self._update(self - other, is_new=True)
 
     def __imul__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self * other)
+            return self._update(self * other, is_new=True)
 
     def __itruediv__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self / other)
+            return self._update(self / other, is_new=True)
 
     def __ifloordiv__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self // other)
+            return self._update(self // other, is_new=True)
 
     def __imod__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self % other)
+            return self._update(self % other, is_new=True)
 
     def __ipow__(self, other: Any) -> Self:
-        return self._update(self**other)
+        return self._update(self**other, is_new=True)
 
     def __imatmul__(self, other: Self) -> Self:
         with exclusive():
-            return self._update(self @ other)
+            return self._update(self @ other, is_new=True)
 
     def __iand__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self & other)
+            return self._update(self & other, is_new=True)
 
     def __ior__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self | other)
+            return self._update(self | other, is_new=True)
 
     def __ixor__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self ^ other)
+            return self._update(self ^ other, is_new=True)
 
     def __ilshift__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self << other)
+            return self._update(self << other, is_new=True)
 
     def __irshift__(self, other: Any) -> Self:
         with exclusive():
-            return self._update(self >> other)
+            return self._update(self >> other, is_new=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tilegrad.engine.realize.realize import exclusive
+from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.writing.assignment import Assignment
 
 __all__ = ["Updating"]
@@ -25,7 +26,8 @@ def _takes(method: Callable[..., Any]) -> Callable[..., Any]:
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
         # No other thread writes to it between.
         with exclusive():
-            return self._update(method(self, *args, **kwargs))
+            made = method(self, *args, **kwargs)
+            return self._update(made, is_new=all(made is not each for each in (self, *args)))
 
     return _renamed(take, method)
 
@@ -213,7 +215,7 @@ class Updating(Assignment):
         False
         """
         self.replace(self.detach())
-        self.requires_grad = False
+        self._requires_grad, self._is_leaf = False, True
         return self
 
     def fill_(self, value: Any) -> Self:
@@ -227,6 +229,8 @@ class Updating(Assignment):
         >>> Tensor([1, 2]).fill_(7).tolist()
         [7, 7]
         """
+        if isinstance(value, Core) and not value.ndim:
+            return self.copy_(value)
         return self._update(self.full_like(value))
 
     def zero_(self) -> Self:

@@ -5,6 +5,7 @@ that PyTorch has given up are refused with what to write.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from tilegrad.torch.step_names import BY_ARGUMENTS, FUNCTIONS
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, with_ours
 
-__all__ = ["forwarded", "in_place"]
+__all__ = ["forwarded", "in_place", "taken_by"]
 
 _state = modes.state
 # Products, which autocast computes in its own dtype; losses and the like come from float32.
@@ -35,6 +36,7 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
     is_product, is_loss = name in _PRODUCTS, name.endswith(("_loss", "entropy", "logits"))
 
     is_pool, is_index = "max_pool" in name, name == "one_hot"
+    where = _position_of("inplace", function)
 
     @functools.wraps(function)
     def forward(*args: Any, **options: Any) -> Any:
@@ -46,6 +48,8 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
         elif is_product:
             one_dtype(name, args)
         made = function(*args, **options)
+        if where and (args[where] if where < len(args) else options.get("inplace")):
+            made = taken_by(args[0] if args else options["input"], made)
         if type(made) is not Tensor:
             made = with_ours(made)
             if is_pool and isinstance(made, tuple):
@@ -58,6 +62,17 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return called(forward, name)
+
+
+def _position_of(name: str, function: Callable[..., Any]) -> int:
+    """The position of a parameter; 0 if there is none of the name."""
+    names = [*inspect.signature(function).parameters]
+    return names.index(name) if name in names else 0
+
+
+def taken_by(input: Any, made: Any) -> Any:
+    """`input`, which takes what was `made` of it."""
+    return made if made is input else input._update(made, is_new=True)
 
 
 def _cast(value: Any, wanted: Any) -> Any:
@@ -83,6 +98,6 @@ def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def write(input: Any, *args: Any, **options: Any) -> Any:
-        return input._update(function(input, *args, **options))
+        return taken_by(input, function(input, *args, **options))
 
     return called(write, f"{function.__name__}_")

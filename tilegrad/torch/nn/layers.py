@@ -11,7 +11,7 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.nn import lazy
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.nn.forwarding import forwarded
+from tilegrad.torch.nn.forwarding import forwarded, taken_by
 from tilegrad.torch.nn.module import Module, Parameter, counterparts, is_parameter
 from tilegrad.torch.nn.synchronized import synchronized
 from tilegrad.torch.step_names import FUNCTIONS, LAYERS
@@ -40,6 +40,8 @@ def _made(name: str, kind: type) -> type:
         call = _with_places(call)
     if name in _AXES:
         call = _of_axes(call, *_AXES[name])
+    if "inplace" in inspect.signature(kind).parameters:
+        call = _in_place(call)
     if name in LAYERS:
         call = _noting(call, FUNCTIONS[LAYERS[name]])
     if call is not kind.__call__:
@@ -62,6 +64,8 @@ def _remembering(make: Any) -> Any:
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
+        if "inplace" in signature.parameters:
+            self.inplace = bool(signature.bind(self, *args, **options).arguments.get("inplace"))
         if "_given" not in self.__dict__:
             bound = signature.bind(self, *args, **options).arguments
             plain = (bool, int, float, str, tuple, list)
@@ -70,6 +74,17 @@ def _remembering(make: Any) -> Any:
             }
 
     return __init__
+
+
+def _in_place(call: Any) -> Any:
+    """A call of a layer whose input takes the result, if the layer is made so."""
+
+    @functools.wraps(call)
+    def __call__(self: Any, input: Any, *args: Any, **options: Any) -> Any:
+        made = call(self, input, *args, **options)
+        return taken_by(input, made) if self.__dict__.get("inplace") else made
+
+    return __call__
 
 
 def _own_results(call: Any) -> Any:
