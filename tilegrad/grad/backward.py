@@ -15,7 +15,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence, 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.node_hooks import has_watchers, is_watched, seen
-from tilegrad.grad.regions import Region, has_regions, moved, regions_among, waiting_copy
+from tilegrad.grad.regions import Region, has_regions, moved, region_of, regions_among, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
 from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.grad.templates import from_template
@@ -265,7 +265,7 @@ def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed
     """
     if not has_regions():
         return {}
-    found = regions_among(below(roots, computed, {}))
+    found = _regions_below(roots, computed)
     asked = frozenset(targets)
     plain: set[Region] = set()
     for node, (region, _) in found.items():
@@ -277,6 +277,19 @@ def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed
     return {node: known for node, known in found.items() if known[0] not in plain}
 
 
+def _regions_below(roots: Sequence[UOp], computed: Computed) -> Outputs:
+    """The outputs of all regions, of those that only gradients lead to as well: the value of an
+    output may have nothing to do with the sources of its region.
+    """
+
+    def sources(node: UOp) -> tuple[UOp, ...]:
+        found = region_of(node)
+        own = (computed[node],) if node in computed else node.src
+        return own if found is None else (*own, *found[0].sources)
+
+    return regions_among(toposort_over(roots, sources))
+
+
 def below(
     roots: UOp | Sequence[UOp], computed: Computed, regions: Outputs | None = None
 ) -> dict[UOp, None]:
@@ -285,7 +298,9 @@ def below(
     """
     several = [roots] if isinstance(roots, UOp) else list(roots)
     order = toposort(several)
-    inside: Outputs = regions_among(order) if regions is None else regions
+    inside: Outputs = {} if regions is None else regions
+    if regions is None and has_regions():
+        inside = _regions_below(several, computed)
     is_computed = bool(computed) and _reads_computed(order, computed)
     if not is_computed and inside.keys().isdisjoint(order):
         return order

@@ -15,7 +15,7 @@ to be differentiated is run on.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = [
     "Mark", "Region", "has_regions", "is_leaf", "leaf", "moved", "output", "region_of",
-    "regions_among", "register", "waiting_copy",
+    "regions_among", "register", "unrecorded", "waiting_copy", "without_outputs",
 ]  # fmt: skip
 
 
@@ -155,6 +155,22 @@ def output(region: Region, number: int) -> UOp:
     _marks.add(mark)
     node = UOp(Ops.DETACH, value.dtype, (value,), mark)
     _regions[node] = region, number
+    return node
+
+
+def unrecorded(value: UOp, view: Callable[[UOp], UOp], old: UOp | None) -> UOp:
+    """`value`, through which no gradient flows on: that of a `view` of it goes as it is to `old`,
+    what was there before it was written to unseen by gradients.
+    """
+    stand_in = leaf(value)
+    sources, gradients = ((), ()) if old is None else ((old,), (view(stand_in),))
+    return output(Region((stand_in,), sources, (), (value,), gradients), 0)
+
+
+def without_outputs(node: UOp) -> UOp:
+    """The value of outputs of regions with gradients of their own."""
+    while node.op is Ops.DETACH and isinstance(node.arg, Mark):
+        node = node.src[0]
     return node
 
 

@@ -291,6 +291,9 @@ def _without_loops(nodes: list[UOp]) -> frozenset[UOp]:
         if not node.is_constant:
             continue
         values[node] = min(1 + sum([values[source] for source in node.src]), _LONG_EXPRESSION)
+        if node.op is Ops.PREFIX_AXIS:
+            # A loop in order; where its values are moved it has memory of its own.
+            values[node] = _LONG_EXPRESSION
         if node.op is Ops.REDUCE_AXIS and values[node] < _LONG_EXPRESSION:
             builder = KernelBuilder(lambda value: value, lambda value: False)
             index = tuple(builder.range(size, Axis.LOOP) for size in node.shape)

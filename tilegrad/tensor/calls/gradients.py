@@ -38,7 +38,7 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.graphs import forgotten, graphs, older_leaves
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.writes import postpones_calls
 
@@ -176,6 +176,9 @@ class _Below:
             tensor = leaf.handle()
             if leaf.value is None or _stands_on(tensor, leaf):
                 return tensor
+            if leaf.is_write and tensor is not None and tensor._requires_grad and tensor._is_leaf:
+                # The leaf has taken another value since.
+                return tensor
             if leaf.value.leaf is None and leaf.value.past is None:
                 return None
             # Somebody knows it as a node.
@@ -186,7 +189,7 @@ class _Below:
         while stack:
             node = stack.pop()
             targets += _leaves_that_hold(node)
-            if is_watched(node) or region_of(node) is not None:
+            if is_watched(node) or region_of(node) is not None or node in older_leaves:
                 self.is_plain = False
             if not (node.op in _AS_IS or node.op.is_movement):
                 is_computed = True

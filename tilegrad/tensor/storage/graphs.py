@@ -14,7 +14,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, over_memory
 from tilegrad.tensor.handle.living import ends
 
-__all__ = ["forgotten", "graphs"]
+__all__ = ["forgotten", "graphs", "older_leaves"]
 
 _WRITES = frozenset({Ops.CONTIGUOUS, Ops.ASSIGN})
 
@@ -67,3 +67,5 @@ def _without_what_no_gradient_reaches(graph: UOp) -> UOp:
 graphs = _Graphs()
 # Memory whose value was computed, and then written to: of what is there now nobody knows the graph.
 forgotten: weakref.WeakSet[UOp] = weakref.WeakSet()
+# What leaves that require a gradient were before they took another value.
+older_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()

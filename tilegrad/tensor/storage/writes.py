@@ -9,6 +9,7 @@ of a capture, and what was given away.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.graphs import older_leaves
 from tilegrad.tensor.storage.memory import (
     base_of,
     elements,
@@ -49,7 +51,7 @@ from tilegrad.tensor.storage.memory import (
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "is_put_off",
+    "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf", "is_put_off",
     "postpones_calls", "put_off", "run_with", "take", "take_over",
 ]  # fmt: skip
 
@@ -214,13 +216,26 @@ def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]
     own = tensor._call
     node = tensor._node if own is None else own.node
     entry = composing.entry or call_site()
+    previous = earlier_leaf(tensor, node)
     if node is not None:
         leave(tensor, node)
         del tensor._node
     written = postpone(tensor, template, template.results[0], number, inputs, (entry,))
     written.is_write = True
     tensor._symbols = NO_VARIABLES
-    tensor._previous, tensor._is_shared, tensor._alias = (), False, None
+    tensor._previous, tensor._is_shared, tensor._alias = previous, False, None
+
+
+def earlier_leaf(tensor: Any, node: UOp | None) -> tuple[weakref.ref[UOp], ...]:
+    """References to what a leaf was before it takes another value, `node` the last: gradients of
+    what was computed from it still go to the leaf. None for other tensors.
+    """
+    if not (tensor._requires_grad and tensor._is_leaf):
+        return ()
+    if node is None:
+        return tuple(tensor._earlier_references())
+    older_leaves.add(node)
+    return (*tensor._earlier_references(), weakref.ref(node))
 
 
 def are_waiting(tensor: Any, many: int) -> bool:

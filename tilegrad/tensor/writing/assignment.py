@@ -15,6 +15,7 @@ from tilegrad.base.config import gradients
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize.realize import exclusive
+from tilegrad.grad.regions import unrecorded, without_outputs
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.composed.algebra import Algebra
@@ -105,7 +106,8 @@ def _note(tensor: Any) -> None:
 
 class _Write(NamedTuple):
     """A value that one alias of a storage is to take: how that one looks there (`found`), all
-    aliases and how they look, and the variables in the value and the place.
+    aliases and how they look, the variables in the value and the place, and whether the gradient of
+    each alias takes no notice of the write.
     """
 
     found: Look
@@ -113,6 +115,25 @@ class _Write(NamedTuple):
     looks: Sequence[Look]
     value: UOp
     variables: Variables
+    unseen: Sequence[bool]
+
+
+def _plain(found: Look) -> Look:
+    """How an alias looks at its storage, whatever gradients see."""
+    return found if found.root is None else found._replace(root=without_outputs(found.root))
+
+
+def _is_detached(found: Look) -> bool:
+    return (Ops.DETACH, None) in found.moves
+
+
+def _is_unseen(found: Look, each: Any, seen: Look) -> bool:
+    """Whether the gradient of the alias `each` takes no notice of a write to one that looks as
+    `found`: without gradients, and where one of the two was detached from the other.
+    """
+    if each._requires_grad and each._is_leaf:
+        return False
+    return not gradients.get() or _is_detached(found) != _is_detached(seen)
 
 
 def _after(root: UOp, view: UOp, value: UOp, variables: Variables) -> UOp:
@@ -219,11 +240,18 @@ class Assignment(Algebra):
         aliases = self._aliases()
         value = self._allowed(name, other, aliases)
         if len(aliases) > 1:
-            looks = [look(each) for each in aliases]
+            looks = [_plain(look(each)) for each in aliases]
+            found = _plain(found)
         else:
-            found = Look(self.uop, self.shape, ())
+            found = Look(without_outputs(self.uop), self.shape, ())
             looks = [found]
-        write = _Write(found, aliases, looks, value, merge(self._variables, other._variables))
+        unseen = [
+            bool(each._requires_grad or wants_grad) and _is_unseen(found, each, seen)
+            for each, seen in zip(aliases, looks)
+        ]
+        write = _Write(
+            found, aliases, looks, value, merge(self._variables, other._variables), unseen
+        )
         own = self._own_root(write)
         if not found.is_in_order:
             self._write_view(write, self._in_memory(write) if own is None else own)
@@ -238,8 +266,8 @@ class Assignment(Algebra):
         else:
             self._write_view(write, own)
         if wants_grad:
-            for each, seen in zip(aliases, looks):
-                if each._requires_grad is None and (Ops.DETACH, None) not in seen.moves:
+            for each, is_unseen in zip(aliases, unseen):
+                if not (each._requires_grad or is_unseen):
                     each._requires_grad, each._is_leaf = True, False
 
     def _aliases(self) -> list[Self]:
@@ -301,7 +329,8 @@ class Assignment(Algebra):
         """Let this tensor, which is in memory, and its aliases look at one memory."""
         aliases = self._aliases()
         looks = [look(each) for each in aliases]
-        write = _Write(looks[0], aliases, looks, self.uop, self._variables)
+        unseen = [False] * len(aliases)
+        write = _Write(looks[0], aliases, looks, self.uop, self._variables, unseen)
         if len(aliases) > 1 and self._own_root(write) is None:
             root = self._in_memory(write)
             self._show(write, root)
@@ -326,10 +355,12 @@ class Assignment(Algebra):
 
     def _show(self, write: _Write, root: UOp) -> None:
         """Let the aliases look at `root` instead of at what their storage was."""
-        for each, seen in zip(write.aliases, write.looks):
+        for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             _note(each)
-            show(each, seen, root)
-            each._previous, each._is_shared = (), False
+            previous = writes.earlier_leaf(each, each.uop)
+            old = each.uop if each._requires_grad else None
+            show(each, seen, unrecorded(root, seen.over, old) if is_unseen else root)
+            each._previous, each._is_shared = previous, False
             if each._requires_grad and each._is_leaf:
                 ends.add(each.uop)
         if len(write.aliases) > 1:

@@ -1,0 +1,85 @@
+"""Writes that gradients take no notice of: without gradients, and through a detached alias. What
+was written to keeps the gradient that it had, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Context, Tensor
+from tilegrad.tensor.handle.modes import no_grad
+
+VALUES = np.float32([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+
+
+def without(write: Callable[[Any], Any]) -> Callable[[Any], None]:
+    def run(x: Any) -> None:
+        with no_grad():
+            write(x)
+
+    return run
+
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "no_grad": without(lambda x: x.add_(10)),
+    "no_grad, a part": without(lambda x: x.__setitem__(0, 7.0)),
+    "no_grad, a view": without(lambda x: x[1].zero_()),
+    "no_grad, twice": without(lambda x: x.mul_(2).clamp_(-1, 1)),
+    "detached": lambda x: x.detach().add_(10),
+    "detached, a part": lambda x: x.detach()[0].mul_(3),
+    "detached, twice": lambda x: (x.detach().add_(1), x.detach().neg_()),
+}
+
+
+@pytest.mark.parametrize("segments", [0, 1])
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_value_keeps_its_gradient(name: str, is_read: bool, segments: int) -> None:
+    with Context(SEGMENTS=segments):
+        w = Tensor(VALUES.copy(), requires_grad=True)
+        x = w * 3
+        view = x.reshape(-1)
+        plain = Tensor(VALUES * 3)
+        WRITES[name](x)
+        WRITES[name](plain)
+        if is_read:
+            np.testing.assert_array_equal(x.numpy(), plain.numpy())
+        (x * x + view.reshape(2, 3)).sum().backward()
+        assert w.grad is not None
+        # The derivative of the written value by the one before it is 1.
+        np.testing.assert_allclose(w.grad.numpy(), 3 * (2 * plain.numpy() + 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("segments", [0, 1])
+@pytest.mark.parametrize("name", ["no_grad", "no_grad, a part", "detached"])
+def test_what_was_computed_before_a_leaf_was_written_has_its_gradient(
+    name: str, segments: int
+) -> None:
+    """Of the values that the leaf had then."""
+    with Context(SEGMENTS=segments):
+        for is_read in (False, True, True):
+            w = Tensor(VALUES.copy(), requires_grad=True)
+            loss = (w * w).sum()
+            if is_read:
+                assert loss.item() == pytest.approx(float((VALUES**2).sum()))
+            WRITES[name](w)
+            loss.backward()
+            assert w.grad is not None
+            np.testing.assert_allclose(w.grad.numpy(), 2 * VALUES, rtol=1e-6)
+
+
+def test_a_gradient_of_a_scan_whose_source_is_summed() -> None:
+    """Constants are scanned in the other order, and summed: the scan has memory of its own."""
+    for axis in (0, 1):
+        w = Tensor(VALUES.copy(), requires_grad=True)
+        (w.sum() + w).cumsum(axis).sum().backward()
+        size = VALUES.shape[axis]
+        counts = np.arange(size, 0, -1, dtype=np.float32)
+        own = counts[:, None] if axis == 0 else counts[None]
+        expected = np.broadcast_to(own, VALUES.shape) + counts.sum() * VALUES.size / size
+        assert w.grad is not None
+        np.testing.assert_array_equal(w.grad.numpy(), expected)
