@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, cosine, power
+from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, check_optimizer, cosine, power
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -293,8 +293,9 @@ def per_group(
 ) -> list[float]:
     """One number for each group: `value`, or its elements.
 
-    Raises ConfigError for another number of them.
+    Raises ConfigError for another number of them, KindError for what is no optimizer.
     """
+    check_optimizer(name, optimizer)
     groups = len(optimizer._param_groups)
     found = list(value) if isinstance(value, Sequence) else [value] * groups
     if len(found) != groups:
