@@ -224,7 +224,7 @@ class _Regions:
             here = device_of(value)
             near = [each for each, device in devices if device == here]
             copies[own] = waiting_copy(value, *near)
-        roots = moved([region.outputs[number] for number in given], copies)
+        roots = moved([region.outputs[number] for number in given], copies, unwatched=())
         wanted = [*copies.values(), *region.outer]
         contributions = pullback(roots, list(given.values()), wanted, self._computed)
         self._add(region, contributions, flow, through)
