@@ -113,7 +113,7 @@ def test_a_replaced_object() -> None:
 
 
 def test_not_a_function() -> None:
-    with pytest.raises(CaptureError, match="a int cannot be called"):
+    with pytest.raises(CaptureError, match="an int cannot be called"):
         jit(3)  # type: ignore[arg-type]
 
 

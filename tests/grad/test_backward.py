@@ -174,7 +174,7 @@ def test_symbolic_sizes() -> None:
 @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.bool])
 def test_integers_have_no_gradient(dtype: object) -> None:
     x = leaf(3, dtype=dtype)  # type: ignore[arg-type]
-    with pytest.raises(DTypeError, match=r"^backward: a (int32|bool) tensor has no gradient"):
+    with pytest.raises(DTypeError, match=r"^backward: an? (int32|bool) tensor has no gradient"):
         gradients(x, x, [x])
 
 

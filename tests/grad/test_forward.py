@@ -201,10 +201,10 @@ def test_half_sums_are_wide() -> None:
 def test_errors() -> None:
     x, whole = Tensor([1.0, 2.0]), Tensor([1, 2])
     refused: list[tuple[type[TilegradError], str, object]] = [
-        (DTypeError, "jvp: a int is no function", lambda: jvp(3, (x,), (x,))),  # type: ignore[arg-type]
+        (DTypeError, "jvp: an int is no function", lambda: jvp(3, (x,), (x,))),  # type: ignore[arg-type]
         (DTypeError, "jvp: the primals are a Tensor", lambda: jvp(Tensor.sin, x, (x,))),  # type: ignore[arg-type]
         (DTypeError, "jvp: primal 0 is int32, which has", lambda: jvp(Tensor.sin, (whole,), (x,))),
-        (DTypeError, "grad: argument 0 is a int, not", lambda: grad(lambda x: x)(3)),
+        (DTypeError, "grad: argument 0 is an int, not", lambda: grad(lambda x: x)(3)),
         (ShapeError, "jvp: 1 primals and 2 tangents", lambda: jvp(Tensor.sin, (x,), (x, x))),
         (ShapeError, r"tangent 0 has shape \(1,\), its", lambda: jvp(Tensor.sin, (x,), (x[:1],))),
         (

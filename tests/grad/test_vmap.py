@@ -504,7 +504,7 @@ def test_errors() -> None:
         ),  # type: ignore[list-item]
         (IndexError, r"shape \(2,\) has no place 5", lambda: vmap(Tensor.sin, 0, 5)(x)),  # type: ignore[list-item]
         (DTypeError, "in_dims holds 'a', which is no axis", lambda: vmap(Tensor.sin, "a")(x)),
-        (DTypeError, "vmap: the function gave a int", lambda: vmap(lambda row: 3)(x)),
+        (DTypeError, "vmap: the function gave an int", lambda: vmap(lambda row: 3)(x)),
         (TransformError, "randomness is 'own'", lambda: vmap(Tensor.sin, randomness="own")),
         (TransformError, "vmap: .* needs the value", lambda: vmap(lambda r: r[0].item())(x)),
         (TransformError, "vmap: .* needs the value", lambda: vmap(lambda r: r[r > 1])(x)),

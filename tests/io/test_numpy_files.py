@@ -106,7 +106,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     for save in (lambda x, p: npz_save({"w": x}, p), npy_save):
         with pytest.raises(DataError, match="cannot write the file"):
             save(Tensor.ones(2), tmp_path / "no" / "a")
-    with pytest.raises(DTypeError, match="'w' is a int, not a Tensor"):
+    with pytest.raises(DTypeError, match="'w' is an int, not a Tensor"):
         npz_save({"w": 3}, tmp_path / "a")  # type: ignore[dict-item]
 
 

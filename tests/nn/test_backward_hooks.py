@@ -34,7 +34,7 @@ def test_what_a_hook_may_not_do() -> None:
     with pytest.raises(ShapeError, match=r"the hook gave \(\), the gradient is \(2,\)"):
         x.sum().gradient(x)
     handle.remove()
-    with pytest.raises(DTypeError, match="register_hook: a int32 tensor has no gradient"):
+    with pytest.raises(DTypeError, match="register_hook: an int32 tensor has no gradient"):
         Tensor([1]).register_hook(lambda gradient: None)
 
 

@@ -119,7 +119,7 @@ def test_sequential_is_a_list_with_names() -> None:
     assert numbered.pop(0) is not first and len(numbered) == 2
     numbered[0] = second
     assert list(numbered) == [second, second]
-    with pytest.raises(ConfigError, match="Sequential: a int cannot be called, at '0'"):
+    with pytest.raises(ConfigError, match="Sequential: an int cannot be called, at '0'"):
         nn.Sequential(3)
     with pytest.raises(ConfigError, match="a layer cannot be called 'forward'"):
         nn.Sequential({"forward": first})

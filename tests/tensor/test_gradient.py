@@ -116,7 +116,7 @@ def test_misuse_raises() -> None:
         (x * 2).backward(gradient=Tensor([1.0, 2.0, 3.0]))
     with pytest.raises(TilegradError, match="nothing below this tensor requires a gradient"):
         Tensor([1.0]).sum().backward()
-    with pytest.raises(DTypeError, match="requires_grad: a int32 tensor has no gradient"):
+    with pytest.raises(DTypeError, match="requires_grad: an int32 tensor has no gradient"):
         Tensor([1], requires_grad=True)
     with pytest.raises(
         DTypeError, match="a leaf that requires a gradient cannot be written in part"

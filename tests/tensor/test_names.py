@@ -92,7 +92,7 @@ def test_parameters() -> None:
     assert x.is_param_() is x
     assert (x.is_param, x.requires_grad) == (True, True)
     assert not x.is_param_(False).is_param
-    with pytest.raises(DTypeError, match="requires_grad: a int32 tensor has no gradient"):
+    with pytest.raises(DTypeError, match="requires_grad: an int32 tensor has no gradient"):
         Tensor([1]).is_param_()
 
 

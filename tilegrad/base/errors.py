@@ -17,9 +17,9 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
-    "IndexBoundsError", "InternalError", "MissingError", "NotANumberError", "OptError",
-    "OutOfMemoryError",
-    "ShapeError", "TilegradError", "TransformError", "located",
+    "DivisionError", "IndexBoundsError", "InternalError", "KindError", "MissingError",
+    "NotANumberError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
+    "TransformError", "UnsupportedError", "article", "located",
 ]  # fmt: skip
 
 
@@ -71,6 +71,18 @@ class MissingError(ConfigError, AttributeError):
     """An object has nothing of this name."""
 
 
+class KindError(ConfigError, TypeError):
+    """An argument is no layer, no optimizer, or of another type than is asked for."""
+
+
+class DivisionError(ShapeError, AssertionError):
+    """A size is no multiple of what divides it, where PyTorch asserts that it is."""
+
+
+class UnsupportedError(ShapeError, NotImplementedError):
+    """Nothing is defined for so many axes, where PyTorch says that it is not implemented."""
+
+
 class OptError(TilegradError, ValueError):
     """An Opt is not legal on this kernel."""
 
@@ -105,6 +117,17 @@ class InternalError(TilegradError, AssertionError):
     """tilegrad broke a rule of its own; the message says which pass did."""
 
     names_line = False
+
+
+def article(name: str) -> str:
+    """`name`, of a type or dtype, behind the article that it is spoken with.
+
+    >>> from tilegrad.base.errors import article
+    >>> article("int"), article("dict"), article("uint8")
+    ('an int', 'a dict', 'a uint8')
+    """
+    is_vowel = name[:1].lower() in "aeiou" and not name.lower().startswith(("uint", "uni", "use"))
+    return f"{'an' if is_vowel else 'a'} {name}"
 
 
 def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import CaptureError
+from tilegrad.base.errors import CaptureError, article
 from tilegrad.capture.build import Again, Builder
 from tilegrad.capture.entry import Entry, Mismatch
 from tilegrad.capture.explain import explain
@@ -57,7 +57,8 @@ class Jit(Generic[P, R]):
         """`is_strict`: what cannot be captured raises CaptureError; else it runs as it is."""
         if not callable(function):
             raise CaptureError(
-                f"jit: a {type(function).__name__} cannot be called", remedy="pass a function"
+                f"jit: {article(type(function).__name__)} cannot be called",
+                remedy="pass a function",
             )
         self._function = function
         self._reuse_outputs = reuse_outputs

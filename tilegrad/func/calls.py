@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilegrad.base.errors import DTypeError, ShapeError, TransformError
+from tilegrad.base.errors import DTypeError, ShapeError, TransformError, article
 from tilegrad.engine.realize.realize import realized
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import leaf, moved
@@ -35,7 +35,7 @@ def check_function(name: str, function: object) -> None:
     """Raise DTypeError unless `function` can be called."""
     if not callable(function):
         raise DTypeError(
-            f"{name}: a {type(function).__name__} is no function",
+            f"{name}: {article(type(function).__name__)} is no function",
             line=here(),
             remedy=f"give the function itself: {name}(f)",
         )
@@ -48,7 +48,7 @@ def check_float(name: str, tensor: object, what: str) -> Tensor:
     """
     if not isinstance(tensor, Tensor):
         raise DTypeError(
-            f"{name}: {what} is a {type(tensor).__name__}, not a tensor",
+            f"{name}: {what} is {article(type(tensor).__name__)}, not a tensor",
             line=here(),
             remedy="make it one: Tensor(value)",
         )
@@ -71,7 +71,7 @@ def outputs_of(name: str, value: Any) -> list[Tensor]:
     for output in leaves:
         if not isinstance(output, Tensor):
             raise DTypeError(
-                f"{name}: the function gave a {type(output).__name__}",
+                f"{name}: the function gave {article(type(output).__name__)}",
                 line=here(),
                 rule="a tensor, or tuples, lists and dicts of tensors",
             )
@@ -135,7 +135,7 @@ class Call:
             if not isinstance(value, tuple) or len(value) != 2:
                 raise DTypeError(
                     f"{name}: with has_aux the function gives (output, aux), "
-                    f"not a {type(value).__name__}",
+                    f"not {article(type(value).__name__)}",
                     line=here(),
                 )
             value, aux = value
@@ -183,7 +183,7 @@ def wanted(name: str, what: str, given: Any, like: Tensor) -> UOp:
         given = like.full_like(given)
     if not isinstance(given, Tensor):
         raise DTypeError(
-            f"{name}: {what} is a {type(given).__name__}, not a tensor",
+            f"{name}: {what} is {article(type(given).__name__)}, not a tensor",
             line=here(),
         )
     if not same_shape(given.shape, like.shape):

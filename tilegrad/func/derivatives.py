@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, article
 from tilegrad.func.calls import Call, check_float, check_function, counted, tensor_of, wanted
 from tilegrad.func.tree import flatten, same_tree
 from tilegrad.grad.backward import pullback
@@ -398,7 +398,7 @@ def _named(made: Function, func: Function) -> Function:
 def _as_tuple(name: str, what: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (tuple, list)):
         raise DTypeError(
-            f"{name}: the {what} are a {type(value).__name__}",
+            f"{name}: the {what} are {article(type(value).__name__)}",
             line=here(),
             rule="a tuple, one for each argument",
             remedy=f"{name}(f, (x,), (t,))",

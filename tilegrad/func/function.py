@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
+from tilegrad.base.errors import ConfigError, DTypeError, ShapeError, article
 from tilegrad.func.calls import outputs_of
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import Region, leaf, output
@@ -134,7 +134,7 @@ def _checked(name: str, args: Sequence[Any], given: Sequence[Any]) -> list[tuple
             continue
         if not isinstance(gradient, Tensor):
             raise DTypeError(
-                f"{name}: backward gave a {type(gradient).__name__} for argument {number}",
+                f"{name}: backward gave {article(type(gradient).__name__)} for argument {number}",
                 rule="a tensor, or None",
                 line=here(),
             )

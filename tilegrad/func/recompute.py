@@ -78,7 +78,8 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     back = {node: before for before, node in own.items()}
     outer.close(back)
     roots = [tensor.uop for tensor in outputs]
-    nodes = moved(roots, back)
+    # Who watches the gradient of an output is told of it by the copy that is computed again.
+    nodes = moved(roots, back, unwatched=roots)
     leaves = tuple(own.values())
     region = Region(
         leaves,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 
-from tilegrad.base.errors import DTypeError, InternalError, ShapeError
+from tilegrad.base.errors import DTypeError, InternalError, ShapeError, article
 from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.node_hooks import has_watchers, is_watched, seen
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, regions_among, waiting_copy
@@ -224,7 +224,7 @@ class _Regions:
             here = device_of(value)
             near = [each for each, device in devices if device == here]
             copies[own] = waiting_copy(value, *near)
-        roots = moved([region.outputs[number] for number in given], copies)
+        roots = moved([region.outputs[number] for number in given], copies, unwatched=())
         wanted = [*copies.values(), *region.outer]
         contributions = pullback(roots, list(given.values()), wanted, self._computed)
         self._add(region, contributions, flow, through)
@@ -248,7 +248,7 @@ class _Regions:
 def _check(loss: UOp, seed: UOp) -> None:
     if not loss.dtype.is_float:
         raise DTypeError(
-            f"backward: a {loss.dtype.name} tensor has no gradient",
+            f"backward: {article(loss.dtype.name)} tensor has no gradient",
             fix="start from a float tensor, such as a mean",
         )
     if seed.dtype is not loss.dtype:

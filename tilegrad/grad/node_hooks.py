@@ -7,11 +7,11 @@ have one set of them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Watcher", "has_watchers", "is_watched", "seen", "watch"]
+__all__ = ["Watcher", "carry_over", "has_watchers", "is_watched", "seen", "watch"]
 
 Watcher = Callable[[UOp, Set[UOp]], UOp | None]
 """Takes the gradient of the node, and the nodes that gradients flow through on their way to what is
@@ -29,6 +29,52 @@ def watch(node: UOp, watcher: Watcher) -> tuple[dict[int, Watcher], int]:
     watchers = _watchers.setdefault(node, {})
     watchers[_count] = watcher
     return watchers, _count
+
+
+def carry_over(done: Mapping[UOp, UOp], among: Collection[UOp]) -> None:
+    """Let what became of each of `among` by `done` be watched as the node is, as long as that is;
+    who watches is told of the nodes that it knows.
+    """
+    if not _watchers:
+        return
+    known = [node for node in among if is_watched(node) and done[node] is not node]
+    made_of = weakref.WeakKeyDictionary({node: weakref.ref(done[node]) for node in known})
+    for node in known:
+        own = _watchers[node]
+        # By the same numbers: what is carried over twice is called once.
+        _watchers.setdefault(done[node], {}).update(
+            {number: _carried(own, number, made_of) for number in list(own)}
+        )
+
+
+_MadeOf = weakref.WeakKeyDictionary[UOp, "weakref.ref[UOp]"]
+
+
+def _carried(own: dict[int, Watcher], number: int, made_of: _MadeOf) -> Watcher:
+    def see(gradient: UOp, through: Set[UOp]) -> UOp | None:
+        watcher = own.get(number)
+        return None if watcher is None else watcher(gradient, _Before(through, made_of))
+
+    return see
+
+
+class _Before(Set[UOp]):
+    """The nodes that became those of `through`, and these."""
+
+    def __init__(self, through: Set[UOp], made_of: _MadeOf):
+        self._through, self._made_of = through, made_of
+
+    def __contains__(self, node: object) -> bool:
+        if node in self._through:
+            return True
+        made = self._made_of.get(node) if isinstance(node, UOp) else None
+        return made is not None and made() in self._through
+
+    def __iter__(self) -> Iterator[UOp]:
+        return iter(self._through)
+
+    def __len__(self) -> int:
+        return len(self._through)
 
 
 def is_watched(node: UOp) -> bool:

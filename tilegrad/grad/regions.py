@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tilegrad.grad.node_hooks import carry_over
 from tilegrad.grad.partial_writes import partly_written
 from tilegrad.ir.args import KernelArg, KernelInfo
 from tilegrad.ir.op import Ops
@@ -174,8 +175,11 @@ def without_outputs(node: UOp) -> UOp:
     return node
 
 
-def moved(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
-    """`roots` with each key of `mapping` replaced by its value; regions stay regions.
+def moved(
+    roots: Sequence[UOp], mapping: Mapping[UOp, UOp], *, unwatched: Collection[UOp] | None = None
+) -> list[UOp]:
+    """`roots` with each key of `mapping` replaced by its value; regions stay regions. With
+    `unwatched`, those who watch the gradients of other nodes watch them in what is made, too.
 
     An assignment of another value becomes that value, in memory of its own: the first may have run.
     """
@@ -210,6 +214,8 @@ def moved(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
         region = waiting.pop()
         waiting += move(region.nodes)
         register_moved(region, region.replaced(done), done)
+    if unwatched is not None:
+        carry_over(done, done.keys() - mapping.keys() - set(unwatched))
     return results
 
 

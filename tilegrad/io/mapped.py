@@ -13,7 +13,7 @@ import mmap
 import os
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DataError, DTypeError
+from tilegrad.base.errors import DataError, DTypeError, article
 from tilegrad.base.files import open_file
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.device import canonical
@@ -66,7 +66,7 @@ def source_of(reader: str, source: Source) -> tuple[str, memoryview]:
         return f"{len(source)} bytes", memoryview(source).cast("B").toreadonly()
     if not isinstance(source, (str, os.PathLike)):
         raise DTypeError(
-            f"{reader}: cannot read a {type(source).__name__}",
+            f"{reader}: cannot read {article(type(source).__name__)}",
             rule="the path of a file, its bytes, or a tensor of them",
         )
     return os.fspath(source), map_file(reader, source)

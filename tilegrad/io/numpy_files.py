@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DataError, DTypeError
+from tilegrad.base.errors import DataError, DTypeError, article
 from tilegrad.io.archive import Archive
 from tilegrad.io.atomic import atomic_write, not_written
 from tilegrad.io.mapped import Source, damaged, is_sizes, source_of, tensor_over
@@ -160,7 +160,7 @@ def _add(
 def _written(writer: str, file: str, name: str, tensor: Any) -> tuple[bytes, memoryview]:
     """The header and the bytes of a tensor's array."""
     if not isinstance(tensor, Tensor):
-        raise DTypeError(f"{writer}: {name!r} is a {type(tensor).__name__}, not a Tensor")
+        raise DTypeError(f"{writer}: {name!r} is {article(type(tensor).__name__)}, not a Tensor")
     code = _NAMES.get(tensor.dtype)
     if code is None:
         raise DTypeError(

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DTypeError, article
 from tilegrad.io.mapped import Source, dtype_called, source_of, tensor_over
 from tilegrad.io.safetensors import (
     Entry,
@@ -52,7 +52,7 @@ def safe_save(
     """
     if not isinstance(tensors, Mapping):
         raise DTypeError(
-            f"safe_save: cannot save a {type(tensors).__name__}",
+            f"safe_save: cannot save {article(type(tensors).__name__)}",
             rule="a dict of names and tensors",
             line=here(),
             fix="pass nn.state.get_state_dict(model)",
@@ -60,7 +60,7 @@ def safe_save(
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise DTypeError(
-                f"safe_save: {name!r} is a {type(tensor).__name__}, not a Tensor",
+                f"safe_save: {name!r} is {article(type(tensor).__name__)}, not a Tensor",
                 fix="pass nn.state.get_state_dict(model)",
                 line=here(),
             )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ConfigError, DivisionError, ShapeError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.containers import ModuleList
 from tilegrad.nn.dropout import Dropout
@@ -50,7 +50,7 @@ class MultiheadAttention(Module):
     `batch_first`, or without N; gives (L, N, embed_dim) and the weights (N, L, S), averaged over
     the heads, or None without `need_weights`.
 
-    Raises ShapeError unless num_heads divides embed_dim, or sizes fit.
+    Raises DivisionError unless num_heads divides embed_dim, ShapeError unless sizes fit.
 
     >>> x = Tensor.ones(2, 5, 8)
     >>> y, weights = nn.MultiheadAttention(8, 2, batch_first=True)(x, x, x); y.shape, weights.shape
@@ -71,7 +71,7 @@ class MultiheadAttention(Module):
     ):
         positive("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
-            raise ShapeError(
+            raise DivisionError(
                 f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}",
                 line=here(),
             )

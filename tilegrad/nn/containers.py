@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, KindError, article
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -45,7 +45,7 @@ class Sequential(Module):
 
     Shape: input of the first layer, output of the last.
 
-    Raises ConfigError for what cannot be called, or a name that modules use.
+    Raises KindError for what cannot be called, ConfigError for a name that modules use.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), Tensor.relu, nn.Linear(3, 1))
     >>> net(Tensor.ones(5, 2)).shape, list(net.state_dict())[-1], len(net)
@@ -65,8 +65,8 @@ class Sequential(Module):
     def add_module(self, name: str, module: Any) -> None:
         """Put `module` behind the others, under `name`."""
         if not callable(module):
-            raise ConfigError(
-                f"Sequential: a {type(module).__name__} cannot be called, at {name!r}",
+            raise KindError(
+                f"Sequential: {article(type(module).__name__)} cannot be called, at {name!r}",
                 rule="layers are modules, or functions of a tensor",
                 line=here(),
             )
@@ -118,8 +118,9 @@ class Sequential(Module):
     def __setitem__(self, index: int, layer: Any) -> None:
         name = list(self._layers())[index]
         if not callable(layer):
-            raise ConfigError(
-                f"Sequential: a {type(layer).__name__} cannot be called, at {name!r}", line=here()
+            raise KindError(
+                f"Sequential: {article(type(layer).__name__)} cannot be called, at {name!r}",
+                line=here(),
             )
         setattr(self, name, layer)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tilegrad.io
 from tilegrad.base.absent import absent
-from tilegrad.base.errors import DataError, DTypeError, ShapeError
+from tilegrad.base.errors import DataError, DTypeError, ShapeError, article
 from tilegrad.engine.realize.realize import readers_of
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.ir.op import Ops
@@ -143,7 +143,7 @@ def load_state_dict(
     """
     if not isinstance(state_dict, Mapping):
         raise DTypeError(
-            f"load_state_dict: cannot load a {type(state_dict).__name__}",
+            f"load_state_dict: cannot load {article(type(state_dict).__name__)}",
             rule="a dict of names and tensors, as nn.state.safe_load gives",
             line=here(),
         )

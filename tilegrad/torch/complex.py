@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DTypeError, article
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_dtypes import ComplexDType, of_parts
@@ -604,7 +604,7 @@ def _parts(value: Any, like: Complex) -> tuple[Any, Any]:
     if isinstance(value, (int, float)):
         return float(value), 0.0
     raise DTypeError(
-        f"complex: cannot use a {type(value).__name__} as an operand",
+        f"complex: cannot use {article(type(value).__name__)} as an operand",
         rule="complex or real tensors, and numbers",
         line=here(),
     )

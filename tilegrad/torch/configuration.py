@@ -8,6 +8,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.device.registry import Device
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.torch.devices import as_device, device, name_of
 from tilegrad.torch.modes import state
 
@@ -79,9 +80,18 @@ class finfo:
 
 
 class iinfo:
-    """The limits of a dtype of integers."""
+    """The limits of a dtype of integers.
+
+    Raises DTypeError for another, as bool.
+    """
 
     def __init__(self, type: DType):
+        if not type.is_int:
+            raise DTypeError(
+                f"iinfo: {type.name} is no integer",
+                line=here(),
+                remedy=f"finfo({type.name})" if type.is_float else "iinfo(uint8)",
+            )
         self.dtype, self.bits = type.name, type.bits
         self.min, self.max = int(type.min), int(type.max)
 

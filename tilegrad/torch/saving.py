@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DataError
+from tilegrad.base.errors import DataError, article
 from tilegrad.io import torch_load
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -84,7 +84,7 @@ class _Writer:
             self.tensor(Tensor(value, device="cpu"))
         else:
             raise DataError(
-                f"torch.save: a {type(value).__name__} is no plain data",
+                f"torch.save: {article(type(value).__name__)} is no plain data",
                 line=here(),
                 fix="save model.state_dict() and optimizer.state_dict(), numbers, texts and arrays",
             )
@@ -120,7 +120,9 @@ class _Writer:
         """A tensor as a storage of its own, in row-major order."""
         kind = _STORAGES.get(tensor.dtype)
         if kind is None:
-            raise DataError(f"torch.save: a {tensor.dtype.name} tensor has no storage", line=here())
+            raise DataError(
+                f"torch.save: {article(tensor.dtype.name)} tensor has no storage", line=here()
+            )
         key = self._keys.setdefault(id(tensor), len(self._keys))
         if key == len(self.tensors):
             self.tensors.append(tensor)

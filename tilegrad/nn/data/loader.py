@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tilegrad.base.errors import ConfigError, DataError
+from tilegrad.base.errors import ConfigError, DataError, article
 from tilegrad.nn.data.samplers import BatchSampler, stream
 from tilegrad.nn.data.sets import IterableDataset
 from tilegrad.tensor.handle.sizes import here
@@ -181,7 +181,7 @@ class DataLoader:
             hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         ):
             raise DataError(
-                f"DataLoader: a {type(dataset).__name__} is no data set",
+                f"DataLoader: {article(type(dataset).__name__)} is no data set",
                 rule="it has a length, and items by index",
                 line=here(),
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
+from tilegrad.base.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -392,6 +392,10 @@ def pad(
     return input.pad(tuple(pad), mode=mode, value=0.0 if value is None else value)
 
 
+# The axes that a mode says, batch and channels among them; the other modes have 3 to 5.
+_AXES_OF_MODES = {"linear": (3,), "bilinear": (4,), "bicubic": (4,), "trilinear": (5,)}
+
+
 def interpolate(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -415,13 +419,22 @@ def interpolate(
 
     Returns a tensor of shape (N, C, *new sizes) in the dtype of `input`.
 
-    Raises DTypeError for another mode, or one without `antialias`; ShapeError unless there are as
-    many sizes as axes to resample.
+    Raises DTypeError for another mode, or one without `antialias`; UnsupportedError for another
+    number of axes than the mode has; ShapeError unless there are as many sizes as axes to resample.
 
     >>> nn.functional.interpolate(Tensor([[[1.0, 2.0]]]), scale_factor=2).tolist()
     [[[1.0, 1.0, 2.0, 2.0]]]
     """
     check_tensors("interpolate", input)
+    allowed = _AXES_OF_MODES.get(mode, (3, 4, 5))
+    if input.ndim not in allowed:
+        raise UnsupportedError(
+            f"interpolate: {show_shape(input.shape)} has {input.ndim} axes, mode {mode!r} "
+            f"resamples {' or '.join(map(str, allowed))}",
+            tensor=describe(input.uop),
+            line=here(),
+            remedy="unsqueeze() the axes of batch and channels, or choose the mode of so many axes",
+        )
     if recompute_scale_factor and scale_factor is not None:
         size, scale_factor = input._output_sizes(None, scale_factor)[0], None
     return input.interpolate(size, mode, bool(align_corners), scale_factor, antialias)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypedDict
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
-from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.base.errors import ConfigError, DTypeError, article
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.tensor.handle.sizes import here
@@ -338,7 +338,7 @@ class Optimizer:
         if isinstance(params, Iterable) and not isinstance(params, Mapping):
             return list(params)
         raise DTypeError(
-            f"{self._name}: a {type(params).__name__} is no list of parameters",
+            f"{self._name}: {article(type(params).__name__)} is no list of parameters",
             fix="pass tensors: nn.state.get_parameters(model)",
             line=here(),
         )
@@ -349,7 +349,7 @@ class Optimizer:
         for tensor in found:
             if not isinstance(tensor, Tensor):
                 raise DTypeError(
-                    f"{self._name}: a {type(tensor).__name__} is no parameter",
+                    f"{self._name}: {article(type(tensor).__name__)} is no parameter",
                     fix="pass tensors: nn.state.get_parameters(model)",
                     line=here(),
                 )

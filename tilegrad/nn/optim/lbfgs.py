@@ -12,16 +12,16 @@ search).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, DataError, ShapeError
 from tilegrad.nn.optim.base import Optimizer
 from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LBFGS"]
@@ -106,8 +106,10 @@ class LBFGS(Optimizer):
         if history_size < 1:
             raise ConfigError(f"LBFGS: history_size must be at least 1, not {history_size}")
         self._history = _History(history_size)
-        # The direction, how far it was gone, and the gradient before.
+        # The direction, how far it was gone, and the gradient and the loss before.
         self._last: tuple[Tensor, float, Tensor] | None = None
+        self._loss_before = 0.0
+        self._iterations = self._evaluations = 0
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Iterate; gives the loss before.
@@ -135,11 +137,77 @@ class LBFGS(Optimizer):
             length = rate if self._last is not None else min(1.0, 1 / _total(gradient)) * rate
             is_last = iteration + 1 == group["max_iter"]
             length = self._go(trial, direction, slope, length, is_last=is_last)
-            self._last = (direction, length, gradient)
+            self._last, self._loss_before = (direction, length, gradient), loss
+            self._iterations += 1
             moved = float(direction.abs().max().item()) * length
             if moved <= least or trial.calls >= group["max_eval"] or abs(trial.loss - loss) < least:
                 break
+        self._evaluations += trial.calls
         return first
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `nn.optim.Optimizer.state_dict`: the state, that of all parameters, stands by the
+        first of them, as in PyTorch.
+
+        >>> p = Tensor([3.0])
+        >>> opt = nn.optim.LBFGS([p], max_iter=1)
+        >>> with Tensor.train():
+        ...     loss = opt.step(lambda: (p * p).sum().backward())
+        >>> opt.state_dict()["state"][0]["prev_flat_grad"].tolist()
+        [6.0]
+        """
+        found = super().state_dict()
+        found["state"] = {}
+        if self._last is not None:
+            direction, length, gradient = self._last
+            found["state"][0] = {
+                "func_evals": self._evaluations,
+                "n_iter": self._iterations,
+                "d": direction,
+                "t": length,
+                "prev_flat_grad": gradient,
+                "prev_loss": self._loss_before,
+                **self._history.saved(direction),
+            }
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over the options and the state of `state_dict`, of this form, by PyTorch too.
+
+        Raises DataError for other groups, numbers of parameters or names, ShapeError for vectors
+        of another length; nothing is written then.
+        """
+        state = _state_in(state_dict)
+        steps, changes, last = [], [], None
+        if state is not None:
+            steps = [self._vector(each) for each in state["old_stps"]]
+            changes = [self._vector(each) for each in state["old_dirs"]]
+            direction, gradient = self._vector(state["d"]), self._vector(state["prev_flat_grad"])
+            last = direction, float(state["t"]), gradient
+        super().load_state_dict(state_dict)
+        self._history = _History(self._param_groups[0]["history_size"])
+        for step, change in zip(steps, changes, strict=True):
+            self._history.add(step, change)
+        self._last = last
+        counts = state or {"prev_loss": 0.0, "n_iter": 0, "func_evals": 0}
+        self._loss_before = float(counts["prev_loss"])
+        self._iterations, self._evaluations = int(counts["n_iter"]), int(counts["func_evals"])
+
+    def _vector(self, value: Any) -> Tensor:
+        """`value` as a vector of all parameters.
+
+        Raises ShapeError if it is none.
+        """
+        first = self.params[0]
+        tensor = value if isinstance(value, Tensor) else Tensor(value)
+        size = sum(parameter.numel() for parameter in self.params)
+        if tensor.shape != (size,):
+            raise ShapeError(
+                f"LBFGS.load_state_dict: state of shape {show_shape(tensor.shape)} for {size} "
+                "elements of parameters",
+                line=here(),
+            )
+        return tensor.detach().cast(first.dtype).to(first.device).clone().realize()
 
     def _direction(self, gradient: Tensor) -> Tensor:
         """Where to go, by what the last iteration told of the curvature, too."""
@@ -249,6 +317,22 @@ class _History:
         found: Vector = np.asarray((self._rows[which] @ vector).numpy(), np.float64)
         return found
 
+    def saved(self, like: Tensor) -> dict[str, Any]:
+        """What is kept, oldest first, by PyTorch's names; numbers in the dtype of `like`."""
+        order, squares = self._order, np.diagonal(self._sy)
+        scale = squares[order[-1]] / self._yy[order[-1], order[-1]] if order else 1.0
+
+        def number(value: float) -> Tensor:
+            return Tensor(float(value), dtype=like.dtype, device=like.device)
+
+        return {
+            "old_stps": [self._rows[0][row].clone().realize() for row in order],
+            "old_dirs": [self._rows[1][row].clone().realize() for row in order],
+            "ro": [number(1 / squares[row]) for row in order],
+            "H_diag": number(scale),
+            "al": [None] * self._size,
+        }
+
     def direction(self, gradient: Tensor) -> Tensor:
         """Minus the inverse of the Hessian, as far as it is known, times `gradient`."""
         if not self._order:
@@ -270,6 +354,26 @@ class _History:
         ]
         known = coefficients[0] @ self._rows[0] + coefficients[1] @ self._rows[1]
         return -(_times(gradient, scale) + known)
+
+
+_NAMES = ("d", "t", "prev_flat_grad", "prev_loss", "old_stps", "old_dirs", "n_iter", "func_evals")
+
+
+def _state_in(state_dict: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The state of the first parameter, which is that of all; None before the first step.
+
+    Raises DataError for one that lacks a name.
+    """
+    saved = state_dict.get("state") if isinstance(state_dict, Mapping) else None
+    states = saved.values() if isinstance(saved, Mapping) else ()
+    for state in states:
+        if isinstance(state, Mapping) and state.get("d") is not None:
+            if missing := [name for name in _NAMES if name not in state]:
+                raise DataError(
+                    f"LBFGS.load_state_dict: the state lacks {', '.join(missing)}", line=here()
+                )
+            return state
+    return None
 
 
 def _total(gradient: Tensor) -> float:

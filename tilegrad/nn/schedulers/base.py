@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError, DataError
+from tilegrad.base.errors import ConfigError, DataError, KindError, article
 from tilegrad.nn.optim import Optimizer
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -24,7 +24,7 @@ class LRScheduler:
 
     Shape: rates are tensors of one element, (1,), float32.
 
-    Raises ConfigError for what is no optimizer, NotImplementedError where `_rate` is not defined.
+    Raises KindError for what is no optimizer, NotImplementedError where `_rate` is not defined.
 
     >>> opt = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
     >>> schedule = nn.schedulers.StepLR(opt, step_size=2, gamma=0.5)
@@ -36,10 +36,7 @@ class LRScheduler:
     is_counted: ClassVar[bool] = True
 
     def __init__(self, optimizer: Optimizer):
-        if not isinstance(optimizer, Optimizer):
-            raise ConfigError(
-                f"{type(self).__name__}: a {type(optimizer).__name__} is no optimizer", line=here()
-            )
+        check_optimizer(type(self).__name__, optimizer)
         self.optimizer = optimizer
         # As in PyTorch, a second scheduler of the same optimizer has the rates before the first.
         for group in optimizer._param_groups:
@@ -149,3 +146,13 @@ def at_least_one(name: str, **values: int) -> None:
     for key, value in values.items():
         if value < 1:
             raise ConfigError(f"{name}: {key} must be at least 1, not {value}", line=here())
+
+
+def check_optimizer(name: str, optimizer: object) -> None:
+    """Raises KindError for what is no optimizer."""
+    if not isinstance(optimizer, Optimizer):
+        raise KindError(
+            f"{name}: {article(type(optimizer).__name__)} is no optimizer",
+            line=here(),
+            remedy="pass the optimizer first, as nn.optim.SGD(nn.state.get_parameters(model))",
+        )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, cosine, power
+from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, check_optimizer, cosine, power
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -162,7 +162,7 @@ class OneCycleLR(_MomentumCycle):
         up = pct_start * total_steps - 1
         # (where a phase ends, the divisor of max_lr at its start and at its end, and how far
         # momentum is below its largest value there: 0 or 1)
-        low = div_factor
+        self._div_factor = low = div_factor
         last = div_factor * final_div_factor
         self._stages = (
             [(up, low, 1.0, 0, 1), (2 * up, 1.0, low, 1, 0), (total_steps - 1.0, low, last, 0, 0)]
@@ -171,11 +171,12 @@ class OneCycleLR(_MomentumCycle):
         )
         self._hold(optimizer, cycle_momentum, base_momentum, max_momentum)
         for group, peak in zip(optimizer._param_groups, peaks):
-            group["lr"] = group["initial_lr"] = peak
+            group["lr"] = group["initial_lr"] = peak / div_factor
         super().__init__(optimizer)
 
     def _rate(self, t: Tensor, base: float) -> Tensor:
-        return self._at(t, [(base / first, base / last) for _, first, last, _, _ in self._stages])
+        peak = base * self._div_factor
+        return self._at(t, [(peak / first, peak / last) for _, first, last, _, _ in self._stages])
 
     def _momentum(self, t: Tensor, low: float, high: float) -> Tensor:
         ends = ((high, low)[first] for *_, first, _ in self._stages)
@@ -293,8 +294,9 @@ def per_group(
 ) -> list[float]:
     """One number for each group: `value`, or its elements.
 
-    Raises ConfigError for another number of them.
+    Raises ConfigError for another number of them, KindError for what is no optimizer.
     """
+    check_optimizer(name, optimizer)
     groups = len(optimizer._param_groups)
     found = list(value) if isinstance(value, Sequence) else [value] * groups
     if len(found) != groups:

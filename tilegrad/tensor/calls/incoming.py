@@ -6,7 +6,7 @@ import os
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -102,7 +102,7 @@ class Incoming(Core):
         if wanted and not self._requires_grad:
             if not self.dtype.is_float:
                 raise DTypeError(
-                    f"requires_grad: a {self.dtype.name} tensor has no gradient",
+                    f"requires_grad: {article(self.dtype.name)} tensor has no gradient",
                     tensor=describe(self.uop),
                     line=here(),
                 )
@@ -162,7 +162,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         node = _from_bytes(raw, kind, shape, device)
         return (node if dtype is None else cast_node(node, dtype)), NO_VARIABLES
     raise DTypeError(
-        f"Tensor: cannot make a tensor of a {type(data).__name__}",
+        f"Tensor: cannot make a tensor of {article(type(data).__name__)}",
         line=here(),
         rule="numbers, lists, bytes, an array, a picture or a path",
     )

@@ -19,6 +19,7 @@ from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import as_int, as_sizes, flat_arguments, here, show_shape
 from tilegrad.tensor.indexing.random import DTypeLike
 from tilegrad.tensor.spectral.spectra import Spectra
+from tilegrad.tensor.storage.checked import check_weights
 
 __all__ = ["Distributions"]
 
@@ -125,7 +126,8 @@ class Distributions(Spectra):
         """Draw positions along the last axis, each with a probability proportional to the value
         there.
 
-        A negative weight or a row of zeros gives undefined positions.
+        Weights that are still to be computed are not looked at: a negative one among them, or a
+        row of zeros, gives undefined positions.
 
         Args:
             num_samples: how many to draw.
@@ -133,7 +135,8 @@ class Distributions(Spectra):
 
         Returns int32 positions: (num_samples,) for shape (n,), (rows, num_samples) for (rows, n).
 
-        Raises ShapeError unless there are one or two axes, and enough positions.
+        Raises ShapeError unless there are one or two axes, and enough positions; DataError for
+        weights that are known to be negative, infinite, NaN or all 0.
 
         >>> Tensor([0.0, 1.0]).multinomial(3, replacement=True).tolist()
         [1, 1, 1]
@@ -146,6 +149,7 @@ class Distributions(Spectra):
                 line=here(),
                 rule="a vector or the rows of a matrix, with one weight or more",
             )
+        check_weights("multinomial", self)
         rows = self.detach()._floating()._wide()
         rows = rows if self.ndim == 2 else rows.unsqueeze(0)
         size = rows._sizes[1]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DataError, DTypeError, ShapeError
+from tilegrad.base.errors import DataError, DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize import realize as engine
 from tilegrad.runtime.buffer import address_of
@@ -266,7 +266,7 @@ def _memory_at(
             view = memoryview(source)
         except TypeError as error:
             raise DTypeError(
-                f"from_blob: a {type(source).__name__} is no memory",
+                f"from_blob: {article(type(source).__name__)} is no memory",
                 rule="an address, or an object with a buffer",
                 line=here(),
             ) from error

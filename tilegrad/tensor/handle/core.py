@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType, dtypes, promote
-from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.base.errors import DeviceError, DTypeError, ShapeError, article
 from tilegrad.base.origin import mark, user_expression, user_line
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint, toposort
@@ -515,7 +515,7 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
     if isinstance(value, float):
         return dtype if dtype.is_float else dtypes.default_float
     raise DTypeError(
-        f"{name}: cannot use a {type(value).__name__} as an operand",
+        f"{name}: cannot use {article(type(value).__name__)} as an operand",
         rule="a tensor, a number or a Variable",
         line=here(),
     )
@@ -529,7 +529,7 @@ def check_tensors(name: str, *values: Any, are_several: bool = False) -> None:
         if not isinstance(value, Core):
             is_list = are_several and isinstance(value, (list, tuple))
             raise DTypeError(
-                f"{name}: cannot use a {type(value).__name__} as an operand",
+                f"{name}: cannot use {article(type(value).__name__)} as an operand",
                 rule="a tensor",
                 line=here(),
                 remedy=f"pass them one by one: Tensor.{name}(*tensors)"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, promote, sum_dtype
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_devices, describe
@@ -165,7 +165,7 @@ class Linear(Random):
         for place, layer in enumerate(layers):
             if not callable(layer):
                 raise DTypeError(
-                    f"sequential: layer {place} is a {type(layer).__name__}, no function",
+                    f"sequential: layer {place} is {article(type(layer).__name__)}, no function",
                     rule="each layer takes a tensor and gives one",
                     line=here(),
                 )

@@ -10,6 +10,7 @@ sees its results.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from tilegrad.tensor.handle.tracing import is_transforming, watch
 from tilegrad.tensor.storage import host
 from tilegrad.tensor.storage.memory import bound
 
-__all__ = ["Indices", "check_shares", "checked", "checked_later"]
+__all__ = ["Indices", "check_shares", "check_weights", "checked", "checked_later"]
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,24 @@ def check_shares(name: str, what: str, tensor: Any) -> None:
     raise DataError(
         f"{name}: a {what} is {float(array[(array < 0) | (array > 1)][0]):g}",
         rule="from 0 to 1",
+        tensor=describe(tensor.uop),
+        line=here(),
+    )
+
+
+def check_weights(name: str, tensor: Any) -> None:
+    """Raise DataError where a weight that is known is negative or not finite, or all are 0."""
+    known = _known(tensor.uop)
+    if known is None:
+        return
+    array = host.array_from(*known, (known[0].nbytes // known[1].itemsize,))
+    is_good = (array >= 0) & (array < math.inf)
+    if is_good.all() and array.any():
+        return
+    bad = array[~is_good]
+    raise DataError(
+        f"{name}: a weight is {float(bad[0]):g}" if bad.size else f"{name}: all weights are 0",
+        rule="finite, 0 or more, and one of them more",
         tensor=describe(tensor.uop),
         line=here(),
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType, as_const, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.sizes import here
@@ -95,7 +95,7 @@ def dtype_of_numbers(values: Sequence[Any]) -> DType:
         return dtypes.default_int
     for kind in kinds - {bool, int, float}:
         raise DTypeError(
-            f"Tensor: a list holds a {kind.__name__}",
+            f"Tensor: a list holds {article(kind.__name__)}",
             rule="numbers, or lists of numbers",
             line=here(),
         )
@@ -124,7 +124,7 @@ def pack(values: Sequence[Any], dtype: DType) -> bytes:
         for value in values:
             if not (hasattr(value, "__index__") or hasattr(value, "__float__")):
                 raise DTypeError(
-                    f"Tensor: a {type(value).__name__} is no number: {value!r}", line=here()
+                    f"Tensor: {article(type(value).__name__)} is no number: {value!r}", line=here()
                 ) from error
             if dtype.is_int and not dtype.min <= value <= dtype.max:
                 raise DTypeError(

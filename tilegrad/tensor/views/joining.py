@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Self, TypeVar, overload
 
 from tilegrad.base.dtype import dtypes, promote
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
@@ -156,7 +156,7 @@ class Joining(Movement):
             padding = (padding, padding) * self.ndim
         if not isinstance(padding, (tuple, list)):
             raise DTypeError(
-                f"pad: cannot use a {type(padding).__name__} as amounts",
+                f"pad: cannot use {article(type(padding).__name__)} as amounts",
                 rule="an integer, two for each axis from the last axis on, or a pair for each axis",
                 line=here(),
             )

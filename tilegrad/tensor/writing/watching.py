@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Set
 from typing import Any, Self
 
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.grad.node_hooks import watch
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle import hooks
@@ -116,7 +116,7 @@ class Watching(Updating):
         """
         if not self.dtype.is_float:
             raise DTypeError(
-                f"register_hook: a {self.dtype.name} tensor has no gradient",
+                f"register_hook: {article(self.dtype.name)} tensor has no gradient",
                 tensor=describe(self.uop),
                 line=here(),
             )

@@ -62,10 +62,12 @@ def grad(
     """The gradients of outputs with respect to inputs; with `create_graph` they have gradients too.
     `only_inputs` has had no effect in PyTorch for years, and has none here.
 
-    Raises TilegradError for an output of several elements without `grad_outputs`, and for an input
-    that nothing depends on, unless `allow_unused`.
+    Raises TilegradError for an output of several elements without `grad_outputs`, for an output or
+    input that requires no gradient, and for an input that nothing depends on, unless
+    `allow_unused`.
     """
     wanted = _listed(inputs)
+    _check_traced(_listed(outputs), wanted)
     with modes.enable_grad():
         if grad_outputs is None and any(each.numel() != 1 for each in _listed(outputs)):
             raise TilegradError(
@@ -88,6 +90,18 @@ def grad(
         if each is not None and each.dtype.is_float:
             each._requires_grad, each._is_leaf = True, False
     return tuple(made)
+
+
+def _check_traced(outputs: list[Any], inputs: list[Any]) -> None:
+    for what, found in (("output", outputs), ("input", inputs)):
+        for place, each in enumerate(found):
+            if not each.requires_grad:
+                raise TilegradError(
+                    f"grad: {what} {place} requires no gradient",
+                    tensor=f"{tuple(each.shape)} {each.dtype}",
+                    line=here(),
+                    remedy="requires_grad=True where the inputs are made, outside of no_grad()",
+                )
 
 
 def backward(

@@ -14,7 +14,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
 from tilegrad.torch.optim.groups import GroupView, as_number, without_effect
-from tilegrad.torch.optim.states import completed, steps_in
+from tilegrad.torch.optim.states import as_shown, completed, steps_in
 from tilegrad.torch.tensor import as_ours, written
 
 __all__ = ["Optimizer", "stepping"]
@@ -113,7 +113,7 @@ class Optimizer(Ours):
                 place: self._completed(
                     place,
                     {
-                        name: as_ours(tensor.reshape(()) if name == "step" else tensor)
+                        name: as_shown(tensor.reshape(()) if name == "step" else tensor)
                         for name, tensor in each.items()
                     },
                 )
@@ -129,7 +129,7 @@ class Optimizer(Ours):
         taken = self.__dict__.get("_taken", 0)
         group, counts = self._param_groups[at], self._counts[at]
         found = completed(self._name, state, counts, group, taken)
-        return {name: as_ours(each) for name, each in found.items()}
+        return {name: as_shown(each) for name, each in found.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""

@@ -13,7 +13,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.torch.absent import absent
 from tilegrad.torch.optim.groups import as_number
 from tilegrad.torch.optim.plateau import ReduceLROnPlateau
-from tilegrad.torch.optim.schedule_states import from_pytorch, to_pytorch
+from tilegrad.torch.optim.schedule_states import from_pytorch, shown_in_groups, to_pytorch
 
 if TYPE_CHECKING:
     from tilegrad.nn.schedulers import ChainedScheduler as ChainedScheduler
@@ -118,7 +118,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
             "_get_lr_called_within_step": False,
             "_last_lr": self.get_last_lr(),
         }
-        return to_pytorch(type(self).__name__, state)
+        return to_pytorch(type(self).__name__, state, self.optimizer.param_groups)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
@@ -127,7 +127,8 @@ class LRScheduler(_Rates, ours.LRScheduler):
             self.__dict__.update({k: v for k, v in state_dict.items() if k not in skipped})
             self.last_epoch = int(state_dict["last_epoch"])
             return
-        state_dict = from_pytorch(type(self).__name__, state_dict, list(self.base_lrs))
+        groups = self.optimizer.param_groups
+        state_dict = from_pytorch(type(self).__name__, state_dict, list(self.base_lrs), groups)
         options = {
             name: state_dict.get(name, old) if _is_plain(old) else old
             for name, old in self._options.items()
@@ -175,6 +176,8 @@ def _made(name: str) -> type:
         kind.__init__(self, *args, **options)
         for key, value in self._options.items():
             self.__dict__.setdefault(key, value)
+        for view, shown in zip(*shown_in_groups(name, self._options, self.optimizer.param_groups)):
+            view.update(shown)
 
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         options.pop("verbose", None)

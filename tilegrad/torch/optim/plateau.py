@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tilegrad.nn.schedulers.base import check_optimizer
+
 __all__ = ["ReduceLROnPlateau"]
 
 
@@ -33,6 +35,7 @@ class ReduceLROnPlateau:
             raise ValueError(f"ReduceLROnPlateau: factor must be below 1.0, it is {factor}")
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ValueError(f"ReduceLROnPlateau: mode {mode!r}, threshold_mode {threshold_mode!r}")
+        check_optimizer("ReduceLROnPlateau", optimizer)
         groups = optimizer.param_groups
         self.optimizer, self.factor = optimizer, factor
         self.default_min_lr: float | None = None

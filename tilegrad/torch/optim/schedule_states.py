@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["from_pytorch", "to_pytorch"]
+__all__ = ["from_pytorch", "shown_in_groups", "to_pytorch"]
 
 
-def to_pytorch(name: str, state: dict[str, Any]) -> dict[str, Any]:
-    """What the schedule `name` is stored as."""
+# What schedules share, in the state of each.
+_COMMON = (
+    "base_lrs", "last_epoch", "_step_count", "_is_initial", "_get_lr_called_within_step",
+    "_last_lr",
+)  # fmt: skip
+
+
+def to_pytorch(name: str, state: dict[str, Any], groups: Sequence[Any]) -> dict[str, Any]:
+    """What the schedule `name` of an optimizer with these groups is stored as."""
+    if name in ("OneCycleLR", "CyclicLR"):
+        own = _one_cycle(state) if name == "OneCycleLR" else _cycles(state, len(groups))
+        kind = {"use_beta1": "betas" in groups[0]} if state["cycle_momentum"] else {}
+        return {**own, **kind, **{key: state[key] for key in _COMMON}}
     if name in ("LambdaLR", "MultiplicativeLR"):
         own = {key: value for key, value in state.items() if key != "lr_lambda"}
         # The functions are the program's own: it gives them to the schedule that loads this.
@@ -50,9 +61,105 @@ def _cycle(state: Mapping[str, Any]) -> dict[str, int]:
     return {"T_cur": step, "T_i": length}
 
 
-def from_pytorch(name: str, state: Mapping[str, Any], base_lrs: list[float]) -> dict[str, Any]:
+def _one_cycle(state: Mapping[str, Any]) -> dict[str, Any]:
+    total = state["total_steps"] or state["epochs"] * state["steps_per_epoch"]
+    up = float(state["pct_start"] * total) - 1
+    # Where a phase ends, its rates, and its momenta, as keys of a group.
+    low, high = "base_momentum", "max_momentum"
+    phases = [(up, "initial_lr", "max_lr", high, low)]
+    if state["three_phase"]:
+        phases.append((2 * up, "max_lr", "initial_lr", low, high))
+        phases.append((total - 1, "initial_lr", "min_lr", high, high))
+    else:
+        phases.append((total - 1, "max_lr", "min_lr", low, high))
+    keys = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
+    return {
+        "total_steps": total,
+        "_schedule_phases": [dict(zip(keys, phase)) for phase in phases],
+        "_anneal_func_type": state["anneal_strategy"],
+        "cycle_momentum": state["cycle_momentum"],
+    }
+
+
+def _cycles(state: Mapping[str, Any], count: int) -> dict[str, Any]:
+    up = float(state["step_size_up"])
+    total = up + float(up if state["step_size_down"] is None else state["step_size_down"])
+    is_by_step = state["mode"] == "exp_range" and not state["scale_fn"]
+    made = {
+        "max_lrs": _of_each(state["max_lr"], count),
+        "total_size": total,
+        "step_ratio": up / total,
+        "mode": state["mode"],
+        "gamma": state["gamma"],
+        "scale_mode": "iterations" if is_by_step else state["scale_mode"],
+        "cycle_momentum": state["cycle_momentum"],
+        # A function is the program's own.
+        "_scale_fn_custom": None,
+    }
+    if state["cycle_momentum"]:
+        made["base_momentums"] = _of_each(state["base_momentum"], count)
+        made["max_momentums"] = _of_each(state["max_momentum"], count)
+    return made
+
+
+def _of_each(value: Any, count: int) -> list[Any]:
+    """One number for each group."""
+    return list(value) if isinstance(value, (list, tuple)) else [value] * count
+
+
+def shown_in_groups(
+    name: str, options: Mapping[str, Any], groups: Sequence[Any]
+) -> tuple[Sequence[Any], list[dict[str, Any]]]:
+    """The groups, and what the schedule `name` writes into each for PyTorch to read."""
+    shown: list[dict[str, Any]] = [{} for _ in groups]
+    count = len(groups)
+    if name == "OneCycleLR":
+        first = options["div_factor"]
+        for own, peak in zip(shown, _of_each(options["max_lr"], count)):
+            own |= {"max_lr": peak, "min_lr": peak / first / options["final_div_factor"]}
+    if name in ("OneCycleLR", "CyclicLR") and options["cycle_momentum"]:
+        for key in ("max_momentum", "base_momentum"):
+            for own, value in zip(shown, _of_each(options[key], count)):
+                own[key] = value
+    return groups, shown
+
+
+def _from_one_cycle(made: dict[str, Any], groups: Sequence[Any]) -> dict[str, Any]:
+    """The options of `_one_cycle`'s state; rates and momenta are what the groups show."""
+    phases = made["_schedule_phases"]
+    first = made["base_lrs"][0]
+    own = {
+        **made,
+        "pct_start": (phases[0]["end_step"] + 1) / made["total_steps"],
+        "three_phase": len(phases) == 3,
+        "anneal_strategy": made["_anneal_func_type"],
+        "max_lr": [group["max_lr"] for group in groups],
+        "div_factor": groups[0]["max_lr"] / first,
+        "final_div_factor": first / groups[0]["min_lr"],
+    }
+    if made["cycle_momentum"]:
+        own |= {key: [each[key] for each in groups] for key in ("base_momentum", "max_momentum")}
+    return own
+
+
+def _from_cycles(made: dict[str, Any]) -> dict[str, Any]:
+    """The options of `_cycles`'s state."""
+    up = round(made["total_size"] * made["step_ratio"])
+    names = {"max_lrs": "max_lr", "base_lrs": "base_lr", "base_momentums": "base_momentum"}
+    names["max_momentums"] = "max_momentum"
+    own = {short: made[key] for key, short in names.items() if key in made}
+    return {**made, **own, "step_size_up": up, "step_size_down": round(made["total_size"]) - up}
+
+
+def from_pytorch(
+    name: str, state: Mapping[str, Any], base_lrs: list[float], groups: Sequence[Any]
+) -> dict[str, Any]:
     """What `to_pytorch` was given, of a schedule whose rates begin at `base_lrs`."""
     made = {"base_lrs": base_lrs, **state}
+    if "_schedule_phases" in made:
+        return _from_one_cycle(made, groups)
+    if "total_size" in made:
+        return _from_cycles(made)
     if "_schedulers" in made:
         made["schedulers"] = made.pop("_schedulers")
     if "_milestones" in made:

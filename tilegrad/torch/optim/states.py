@@ -6,13 +6,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.optim.groups import as_number
+from tilegrad.torch.tensor import as_ours
 
-__all__ = ["completed", "steps_in"]
+__all__ = ["as_shown", "completed", "steps_in"]
 
 # Optimizers of PyTorch's that count steps, where tilegrad's need no count.
 _COUNTING = frozenset(["Adadelta", "Adagrad", "RMSprop", "Rprop"])
+
+
+def as_shown(value: Any) -> Any:
+    """State with its tensors as those of `torch`; numbers and None stay."""
+    if isinstance(value, list):
+        return [as_shown(each) for each in value]
+    return as_ours(value) if isinstance(value, OurTensor) else value
 
 
 def completed(

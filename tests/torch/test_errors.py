@@ -1,0 +1,61 @@
+"""What PyTorch 2.13 raises is caught here by its class. The classes were read off PyTorch once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad.base.errors import TilegradError, article
+from tilegrad.torch import nn
+from tilegrad.torch.nn import functional as F
+from tilegrad.torch.optim import lr_scheduler
+
+
+def _leaf() -> Any:
+    return torch.ones(1, requires_grad=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: nn.MultiheadAttention(5, 2), AssertionError, "2 heads do not divide embed_dim 5"),
+        (lambda: nn.TransformerEncoderLayer(5, 2), AssertionError, "2 heads do not divide"),
+        (lambda: nn.Sequential(3), TypeError, "an int cannot be called"),
+        (lambda: lr_scheduler.StepLR(3, 1), TypeError, "StepLR: an int is no optimizer"),
+        (lambda: lr_scheduler.OneCycleLR(3, 1.0, 3), TypeError, "an int is no optimizer"),
+        (lambda: lr_scheduler.CyclicLR(3, 1.0, 2.0), TypeError, "an int is no optimizer"),
+        (lambda: lr_scheduler.ReduceLROnPlateau(3), TypeError, "an int is no optimizer"),
+        (lambda: torch.iinfo(torch.float32), TypeError, "float32 is no integer"),
+        (lambda: torch.iinfo(torch.bool), TypeError, "bool is no integer"),
+        (lambda: torch.multinomial(torch.tensor([1.0, -1.0]), 1), RuntimeError, "weight is -1"),
+        (lambda: torch.tensor([1.0, float("nan")]).multinomial(1), RuntimeError, "weight is nan"),
+        (lambda: torch.multinomial(torch.tensor([0.0, 0.0]), 1), RuntimeError, "weights are 0"),
+        (lambda: F.interpolate(torch.ones(2, 3), scale_factor=2), NotImplementedError, "2 axes"),
+        (
+            lambda: F.interpolate(torch.ones(2, 3, 4), scale_factor=2, mode="bilinear"),
+            NotImplementedError,
+            "3 axes, mode 'bilinear' resamples 4",
+        ),
+        (lambda: torch.autograd.grad(torch.ones(1).sum(), _leaf()), RuntimeError, "output 0"),
+        (lambda: torch.autograd.grad(_leaf().sum(), torch.ones(1)), RuntimeError, "input 0"),
+    ],
+)  # fmt: skip
+def test_errors_are_of_pytorchs_class(call: Callable[[], Any], kind: type, text: str) -> None:
+    with pytest.raises(kind, match=text) as caught:
+        call()
+    assert isinstance(caught.value, TilegradError)
+
+
+def test_weights_that_are_good_are_drawn_from() -> None:
+    assert torch.multinomial(torch.tensor([0.0, 2.0]), 1).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "spoken"),
+    [("int", "an int"), ("Adam", "an Adam"), ("dict", "a dict"), ("uint8", "a uint8")],
+)
+def test_a_name_has_the_article_that_it_is_spoken_with(name: str, spoken: str) -> None:
+    assert article(name) == spoken
