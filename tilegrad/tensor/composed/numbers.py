@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import dtypes, promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.products import Products
@@ -153,7 +153,8 @@ class Numbers(Products):
             # What is whole counts here, the rest is a factor, and has the derivative.
             whole = other.floor().detach()
             rest = other.isinf().where(0.0, other - whole)
-            scaled: Self = self.ldexp(whole.cast(dtypes.int32)) * rest.exp2()
+            wide = self.cast(promote(self.dtype, other.dtype))
+            scaled: Self = wide.ldexp(whole.cast(dtypes.int32)) * rest.exp2()
             return scaled
 
         def function(x: Self) -> Self:
