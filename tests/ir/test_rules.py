@@ -393,6 +393,7 @@ def cases() -> Iterator[tuple[UOp, str]]:
     yield i % 8, "ridx0"
     yield i // 8, "0"
     yield (i + 8) % 8, "ridx0"
+    yield (j * 4 + k + 3) % 5, "((ridx1*-1)+ridx2+3)"
     yield (i * -1 + 7) // 8, "0"
     yield (i < 8).where(i, j), "ridx0"
     yield (i * 4 + j < 16), "(ridx0<4)"

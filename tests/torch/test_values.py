@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as torch
+from tilegrad.base.errors import DTypeError
 from tilegrad.torch import nn
 from tilegrad.torch.nn.utils import parametrize
 
@@ -122,6 +123,41 @@ def test_packed_sequences_pass_through_a_layer_as_tensors_of_this_package() -> N
     assert packed.batch_sizes.tolist() == [2, 1, 1] and packed.batch_sizes.dtype == torch.int64
     out, (hidden, _) = nn.LSTM(2, 4)(packed)
     assert isinstance(out.data, torch.Tensor) and isinstance(hidden, torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("int32", 2**31), ("int8", -129), ("uint8", 256), ("int16", 1e9), ("int32", float("nan"))],
+)
+def test_a_number_that_does_not_fit_fills_nothing(dtype: str, value: float) -> None:
+    x = torch.zeros(2, dtype=getattr(torch, dtype))
+    for fill in (x.masked_fill, x.masked_fill_):
+        with pytest.raises(DTypeError, match=rf"does not fit {dtype}"):
+            fill(torch.tensor([True, False]), value)
+    with pytest.raises(DTypeError, match=f"index_fill: .* does not fit {dtype}"):
+        x.index_fill(0, torch.tensor([0]), value)
+    assert x.tolist() == [0, 0]
+
+
+def test_negative_numbers_wrap_in_bytes() -> None:
+    bytes_ = torch.zeros(2, dtype=torch.uint8)
+    assert bytes_.masked_fill(torch.tensor([True, False]), -255).tolist() == [1, 0]
+
+
+def test_limits_of_no_axes_give_way() -> None:
+    """PyTorch's promotion: a limit without axes is of the dtype of what it limits."""
+    half, limit = torch.tensor([1.0, 3.0]).half(), torch.tensor(2.0, dtype=torch.float64)
+    for limited in (half.clamp(limit), half.clamp(max=limit), torch.clip(half, limit, limit)):
+        assert limited.dtype == torch.float16
+    assert half.clamp(limit.expand(1)).dtype == torch.float64
+    assert torch.tensor([1, 3]).clamp(limit).dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_powers_of_two_are_of_the_dtype_of_both(dtype: str) -> None:
+    exponent = torch.tensor([1, 3]).to(getattr(torch, dtype))
+    found = torch.ldexp(torch.tensor([True, False]), exponent)
+    assert found.dtype == exponent.dtype and found.tolist() == [2.0, 0.0]
 
 
 def test_a_tensor_of_no_axes_that_fills_takes_the_dtype() -> None:

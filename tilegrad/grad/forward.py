@@ -32,6 +32,7 @@ from tilegrad.grad.rules import (
     reshape,
 )
 from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.ties import taken_from
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
@@ -146,12 +147,14 @@ def _flipped(y: UOp, given: Sequence[Tangent]) -> Tangent:
 
 
 def _reduced(y: UOp, given: Sequence[Tangent]) -> Tangent:
-    (x,), (function, axes), (tangent,) = y.src, y.arg, given
+    (x,), (function, axes), (tangent,) = y.src, y.arg[:2], given
     assert tangent is not None
     if function is Ops.ADD:
         return UOp(Ops.REDUCE_AXIS, y.dtype, (tangent,), y.arg)
     if function is Ops.MUL:
         return sum_axes(tangent * product_of_others(x, axes), axes)
+    if len(y.arg) == 3:
+        return sum_axes(taken_from(y).where(tangent, 0.0), axes)
     # As in reverse mode, equal largest elements share.
     is_largest = x.eq(expand(y, x.shape))
     count = UOp(Ops.REDUCE_AXIS, dtypes.int32, (is_largest.cast(dtypes.int32),), (Ops.ADD, axes))

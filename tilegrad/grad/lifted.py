@@ -73,8 +73,8 @@ class Lifted:
         return UOp(op, x.dtype, (x,), (first, *arg))
 
     def reduce(self, node: UOp) -> UOp:
-        function, axes = node.arg
-        arg = (function, tuple(axis + 1 for axis in axes))
+        function, axes, *ties = node.arg
+        arg = (function, tuple(axis + 1 for axis in axes), *ties)
         return UOp(Ops.REDUCE_AXIS, node.dtype, (self.done[node.src[0]],), arg)
 
 

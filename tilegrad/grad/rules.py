@@ -19,6 +19,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.grad.prefixes import prefix_gradient
 from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.ties import taken_from
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, prod
@@ -60,11 +61,13 @@ def _float_remainder(y: UOp, g: UOp) -> tuple[UOp, UOp]:
 
 def _reduce(y: UOp, g: UOp) -> tuple[UOp]:
     """The derivative of a sum, a maximum or a product over axes."""
-    (x,), (function, axes) = y.src, y.arg
+    (x,), (function, axes) = y.src, y.arg[:2]
     if function is Ops.ADD:
         return (expand(g, x.shape),)
     if function is Ops.MUL:
         return (expand(g, x.shape) * product_of_others(x, axes),)
+    if len(y.arg) == 3:
+        return (taken_from(y).where(expand(g, x.shape), 0.0),)
     # Equal largest elements share. They are counted as integers: 70,000 overflow half.
     is_largest = x.eq(expand(y, x.shape))
     count = UOp(Ops.REDUCE_AXIS, dtypes.int32, (is_largest.cast(dtypes.int32),), (Ops.ADD, axes))

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, LoopArg, RandArg
-from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.op import Axis, Ops, Stage, Ties
 from tilegrad.ir.proof import bounds_under, find_outside, lane_of
 from tilegrad.ir.queries import base_of, below_reshapes, memory_of
 from tilegrad.ir.text import render
@@ -448,6 +448,13 @@ def _of_axes(node: UOp) -> str | None:
     if node.src[0].dtype is not node.dtype:
         return _mismatch(node)
     shape, arg = node.src[0].shape, node.arg
+    if (
+        node.op is Ops.REDUCE_AXIS
+        and len(arg) == 3
+        and arg[0] is Ops.MAX
+        and arg[2].__class__ is Ties
+    ):
+        arg = arg[:2]
     fits = _is_reduction(arg) and all(
         0 <= axis < len(shape) for axis in (arg[1] if node.op is Ops.REDUCE_AXIS else arg[1:])
     )

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilegrad.base.members import Members
 
-__all__ = ["Axis", "Definition", "Ops", "Stage"]
+__all__ = ["Axis", "Definition", "Ops", "Stage", "Ties"]
 
 
 class Stage(Flag):
@@ -48,6 +48,16 @@ class Axis(Members):
     UPCAST = "upcast"
     UNROLL = "unroll"
     STAGE = "stage"
+
+
+class Ties(Members):
+    """Which of several equal largest elements a REDUCE_AXIS by MAX takes its derivative from, where
+    they do not share it: `FIRST` the first of them, or the first NaN; `POOL`, of a pooling, the
+    first of them, or the last NaN, and never the padding around a tensor.
+    """
+
+    FIRST = "first"
+    POOL = "pool"
 
 
 @dataclass(frozen=True)
@@ -240,7 +250,9 @@ class Ops(Members):
     FLIP = op(1, "Axes reversed where `arg[i]` is true.", Stage.TENSOR)
 
     # tensor level
-    REDUCE_AXIS = op(1, "Axes reduced to size 1: `arg` is (op, axes).", Stage.TENSOR)
+    REDUCE_AXIS = op(
+        1, "Axes reduced to size 1: `arg` is (op, axes), or (MAX, axes, ties).", Stage.TENSOR
+    )
     PREFIX_AXIS = op(
         1,
         "A scan along an axis: element i is the reduction of elements 0 to i; `arg` is (op, axis).",

@@ -204,7 +204,7 @@ class KernelBuilder:
         if op.is_movement:
             return (yield from self._movement(node, index, valid))
         if op is Ops.REDUCE_AXIS:
-            function, axes = node.arg
+            function, axes = node.arg[:2]
             ranges = {axis: self.range(node.src[0].shape[axis], Axis.REDUCE) for axis in axes}
             inner = tuple(ranges.get(axis, at) for axis, at in enumerate(index))
             value = yield node.src[0], inner, valid

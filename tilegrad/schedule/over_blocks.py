@@ -36,7 +36,7 @@ def over_blocks(node: UOp, blocks: int) -> UOp | None:
     """The reduction `node` in two stages; None where one stage is enough."""
     if node.op is not Ops.REDUCE_AXIS or node.src[0].is_constant:
         return None
-    (x,), (function, axes) = node.src, node.arg
+    (x,), (function, axes) = node.src, node.arg[:2]
     shape = x.shape
     if not all(isinstance(size, int) for size in shape) or function.definition.identity is None:
         return None
@@ -77,7 +77,7 @@ def _is_repeated(value: UOp, axes: tuple[int, ...]) -> bool:
 
 def _two_stages(node: UOp, x: UOp, most: int) -> UOp:
     """Slices of the longest axis that is reduced, the outermost of equals."""
-    function, axes = node.arg
+    function, axes = node.arg[:2]
     axis = max(axes, key=lambda axis: (x.shape[axis], -axis))
     if len(axes) == len(x.shape) and x.shape[axis] < most * 2:
         x = reshape(x, (int(prod(x.shape)),))

@@ -105,7 +105,7 @@ def _in_slices(node: UOp) -> UOp | None:
     """A large reduction to one number, as that of the results of a few slices."""
     if node.op is not Ops.REDUCE_AXIS or elements(node) != 1 or node.src[0].is_constant:
         return None
-    (x,), (function, _) = node.src, node.arg
+    (x,), (function, _) = node.src, node.arg[:2]
     count = elements(x)
     is_number = all(isinstance(size, int) for size in x.shape)
     if not is_number or count < _WORTH_SPLITTING or count % _SLICES:

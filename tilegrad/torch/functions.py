@@ -12,8 +12,9 @@ from tilegrad.base.dtype import DType, promote
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.promotion import given_way
 from tilegrad.torch.sizes import Size
-from tilegrad.torch.tensor import Tensor, as_ours, given_way, with_ours
+from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "blackman_window", "block_diag",

@@ -11,11 +11,13 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import LowestAndHighest, wide_pair
+from tilegrad.torch.promotion import given_way
 from tilegrad.torch.random import drawing
 
 __all__ = ["LinAlgError", "adjust", "one_dtype"]
@@ -81,6 +83,7 @@ def adjust(kind: Any) -> None:
         (_PAIRS, _paired),
         (_FLAT, _flat),
         (_FILLS, _filling),
+        (("clamp", "clip"), _limited),
         (("aminmax",), _extremes),
         (_PRODUCTS, _product),
         (_DIFFERENCES, _of_numbers),
@@ -134,19 +137,28 @@ def _extremes(method: Callable[..., Any]) -> Any:
 
 def _filling(method: Callable[..., Any]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
-        if not self.dtype.is_float:
-            fit = bool if self.dtype is dtypes.bool else int
-            if args and isinstance(args[-1], (int, float)):
-                args = (*args[:-1], fit(args[-1]))
-            for name in ("value", "fill_value"):
-                if isinstance(options.get(name), (int, float)):
-                    options[name] = fit(options[name])
-        args = (*args[:-1], *(_given_way(self, each) for each in args[-1:]))
+        args = (*args[:-1], *(_as_filled(method.__name__, self, each) for each in args[-1:]))
         for name in {"value", "fill_value"} & options.keys():
-            options[name] = _given_way(self, options[name])
+            options[name] = _as_filled(method.__name__, self, options[name])
         return method(self, *args, **options)
 
     return give
+
+
+def _as_filled(name: str, filled: Any, value: Any) -> Any:
+    """What a number is in the integers or truth values `filled`; a tensor as `_given_way` says.
+
+    Raises DTypeError for a number outside the dtype; of an unsigned one, the negative of a number
+    inside it wraps.
+    """
+    dtype = filled.dtype
+    if dtype.is_float or not isinstance(value, (int, float)):
+        return _given_way(filled, value)
+    if dtype is dtypes.bool:
+        return bool(value)
+    if not min(dtype.min, -dtype.max) <= value <= dtype.max:
+        raise DTypeError(f"{name}: {value} does not fit {dtype.name}", line=here())
+    return int(value) % (1 << dtype.bits) if dtype.min == 0 else int(value)
 
 
 def _given_way(filled: Any, value: Any) -> Any:
@@ -157,6 +169,20 @@ def _given_way(filled: Any, value: Any) -> Any:
         return value
     is_lower = value.dtype.is_float and not filled.dtype.is_float
     return value if is_lower else value.cast(filled.dtype)
+
+
+def _limited(method: Callable[..., Any]) -> Any:
+    """A limit of no axes takes the dtype of what it limits, as in arithmetic."""
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        limits = dict(zip(("min", "max"), args)) | options
+        tensors = {name: each for name, each in limits.items() if isinstance(each, ours.Tensor)}
+        if not tensors:
+            return method(self, *args, **options)
+        first, *rest = given_way([self, *tensors.values()])
+        return method(first, *args[2:], **(limits | dict(zip(tensors, rest))))
+
+    return give
 
 
 def _paired(method: Callable[..., Any]) -> Any:

@@ -9,7 +9,7 @@ the class below, whose methods never call what is overridden here with another m
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy
@@ -29,12 +29,13 @@ from tilegrad.torch.devices import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
+from tilegrad.torch.promotion import given_way, kind_of
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.spelling import spelled
 from tilegrad.torch.steps import note, noted_methods, step_of
 from tilegrad.torch.storage import InMemory
 
-__all__ = ["LegacyKind", "Tensor", "as_ours", "given_way", "with_ours", "written"]
+__all__ = ["LegacyKind", "Tensor", "as_ours", "with_ours", "written"]
 
 _state = modes.state
 _slot: Any = vars(Core)["device"]
@@ -229,7 +230,7 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
     # writing
 
     def _update(self, value: Any, *, is_new: bool = False) -> Self:
-        if isinstance(value, OurTensor) and _kind(value.dtype) == _kind(self.dtype):
+        if isinstance(value, OurTensor) and kind_of(value.dtype) == kind_of(self.dtype):
             value = value.cast(self.dtype)
         if _state.made is None or not self._requires_grad:
             return super()._update(value, is_new=is_new)
@@ -547,28 +548,6 @@ _CLASSES = {
     dtypes.int16: "ShortTensor", dtypes.int32: "IntTensor", dtypes.int64: "LongTensor",
     dtypes.bool: "BoolTensor",
 }  # fmt: skip
-
-
-def _kind(dtype: DType) -> int:
-    return 2 if dtype.is_float else 1 if dtype.is_int else 0
-
-
-def given_way(tensors: Sequence[Any]) -> list[Any]:
-    """Operands, of which those without axes take the dtype of those with axes, unless they are of
-    a higher kind (bool, integer, float).
-    """
-    wide = [each for each in tensors if each.uop.shape]
-    if not wide or len(wide) == len(tensors):
-        return list(tensors)
-    highest = max(wide, key=lambda each: _kind(each.dtype))
-    top = _kind(highest.dtype)
-    made = []
-    for each in tensors:
-        if not each.uop.shape and each.dtype is not highest.dtype:
-            if _kind(each.dtype) <= top:
-                each = each.cast(highest.dtype)
-        made.append(each)
-    return made
 
 
 def as_ours(tensor: Any) -> Any:

@@ -78,10 +78,14 @@ def div_sum(total: UOp, by: UOp) -> UOp | None:
     UPat(Ops.FLOORMOD, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))),
 )
 def mod_sum(total: UOp, by: UOp) -> UOp | None:
-    """Multiples of the divisor vanish; a factor comes out where the rest is smaller than it.
+    """Multiples of the divisor vanish; a factor comes out where the rest is smaller than it; so
+    does the division, where coefficients of the other sign show that nothing is to divide.
 
     before   (i*8 + j*2 + k) % 8         0 <= k < 2
     after    (j % 4)*2 + k
+
+    before   (i*4 + j + 2) % 5           0 <= i, j < 3
+    after    j - i + 2
     """
     divisor = _positive(by)
     found = terms_of(total) if divisor is not None else None
@@ -100,6 +104,11 @@ def mod_sum(total: UOp, by: UOp) -> UOp | None:
         )
     if total.vmin // divisor == total.vmax // divisor:
         return total - int(total.vmin // divisor) * divisor
+    signed = {factor: _smallest(scale, divisor) for factor, scale in terms.items()}
+    if signed != terms:
+        alike = from_terms(signed.items(), constant, total)
+        if alike.vmin // divisor == alike.vmax // divisor:
+            return alike - int(alike.vmin // divisor) * divisor
     for factor_of in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
         if factor_of == 1:
             continue
@@ -128,6 +137,11 @@ def _toward_zero(scale: int, divisor: int) -> int:
 def _nearest(scale: int, divisor: int) -> int:
     """`scale` modulo `divisor`; a small negative one stays, as its term would only grow."""
     return scale if -divisor < scale < divisor else scale % divisor
+
+
+def _smallest(scale: int, divisor: int) -> int:
+    """What is nearest to 0 of all that leave the rest of `scale`."""
+    return (scale + divisor // 2) % divisor - divisor // 2
 
 
 COMPARISONS = PatternMatcher("comparisons", [

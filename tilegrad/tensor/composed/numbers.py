@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import dtypes, promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.products import Products
@@ -66,7 +66,8 @@ class Numbers(Products):
         Args:
             other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
 
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
+        Returns a tensor of the broadcast shape, in the dtype to which the two promote; a multiple
+        that this does not hold wraps.
 
         Raises DTypeError unless both are integers, ShapeError unless the shapes broadcast.
 
@@ -75,8 +76,12 @@ class Numbers(Products):
         """
         divisor = self.gcd(other)
         left, right = self._same_dtype("lcm", other)
-        is_zero = divisor.eq(0)
-        return (left // is_zero.where(1, divisor) * right).abs()
+        steps = left // divisor.eq(0).where(1, divisor)
+        if left.dtype in (dtypes.int8, dtypes.int16):
+            # The magnitude is that of the multiple, not of what 8 bits hold of it.
+            product = (steps.cast(dtypes.int32) * right.cast(dtypes.int32)).abs()
+            return product.cast(left.dtype)
+        return (steps * right).abs()
 
     def _check_integers(self, name: str, other: Any) -> None:
         kind = getattr(other, "dtype", dtypes.int32 if isinstance(other, int) else dtypes.float32)
@@ -153,13 +158,19 @@ class Numbers(Products):
             # What is whole counts here, the rest is a factor, and has the derivative.
             whole = other.floor().detach()
             rest = other.isinf().where(0.0, other - whole)
-            scaled: Self = self.ldexp(whole.cast(dtypes.int32)) * rest.exp2()
+            wide = self.cast(promote(self.dtype, other.dtype))
+            scaled: Self = wide.ldexp(whole.cast(dtypes.int32)) * rest.exp2()
             return scaled
 
         def function(x: Self) -> Self:
             bias = (1 << (x.dtype.bits - 2 - _FRACTION[x.dtype.name])) - 1
             # In steps whose powers are normal numbers.
-            rest = other.cast(dtypes.int32).clip(-3 * bias, 3 * bias)
+            # What int32 does not hold is limited before it is cast, so that it does not wrap.
+            rest = other.cast(dtypes.int32) if other.dtype.bits < 32 else other
+            rest = rest.minimum(3 * bias)
+            if rest.dtype.min < 0:
+                rest = rest.maximum(-3 * bias)
+            rest = rest.cast(dtypes.int32)
             for _ in range(3):
                 bounded = rest.clip(1 - bias, bias)
                 x, rest = x * x._power_of_two(bounded), rest - bounded

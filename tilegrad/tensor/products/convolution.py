@@ -13,9 +13,10 @@ from typing import Any, Literal, Self, overload
 from tilegrad.base.dtype import DType, dtypes, promote, sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.ir.op import Ops, Ties
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, check_tensors, describe
-from tilegrad.tensor.handle.sizes import as_int, here, same, show_shape
+from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, same, show_shape
 from tilegrad.tensor.products.linear import Linear
 
 __all__ = ["Convolution"]
@@ -306,7 +307,7 @@ class Convolution(Linear):
 
         Returns (..., *out) in this dtype with out = (size + padding - dilation * (kernel - 1) - 1)
         // stride + 1; with `return_indices` a pair, with int32 positions in the flattened spatial
-        axes, the first of several equal ones, as `max_unpool2d` takes them.
+        axes, the first of several equal ones or the last NaN, as `max_unpool2d` takes them.
 
         Raises ShapeError for a window that is longer than its axis.
 
@@ -318,21 +319,38 @@ class Convolution(Linear):
         patches, axes = self._pooled(
             "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, self.dtype.min
         )
-        largest = patches.amax(axes)
+        largest = patches._largest_pooled("max_pool2d", axes)
         if not return_indices:
             return largest
         sizes = self._sizes[-len(axes) :]
         # Places are counted from the end, so that the first of several has the largest count, and
         # the border has 0.
         total = math.prod(sizes)
-        from_end = (total - self._iota(total)).reshape(sizes)
-        around, _ = from_end._pooled(
-            "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, 0
+        counted = self._iota(total)
+        if 2 * total >= dtypes.int32.max:
+            counted = counted.cast(dtypes.int64)
+        around, _ = (
+            (total - counted)
+            .reshape(sizes)
+            ._pooled("max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, 0)
         )
-        is_best = patches.eq(largest.reshape(*largest.shape, *[1] * len(axes)))
-        if self.dtype.is_float:
-            is_best = is_best | patches.isnan()
-        return largest, total - is_best.where(around, 0).amax(axes)
+        most = largest.reshape(*largest.shape, *[1] * len(axes))
+        positions = patches._pooled_positions(most, around, total, axes)
+        return largest, positions.cast(index_dtype((total,)))
+
+    def _largest_pooled(self, name: str, axes: tuple[int, ...]) -> Self:
+        return self._reduction(name, Ops.MAX, axes, False, Ties.POOL)
+
+    def _pooled_positions(self, most: Self, from_end: Self, total: int, axes: Any) -> Self:
+        """For each window over `axes`, with the largest value `most`, the position of the element
+        that this value is: of the first one of several, or of the last NaN. `from_end` has the
+        number of positions up to the end, `total` for the first, and 0 where there is no element.
+        """
+        rank = self.eq(most).where(from_end, 0)
+        if not self.dtype.is_float:
+            return total - rank.amax(axes)
+        best = self.isnan().where(2 * total + 1 - from_end, rank).amax(axes)
+        return (best > total).where(best - (total + 1), total - best)
 
     @templated
     @composed
@@ -415,7 +433,10 @@ class Convolution(Linear):
                 line=here(),
             )
         x = self
-        for axis, count in zip(range(-len(wanted), 0), wanted):
+        sizes = [*zip(range(-len(wanted), 0), wanted)]
+        # The largest element is the first of equal ones in row-major order if the last axis is
+        # reduced first.
+        for axis, count in reversed(sizes) if is_max else sizes:
             if count is not None and count < 1:
                 raise ShapeError(
                     f"{name}: {count} windows are asked for",
@@ -430,10 +451,11 @@ class Convolution(Linear):
     def _adaptive_of_axis(self, name: str, axis: int, count: int, *, is_max: bool) -> Self:
         patches, is_inside = self._adaptive_patches(name, axis, count)
         if is_inside is None:
-            folded = patches.amax(-1) if is_max else patches.mean(-1)
+            folded = patches._largest_pooled(name, (-1,)) if is_max else patches.mean(-1)
             return folded.movedim(-1, axis)
         if is_max:
-            return is_inside.where(patches, self.dtype.min).amax(-1).movedim(-1, axis)
+            inside = is_inside.where(patches, self.dtype.min)
+            return inside._largest_pooled(name, (-1,)).movedim(-1, axis)
         wide = sum_dtype(self._floating().dtype)
         total = is_inside.where(patches.cast(wide), 0).sum(-1)
         means = total / is_inside.cast(wide).sum(-1)
@@ -480,7 +502,10 @@ class Convolution(Linear):
             patches, is_inside = values._adaptive_patches(name, axis, slices)
             if is_inside is not None:
                 patches = is_inside.where(patches, self.dtype.min)
-            chosen = patches.argmax(-1, keepdim=True)
+            longest = patches._length(patches.ndim - 1)
+            most = patches.amax(-1, keepdim=True)
+            from_end = longest - self._iota(longest)
+            chosen = patches._pooled_positions(most, from_end, longest, -1).unsqueeze(-1)
             values = patches.gather(-1, chosen).squeeze(-1).movedim(-1, axis)
             patches, _ = positions._adaptive_patches(name, axis, slices)
             positions = patches.gather(-1, chosen).squeeze(-1).movedim(-1, axis)

@@ -15,7 +15,7 @@ from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype, total_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Ops, Ties
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.activations import Activations
@@ -48,7 +48,9 @@ class Reduce(Activations):
 
     __slots__ = ()
 
-    def _reduction(self, name: str, op: Ops, axis: Axes, keepdim: bool) -> Self:
+    def _reduction(
+        self, name: str, op: Ops, axis: Axes, keepdim: bool, ties: Ties | None = None
+    ) -> Self:
         node = self.uop
         shape = node.shape
         axes = as_axes(name, axis, len(shape))
@@ -61,8 +63,9 @@ class Reduce(Activations):
             result = self._like(UOp.const(node.dtype, identity)).expand(with_ones)
         else:
             wide = tuple([number for number in axes if not is_one(shape[number])])
+            arg = (op, wide) if ties is None else (op, wide, ties)
             result = (
-                self._like(compute(Ops.REDUCE_AXIS, node.dtype, (node,), (op, wide)))
+                self._like(compute(Ops.REDUCE_AXIS, node.dtype, (node,), arg))
                 if wide
                 else self._copy_of(self)
             )
@@ -162,7 +165,8 @@ class Reduce(Activations):
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor of this dtype without the reduced axes. Of one axis it has `values`, which
-        is itself, and `indices`.
+        is itself, and `indices`; and of several equal elements the first has the gradient, which
+        all of them share otherwise.
 
         Raises ShapeError if there is no value or an axis is named twice, IndexBoundsError for an
         axis that is out of range.
@@ -171,7 +175,8 @@ class Reduce(Activations):
         [5, 3]
         """
         self._some("max", axis)
-        made = self._reduction("max", Ops.MAX, axis, keepdim)
+        ties = Ties.FIRST if type(axis) is int else None
+        made = self._reduction("max", Ops.MAX, axis, keepdim, ties)
         return self._values_alone("max", axis, keepdim, made) if type(axis) is int else made
 
     @templated
@@ -185,7 +190,8 @@ class Reduce(Activations):
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor of this dtype without the reduced axes. Of one axis it has `values`, which
-        is itself, and `indices`.
+        is itself, and `indices`; and of several equal elements the first has the gradient, which
+        all of them share otherwise.
 
         Raises ShapeError if there is no value or an axis is named twice, IndexBoundsError for an
         axis that is out of range.
@@ -194,7 +200,8 @@ class Reduce(Activations):
         [1, 2]
         """
         self._some("min", axis)
-        made = self._mirrored()._reduction("min", Ops.MAX, axis, keepdim)._mirrored()
+        ties = Ties.FIRST if type(axis) is int else None
+        made = self._mirrored()._reduction("min", Ops.MAX, axis, keepdim, ties)._mirrored()
         return self._values_alone("min", axis, keepdim, made) if type(axis) is int else made
 
     @templated
