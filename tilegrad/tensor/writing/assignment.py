@@ -195,13 +195,20 @@ class Assignment(Algebra):
         """
         return self._assign(value)
 
-    def _assign(self, value: Any, *, wants_grad: bool | None = None) -> Self:
-        """As `assign`; with `wants_grad`, the aliases require a gradient from now on."""
+    def _assign(self, value: Any, *, wants_grad: bool | None = None, is_new: bool = False) -> Self:
+        """As `assign`; with `wants_grad`, the aliases require a gradient from now on. Nobody else
+        has a value that `is_new`.
+        """
         if isinstance(value, Core) and writes.can_wait(self, value):
             with exclusive():
                 _note(self)
                 writes.put_off(self, value)
             return self
+        if is_new:
+            with exclusive():
+                _note(self)
+                if writes.take_over(self, value):
+                    return self
         other = self._assignable(value)
         # Asked before a variable here holds the node.
         is_sole = memory.is_sole(self)
@@ -465,11 +472,7 @@ class Assignment(Algebra):
                 remedy="say assign(value), or write to it under tilegrad.no_grad()",
             )
         value, wants_grad = self._wants_grad(value)
-        if is_new:
-            with exclusive():
-                if writes.take_over(self, value):
-                    return self
-        return self._assign(value, wants_grad=wants_grad)
+        return self._assign(value, wants_grad=wants_grad, is_new=is_new)
 
     def __iadd__(self, other: Any) -> Self:
         with exclusive():
