@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tilegrad import Context, Tensor
+from tilegrad.base.errors import TilegradError
 from tilegrad.tensor.handle.modes import no_grad
 
 VALUES = np.float32([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
@@ -83,3 +84,39 @@ def test_a_gradient_of_a_scan_whose_source_is_summed() -> None:
         expected = np.broadcast_to(own, VALUES.shape) + counts.sum() * VALUES.size / size
         assert w.grad is not None
         np.testing.assert_array_equal(w.grad.numpy(), expected)
+
+
+MOVED: dict[str, Callable[[Any], Any]] = {
+    "reshaped": lambda x: (x.reshape(-1) + 1).reshape(2, 3),
+    "transposed": lambda x: (x.T + 1).T,
+    "a part": lambda x: (x + 1)[:, 1:],
+    "picked": lambda x: x.index_fill(0, Tensor([0]), 2.0),
+}
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("name", MOVED)
+def test_a_movement_that_is_written_through_a_view_and_read(name: str, is_read: bool) -> None:
+    w = Tensor(VALUES.copy(), requires_grad=True)
+    x = MOVED[name](w * 2)
+    x.T.mul_(3)
+    if is_read:
+        x.tolist()
+    x.sum().backward()
+    expected = np.full_like(VALUES, 6.0)
+    if name == "a part":
+        expected[:, 0] = 0
+    if name == "picked":
+        expected[0] = 0
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), expected)
+
+
+def test_what_cannot_be_differentiated_any_more_is_refused() -> None:
+    w = Tensor(VALUES.copy(), requires_grad=True)
+    x = w * 2
+    x.T.mul_(3)
+    x.mul_(2)
+    x.tolist()
+    with pytest.raises(TilegradError, match="was written to and realized"):
+        x.sum().backward()

@@ -259,6 +259,8 @@ class Tensor(Interchange, metaclass=_Kind):
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
         if not leaves:
+            if forgotten:
+                self._refuse_forgotten()
             raise TilegradError(
                 "backward: nothing below this tensor requires a gradient",
                 tensor=describe(self.uop),

@@ -18,7 +18,7 @@ from tilegrad.engine.run.run import current_recording
 from tilegrad.engine.run.users import above
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, over_memory, toposort
-from tilegrad.tensor.handle.aliases import hold, same_storage
+from tilegrad.tensor.handle.aliases import hold, is_alone, same_storage
 from tilegrad.tensor.handle.living import (
     Owner,
     ends,
@@ -512,7 +512,7 @@ def follow(tensor: Any) -> None:
     is_copy = False
     if old in owners and store.is_same(old, fresh):
         owners.setdefault(fresh, owners[old])
-    elif node is version or not store.is_same(old, fresh):
+    elif node is version or not store.is_same(old, fresh) or is_alone(tensor):
         is_copy = old not in owners and version.op is Ops.ASSIGN and is_stored(version.src[0])
         owners.setdefault(fresh, Owner(tensor))
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))

@@ -46,6 +46,7 @@ from tilegrad.tensor.storage.memory import (
     elements,
     has_assignment,
     is_stored,
+    is_written,
     stored_below,
 )
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
@@ -180,7 +181,7 @@ def take_over(tensor: Any, value: Any) -> bool:
     if not (is_alone(tensor) and is_alone(value)):
         return False
     for each in (tensor, value):
-        if each._call is None and is_stored(each._node):
+        if each._call is None and (is_stored(each._node) or is_written(each._node)):
             return False
     exchange(tensor, value)
     if tensor._requires_grad:
