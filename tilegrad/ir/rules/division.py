@@ -105,7 +105,8 @@ def mod_sum(total: UOp, by: UOp) -> UOp | None:
     if total.vmin // divisor == total.vmax // divisor:
         return total - int(total.vmin // divisor) * divisor
     signed = {factor: _smallest(scale, divisor) for factor, scale in terms.items()}
-    if signed != terms:
+    # By a power of two it is one instruction; and a swizzled address has no negative part.
+    if signed != terms and divisor & (divisor - 1):
         alike = from_terms(signed.items(), constant, total)
         if alike.vmin // divisor == alike.vmax // divisor:
             return alike - int(alike.vmin // divisor) * divisor
