@@ -12,6 +12,7 @@ import pytest
 
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import TilegradError
+from tilegrad.func import Function
 from tilegrad.tensor.handle.modes import no_grad
 
 VALUES = np.float32([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
@@ -120,3 +121,37 @@ def test_what_cannot_be_differentiated_any_more_is_refused() -> None:
     x.tolist()
     with pytest.raises(TilegradError, match="was written to and realized"):
         x.sum().backward()
+
+
+def test_a_part_that_is_written_with_gradients_after_one_without_is_refused() -> None:
+    """Else the gradient of the rest would be lost."""
+    w = Tensor(VALUES.copy(), requires_grad=True)
+    x = w * 2
+    x.detach().add_(1)
+    with pytest.raises(TilegradError, match="without gradients") as caught:
+        x[0].mul_(3)
+    assert "clone()" in str(caught.value)
+    x = x.clone()
+    x[0].mul_(3)
+    x.sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [[6, 6, 6], [2, 2, 2]]
+
+
+def test_an_output_of_a_function_that_is_read_and_not_read() -> None:
+    """Who read a view of it knows it by its memory, others by its graph."""
+
+    class Twice(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient * 2
+
+    w = Tensor(VALUES.copy(), requires_grad=True)
+    y = Twice.apply(w)
+    row = y[0]
+    row.tolist()
+    (y.sum() + row.sum()).backward()
+    assert w.grad is not None and w.grad.tolist() == [[4, 4, 4], [2, 2, 2]]

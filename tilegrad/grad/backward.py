@@ -204,7 +204,9 @@ class _Regions:
         """Note the gradient of an output, and if it was the last one pass all on to the inputs."""
         region, number = found
         if gradient is not None:
-            self._found.setdefault(region, {})[number] = gradient
+            # What was computed knows an output by its memory as well: another node.
+            given = self._found.setdefault(region, {})
+            given[number] = given[number] + gradient if number in given else gradient
         self._open[region] -= 1
         if self._open[region] or region not in self._found:
             return

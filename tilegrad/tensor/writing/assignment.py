@@ -246,6 +246,8 @@ class Assignment(Algebra):
             )
         aliases = self._aliases()
         value = self._allowed(name, other, aliases)
+        if value is not other.uop:
+            wants_grad = False
         if len(aliases) > 1:
             looks = [_plain(look(each)) for each in aliases]
             found = _plain(found)
@@ -261,6 +263,7 @@ class Assignment(Algebra):
         )
         own = self._own_root(write)
         if not found.is_in_order:
+            self._refuse_part(name, write)
             self._write_view(write, self._in_memory(write) if own is None else own)
         elif own is None:
             self._become_value(write)
@@ -276,6 +279,22 @@ class Assignment(Algebra):
             for each, is_unseen in zip(aliases, unseen):
                 if not (each._requires_grad or is_unseen):
                     each._requires_grad, each._is_leaf = True, False
+
+    def _refuse_part(self, name: str, write: _Write) -> None:
+        """Raise TilegradError where the gradient of what is not written would be lost: it goes to
+        what an alias was before a write that gradients took no notice of.
+        """
+        for each, is_unseen in zip(write.aliases, write.unseen):
+            if is_unseen or not each._requires_grad or each._is_leaf:
+                continue
+            root = look(each).root if len(write.aliases) > 1 else each.uop
+            if root is not None and without_outputs(root) is not root:
+                raise TilegradError(
+                    f"{name}: a part of what was written to without gradients, now with them",
+                    tensor=describe(each.uop),
+                    line=here(),
+                    remedy="write to a clone() of it",
+                )
 
     def _aliases(self) -> list[Self]:
         """The tensors alive that share this one's storage, itself among them."""
