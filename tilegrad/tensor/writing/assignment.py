@@ -263,7 +263,7 @@ class Assignment(Algebra):
         )
         own = self._own_root(write)
         if not found.is_in_order:
-            self._refuse_part(name, write)
+            self._refuse_partial(name, write)
             self._write_view(write, self._in_memory(write) if own is None else own)
         elif own is None:
             self._become_value(write)
@@ -280,7 +280,7 @@ class Assignment(Algebra):
                 if not (each._requires_grad or is_unseen):
                     each._requires_grad, each._is_leaf = True, False
 
-    def _refuse_part(self, name: str, write: _Write) -> None:
+    def _refuse_partial(self, name: str, write: _Write) -> None:
         """Raise TilegradError where the gradient of what is not written would be lost: it goes to
         what an alias was before a write that gradients took no notice of.
         """
