@@ -477,7 +477,9 @@ def average(lib: Any, steps: int) -> Iterator[Log]:
 
 @program("norm-net")
 def norm_net(lib: Any, steps: int) -> Iterator[Log]:
-    """A convolutional network with normalised batches, trained."""
+    """A convolutional network with normalised batches, trained; at a rate of 0.05 a rounding in the
+    last place grows a thousandfold in 40 steps, and its values could not be compared.
+    """
     w1 = lib.tensor(_normal(67, 8, 3, 3, 3, scale=0.2), grad=True)
     w2 = lib.tensor(_normal(68, 8 * 64, 10, scale=0.05), grad=True)
     scale = lib.tensor(np.ones((1, 8, 1, 1), np.float32), grad=True)
@@ -490,7 +492,7 @@ def norm_net(lib: Any, steps: int) -> Iterator[Log]:
         loss = lib.cross_entropy(x.reshape(8, -1) @ w2, labels)
         loss.backward()
         for each in (w1, w2, scale):
-            lib.update(each, each - 0.05 * each.grad)
+            lib.update(each, each - 0.01 * each.grad)
             each.grad = None
         yield [loss.item()]
 
