@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import subprocess
@@ -25,6 +26,26 @@ def _runs_are_not_compared() -> Iterator[None]:
     """SEGMENTS=2 runs twice what is counted here."""
     with Context(SEGMENTS=1):
         yield
+
+
+def in_a_process(count: Callable[[], Any]) -> Any:
+    """What `count`, a function of a module, gives in a process of its own: what other tests ran
+    decides there neither which templates are known nor which loops are settled.
+    """
+    code = f"from {count.__module__} import {count.__name__} as count; print(count())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "TILEGRAD_SEGMENTS": "1",
+        },
+        check=True,
+    )
+    return ast.literal_eval(done.stdout)
 
 
 def calls_of(function: Callable[[], Any]) -> int:
@@ -278,21 +299,8 @@ def calls_of_a_loop_that_reads() -> int:
 
 def test_the_past_of_what_a_loop_reads_costs_few_calls() -> None:
     """In a process of its own: what other tests ran decides when such a loop is settled."""
-    code = f"from {__name__} import calls_of_a_loop_that_reads as calls; print(calls())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "TILEGRAD_SEGMENTS": "1",
-        },
-        check=True,
-    )
     # 720 where each node was asked for its past.
-    assert int(done.stdout) <= 120
+    assert in_a_process(calls_of_a_loop_that_reads) <= 120
 
 
 def test_arrays_of_the_host_are_copied_by_the_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.engine.test_price import calls_of
+from tests.engine.test_price import calls_of, in_a_process
 from tests.tensor.helpers import numbers
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import IndexBoundsError
@@ -120,14 +117,5 @@ def calls_of_reads() -> int:
 
 def test_a_read_of_a_slice_costs_few_calls() -> None:
     """In a process of its own: templates of other tests may serve these sizes."""
-    code = f"from {__name__} import calls_of_reads as calls; print(calls())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )
     # 320 where the nodes were looked up.
-    assert int(done.stdout) <= 150
+    assert in_a_process(calls_of_reads) <= 150

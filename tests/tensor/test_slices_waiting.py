@@ -4,16 +4,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.engine.test_price import calls_of
+from tests.engine.test_price import calls_of, in_a_process
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Tensor, dtypes, no_grad
 from tilegrad.base.errors import IndexBoundsError, ShapeError
@@ -221,16 +218,7 @@ def calls_of_writes() -> list[int]:
 
 def test_a_write_to_a_slice_costs_few_calls() -> None:
     """In a process of its own: templates of other tests may serve these sizes."""
-    code = f"from {__name__} import calls_of_writes as calls; print(*calls())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )
-    found = [int(each) for each in done.stdout.split()]
+    found = in_a_process(calls_of_writes)
     # 595 and 842 where slices were written by nodes.
     assert found[0] <= 165
     assert found[1] <= 140

@@ -80,7 +80,7 @@ class DivisionError(ShapeError, AssertionError):
 
 
 class UnsupportedError(ShapeError, NotImplementedError):
-    """Nothing is defined for so many axes, where PyTorch says that it is not implemented."""
+    """An operation is not defined for this number of axes; PyTorch raises NotImplementedError."""
 
 
 class OptError(TilegradError, ValueError):

@@ -283,6 +283,9 @@ def _regions_below(roots: Sequence[UOp], computed: Computed) -> Outputs:
     """The outputs of all regions, of those that only gradients lead to as well: the value of an
     output may have nothing to do with the sources of its region.
     """
+    if not regions_among(below(roots, computed, {})):
+        # No function of Python is called for a node of a graph that has none.
+        return {}
 
     def sources(node: UOp) -> tuple[UOp, ...]:
         found = region_of(node)

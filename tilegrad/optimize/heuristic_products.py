@@ -84,8 +84,8 @@ class ProductShaper(BlockShaper):
         return True
 
     def merge_outputs(self, fold: UOp) -> UOp:
-        """The fold of a product with output axes joined that only one operand has and that follow
-        each other in the result, as the rows and columns of an image.
+        """The reduction of a product after output axes are joined: those of one operand alone that
+        are adjacent in the result, such as the rows and columns of an image.
         """
         while (pair := self._mergeable(fold)) is not None:
             axes = axes_of(self.ast)

@@ -16,8 +16,8 @@ def kind_of(dtype: DType) -> int:
 
 
 def given_way(tensors: Sequence[Any]) -> list[Any]:
-    """Operands, of which those without axes take the dtype of those with axes, unless they are of
-    a higher kind (bool, integer, float).
+    """Operands after promotion: one without axes takes the dtype of those with axes, unless its
+    kind (bool, integer, float) is higher.
     """
     wide = [each for each in tensors if each.uop.shape]
     if not wide or len(wide) == len(tensors):

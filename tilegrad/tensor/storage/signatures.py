@@ -333,7 +333,7 @@ def bases_of(
 
 
 def _whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None:
-    """The memory of which a leaf is all; None unless it is of this `kind`."""
+    """The memory of a leaf that covers all of it; None unless the leaf is of this `kind`."""
     count = prod(leaf.shape)
     if isinstance(leaf, Call) and leaf.value is not None:
         buffer = leaf.value.buffer

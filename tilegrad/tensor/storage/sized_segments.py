@@ -176,7 +176,7 @@ def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
 
 
 def _kinds(segment: Segment, sized: Collection[int]) -> tuple[Kind, ...] | None:
-    """The kinds of the leaves, of which those with the numbers `sized` are all of their memory."""
+    """The kinds of the leaves; leaves with the numbers `sized` cover all of their memory."""
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
         if number not in sized:

@@ -58,8 +58,8 @@ __all__ = [
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
 _MOST_BYTES = 1 << 20
-# Of a tensor of which a slice is written all is copied: of more bytes that takes longer than the
-# Python that it saves, some 10 microseconds.
+# A write to a slice copies the whole tensor: beyond this number of bytes the copy takes longer than
+# the Python that it saves, some 10 microseconds.
 _MOST_BYTES_COPIED = 1 << 16
 _copies: Recent[tuple[Any, ...], tuple[int, Template]] = Recent(lambda: 1024)
 
@@ -169,6 +169,8 @@ def take_over(tensor: Any, value: Any) -> bool:
     """Let `tensor`, which is in no memory yet, be what `value` is, a tensor that nobody else has,
     as if it was written to. False, and nothing happens, where somebody would see a difference.
     """
+    if tensor is value:
+        return False
     calls = [each._call for each in (tensor, value) if each._call is not None]
     if any(call.pool is not this_thread.pool or call.is_write or call.value for call in calls):
         return False

@@ -27,7 +27,8 @@ def _takes(method: Callable[..., Any]) -> Callable[..., Any]:
         # No other thread writes to it between.
         with exclusive():
             made = method(self, *args, **kwargs)
-            return self._update(made, is_new=all(made is not each for each in (self, *args)))
+            given = (self, *args, *kwargs.values())
+            return self._update(made, is_new=all(made is not each for each in given))
 
     return _renamed(take, method)
 
