@@ -105,7 +105,7 @@ def pullback(
     """
     computed = {} if computed is None else computed
     found = _regions_of(roots, targets, computed)
-    order = below(roots, computed, found)
+    order = _order_of(roots, computed, found)
     # From here on only what stands in this graph.
     elsewhere, computed = computed, {node: computed[node] for node in order if node in computed}
     through = _nodes_between(order, frozenset(targets), computed, found)
@@ -283,7 +283,7 @@ def _regions_below(roots: Sequence[UOp], computed: Computed) -> Outputs:
     """The outputs of all regions, of those that only gradients lead to as well: the value of an
     output may have nothing to do with the sources of its region.
     """
-    if not regions_among(below(roots, computed, {})):
+    if not regions_among(_order_of(roots, computed, {})):
         # No function of Python is called for a node of a graph that has none.
         return {}
 
@@ -302,14 +302,18 @@ def below(
     without the inside of `regions`, by default of all that there are.
     """
     several = [roots] if isinstance(roots, UOp) else list(roots)
-    order = toposort(several)
-    inside: Outputs = {} if regions is None else regions
-    if regions is None and has_regions():
-        inside = _regions_below(several, computed)
+    if regions is None:
+        regions = _regions_below(several, computed) if has_regions() else {}
+    return _order_of(several, computed, regions)
+
+
+def _order_of(roots: Sequence[UOp], computed: Computed, regions: Outputs) -> dict[UOp, None]:
+    """As `below`, without the inside of `regions` and of no others."""
+    order = toposort(roots)
     is_computed = bool(computed) and _reads_computed(order, computed)
-    if not is_computed and inside.keys().isdisjoint(order):
+    if not is_computed and regions.keys().isdisjoint(order):
         return order
-    return toposort_over(several, lambda node: _sources(node, computed, inside))
+    return toposort_over(roots, lambda node: _sources(node, computed, regions))
 
 
 def _sources(node: UOp, computed: Computed, regions: Outputs) -> tuple[UOp, ...]:
