@@ -79,7 +79,7 @@ def measure(count: int) -> dict[str, list[float]]:
     _, cpu, features = host_target()
     text = source(this_system())
     code = compile_ir(_KERNELS, cpu=cpu, features=features)
-    pool_code = compile_ir(text, cpu="generic", features="")
+    pool_code = compile_ir(text, cpu="generic", features="", opt=0)
     kernels = elf.load(code)
     nothing, meet, add = (kernels.address(name) for name in ("nothing", "meet", "add"))
     data, counter = (ctypes.c_float * 256)(), ctypes.c_int64()
@@ -145,7 +145,7 @@ def measure(count: int) -> dict[str, list[float]]:
         count,
     )
     pool.close()
-    compiling = nanoseconds(lambda: compile_ir(text, cpu="generic", features=""))
+    compiling = nanoseconds(lambda: compile_ir(text, cpu="generic", features="", opt=0))
     rare = in_turns({"compile pool and graph runner": compiling}, max(count // 8, 1))
     return {**rare, **found}
 

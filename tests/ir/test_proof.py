@@ -194,19 +194,34 @@ def test_a_variable_is_one_number_for_all_lanes() -> None:
     assert find_collision(start + lane // 2, None, [lane]) is not None
 
 
+def outside(index: UOp, gate: UOp | None, size: int) -> str | None:
+    """Where the search found `index` to be outside."""
+    found = find_outside([(index, gate)], size)
+    assert found is None or found[0] is index
+    return None if found is None else found[1]
+
+
 def test_counterexample_of_an_index() -> None:
-    assert find_outside(x + y, None, 11) is None
-    assert find_outside(x + y, None, 10) == "x = 5, y = 5"
-    assert find_outside(x * 2, x < 3, 5) is None
-    assert find_outside(x - 1, None, 5) == "x = 0"
+    assert outside(x + y, None, 11) is None
+    assert outside(x + y, None, 10) == "x = 5, y = 5"
+    assert outside(x * 2, x < 3, 5) is None
+    assert outside(x - 1, None, 5) == "x = 0"
+
+
+def test_several_indices_are_searched_at_once() -> None:
+    lanes = [(x + lane, None if lane < 2 else x < 4) for lane in range(4)]
+    assert find_outside(lanes, 7) is None
+    found = find_outside(lanes, 6)
+    assert found is not None and found[0] is lanes[3][0] and found[1] == "x = 3"
+    assert find_outside(lanes[:3], 6) == (lanes[1][0], "x = 5")
 
 
 def test_counterexamples_respect_symbolic_extents() -> None:
     """A range below n is never n, whatever n is."""
     n = UOp.variable("n", 1, 5)
     r = UOp.range(n, 0)
-    assert find_outside(n - r - 1, None, 5) is None
-    assert find_outside(n - r, None, 5) == "n = 5, ridx0 = 0"
+    assert outside(n - r - 1, None, 5) is None
+    assert outside(n - r, None, 5) == "n = 5, ridx0 = 0"
 
 
 def test_long_shared_terms_in_a_branch() -> None:
@@ -216,14 +231,14 @@ def test_long_shared_terms_in_a_branch() -> None:
         node = (node % 7) * 3 + node % 5
     index = (y < 3).where(node, x) + (z < 3).where(x, node)
     high = max(evaluate(index, point) for point in points(x, y, z))
-    assert find_outside(index, None, high + 1) is None
-    assert find_outside(index, None, high) is not None
+    assert outside(index, None, high + 1) is None
+    assert outside(index, None, high) is not None
 
 
 def test_large_grids_are_sampled() -> None:
     wide = UOp.variable("wide", 0, 10**6)
-    assert find_outside(wide, None, 10**6) == "wide = 1000000"
-    assert find_outside(wide, wide < 100, 100) is None
+    assert outside(wide, None, 10**6) == "wide = 1000000"
+    assert outside(wide, wide < 100, 100) is None
     axes = [UOp.range(1 << 12, 0, Axis.GLOBAL), UOp.range(1 << 12, 1, Axis.LOCAL)]
     assert find_collision(axes[0] + axes[1], None, axes) is not None
     assert find_collision((axes[0] % 64) * (1 << 14) + axes[1], None, axes[1:]) is None
@@ -234,14 +249,14 @@ def test_words_that_wrap_are_not_searched() -> None:
     seed = UOp.variable("seed", 0, 2**32 - 1)
     word = seed.cast(dtypes.uint32) + seed.cast(dtypes.uint32)
     scaled = (word.cast(dtypes.int64) * 10) >> 32
-    assert find_outside(scaled, None, 10) is None
+    assert outside(scaled, None, 10) is None
     halved = seed.cast(dtypes.uint32) >> 1
-    assert find_outside(halved, None, 2**31) is None
-    assert find_outside(halved, None, 2**31 - 1) is not None
+    assert outside(halved, None, 2**31) is None
+    assert outside(halved, None, 2**31 - 1) is not None
 
 
 def test_what_is_not_arithmetic_is_not_searched() -> None:
     value = UOp(Ops.LOAD, dtypes.float, (UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(4), (), 0), x))
-    assert find_outside(x, value < 1.0, 2) is None
-    assert find_outside(value.cast(dtypes.index), None, 2) is None
+    assert outside(x, value < 1.0, 2) is None
+    assert outside(value.cast(dtypes.index), None, 2) is None
     assert find_collision(value.cast(dtypes.index), None, [x]) is None

@@ -162,12 +162,13 @@ def _libc() -> Any:
 
 def _build_native(text: str) -> bytes:
     """The pool's code, for the plainest processor of this kind; only reached when the cache has
-    none.
+    none. The least effort makes it in a quarter of the time, and a launch over two chunks takes
+    39 ns instead of 35 (bench/launch.py).
     """
     from tilegrad.compile.llvm import compile_ir
 
     generic = "x86-64" if platform.machine().lower() in ("x86_64", "amd64") else "generic"
-    return compile_ir(text, cpu=generic, features="")
+    return compile_ir(text, cpu=generic, features="", opt=0)
 
 
 class CpuRuntime(Runtime):

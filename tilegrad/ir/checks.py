@@ -190,18 +190,19 @@ def _outside(index: UOp, gate: UOp | None, count: int, size: int) -> str | None:
         low, high = bounds_under(index, gate)
         if low > high or (low >= 0 and high + count <= size):
             return None
+    unproven: list[tuple[UOp, UOp | None]] = []
     for lane in range(max(count, index.dtype.lanes)):
         position = (
             lane_of(index, lane) if index.dtype.lanes > 1 else index + lane if lane else index
         )
         allowed = gate if gate is None or gate.dtype.lanes == 1 else lane_of(gate, lane)
         low, high = bounds_under(position, allowed)
-        if low > high or (low >= 0 and high < size):
-            continue
-        found = find_outside(position, allowed, size)
-        if found is not None:
-            return f"its index {cut(render(position))} is not below {size} where {found}"
-    return None
+        if low <= high and (low < 0 or high >= size):
+            unproven.append((position, allowed))
+    found = find_outside(unproven, size) if unproven else None
+    if found is None:
+        return None
+    return f"its index {cut(render(found[0]))} is not below {size} where {found[1]}"
 
 
 def cut(text: str) -> str:

@@ -13,7 +13,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -411,15 +411,23 @@ def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
     return scope["function"]  # type: ignore[no-any-return]
 
 
-def _points(variables: Sequence[UOp], wanted: Sequence[int] = ()) -> Iterator[tuple[int, ...]]:
+def _points(variables: Sequence[UOp], wanted: tuple[int, ...] = ()) -> Iterable[tuple[int, ...]]:
     """Values of the variables: all if they are few, else corners and a fixed random sample."""
-    spans = [node.bounds for node in variables]
+    spans = tuple([node.bounds for node in variables])
     if math.prod(high - low + 1 for low, high in spans) <= _POINTS:
-        yield from itertools.product(*(range(low, high + 1) for low, high in spans))
-        return
-    rng = random.Random(len(variables))
-    corners = itertools.product(*spans)
-    yield from itertools.islice(corners, _POINTS // 4)
+        return itertools.product(*(range(low, high + 1) for low, high in spans))
+    return _sample(spans, wanted)
+
+
+@functools.lru_cache(maxsize=64)
+def _sample(
+    spans: tuple[tuple[int, int], ...], wanted: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Corners of what the `spans` bound and random points in it, many of them of `wanted` values:
+    the same ones for equal spans.
+    """
+    rng = random.Random(len(spans))
+    corners = itertools.islice(itertools.product(*spans), _POINTS // 4)
     telling = [
         (low, high, *[value for value in wanted if low <= value <= high]) for low, high in spans
     ]
@@ -435,7 +443,7 @@ def _points(variables: Sequence[UOp], wanted: Sequence[int] = ()) -> Iterator[tu
                 )
             ]
         )
-    yield from zip(*columns)
+    return (*corners, *zip(*columns))
 
 
 def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., bool]:
@@ -457,12 +465,14 @@ def _value_at(function: Callable[..., Any], *point: int) -> Any:
         return None
 
 
-def find_outside(index: UOp, gate: UOp | None, size: int) -> str | None:
-    """Values of the variables for which `gate` holds and `index` is not below `size`, as text.
+def find_outside(accesses: Sequence[tuple[UOp, UOp | None]], size: int) -> tuple[UOp, str] | None:
+    """Of pairs of index and gate, an index that is not below `size` where its gate holds, and the
+    values of the variables there, as text.
 
     None if a search found none; then there may be some, or not.
     """
-    expressions = [index] if gate is None else [index, gate]
+    gates = [*dict.fromkeys(gate for _, gate in accesses if gate is not None)]
+    expressions = [*[index for index, _ in accesses], *gates]
     variables = _variables(expressions)
     if variables is None:
         return None
@@ -471,12 +481,19 @@ def find_outside(index: UOp, gate: UOp | None, size: int) -> str | None:
     if function is None:
         return None
     is_admissible = _admissible(variables, names)
+    count = len(accesses)
+    gate_of = [None if gate is None else count + gates.index(gate) for _, gate in accesses]
     for point in _points(variables, (-1, 0, size - 1, size)):
         value = _value_at(function, *point)
-        if value is None or not all(value[1:]) or 0 <= value[0] < size:
+        if value is None:
             continue
-        if is_admissible(*point):
-            return _said(variables, point)
+        positions = value[:count]
+        if 0 <= min(positions) and max(positions) < size:
+            continue
+        for (index, _), position, gate in zip(accesses, positions, gate_of, strict=True):
+            is_outside = not 0 <= position < size and (gate is None or value[gate])
+            if is_outside and is_admissible(*point):
+                return index, _said(variables, point)
     return None
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
+from operator import mul
 from typing import Any
 
 from tilegrad.ir.op import Ops
@@ -103,6 +105,29 @@ def _polynomial(seen: Sequence[int], examples: Sequence[Sizes]) -> Polynomial | 
     """The polynomial with integer coefficients through the examples; None if there is none of a low
     degree.
     """
+    known = _interpolation(tuple(examples))
+    if known is None:
+        return None
+    factors, matrix, denominator = known
+    found: dict[tuple[int, ...], int] = {}
+    for each, row in zip(factors, matrix, strict=True):
+        value, rest = divmod(sum(map(mul, row, seen)), denominator)
+        if rest:
+            return None
+        if value:
+            found[each] = value
+    is_right = all(evaluate(found, sizes) == value for sizes, value in zip(examples, seen))
+    return found if is_right else None
+
+
+@lru_cache(maxsize=256)
+def _interpolation(
+    examples: tuple[Sizes, ...],
+) -> tuple[list[tuple[int, ...]], list[list[int]], int] | None:
+    """The products of sizes that a polynomial is of, and the matrix and the denominator which give
+    its coefficients from its values at the examples, by Gauss-Jordan elimination; None if the
+    examples do not determine them.
+    """
     count = len(examples[0])
     factors: list[tuple[int, ...]] = [(), *[(number,) for number in range(count)]]
     if count == 1:
@@ -110,22 +135,11 @@ def _polynomial(seen: Sequence[int], examples: Sequence[Sizes]) -> Polynomial | 
     elif count == 2:
         factors.append((0, 1))
     rows = [
-        [Fraction(evaluate({each: 1}, sizes)) for each in factors] + [Fraction(value)]
-        for sizes, value in zip(examples, seen, strict=True)
+        [Fraction(evaluate({each: 1}, sizes)) for each in factors]
+        + [Fraction(at == other) for other in range(len(examples))]
+        for at, sizes in enumerate(examples)
     ]
-    solved = _solved(rows, len(factors))
-    if solved is None or any(value.denominator != 1 for value in solved):
-        return None
-    found = {each: int(value) for each, value in zip(factors, solved, strict=True) if value}
-    is_right = all(evaluate(found, sizes) == value for sizes, value in zip(examples, seen))
-    return found if is_right else None
-
-
-def _solved(rows: list[list[Fraction]], count: int) -> list[Fraction] | None:
-    """The solution of `count` of the equations `rows`, by Gauss' elimination; None if no `count` of
-    them are independent.
-    """
-    for column in range(count):
+    for column in range(len(factors)):
         pivot = next((at for at in range(column, len(rows)) if rows[at][column]), None)
         if pivot is None:
             return None
@@ -135,7 +149,9 @@ def _solved(rows: list[list[Fraction]], count: int) -> list[Fraction] | None:
         for at, row in enumerate(rows):
             if at != column and row[column]:
                 rows[at] = [a - row[column] * b for a, b in zip(row, rows[column])]
-    return [rows[at][count] for at in range(count)]
+    inverse = [row[len(factors) :] for row in rows[: len(factors)]]
+    denominator = math.lcm(*[value.denominator for row in inverse for value in row])
+    return factors, [[int(value * denominator) for value in row] for row in inverse], denominator
 
 
 # A node of a constant graph: op, dtype, the positions of its sources, and its argument.

@@ -150,20 +150,21 @@ def _device(node: UOp) -> str:
 
 
 def _make(graph: Graph, retained: Sequence[int]) -> Plan:
-    from tilegrad.ir.op import Stage
-    from tilegrad.ir.spec import verify
-    from tilegrad.schedule.memory import plan_memory
-    from tilegrad.schedule.schedule import make_schedule
-
-    numbered = graph.numbered()
-    if config.VERIFY:
-        verify(numbered, Stage.TENSOR, "tensor")
     names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
     names |= {node.arg for node in graph.nodes if node.op is Ops.COPY} | {
         node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
     }
     targets = {name: Device[name].target for name in names}
+    # Before the first import of the compiler, which takes as long as what is prepared.
     with _helpers(graph, names) as helpers, _prepared(names):
+        from tilegrad.ir.op import Stage
+        from tilegrad.ir.spec import verify
+        from tilegrad.schedule.memory import plan_memory
+        from tilegrad.schedule.schedule import make_schedule
+
+        numbered = graph.numbered()
+        if config.VERIFY:
+            verify(numbered, Stage.TENSOR, "tensor")
         schedule = make_schedule(
             numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), wanted=retained
         )
