@@ -36,6 +36,9 @@ _MOST_UNKNOWNS = 2
 _MOST_PATTERNS = 16
 # Shapes of a method that are remembered, and recordings in vain after which no more are made.
 _MOST_SEEN, _MOST_FAILURES = 8, 3
+# Calls without a pattern after which one is looked for at powers of two only: a window that moves
+# has other bounds in each call, and no size that changes.
+_MOST_VAIN = 16
 # Unknown number k is written as this less k, where a number that stays is itself.
 _UNKNOWN = -(1 << 40)
 
@@ -113,13 +116,15 @@ class _Family:
     patterns that were found.
     """
 
-    __slots__ = ("failures", "patterns", "seen")
+    __slots__ = ("failures", "patterns", "seen", "vain")
 
     def __init__(self) -> None:
         self.seen: list[Shapes] = []
         self.patterns: list[Pattern] = []
         # Recordings that had nothing in common.
         self.failures = 0
+        # Calls without a pattern since there was one.
+        self.vain = 0
 
 
 _families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
@@ -151,7 +156,11 @@ def of_sizes(
     is_full = len(family.patterns) >= _MOST_PATTERNS
     if is_full or family.failures >= _MOST_FAILURES or shapes in family.seen:
         return None
-    found = _pattern(family, shapes, operands, method, args, kwargs)
+    found = None
+    vain = family.vain
+    if vain < _MOST_VAIN or not vain & (vain - 1):
+        found = _pattern(family, shapes, operands, method, args, kwargs)
+    family.vain = vain + 1 if found is None else 0
     family.seen = [shapes, *family.seen[: _MOST_SEEN - 1]]
     if found is None:
         return None
