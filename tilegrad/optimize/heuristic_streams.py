@@ -242,7 +242,9 @@ class Streamer(Tiler):
         and that much of a row is read at a time.
         """
         extent = loop.src[0].arg
-        amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
+        # Picking elements takes the registers of its positions, and loads that nothing speeds up.
+        vectors = 1 if _picks_along(self.ast, loop) else 4
+        amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
         if self.has_borders(loop, width):
             self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
             return
@@ -314,6 +316,18 @@ class Streamer(Tiler):
             elif loop.src[0].op is Ops.CONST and loop.src[0].arg > 1:
                 extent = loop.src[0].arg
                 self.overlap_to(loop, extent if extent <= _MOST_WRITTEN else FEW_ROWS)
+
+
+def _picks_along(ast: UOp, loop: UOp) -> bool:
+    """Whether each iteration of `loop` loads an element whose position was loaded."""
+    return any(
+        node.op is Ops.LOAD and any(_moves_along(each, loop) for each in node.src[1].toposort())
+        for node in ast.toposort()
+    )
+
+
+def _moves_along(node: UOp, loop: UOp) -> bool:
+    return node.op is Ops.LOAD and loop in node.src[1].ranges
 
 
 def _padded_window(folds: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:

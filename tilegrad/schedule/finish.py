@@ -13,6 +13,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.concatenation import split_concatenation
+from tilegrad.schedule.gates import shorten_gates
 from tilegrad.schedule.keep import cut_rows
 from tilegrad.schedule.parts import part_of
 from tilegrad.schedule.strided import split_strided
@@ -25,7 +26,7 @@ def finish(raw: UOp, outputs: list[UOp], target: Target, *, plain: bool) -> tupl
     """Collapse, put the ranges in order, give the parameters their slots; which parameters of
     `raw` are read, in the order of those.
     """
-    ast = collapse(raw)
+    ast = shorten_gates(collapse(raw))
     before = [loop for loop in raw.toposort() if loop.op is Ops.RANGE]
     if not plain:
         ast, outputs = split_divided(*split_strided(share_loops(ast), outputs))

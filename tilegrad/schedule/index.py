@@ -267,8 +267,12 @@ class KernelBuilder:
         table, rows = node.src
         depth = len(rows.shape)
         picked = yield rows, index[:depth], valid
+        named = TRUE
+        if picked.op is Ops.WHERE and picked.src[2].op is Ops.CONST and picked.src[2].arg < 0:
+            # Of several indices: the sum of their positions, where each is inside its axis.
+            named, picked = picked.src[:2]
         row = simplify(picked.cast(dtypes.index))
-        inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
+        inside = simplify(named & (row < 0).logical_not() & (row < table.shape[0]))
         both = simplify(valid & inside)
         return _or_zero(inside, (yield table, (row, *index[depth:]), both))
 

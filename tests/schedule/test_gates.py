@@ -1,0 +1,68 @@
+"""Gates of loads are as short as what they guard allows, and guard the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilegrad import Tensor
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.uop import UOp
+from tilegrad.schedule.gates import shorten_gates
+
+ROWS, SIZE = 6, 7
+
+
+def picked(limit: int) -> tuple[UOp, list[UOp]]:
+    """The store of table[row * SIZE + index[row]], guarded by the bounds of the index and then by
+    `limit`; and its conditions.
+    """
+    row = UOp.range(ROWS, 0)
+    indices = UOp(Ops.DEFINE_GLOBAL, dtypes.int32.ptr(ROWS), (), 2)
+    index = indices.load(row, dtype=dtypes.int32)
+    position = (index + (row * SIZE).cast(dtypes.int32)).cast(dtypes.index)
+    conditions = [
+        (index < 0).logical_not(),
+        index < SIZE,
+        (position < 0).logical_not(),
+        position < limit,
+    ]
+    gate = conditions[0] & conditions[1] & conditions[2] & conditions[3]
+    table = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(ROWS * SIZE), (), 1)
+    value = table.load(position, UOp.const(dtypes.float32, 0), gate, dtype=dtypes.float32)
+    out = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(ROWS), (), 0)
+    return out.store(row, value), conditions
+
+
+@pytest.mark.parametrize(("limit", "count"), [(ROWS * SIZE, 2), (ROWS * SIZE - 1, 3)])
+def test_what_follows_from_the_indices_is_not_asked(limit: int, count: int) -> None:
+    store, conditions = picked(limit)
+    short = shorten_gates(store)
+    gate = short.src[2].src[3]
+    # The last one that is left is the first that does not follow.
+    assert conjuncts(gate) == [*conditions[:2], *conditions[3:]][:count]
+
+
+def test_gates_of_loops_alone_are_left() -> None:
+    row = UOp.range(ROWS, 0)
+    table = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(ROWS), (), 1)
+    gate = (row < 4) & (row < 5)
+    value = table.load(row, UOp.const(dtypes.float32, 0), gate, dtype=dtypes.float32)
+    store = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(ROWS), (), 0).store(row, value)
+    assert shorten_gates(store) is store
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 17), (5, 64), (9, 131)])
+def test_elements_picked_along_an_axis(rows: int, columns: int, dtype: type) -> None:
+    """What is found outside when the kernel runs is zero, and not the row's neighbour."""
+    random = np.random.default_rng(rows * columns)
+    table = random.normal(size=(rows, columns)).astype(np.float32)
+    index = random.integers(-2 * columns, 2 * columns, (rows, columns)).astype(dtype)
+    inside = (index >= -columns) & (index < columns)
+    want = np.where(inside, np.take_along_axis(table, np.where(inside, index, 0), 1), 0)
+    # Computed, so that the indices are known to the kernel alone.
+    computed = Tensor(index).realize() * Tensor(np.ones(1, dtype)).realize()
+    np.testing.assert_array_equal(Tensor(table).gather(1, computed).numpy(), want)

@@ -1,0 +1,53 @@
+"""Gates of loads without the conditions that follow from their other conditions.
+
+A position that was picked by indices of several axes is computed where each index is inside its
+axis. Whether the position is inside the memory follows from that, once an `arange` among the
+indices is its loop and no sum any more.
+
+before   data1[row * 1037 + data2[i]] where 0 <= data2[i] < 1037 and 0 <= row * 1037 + data2[i] < n
+after    data1[row * 1037 + data2[i]] where 0 <= data2[i] < 1037
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.proof import bounds_under
+from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.uop import UOp
+
+__all__ = ["shorten_gates"]
+
+
+def shorten_gates(ast: UOp) -> UOp:
+    """`ast` with shorter gates where positions depend on loaded values."""
+    shorter: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        if node.op is Ops.LOAD and len(node.src) == 4:
+            gate = node.src[3]
+            if gate not in shorter and any(each.op is Ops.LOAD for each in gate.toposort()):
+                shorter[gate] = _shortened(gate)
+    return ast.substitute({gate: each for gate, each in shorter.items() if each is not gate})
+
+
+def _shortened(gate: UOp) -> UOp:
+    conditions = [*conjuncts(gate)]
+    # The last ones first: the memory's bounds stand behind those of the indices.
+    for condition in reversed(conditions[1:]):
+        others = [each for each in conditions if each is not condition]
+        if _follows(condition, others):
+            conditions = others
+    return gate if len(conditions) == len([*conjuncts(gate)]) else reduce(UOp.__and__, conditions)
+
+
+def _follows(condition: UOp, others: Sequence[UOp]) -> bool:
+    """Whether a comparison with a constant holds wherever the others do."""
+    is_negated = condition.op is Ops.XOR and condition.src[1].op is Ops.CONST
+    comparison = condition.src[0] if is_negated else condition
+    if comparison.op is not Ops.CMPLT or comparison.src[1].op is not Ops.CONST:
+        return False
+    value, limit = comparison.src
+    low, high = bounds_under(value, reduce(UOp.__and__, others))
+    return bool(low >= limit.arg if is_negated else high < limit.arg)
