@@ -115,7 +115,7 @@ def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = N
     is tiled and the iterations of one tile.
     """
     total = load.dtype.itemsize
-    inner = sorted(load.ranges.difference(outside), key=lambda part: part.arg[0])
+    inner = sorted(load.ranges.difference(outside), key=lambda loop: loop.arg[0])
     for each in dimensions(load, inner):
         extent = each.extent
         if tile is not None and tile[0] in each.times:

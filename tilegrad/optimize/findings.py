@@ -56,7 +56,7 @@ def parse_opts(text: str) -> Opts:
         tree = ast.parse(text.strip(), mode="eval").body
         if not isinstance(tree, ast.List):
             raise ValueError("no list")
-        return tuple(_opt(part) for part in tree.elts)
+        return tuple(_opt(node) for node in tree.elts)
     except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise DataError(f"findings: no list of Opts: {text[:80]!r}", reason=str(error)) from None
 
@@ -88,9 +88,9 @@ def parse_findings(lines: Iterable[str]) -> dict[str, Finding]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        parts = text.split("\t")
+        fields = text.split("\t")
         try:
-            key, name, opts, default, best = parts
+            key, name, opts, default, best = fields
             found[key] = Finding(
                 key, name, parse_opts(opts), float(default) / 1e6, float(best) / 1e6
             )

@@ -67,7 +67,7 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     unit, mode = _unit(opt, target)
     if unit.is_dot:
         return use_dot_unit(ast, opt, unit, mode)
-    if any(part.arg[1] is Axis.GROUP for part in axes_of(ast)):
+    if any(axis.arg[1] is Axis.GROUP for axis in axes_of(ast)):
         raise OptError("tc: lanes share the fold already", opt=opt)
     products = _products(ast, unit)
     if opt.axis is None or not 0 <= opt.axis < len(products):
@@ -103,28 +103,32 @@ def _unit(opt: Opt, target: Target) -> tuple[MatrixUnit, int]:
 
 def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     found: list[_Product] = []
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    if len(folds) != 1 or folds[0].arg is not Ops.ADD or folds[0].dtype is not unit.dtype_out:
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    if (
+        len(reductions) != 1
+        or reductions[0].arg is not Ops.ADD
+        or reductions[0].dtype is not unit.dtype_out
+    ):
         return found
-    (fold,) = folds
-    operands = _operands(fold.src[0], unit)
+    (reduction,) = reductions
+    operands = _operands(reduction.src[0], unit)
     if operands is None:
         return found
-    outputs = [part for part in axes_of(ast) if part.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
-    outputs = [part for part in outputs if part.src[0].op is Ops.CONST and part in fold.ranges]
+    outputs = [axis for axis in axes_of(ast) if axis.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
+    outputs = [axis for axis in outputs if axis.src[0].op is Ops.CONST and axis in reduction.ranges]
     depths = [
-        part
-        for part in fold.src[1:]
-        if part.arg[1] is Axis.REDUCE
-        and part.src[0].op is Ops.CONST
-        and all(part in operand.ranges for operand in operands)
+        axis
+        for axis in reduction.src[1:]
+        if axis.arg[1] is Axis.REDUCE
+        and axis.src[0].op is Ops.CONST
+        and all(axis in operand.ranges for operand in operands)
     ]
     for left, right in (operands, operands[::-1]):
-        only_left = [part for part in outputs if part in left.ranges and part not in right.ranges]
-        only_right = [part for part in outputs if part in right.ranges and part not in left.ranges]
+        only_left = [axis for axis in outputs if axis in left.ranges and axis not in right.ranges]
+        only_right = [axis for axis in outputs if axis in right.ranges and axis not in left.ranges]
         for rows in only_left:
             for columns in only_right:
-                found += [_Product(fold, left, right, rows, columns, part) for part in depths]
+                found += [_Product(reduction, left, right, rows, columns, axis) for axis in depths]
     stores = [node for node in ast.toposort() if node.op is Ops.STORE]
     return sorted(found, key=lambda each: _preference(each, stores))
 
@@ -138,8 +142,8 @@ def _operands(value: UOp, unit: MatrixUnit) -> tuple[UOp, UOp] | None:
     if value.op is not Ops.MUL:
         return None
     left, right = (
-        part.src[0] if part.op is Ops.CAST and part.dtype is unit.dtype_out else part
-        for part in value.src
+        factor.src[0] if factor.op is Ops.CAST and factor.dtype is unit.dtype_out else factor
+        for factor in value.src
     )
     is_fit = left.dtype is unit.dtype_in and right.dtype is unit.dtype_in
     return (left, right) if is_fit else None
@@ -149,7 +153,7 @@ def _preference(product: _Product, stores: Sequence[UOp]) -> tuple[bool, int, in
     """Neighbouring results in neighbouring columns first; then long axes, and inner ones."""
     found = terms_of(stores[0].src[1]) if stores else None
     is_contiguous = found is not None and found[0].get(product.columns) == 1
-    extents = [part.src[0].arg for part in (product.depth, product.rows, product.columns)]
+    extents = [axis.src[0].arg for axis in (product.depth, product.rows, product.columns)]
     return (not is_contiguous, -extents[0], -extents[1], -extents[2], -product.rows.arg[0])
 
 
@@ -165,8 +169,8 @@ class _Tiling:
         loops = (product.rows, product.columns, product.depth)
         sizes = (unit.m, unit.n, unit.k)
         self.outer = [
-            UOp.range(loop.src[0].arg // size, number + place, loop.arg[1])
-            for place, (loop, size) in enumerate(zip(loops, sizes, strict=True))
+            UOp.range(loop.src[0].arg // size, number + offset, loop.arg[1])
+            for offset, (loop, size) in enumerate(zip(loops, sizes, strict=True))
         ]
         bits = unit.lanes.bit_length() - 1
         self.lanes = [UOp.range(2, number + 3 + bit, Axis.LOCAL) for bit in range(bits)]
@@ -214,10 +218,10 @@ class _Tiling:
     def _folded(self, value: UOp, *inner: UOp) -> UOp:
         """`value` folded over what the unit leaves of the fold's axes."""
         depth = self.outer[2]
-        loops = [part for part in self.product.fold.src[1:] if part is not self.product.depth]
+        loops = [axis for axis in self.product.fold.src[1:] if axis is not self.product.depth]
         if depth.src[0].arg > 1:
-            place = self.product.fold.src[1:].index(self.product.depth)
-            loops.insert(place, depth)
+            position = self.product.fold.src[1:].index(self.product.depth)
+            loops.insert(position, depth)
         loops += inner
         return UOp(Ops.REDUCE, value.dtype, (value, *loops), Ops.ADD) if loops else value
 
@@ -226,7 +230,7 @@ class _Tiling:
         info: KernelInfo = self.ast.arg
         product = self.product
         loops = loop_order(self.ast)
-        first = next(part.arg[0] for part in loops if part.arg[1] is Axis.REDUCE)
+        first = next(axis.arg[0] for axis in loops if axis.arg[1] is Axis.REDUCE)
         order: list[int] = []
         replaced = zip((product.rows, product.columns, product.depth), self.outer, strict=True)
         new = {old.arg[0]: outer for old, outer in replaced}
@@ -237,10 +241,10 @@ class _Tiling:
                 order.append(number)
             elif new[number].src[0].arg > 1:
                 order.append(new[number].arg[0])
-        written = [self.result.arg[0]] if mode == 1 else [self.inner.arg[0], self.result.arg[0]]
+        unrolled = [self.result.arg[0]] if mode == 1 else [self.inner.arg[0], self.result.arg[0]]
         # The name shows the part of the fold that the unit runs, though it is no axis any more.
         name = info.name + (f"#{self.unit.k}" if mode == 1 else "")
-        return KernelInfo(name, (*order, *written), info.opts)
+        return KernelInfo(name, (*order, *unrolled), info.opts)
 
 
 def place_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[UOp, UOp]:
@@ -250,7 +254,7 @@ def place_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[
     count = len(layout[0])
     if isinstance(element, int):
         element = UOp.const(dtypes.index, element)
-    parts = []
+    coordinates = []
     for axis in (0, 1):
         total = UOp.const(dtypes.index, layout[0][0][axis])
         for bit, lane in enumerate(reversed(lanes)):
@@ -258,22 +262,22 @@ def place_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[
         for bit in range(count.bit_length() - 1):
             step = layout[0][1 << bit][axis] - layout[0][0][axis]
             total = element // (1 << bit) % 2 * step + total
-        parts.append(simplify(total))
-    return parts[0], parts[1]
+        coordinates.append(simplify(total))
+    return coordinates[0], coordinates[1]
 
 
 def _check_layout(unit: MatrixUnit, layout: Layout) -> None:
     """Every place is the sum of what each bit of the lane and of the element adds."""
     base = layout[0][0]
-    for lane, places in enumerate(layout):
-        for element, place in enumerate(places):
+    for lane, positions in enumerate(layout):
+        for element, position in enumerate(positions):
             for axis in (0, 1):
                 total = base[axis]
                 for bit in range(len(layout).bit_length() - 1):
                     total += (lane >> bit & 1) * (layout[1 << bit][0][axis] - base[axis])
-                for bit in range(len(places).bit_length() - 1):
+                for bit in range(len(positions).bit_length() - 1):
                     total += (element >> bit & 1) * (layout[0][1 << bit][axis] - base[axis])
-                if total != place[axis]:
+                if total != position[axis]:
                     raise InternalError(
                         f"{unit.name}: its layout is no sum over bits", lane=lane, element=element
                     )

@@ -54,14 +54,14 @@ def start(ast: UOp, target: Target) -> UOp:
         return exact_integers(ast) if target.has_vectors else ast
     nodes = ast.toposort()
     named = (Ops.REDUCE, Ops.PREFIX, Ops.END)
-    folded = {part for node in nodes if node.op in named for part in node.src[1:]}
-    folds = [node for node in nodes if node.op is Ops.REDUCE]
+    reduced = {loop for node in nodes if node.op in named for loop in node.src[1:]}
+    reductions = [node for node in nodes if node.op is Ops.REDUCE]
     mapping = {
         loop: loop.replace(arg=(loop.arg[0], Axis.GLOBAL))
         for loop in loop_order(ast)
         if loop.arg[1] is Axis.LOOP
-        and loop not in folded
-        and all(loop in fold.ranges for fold in folds)
+        and loop not in reduced
+        and all(loop in reduction.ranges for reduction in reductions)
     }
     return ast.substitute(mapping)
 
@@ -127,15 +127,15 @@ def _check_running(ast: UOp, opt: Opt) -> None:
     nodes = ast.toposort()
     if not any(node.op is Ops.PREFIX or node.op is Ops.RESCALED for node in nodes):
         return
-    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    position = {number: rank for rank, number in enumerate(ast.arg.order)}
     for node in nodes:
         if node.op is Ops.PREFIX:
-            ranks = [place[part.arg[0]] for part in node.src[1:] if part.arg[0] in place]
+            ranks = [position[loop.arg[0]] for loop in node.src[1:] if loop.arg[0] in position]
             if ranks != sorted(ranks):
                 raise OptError(f"{opt.op.value}: a running fold in another order", opt=opt)
         if any(source.op is Ops.RESCALED for source in node.src) and (
             node.op is not Ops.REDUCE
-            or any(part.arg[1] is not Axis.REDUCE for part in node.src[1:])
+            or any(loop.arg[1] is not Axis.REDUCE for loop in node.src[1:])
         ):
             raise OptError(f"{opt.op.value}: parts of rows come one after the other", opt=opt)
 
@@ -143,7 +143,7 @@ def _check_running(ast: UOp, opt: Opt) -> None:
 def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     """A block must not have more lanes or shared memory than the target offers."""
     axes = axes_of(ast)
-    lanes = prod(part.src[0].arg for part in axes if part.arg[1] in (Axis.LOCAL, Axis.GROUP))
+    lanes = prod(loop.src[0].arg for loop in axes if loop.arg[1] in (Axis.LOCAL, Axis.GROUP))
     if lanes > target.block_lanes:
         raise OptError(
             f"{opt.op.value}: a block of {lanes} lanes, {target.name} has at most "
@@ -153,9 +153,9 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     nbytes = 0
     for node in ast.toposort():
         if isinstance(node.dtype, Pointer) and node.op is Ops.DEFINE_LOCAL:
-            inside = (part.src[0].arg for part in node.src if part.arg[1] in _PER_BLOCK)
+            inside = (loop.src[0].arg for loop in node.src if loop.arg[1] in _PER_BLOCK)
             # A tile that is filled in a loop is there twice (lower.copies).
-            tiles = 2 if [part.arg[1] for part in node.src] == [Axis.REDUCE] else 1
+            tiles = 2 if [loop.arg[1] for loop in node.src] == [Axis.REDUCE] else 1
             nbytes += node.dtype.size * node.dtype.base.itemsize * int(prod(inside)) * tiles
     if nbytes > target.shared_bytes:
         raise OptError(
@@ -241,9 +241,9 @@ def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
     if not target.has_locals:
         raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
     loop = _axis(ast, opt, (Axis.GLOBAL, Axis.LOOP))
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     if loop.arg[1] is Axis.LOOP:
-        if not folds or not all(loop in fold.ranges for fold in folds):
+        if not reductions or not all(loop in reduction.ranges for reduction in reductions):
             raise OptError("local: each lane would compute what the loop shares", opt=opt)
         if loop in running_loops(ast):
             raise OptError("local: each iteration follows from the one before", opt=opt)
@@ -258,7 +258,7 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
     """
     if not target.threads:
         raise OptError(f"thread: {target.name} does not split launches into chunks", opt=opt)
-    if any(part.arg[1] is Axis.THREAD for part in axes_of(ast)):
+    if any(axis.arg[1] is Axis.THREAD for axis in axes_of(ast)):
         raise OptError("thread: the kernel is cut into chunks already", opt=opt)
     loop = _axis(ast, opt, (Axis.LOOP,))
     _require_private(ast, loop, opt)
@@ -329,13 +329,13 @@ def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
         return split(ast, loop, _amount(loop, opt), Axis.LOOP, outer=Axis.GLOBAL)
     before = next_number(ast)
     ast = split(ast, loop, _amount(loop, opt), Axis.REDUCE)
-    made = [part.arg[0] for part in loop_order(ast) if part.arg[0] >= before]
+    made = [axis.arg[0] for axis in loop_order(ast) if axis.arg[0] >= before]
     order = [number for number in ast.arg.order if number not in made]
     last = max(
-        (order.index(part.arg[0]) for part in reduce_axes(ast) if part.arg[0] in order), default=-1
+        (order.index(axis.arg[0]) for axis in reduce_axes(ast) if axis.arg[0] in order), default=-1
     )
-    place = last + 1 if last >= 0 else len(order)
-    order[place:place] = made
+    position = last + 1 if last >= 0 else len(order)
+    order[position:position] = made
     return reorder(ast, order)
 
 
@@ -347,7 +347,7 @@ def _merge(ast: UOp, opt: Opt, target: Target) -> UOp:
     """
     outer = _axis(ast, opt, (Axis.GLOBAL,))
     inner = _axis(ast, Opt(OptOps.MERGE, opt.arg), (Axis.GLOBAL,))
-    if outer is inner or any(part.src[0].op is not Ops.CONST for part in (outer, inner)):
+    if outer is inner or any(loop.src[0].op is not Ops.CONST for loop in (outer, inner)):
         raise OptError(f"merge: axes {opt.axis} and {opt.arg} are no two of known size", opt=opt)
     size = inner.src[0].arg
     both = UOp.range(outer.src[0].arg * size, next_number(ast), Axis.GLOBAL)
@@ -421,13 +421,13 @@ def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(f"overlap: {amount} divides axis {opt.axis} of {extent.arg}", opt=opt)
     _require_repeatable(ast, loop, opt)
     number = next_number(ast)
-    part = UOp.range(-(-extent.arg // amount), number, Axis.LOOP)
+    chunk = UOp.range(-(-extent.arg // amount), number, Axis.LOOP)
     inside = UOp.range(amount, number + 1, Axis.LOOP)
-    place = (part * amount).minimum(extent.arg - amount) + inside
+    index = (chunk * amount).minimum(extent.arg - amount) + inside
     order = list(ast.arg.order)
     at = order.index(loop.arg[0])
     order[at : at + 1] = [number, number + 1]
-    return reorder(replace_ranges(ast, {loop: (place, (part, inside))}), order)
+    return reorder(replace_ranges(ast, {loop: (index, (chunk, inside))}), order)
 
 
 def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
@@ -441,11 +441,11 @@ def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
         raise OptError(f"{opt.op.value}: the kernel reads what it writes", opt=opt)
     if any(node.op is Ops.STORE and node.arg is not None for node in nodes):
         raise OptError(f"{opt.op.value}: the kernel adds to what it writes", opt=opt)
-    place = ast.arg.order.index(loop.arg[0])
+    position = ast.arg.order.index(loop.arg[0])
     for node in nodes:
         if node.op is Ops.REDUCE and loop in node.ranges:
-            outside = set(ast.arg.order[:place])
-            if any(part.arg[0] in outside for part in node.src[1:]):
+            outside = set(ast.arg.order[:position])
+            if any(axis.arg[0] in outside for axis in node.src[1:]):
                 raise OptError(f"{opt.op.value}: a fold outside gathers in memory", opt=opt)
 
 

@@ -61,8 +61,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     if not load.ranges <= set(loops):
         raise OptError(f"stage: operand {operand} is read to fill another copy", opt=opt)
     around = loops[: loops.index(axis) + 1] if axis is not None else []
-    outer = [part for part in around if part.arg[1] not in _WRITTEN]
-    inner = [part for part in loops if part in load.ranges and part not in outer]
+    outer = [loop for loop in around if loop.arg[1] not in _WRITTEN]
+    inner = [loop for loop in loops if loop in load.ranges and loop not in outer]
     if not inner:
         raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
     if order is not None:
@@ -71,10 +71,10 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
                 f"stage: {order} does not order the {len(inner)} inner ranges of operand {operand}",
                 opt=opt,
             )
-        inner = [inner[place] for place in order]
+        inner = [inner[position] for position in order]
     packed = dimensions(load, inner) if order is None else _in_order(load, inner)
-    is_written = inner[-1].arg[1] in _WRITTEN
-    copy = _copy(load, packed, is_written, target, next_number(ast))
+    is_unrolled = inner[-1].arg[1] in _WRITTEN
+    copy = _copy(load, packed, is_unrolled, target, next_number(ast))
     memory = _scratch(ast, load, copy.size, outer, opt, target)
     filled = memory.store(simplify(copy.filled_at), copy.value).end(*copy.nest)
     read = memory.after(filled).load(simplify(copy.read_at), dtype=load.dtype)
@@ -89,7 +89,7 @@ def _axis(ast: UOp, opt: Opt, target: Target) -> UOp | None:
     axes = axes_of(ast)
     if opt.axis is None or not -1 <= opt.axis < len(axes):
         raise OptError(f"stage: axis {opt.axis} of a kernel with {len(axes)} axes", opt=opt)
-    if any(part.arg[1] is Axis.THREAD for part in axes):
+    if any(loop.arg[1] is Axis.THREAD for loop in axes):
         raise OptError("stage: the kernel is cut into chunks already", opt=opt)
     return None if opt.axis == -1 else axes[opt.axis]
 
@@ -98,7 +98,7 @@ def _in_order(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
     """A dimension for each of `ranges`, but two for which one goes on where the next ends are one:
     the last two, or else the two before the last.
     """
-    packed = [Dimension({part: 1}) for part in ranges]
+    packed = [Dimension({loop: 1}) for loop in ranges]
     if len(packed) > 1 and (joined := join(load, *packed[-2:])) is not None:
         packed[-2:] = [joined]
     elif len(packed) > 2 and (joined := join(load, *packed[-3:-1])) is not None:
@@ -123,14 +123,14 @@ class _Copy(NamedTuple):
 
 
 def _copy(
-    load: UOp, packed: list[Dimension], is_written: bool, target: Target, number: int
+    load: UOp, packed: list[Dimension], is_unrolled: bool, target: Target, number: int
 ) -> _Copy:
     """The copy of `load` with the dimensions `packed`, by ranges that count from `number`;
     `is_written` if the last one is written out where it is read.
     """
     last = packed[-1]
-    lanes = [_lanes(each, last, is_written, load, target) for each in packed]
-    groups = _groups(load, packed, is_written, target)
+    lanes = [_lanes(each, last, is_unrolled, load, target) for each in packed]
+    groups = _groups(load, packed, is_unrolled, target)
     if groups is not None:
         lanes[groups.outer], lanes[groups.rows] = groups.amount // last.extent, groups.together
     else:
@@ -143,24 +143,24 @@ def _copy(
     run: UOp | None = None
     for rank, (each, count, extent) in enumerate(zip(packed, lanes, extents, strict=True)):
         if groups is not None and rank == groups.outer:
-            run, parts = _place(extent * last.extent, groups.amount, number)
-            number, nest = number + 2, nest + parts
+            run, loops = _place(extent * last.extent, groups.amount, number)
+            number, nest = number + 2, nest + loops
             fresh |= groups.run.ranges_at(run)
-            place = run // last.extent
+            index = run // last.extent
         elif groups is not None and run is not None and each is last:
-            place = run % each.extent
+            index = run % each.extent
         else:
-            place, parts = _place(extent, count, number)
-            number, nest = number + 2, nest + parts
-            fresh |= each.ranges_at(place)
-        read_at, filled_at = read_at * extent + each.position, filled_at * extent + place
+            index, loops = _place(extent, count, number)
+            number, nest = number + 2, nest + loops
+            fresh |= each.ranges_at(index)
+        read_at, filled_at = read_at * extent + each.position, filled_at * extent + index
         if extent != each.extent:
-            outside.append(place < each.extent)
+            outside.append(index < each.extent)
     # A loop that ends earlier in some turns of those around it may leave the memory behind its end.
     outside += [
-        place < part.src[0].substitute(fresh)
-        for part, place in fresh.items()
-        if part.src[0].ranges and _is_open(load, part)
+        index < loop.src[0].substitute(fresh)
+        for loop, index in fresh.items()
+        if loop.src[0].ranges and _is_open(load, loop)
     ]
     value = load.substitute(fresh)
     for inside in outside:
@@ -168,10 +168,10 @@ def _copy(
     return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
 
 
-def _is_open(value: UOp, part: UOp) -> bool:
+def _is_open(value: UOp, loop: UOp) -> bool:
     """Whether something that `part` moves is loaded without a gate that asks for it."""
-    loads = (node for node in value.toposort() if node.op is Ops.LOAD and part in node.ranges)
-    return any(all(part not in gate.ranges for gate in load.src[3:]) for load in loads)
+    loads = (node for node in value.toposort() if node.op is Ops.LOAD and loop in node.ranges)
+    return any(all(loop not in gate.ranges for gate in load.src[3:]) for load in loads)
 
 
 def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, target: Target) -> UOp:
@@ -187,7 +187,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
     return UOp(
         Ops.DEFINE_LOCAL,
         load.dtype.ptr(size, Place.SCRATCH),
-        tuple(part for part in outer if part in load.ranges),
+        tuple(loop for loop in outer if loop in load.ranges),
         1 + max((node.arg for node in others), default=-1),
     )
 
@@ -198,13 +198,13 @@ def _write_out(packed: list[Dimension], lanes: list[int], value: UOp, target: Ta
     if not packed[-1].is_window or lanes[-1] < 2:
         return
     vectors = 1
-    for place in reversed(range(len(packed))):
-        extent = packed[place].extent
-        count = -(-extent // width) if place == len(packed) - 1 else extent
-        if vectors * count > _MOST_WRITTEN or (lanes[place] > 1 and place < len(packed) - 1):
+    for position in reversed(range(len(packed))):
+        extent = packed[position].extent
+        count = -(-extent // width) if position == len(packed) - 1 else extent
+        if vectors * count > _MOST_WRITTEN or (lanes[position] > 1 and position < len(packed) - 1):
             return
         vectors *= count
-        lanes[place] = -(-extent // lanes[place]) * lanes[place]
+        lanes[position] = -(-extent // lanes[position]) * lanes[position]
 
 
 def _nbytes(memory: UOp) -> int:
@@ -229,46 +229,46 @@ def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
             and node.src[0].arg == name
         ]
         return loads[0] if len(loads) == 1 else None
-    rank, place = (0, -1 - name) if name >= -4 else ((-3 - name) // 2, (-3 - name) % 2)
-    folds = _by_size(ast)
-    if rank >= len(folds):
+    rank, position = (0, -1 - name) if name >= -4 else ((-3 - name) // 2, (-3 - name) % 2)
+    reductions = _by_size(ast)
+    if rank >= len(reductions):
         return None
-    value = folds[rank].src[0]
+    value = reductions[rank].src[0]
     if is_rounded and value.op is Ops.CAST and value.src[0].op is Ops.MUL:
         value = value.src[0]
     if not value.op.is_alu or len(value.src) != 2:
         return None
-    side = value.src[place] if place < 2 else narrow(value.src[place - 2])
+    side = value.src[position] if position < 2 else narrow(value.src[position - 2])
     if any(node.op in (Ops.REDUCE, Ops.AFTER) for node in side.toposort()) or not side.ranges:
         return None
     return side
 
 
-def name_of_side(ast: UOp, fold: UOp, place: int) -> int:
+def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
     """What `operand_of` calls a side of what `fold` combines."""
-    rank = _by_size(ast).index(fold)
-    return -1 - place if rank == 0 else -3 - 2 * rank - place
+    rank = _by_size(ast).index(reduction)
+    return -1 - position if rank == 0 else -3 - 2 * rank - position
 
 
 def _by_size(ast: UOp) -> list[UOp]:
     """The folds of a kernel, largest first."""
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    return sorted(folds, key=_iterations, reverse=True)
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    return sorted(reductions, key=_iterations, reverse=True)
 
 
-def _iterations(fold: UOp) -> int:
-    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
-    return int(prod(part.vmax + 1 for part in loops))
+def _iterations(reduction: UOp) -> int:
+    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
+    return int(prod(loop.vmax + 1 for loop in loops))
 
 
-def _lanes(each: Dimension, last: Dimension, is_written: bool, value: UOp, target: Target) -> int:
+def _lanes(each: Dimension, last: Dimension, is_unrolled: bool, value: UOp, target: Target) -> int:
     """How many elements along a dimension are copied at once; its extent is rounded up to that."""
     width = target.lanes_of(value.dtype)
     if each is last:
-        if target.has_mask and (each.is_window or (is_written and len(each.times) > 1)):
+        if target.has_mask and (each.is_window or (is_unrolled and len(each.times) > 1)):
             return min(width, 1 << (each.extent - 1).bit_length())
-        return each.extent if is_written else 1
-    if is_written and each.is_contiguous(value) and not last.is_contiguous(value):
+        return each.extent if is_unrolled else 1
+    if is_unrolled and each.is_contiguous(value) and not last.is_contiguous(value):
         # Neighbours in memory are not neighbours in the copy: a tile of both is turned.
         return width if target.has_mask and each.extent >= width else math.gcd(each.extent, width)
     return 1
@@ -293,10 +293,10 @@ class _Groups(NamedTuple):
 
 
 def _groups(
-    value: UOp, packed: list[Dimension], is_written: bool, target: Target
+    value: UOp, packed: list[Dimension], is_unrolled: bool, target: Target
 ) -> _Groups | None:
     """Groups that are turned in registers: as many rows as a vector has groups."""
-    if not is_written or len(packed) < 3 or not target.has_mask:
+    if not is_unrolled or len(packed) < 3 or not target.has_mask:
         return None
     last, rows = packed[-1], packed[-2]
     size, width = last.extent, target.lanes_of(value.dtype)
@@ -320,8 +320,8 @@ def _place(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
     """
     count = -(-extent // lanes)
     if lanes == 1:
-        place = UOp.range(count, number, Axis.STAGE)
-        return place, [place]
+        index = UOp.range(count, number, Axis.STAGE)
+        return index, [index]
     lane = UOp.range(lanes, number + 1, Axis.UPCAST)
     if count == 1:
         return lane, [lane]
