@@ -45,50 +45,55 @@ class Along:
     worth: float
 
 
-def find_along(ast: UOp, fold: UOp, target: Target) -> Along | None:
+def find_along(ast: UOp, reduction: UOp, target: Target) -> Along | None:
     """A tile along the fold, if it has one."""
-    width = target.lanes_of(fold.dtype)
-    sides = [node for node in fold.src[0].src if node.op is Ops.LOAD and len(node.src) == 2]
-    if width < 2 or not fold.src[0].op.is_alu or len(sides) != 2 or len(fold.src[0].src) != 2:
+    width = target.lanes_of(reduction.dtype)
+    sides = [node for node in reduction.src[0].src if node.op is Ops.LOAD and len(node.src) == 2]
+    if (
+        width < 2
+        or not reduction.src[0].op.is_alu
+        or len(sides) != 2
+        or len(reduction.src[0].src) != 2
+    ):
         return None
-    if any(side.dtype is not fold.dtype for side in sides):
+    if any(side.dtype is not reduction.dtype for side in sides):
         return None
     lanes = next(
         (
-            part
-            for part in fold.src[1:]
-            if all(stride(side.src[1], part) == 1 for side in sides)
-            and part.src[0].op is Ops.CONST
-            and part.src[0].arg >= _LEAST * width
+            axis
+            for axis in reduction.src[1:]
+            if all(stride(side.src[1], axis) == 1 for side in sides)
+            and axis.src[0].op is Ops.CONST
+            and axis.src[0].arg >= _LEAST * width
         ),
         None,
     )
     outputs = [
-        part
-        for part in loop_order(ast)
-        if part.arg[1] is Axis.LOOP and part in fold.ranges and part.src[0].op is Ops.CONST
+        axis
+        for axis in loop_order(ast)
+        if axis.arg[1] is Axis.LOOP and axis in reduction.ranges and axis.src[0].op is Ops.CONST
     ]
     owned = [
-        [part for part in outputs if part in side.ranges and part not in other.ranges]
+        [axis for axis in outputs if axis in side.ranges and axis not in other.ranges]
         for side, other in (sides, sides[::-1])
     ]
     if lanes is None or not all(owned):
         return None
     few, many = sorted(
-        (max(axes, key=lambda part: part.src[0].arg) for axes in owned),
-        key=lambda part: part.src[0].arg,
+        (max(axes, key=lambda axis: axis.src[0].arg) for axes in owned),
+        key=lambda axis: axis.src[0].arg,
     )
     rows = _some(few.src[0].arg, _ROWS)
     most = int(target.registers * ACCUMULATORS) // rows
     beside = _some(many.src[0].arg, tuple(count for count in _BESIDE if count <= most))
     depth = lanes.src[0].arg
     worth = _LOADED * depth / (depth + _SUMMED) * depth / padded_to(depth, width)
-    for part, count in ((few, rows), (many, beside)):
-        worth *= part.src[0].arg / padded_to(part.src[0].arg, count)
+    for loop, count in ((few, rows), (many, beside)):
+        worth *= loop.src[0].arg / padded_to(loop.src[0].arg, count)
     again = [side for side in sides if many in side.ranges]
     if few.src[0].arg > rows and nbytes_of(again) > target.cache_bytes[-1]:
         worth *= _FAR
-    if rows * depth * fold.dtype.itemsize > target.cache_bytes[0] * _NEAR:
+    if rows * depth * reduction.dtype.itemsize > target.cache_bytes[0] * _NEAR:
         worth *= _FAR
     return Along(lanes, width, ((few, rows), (many, beside)), worth)
 

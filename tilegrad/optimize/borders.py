@@ -42,14 +42,14 @@ class Borders:
     inner: UOp
 
 
-def find_borders(fold: UOp, loads: list[UOp]) -> Borders | None:
+def find_borders(reduction: UOp, loads: list[UOp]) -> Borders | None:
     """The padding of the only one of `loads`, a side of the fold, if enough turns fall away."""
-    if len(loads) != 1 or len(loads[0].src) != 4 or loads[0] not in fold.src[0].src:
+    if len(loads) != 1 or len(loads[0].src) != 4 or loads[0] not in reduction.src[0].src:
         return None
     (load,) = loads
     gate = load.src[3]
-    loops = gate.ranges & frozenset(fold.src[1:])
-    if not loops or any(part.arg[1] not in (Axis.LOOP, Axis.REDUCE) for part in gate.ranges):
+    loops = gate.ranges & frozenset(reduction.src[1:])
+    if not loops or any(loop.arg[1] not in (Axis.LOOP, Axis.REDUCE) for loop in gate.ranges):
         return None
     share = _open_share(gate)
     if share > _WORTH_LEAVING:
@@ -61,50 +61,50 @@ def find_borders(fold: UOp, loads: list[UOp]) -> Borders | None:
 def _open_share(gate: UOp) -> float:
     """The share of all places at which a condition holds; 1 where that is not known."""
     groups: list[tuple[set[UOp], list[UOp]]] = []
-    for part in _parts(gate):
-        ranges = set(part.ranges)
+    for conjunct in _parts(gate):
+        ranges = set(conjunct.ranges)
         apart = []
-        both: tuple[set[UOp], list[UOp]] = (ranges, [part])
+        both: tuple[set[UOp], list[UOp]] = (ranges, [conjunct])
         for other in groups:
             if other[0] & ranges:
                 both = (both[0] | other[0], [*other[1], *both[1]])
             else:
                 apart.append(other)
         groups = [*apart, both]
-    return float(prod(_share_of(sorted(ranges, key=lambda part: part.arg[0]), parts)
-                      for ranges, parts in groups))  # fmt: skip
+    return float(prod(_share_of(sorted(ranges, key=lambda loop: loop.arg[0]), conjuncts)
+                      for ranges, conjuncts in groups))  # fmt: skip
 
 
 def _parts(gate: UOp) -> list[UOp]:
     if gate.op is Ops.AND:
-        return [part for side in gate.src for part in _parts(side)]
+        return [loop for side in gate.src for loop in _parts(side)]
     return [gate]
 
 
-def _share_of(ranges: list[UOp], parts: list[UOp]) -> float:
+def _share_of(ranges: list[UOp], conjuncts: list[UOp]) -> float:
     """The share of the places of `ranges` at which all of `parts` hold."""
-    known = [each for part in parts if (each := _as_terms(part)) is not None]
-    count = int(prod(part.vmax + 1 for part in ranges))
-    if count > _MOST_PLACES or len(known) < len(parts):
+    known = [each for conjunct in conjuncts if (each := _as_terms(conjunct)) is not None]
+    count = int(prod(loop.vmax + 1 for loop in ranges))
+    if count > _MOST_PLACES or len(known) < len(conjuncts):
         return 1.0
     found = 0
-    for place in itertools.product(*(range(part.vmax + 1) for part in ranges)):
-        at = dict(zip(ranges, place, strict=True))
+    for indices in itertools.product(*(range(loop.vmax + 1) for loop in ranges)):
+        at = dict(zip(ranges, indices, strict=True))
         found += all(
-            (sum(at[part] * times for part, times in terms.items()) < limit) is is_less
+            (sum(at[loop] * times for loop, times in terms.items()) < limit) is is_less
             for terms, limit, is_less in known
         )
     return found / count
 
 
-def _as_terms(part: UOp) -> tuple[dict[UOp, int], int, bool] | None:
+def _as_terms(condition: UOp) -> tuple[dict[UOp, int], int, bool] | None:
     """What a condition compares: times of ranges, the limit, whether their sum is to be less."""
     is_less = True
-    if part.op is Ops.XOR and part.src[1].op is Ops.CONST:
-        part, is_less = part.src[0], not part.src[1].arg
-    if part.op is not Ops.CMPLT or part.src[1].op is not Ops.CONST:
+    if condition.op is Ops.XOR and condition.src[1].op is Ops.CONST:
+        condition, is_less = condition.src[0], not condition.src[1].arg
+    if condition.op is not Ops.CMPLT or condition.src[1].op is not Ops.CONST:
         return None
-    terms = terms_of(part.src[0])
+    terms = terms_of(condition.src[0])
     if terms is None or any(each.op is not Ops.RANGE for each in terms[0]):
         return None
-    return dict(terms[0]), int(part.src[1].arg) - int(terms[1]), is_less
+    return dict(terms[0]), int(condition.src[1].arg) - int(terms[1]), is_less

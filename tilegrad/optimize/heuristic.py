@@ -47,24 +47,24 @@ class _Heuristic(Streamer, Phaser):
     """Tiles where a fold uses data again, else vectors along memory; then threads."""
 
     def run(self) -> None:
-        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        if self.phases(folds):
+        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        if self.phases(reductions):
             self.thread()
             return
-        heavy = heaviest(folds)
+        heavy = heaviest(reductions)
         reuse = find_reuse(self.ast, heavy, self.target, self.given) if heavy is not None else None
         if reuse is not None and heavy is not None:
             self.reuse(reuse, heavy)
         else:
-            self.stream(folds)
+            self.stream(reductions)
         self.thread()
 
     def reuse(self, reuse: Reuse, heavy: UOp) -> None:
         """The tile of a fold that uses data again: its lanes are those of an output, or the fold's
         own.
         """
-        along = find_along(self.ast, heavy, self.target)
-        if along is not None and along.worth > reuse.worth:
-            self.tile_along(along)
+        tile = find_along(self.ast, heavy, self.target)
+        if tile is not None and tile.worth > reuse.worth:
+            self.tile_along(tile)
         elif not use_dots(self, reuse.lanes, reuse.rows, heavy):
             self.tile(reuse, heavy)

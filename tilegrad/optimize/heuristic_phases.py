@@ -35,31 +35,35 @@ _ROWS_OF_SYMBOLIC = 512
 class Phaser(Tiler):
     """Blocks of rows through all phases."""
 
-    def phases(self, folds: list[UOp]) -> bool:
+    def phases(self, reductions: list[UOp]) -> bool:
         """Shape a kernel of several phases; False where it is none, or where the folds that do the
         work share no rows.
         """
         nests = self.nests()
-        if not nests or not folds or not self.target.has_vectors:
+        if not nests or not reductions or not self.target.has_vectors:
             return False
         before = self.ast
         if self.part() is not None:
             self.put_part_outside()
-            nests, folds = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
-        steps = {fold: steps_of(fold) for fold in folds}
-        heavy = [fold for fold in folds if steps[fold] > max(steps.values()) * _LIGHT]
-        closed = {part for nest in nests for part in nest.src[1:]}
-        for row in reversed([part for part in self.around(nests) if part not in closed]):
+            nests, reductions = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
+        steps = {reduction: steps_of(reduction) for reduction in reductions}
+        heavy = [
+            reduction for reduction in reductions if steps[reduction] > max(steps.values()) * _LIGHT
+        ]
+        closed = {loop for nest in nests for loop in nest.src[1:]}
+        for row in reversed([loop for loop in self.around(nests) if loop not in closed]):
             tiles = [
-                find_reuse(self.ast, fold, self.target, store=self.store_of(fold), shared=row)
-                for fold in heavy
+                find_reuse(
+                    self.ast, reduction, self.target, store=self.store_of(reduction), shared=row
+                )
+                for reduction in heavy
             ]
             found = [tile for tile in tiles if tile is not None]
             if len(found) == len(tiles):
-                light = [fold for fold in folds if fold not in heavy]
-                self.block(row, found, [fold.src[-1] for fold in heavy], light)
+                light = [reduction for reduction in reductions if reduction not in heavy]
+                self.block(row, found, [reduction.src[-1] for reduction in heavy], light)
                 if steps[heavy[0]] >= WORTH_STAGING:
-                    self.pack_sides([fold.src[-1] for fold in heavy])
+                    self.pack_sides([reduction.src[-1] for reduction in heavy])
                 return True
         self.ast = before
         return False
@@ -74,12 +78,12 @@ class Phaser(Tiler):
         """All rows pass over a part before the next one, or as many as have room for what their
         folds gather.
         """
-        closed = {part for nest in self.nests() for part in nest.src[1:]}
-        *outside, row = [part for part in self.around(self.nests()) if part not in closed]
-        part = self.part()
+        closed = {axis for nest in self.nests() for axis in nest.src[1:]}
+        *outside, row = [axis for axis in self.around(self.nests()) if axis not in closed]
+        slice_loop = self.part()
         gathered = 0
         for node in self.ast.toposort():
-            if node.op is Ops.REDUCE and part in node.src:
+            if node.op is Ops.REDUCE and slice_loop in node.src:
                 own = node.ranges.difference((*outside, row))
                 gathered += int(prod(loop.vmax + 1 for loop in own)) * node.dtype.itemsize
         most = min(self.target.cache_bytes[1], self.target.scratch_bytes // 4) // max(gathered, 1)
@@ -99,11 +103,11 @@ class Phaser(Tiler):
             if extent.op is not Ops.CONST:
                 # How many rows of the last tile are padding is not known.
                 count = min(count, _ROWS_OF_SYMBOLIC)
-            place = self.ast.arg.order.index(row.arg[0])
+            position = self.ast.arg.order.index(row.arg[0])
             if not self.move(OptOps.PADTO, row, count):
                 return False
-            number = self.ast.arg.order[place]
-            row = next(part for part in self.outputs() if part.arg[0] == number)
+            number = self.ast.arg.order[position]
+            row = next(loop for loop in self.outputs() if loop.arg[0] == number)
         return self.move(OptOps.TILE, row, count)
 
     def nests(self) -> list[UOp]:
@@ -119,44 +123,44 @@ class Phaser(Tiler):
 
     def around(self, nests: list[UOp]) -> list[UOp]:
         """The loops inside of which scratch lives, in their order."""
-        found = {part for nest in nests for part in nest.src[0].src[0].src}
-        return [part for part in self.outputs() if part in found]
+        found = {loop for nest in nests for loop in nest.src[0].src[0].src}
+        return [loop for loop in self.outputs() if loop in found]
 
-    def store_of(self, fold: UOp) -> UOp:
+    def store_of(self, reduction: UOp) -> UOp:
         """What stores the results of `fold`: that of the nest in which it stands, or of the
         kernel.
         """
-        inside = (nest.src[0] for nest in self.nests() if fold.ranges & set(nest.src[1:]))
+        inside = (nest.src[0] for nest in self.nests() if reduction.ranges & set(nest.src[1:]))
         return next(inside, stores(self.ast)[0])
 
-    def fold_over(self, part: UOp) -> UOp:
-        folds = (node for node in self.ast.toposort() if node.op is Ops.REDUCE)
-        return next(fold for fold in folds if part in fold.src)
+    def fold_over(self, loop: UOp) -> UOp:
+        reductions = (node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        return next(reduction for reduction in reductions if loop in reduction.src)
 
-    def block(self, row: UOp, tiles: list[Reuse], folded: list[UOp], light: list[UOp]) -> None:
+    def block(self, row: UOp, tiles: list[Reuse], loops: list[UOp], light: list[UOp]) -> None:
         """Write out a block of `row` for all phases and lanes in each; `folded` is a range of each
         fold with a tile, in the order of these.
         """
         vectors = 1
-        for tile, part in zip(tiles, folded, strict=True):
-            fold = self.fold_over(part)
-            step = self.tile_size(tile.lanes, fold)
+        for tile, loop in zip(tiles, loops, strict=True):
+            reduction = self.fold_over(loop)
+            step = self.tile_size(tile.lanes, reduction)
             if self.split_to(tile.lanes, OptOps.UPCAST, step, is_shared=False):
-                vectors = max(vectors, step // self.target.lanes_of(fold.dtype))
+                vectors = max(vectors, step // self.target.lanes_of(reduction.dtype))
         self.write_rows([row], vectors)
         # Folds side by side have a range in common.
-        for part in dict.fromkeys(fold.src[-1] for fold in light):
-            self.lanes_of_fold(self.fold_over(part))
+        for loop in dict.fromkeys(reduction.src[-1] for reduction in light):
+            self.lanes_of_fold(self.fold_over(loop))
         for number in range(len(self.nests())):
             self.lanes_of_store(self.nests()[number].src[0])
         self.lanes_of_store(stores(self.ast)[0])
 
-    def lanes_of_fold(self, fold: UOp) -> None:
+    def lanes_of_fold(self, reduction: UOp) -> None:
         """A vector of accumulators for each row."""
-        loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
-        for loop in reversed(fold.src[1:]):
+        loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
+        for loop in reversed(reduction.src[1:]):
             if any(stride(load.src[1], loop) == 1 for load in loads):
-                self.split_lanes(loop, OptOps.UNROLL, fold)
+                self.split_lanes(loop, OptOps.UNROLL, reduction)
                 return
 
     def lanes_of_store(self, store: UOp) -> None:
@@ -171,27 +175,29 @@ class Phaser(Tiler):
         if is_known(loop) and loop.vmax + 1 >= width > 1:
             self.split_to(loop, op, width, is_shared=False)
 
-    def pack_sides(self, folded: list[UOp]) -> None:
+    def pack_sides(self, axes: list[UOp]) -> None:
         """Copy what the folds over `folded` combine: what the rows do not move, once for all of
         them; what they move and has to be computed, for a block of them.
         """
-        lives_in = {part for nest in self.nests() for part in nest.src[0].src[0].src}
-        written = {part for part in lives_in if part.arg[1] is Axis.UPCAST}
+        lives_in = {axis for nest in self.nests() for axis in nest.src[0].src[0].src}
+        unrolled = {axis for axis in lives_in if axis.arg[1] is Axis.UPCAST}
         if not (blocks := self.around(self.nests())):
             # All rows are one block, for which nothing is packed anew.
             return
         *outside, row = blocks
-        part_loop = self.part()
-        if part_loop is not None:
-            outside.append(part_loop)
-        sides = [(part, place) for part in folded for place in (0, 1)]
-        for part, place in sides:
-            fold = self.fold_over(part)
-            if len(fold.src[0].src) != 2:
+        slice_loop = self.part()
+        if slice_loop is not None:
+            outside.append(slice_loop)
+        sides = [(axis, position) for axis in axes for position in (0, 1)]
+        for axis, position in sides:
+            reduction = self.fold_over(axis)
+            if len(reduction.src[0].src) != 2:
                 continue
-            side = fold.src[0].src[place]
-            if not side.ranges & written:
+            side = reduction.src[0].src[position]
+            if not side.ranges & unrolled:
                 around = [loop for loop in outside if loop in side.ranges]
-                self.stage(name_of_side(self.ast, fold, place), around[-1] if around else None)
+                self.stage(
+                    name_of_side(self.ast, reduction, position), around[-1] if around else None
+                )
             elif side.op is not Ops.LOAD or len(side.src) == 4:
-                self.stage(name_of_side(self.ast, fold, place), row)
+                self.stage(name_of_side(self.ast, reduction, position), row)

@@ -47,47 +47,49 @@ _PANEL = 5 / 8
 class Tiler(Shaper):
     """Register tiles and copies of operands."""
 
-    def tile(self, reuse: Reuse, fold: UOp) -> None:
+    def tile(self, reuse: Reuse, reduction: UOp) -> None:
         """A register tile: some vectors of one axis by some rows of the other."""
-        width = self.target.lanes_of(fold.dtype)
-        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, fold) else (2, 3, 1)
-        step = self.tile_size(reuse.lanes, fold, counts)
+        width = self.target.lanes_of(reduction.dtype)
+        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, reduction) else (2, 3, 1)
+        step = self.tile_size(reuse.lanes, reduction, counts)
         if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < _OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
-        taps, window = find_taps(self.ast, reuse) if is_large else None, reuse.windows
-        beside = taps and find_beside(self.ast, reuse, taps, max(step // width, 1), self.target)
+        filter_window, overlapping = find_taps(self.ast, reuse) if is_large else None, reuse.windows
+        beside = filter_window and find_beside(
+            self.ast, reuse, filter_window, max(step // width, 1), self.target
+        )
         if beside:
             step, reuse = min(step, beside.vectors * width), replace(reuse, windows=None)
         is_strided = self.is_strided(reuse)
-        is_far = is_strided or not self.is_near(reuse, fold, step)
+        is_far = is_strided or not self.is_near(reuse, reduction, step)
         # What the rows move stays at hand while each group of lanes passes over it.
-        is_again = reuse.windows is None and self.nbytes_at_once(fold, reuse.lanes) <= (
+        is_again = reuse.windows is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
             self.target.cache_bytes[1] // 2
         )
-        depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
+        depth = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
         is_copied = reuse.windows is not None or (reuse.stages is not None and is_far)
         is_copied &= is_large or is_strided
         if not self.write_out(reuse.lanes, step, overlaps=not is_copied):
             return
         vectors = max(step // width, 1)
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
-            written = beside.rows
+            unrolled = beside.rows
         else:
             # What lanes move is copied, what rows move is read where it lies: behind a gate, each
             # element of it would be a branch. Folds that are cut gather in memory, which must not
             # come twice.
-            panel = depth * step * fold.dtype.itemsize
+            panel = depth * step * reduction.dtype.itemsize
             is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.windows is None
             overlaps = not is_copied or is_whole
             is_gated = not overlaps and reuse.windows is None
             padded = _GATED if is_gated else _PADDED
-            written = self.write_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
+            unrolled = self.write_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
-        if written * vectors < _BUSY:
+        if unrolled * vectors < _BUSY:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
-            self.write_beside(written * vectors, reuse.stages if is_packed else None)
+            self.write_beside(unrolled * vectors, reuse.stages if is_packed else None)
         self.write_short_folds()
         if reuse.borders is not None:
             self.put_innermost(reuse.borders)
@@ -97,35 +99,39 @@ class Tiler(Shaper):
             if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
                 depth = depth * inside // loop.src[0].arg
         if reuse.stages is not None and is_far:
-            panel = depth * step * fold.dtype.itemsize
+            panel = depth * step * reduction.dtype.itemsize
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
         if reuse.windows is not None and is_large:
             self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
-        elif beside and window is not None:
-            self.keep_window(window)
-        if taps and (beside or taps.has_room(vectors, written, self.target)):
+        elif beside and overlapping is not None:
+            self.keep_window(overlapping)
+        if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
             # After copies, whose lanes it would part.
-            self.move(OptOps.UNROLL, taps.loop, 0)
+            self.move(OptOps.UNROLL, filter_window.loop, 0)
 
     def write_short_folds(self) -> None:
         """Write out folds of few steps beside the tile's, such as the window of a pooling: their
         elements are neighbours along the rows, and are loaded as these are.
         """
-        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        short = [fold for fold in folds if prod(part.vmax + 1 for part in fold.src[1:]) <= _SHORT]
-        for loop in [part for fold in short for part in fold.src[1:]]:
+        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        short = [
+            reduction
+            for reduction in reductions
+            if prod(axis.vmax + 1 for axis in reduction.src[1:]) <= _SHORT
+        ]
+        for loop in [axis for reduction in short for axis in reduction.src[1:]]:
             self.move(OptOps.UNROLL, loop, 0)
 
     def put_innermost(self, loop: UOp) -> None:
         """Make `loop` the innermost of the fold's."""
-        folded = [part for part in loop_order(self.ast) if part.arg[1] is Axis.REDUCE]
-        for there in folded[folded.index(loop) + 1 :]:
+        loops = [axis for axis in loop_order(self.ast) if axis.arg[1] is Axis.REDUCE]
+        for there in loops[loops.index(loop) + 1 :]:
             self.move(OptOps.SWAP, loop, axes_of(self.ast).index(there))
 
-    def tile_along(self, along: Along) -> None:
+    def tile_along(self, tile: Along) -> None:
         """A register tile whose lanes lie along the fold."""
-        if self.split_to(along.lanes, OptOps.UNROLL, along.width, is_shared=False):
-            for loop, count in along.rows:
+        if self.split_to(tile.lanes, OptOps.UNROLL, tile.width, is_shared=False):
+            for loop, count in tile.rows:
                 if count > 1:
                     self.write_out(loop, count, overlaps=True)
 
@@ -138,14 +144,14 @@ class Tiler(Shaper):
         loads = [node for node in operand(self.ast, reuse.stages).toposort() if node.op is Ops.LOAD]
         return any(stride(load.src[1], reuse.lanes) not in (0, 1) for load in loads)
 
-    def is_wide(self, reuse: Reuse, fold: UOp) -> bool:
+    def is_wide(self, reuse: Reuse, reduction: UOp) -> bool:
         """Whether four vectors by six rows are better than two by eight: a step of the fold loads
         less, and results are stored in longer runs. There must be many of both axes, and a copy of
         what the lanes move that is made by whole vectors, or beforehand.
         """
         if reuse.stages is None or reuse.windows is not None or len(reuse.rows) > 1:
             return False
-        step = _WIDE * self.target.lanes_of(fold.dtype)
+        step = _WIDE * self.target.lanes_of(reduction.dtype)
         lanes, rows = reuse.lanes.vmax + 1, reuse.rows[0].vmax + 1
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return (
@@ -155,35 +161,35 @@ class Tiler(Shaper):
             and rows >= _WIDE * _WIDE
             and all(stride(store.src[1], reuse.lanes) == 1 for store in stores(self.ast))
             and (is_given or not self.is_strided(reuse))
-            and not self.is_near(reuse, fold, step)
+            and not self.is_near(reuse, reduction, step)
         )
 
-    def is_near(self, reuse: Reuse, fold: UOp, step: int) -> bool:
+    def is_near(self, reuse: Reuse, reduction: UOp, step: int) -> bool:
         """Whether vectors along the lanes are loaded as well from where they lie as from a copy:
         all that the reduce reads, but for loops that take it to other memory, fits half the second
         cache, and where the last vector is cut short, there are two to a row: loads are few.
         """
         if reuse.windows is not None or reuse.stages is None or reuse.stages < 0:
             return False
-        width, extent = self.target.lanes_of(fold.dtype), reuse.lanes.vmax + 1
+        width, extent = self.target.lanes_of(reduction.dtype), reuse.lanes.vmax + 1
         is_gated = len(operand(self.ast, reuse.stages).src) > 2
         if is_gated or (extent % step and step < 2 * width):
             return False
-        return self.nbytes_at_once(fold) <= self.target.cache_bytes[1] // 2
+        return self.nbytes_at_once(reduction) <= self.target.cache_bytes[1] // 2
 
-    def nbytes_at_once(self, fold: UOp, lanes: UOp | None = None) -> int:
+    def nbytes_at_once(self, reduction: UOp, lanes: UOp | None = None) -> int:
         """The size of what the fold reads inside the loops that take all of it to other memory;
         only of what `lanes` does not move, if given.
         """
-        loads = [node for node in fold.toposort() if node.op is Ops.LOAD]
-        apart = [part for part in self.outputs() if all(part in load.ranges for load in loads)]
+        loads = [node for node in reduction.toposort() if node.op is Ops.LOAD]
+        apart = [loop for loop in self.outputs() if all(loop in load.ranges for load in loads)]
         return sum(packed_bytes(load, apart) for load in loads if lanes not in load.ranges)
 
-    def tile_size(self, lanes: UOp, fold: UOp, counts: Sequence[int] = (2, 1)) -> int:
+    def tile_size(self, lanes: UOp, reduction: UOp, counts: Sequence[int] = (2, 1)) -> int:
         """How much of `lanes` a register tile takes: as many vectors as cost least for the whole
         axis, of `counts` the first of equals; less than a vector where that holds all.
         """
-        width, extent = self.target.lanes_of(fold.dtype), int(lanes.vmax + 1)
+        width, extent = self.target.lanes_of(reduction.dtype), int(lanes.vmax + 1)
         if self.target.has_mask:
             if extent <= width:
                 return max(1 << (extent - 1).bit_length(), 4)
@@ -207,12 +213,12 @@ class Tiler(Shaper):
     ) -> int:
         """Unroll as many rows as there are accumulators for; `padded` is what a rest costs."""
         most = max(int(self.target.registers * ACCUMULATORS) // vectors, 1)
-        written = 1
+        unrolled = 1
         for loop in loops:
-            rows = _best_rows(loop.vmax + 1, most // written, padded)
+            rows = _best_rows(loop.vmax + 1, most // unrolled, padded)
             if rows > 1 and self.write_out(loop, rows, is_shared=is_shared, overlaps=overlaps):
-                written *= rows
-        return written
+                unrolled *= rows
+        return unrolled
 
     def least_uses(self, reuse: Reuse, *, is_strided: bool) -> int:
         """How often a copy of the operand that the lanes move must be used: several short axes of
@@ -231,7 +237,7 @@ class Tiler(Shaper):
         """
         most = int(self.target.registers * ACCUMULATORS) // vectors
         packed = operand(self.ast, stages).ranges if stages is not None else ()
-        for loop in reversed([part for part in self.outputs() if part not in packed]):
+        for loop in reversed([axis for axis in self.outputs() if axis not in packed]):
             extent = loop.src[0].divisor
             count = next((n for n in range(min(most, extent), 1, -1) if extent % n == 0), 1)
             if count > 1 and self.move(OptOps.UPCAST, loop, count):
@@ -249,7 +255,7 @@ class Tiler(Shaper):
         if reuse.stages is None:
             return _OFTEN
         moved = operand(self.ast, reuse.stages).ranges
-        return int(prod(part.vmax + 1 for part in self.outputs() if part not in moved))
+        return int(prod(loop.vmax + 1 for loop in self.outputs() if loop not in moved))
 
     def pack(self, slot: int, panel: int, least: int, *, is_whole: bool) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
@@ -260,24 +266,24 @@ class Tiler(Shaper):
         limit = self.panel_limit()
         moved = operand(self.ast, slot).ranges
         outputs = self.outputs()
-        reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
+        reused = int(prod(loop.vmax + 1 for loop in outputs if loop not in moved))
         if reused < least:
             return
-        before, place = self.ast, None
+        before, outer = self.ast, None
         if panel > limit:
-            place = self.cut_fold(moved, panel, limit)
-            if place is None:
+            outer = self.cut_fold(moved, panel, limit)
+            if outer is None:
                 return
-        loops = [part for part in outputs if part in moved]
+        loops = [loop for loop in outputs if loop in moved]
         load = operand(self.ast, slot)
-        if is_whole and place is None and packed_bytes(load, []) <= limit // 2:
+        if is_whole and outer is None and packed_bytes(load, []) <= limit // 2:
             loops = []
         elif packed_bytes(load, loops[:1]) <= limit:
             loops = loops[:1]
         if loops:
             self.put_first(loops)
-            place = self.group_panels(loops, panel, limit) if is_whole else loops[-1]
-        if not self.stage(slot, place):
+            outer = self.group_panels(loops, panel, limit) if is_whole else loops[-1]
+        if not self.stage(slot, outer):
             self.ast = before
 
     def group_panels(self, loops: list[UOp], panel: int, limit: int) -> UOp:
@@ -289,7 +295,7 @@ class Tiler(Shaper):
         extent = loop.src[0]
         if extent.op is not Ops.CONST:
             return loop
-        least = self.chunks() / prod(part.vmax + 1 for part in around)
+        least = self.chunks() / prod(axis.vmax + 1 for axis in around)
         most = min(
             limit // panel, int(extent.arg / least), extent.arg if around else extent.arg - 1
         )
@@ -320,7 +326,7 @@ class Tiler(Shaper):
         it.
         """
         load, staged = operand(self.ast, slot), self.staged()
-        again = [part for part in self.outputs() if part not in load.ranges and part not in staged]
+        again = [loop for loop in self.outputs() if loop not in load.ranges and loop not in staged]
         if again:
             self.put_window(slot)
 
@@ -331,27 +337,27 @@ class Tiler(Shaper):
         """
         limit = self.target.cache_bytes[1] // 2
         load = operand(self.ast, slot)
-        own = [part for part in self.outputs() if part in load.ranges]
+        own = [axis for axis in self.outputs() if axis in load.ranges]
         # A fold that was cut runs around the outputs.
         around = [
-            part
-            for part in itertools.takewhile(
-                lambda part: part.arg[1] is not Axis.LOOP, loop_order(self.ast)
+            axis
+            for axis in itertools.takewhile(
+                lambda axis: axis.arg[1] is not Axis.LOOP, loop_order(self.ast)
             )
-            if part in load.ranges
+            if axis in load.ranges
         ]
         shared = {
-            part
+            axis
             for each in dimensions(
-                load, [part for part in loop_order(self.ast) if part in load.ranges]
+                load, [axis for axis in loop_order(self.ast) if axis in load.ranges]
             )
             if each.is_window
-            for part in each.times
+            for axis in each.times
         }
-        outside = [part for part in own if part not in shared]
+        outside = [axis for axis in own if axis not in shared]
         if is_whole and not around and packed_bytes(load, []) <= limit:
             outside = []
-        for loop in (part for part in own if part in shared):
+        for loop in (axis for axis in own if axis in shared):
             extent = loop.vmax + 1
             if packed_bytes(load, [*around, *outside]) <= limit:
                 break
@@ -364,12 +370,12 @@ class Tiler(Shaper):
             count = next(fits, None)
             if count is not None and self.move(OptOps.TILE, loop, count):
                 load = operand(self.ast, slot)
-                own = [part for part in self.outputs() if part in load.ranges]
-                outside = [own[0], *(part for part in own if part in outside)]
+                own = [axis for axis in self.outputs() if axis in load.ranges]
+                outside = [own[0], *(axis for axis in own if axis in outside)]
                 break
             outside.append(loop)
         first = [
-            part for part in self.outputs() if part not in load.ranges and part in self.staged()
+            axis for axis in self.outputs() if axis not in load.ranges and axis in self.staged()
         ]
         self.put_first([*first, *outside])
         return next(reversed([*around, *outside]), None)
@@ -382,8 +388,8 @@ class Tiler(Shaper):
             extent = loop.src[0]
             if loop.arg[1] is not Axis.REDUCE or loop not in moved or extent.op is not Ops.CONST:
                 continue
-            parts = range(extent.arg - 1, 0, -1)
-            fits = [n for n in parts if extent.arg % n == 0 and panel * n // extent.arg <= limit]
+            sizes = range(extent.arg - 1, 0, -1)
+            fits = [n for n in sizes if extent.arg % n == 0 and panel * n // extent.arg <= limit]
             if fits and self.move(OptOps.TILE, loop, fits[0]):
                 return loop_order(self.ast)[0]
         return None

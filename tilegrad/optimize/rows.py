@@ -26,7 +26,7 @@ _MOST_CROWDED = 4
 
 
 def rows_of_fold(
-    fold: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
+    reduction: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
 ) -> list[tuple[UOp, int]]:
     """How many results to write out along each of `outputs`, with at most `accumulators` in all:
     those with the fewest loads for a result; the pairs with more than one. `set_bytes` is that of
@@ -34,8 +34,8 @@ def rows_of_fold(
     """
     loads = [
         node
-        for node in fold.src[0].toposort()
-        if node.op is Ops.LOAD and any(part in node.ranges for part in fold.src[1:])
+        for node in reduction.src[0].toposort()
+        if node.op is Ops.LOAD and any(loop in node.ranges for loop in reduction.src[1:])
     ]
     if len(loads) < 2:
         return []
@@ -43,7 +43,7 @@ def rows_of_fold(
         axis
         for axis in outputs
         if axis.arg[1] is Axis.LOOP
-        and axis in fold.ranges
+        and axis in reduction.ranges
         and axis.src[0].op is Ops.CONST
         and any(axis not in load.ranges for load in loads)
     ]

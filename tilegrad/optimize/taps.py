@@ -64,8 +64,8 @@ def find_taps(ast: UOp, reuse: Reuse) -> Taps | None:
     if reuse.windows is None or len(reuse.rows) > 1:
         return None
     load, row = operand(ast, reuse.windows), reuse.rows[0]
-    for each in dimensions(load, [part for part in loop_order(ast) if part in load.ranges]):
-        others = [part for part in each.times if part is not row]
+    for each in dimensions(load, [axis for axis in loop_order(ast) if axis in load.ranges]):
+        others = [axis for axis in each.times if axis is not row]
         if row not in each.times or len(others) != 1:
             continue
         (loop,) = others
@@ -75,7 +75,9 @@ def find_taps(ast: UOp, reuse: Reuse) -> Taps | None:
     return None
 
 
-def find_beside(ast: UOp, reuse: Reuse, taps: Taps, vectors: int, target: Target) -> Beside | None:
+def find_beside(
+    ast: UOp, reuse: Reuse, filter_window: Taps, vectors: int, target: Target
+) -> Beside | None:
     """The tile that needs no copy of its window: its rows are the whole axis, so that each gate is
     known; or a large part of it, where all gates but those of the first and last elements are.
     """
@@ -85,9 +87,9 @@ def find_beside(ast: UOp, reuse: Reuse, taps: Taps, vectors: int, target: Target
     extent, most = reuse.rows[0].src[0].arg, 0
     for count in range(min(vectors, 2), 0, -1):
         # As many rows as leave registers for the elements, if these lie side by side.
-        most = (target.registers + 1 - taps.count - count) // (count + 1)
+        most = (target.registers + 1 - filter_window.count - count) // (count + 1)
         if extent <= most:
             return Beside(count, extent) if count * extent >= _BUSY else None
-    parts = (rows for rows in range(most, int(most * _LARGE), -1) if extent % rows == 0)
-    rows = next(parts, 0)
+    sizes = (rows for rows in range(most, int(most * _LARGE), -1) if extent % rows == 0)
+    rows = next(sizes, 0)
     return Beside(1, rows) if rows >= _BUSY else None

@@ -76,8 +76,10 @@ def _sides(axis: UOp, width: int) -> list[int]:
     # A shorter side is worth a trial only where it covers less twice.
     return [
         side
-        for place, side in enumerate(sides)
-        if all(padded_to(extent.arg, side) < padded_to(extent.arg, each) for each in sides[:place])
+        for position, side in enumerate(sides)
+        if all(
+            padded_to(extent.arg, side) < padded_to(extent.arg, each) for each in sides[:position]
+        )
     ]
 
 
