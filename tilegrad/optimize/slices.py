@@ -76,9 +76,9 @@ class _Sharer:
 
     def rewritten(self) -> UOp:
         found, lanes = self.found, self.lane.extent.arg
-        place = self.own * lanes + self.lane
-        for part in found.shared:
-            self.done[part] = place
+        index = self.own * lanes + self.lane
+        for axis in found.shared:
+            self.done[axis] = index
         vector = self.vector.extent.arg
         column = (self.rest * lanes + self.lane) * vector + self.vector
         self.done[found.columns] = column
@@ -86,16 +86,16 @@ class _Sharer:
             if node not in self.done:
                 self.done[node] = self._made(node)
         made = simplify(self.done[self.ast])
-        gone = {part.arg[0] for part in (*found.shared, found.columns)}
+        gone = {loop.arg[0] for loop in (*found.shared, found.columns)}
         order = [number for number in self.ast.arg.order if number not in gone]
         alive = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
-        inner = [part.arg[0] for part in (self.own, self.rest, self.vector)]
+        inner = [loop.arg[0] for loop in (self.own, self.rest, self.vector)]
         order.insert(self._place_of_lane(order), self.lane.arg[0])
         return reorder(made, [number for number in (*order, *inner) if number in alive])
 
     def _place_of_lane(self, order: list[int]) -> int:
         """The lanes of a row are the innermost ones."""
-        kinds = {part.arg[0]: part.axis for part in loop_order(self.ast)}
+        kinds = {axis.arg[0]: axis.axis for axis in loop_order(self.ast)}
         return next(
             (at for at, number in enumerate(order) if kinds[number] is Axis.REDUCE), len(order)
         )
@@ -126,13 +126,13 @@ class _Sharer:
         """`memory` in the block's shared memory, filled by all lanes of a row."""
         if memory not in self.kept:
             value = self._own(memory)
-            lives_in = tuple(self.done[part] for part in memory.src if part is not self.loop)
+            lives_in = tuple(self.done[axis] for axis in memory.src if axis is not self.loop)
             # Padded, so that the lanes of several rows store to different banks.
             size = self.found.size + self.lane.extent.arg
             pointer = value.dtype.ptr(size, Place.SHARED)
             mine = UOp(Ops.DEFINE_LOCAL, pointer, lives_in, memory.arg)
-            place = self.own * self.lane.extent.arg + self.lane
-            store = mine.after(self.begin).store(place, value)
+            index = self.own * self.lane.extent.arg + self.lane
+            store = mine.after(self.begin).store(index, value)
             if self.own.extent.arg > 1:
                 store = store.end(self.own)
             self.kept[memory] = mine.after(UOp(Ops.BARRIER, dtypes.void, (store,)))
@@ -141,8 +141,8 @@ class _Sharer:
     def _met(self, reduce: UOp, value: UOp) -> UOp:
         """A reduction over a slice: of what each lane has, and of all lanes of the row."""
         partial = UOp(Ops.REDUCE, reduce.dtype, (value, self.own), reduce.arg)
-        lives_in = [part for part in reduce.ranges if part is not self.loop]
-        lives_in = sorted((self.done[part] for part in lives_in), key=lambda part: part.arg[0])
+        lives_in = [axis for axis in reduce.ranges if axis is not self.loop]
+        lives_in = sorted((self.done[axis] for axis in lives_in), key=lambda axis: axis.arg[0])
         pointer = reduce.dtype.ptr(self.lane.extent.arg, Place.SHARED)
         memory = UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), self.array)
         self.array += 1

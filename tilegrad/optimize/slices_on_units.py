@@ -69,12 +69,12 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
 
     Raises OptError where one is of other dtypes, or sums over more than one range.
     """
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE and node.arg is Ops.ADD]
-    second = [fold for fold in folds if found.read & set(fold.src[1:])]
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE and node.arg is Ops.ADD]
+    second = [reduction for reduction in reductions if found.read & set(reduction.src[1:])]
     first = [
-        fold
-        for fold in folds
-        if fold not in second and found.shared & fold.ranges and len(fold.src) == 2
+        reduction
+        for reduction in reductions
+        if reduction not in second and found.shared & reduction.ranges and len(reduction.src) == 2
     ]
     if len(first) == len(second) == 1 and first[0].dtype is unit.dtype_out:
         sides = [_narrow(side) for side in _factors(first[0])]
@@ -84,9 +84,9 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
         if len(mine) == len(other) == len(matrices) == 1:
             matrix = _narrow(matrices[0])
             rows = [
-                part
-                for part in next(iter(found.memories)).src
-                if part in mine[0].ranges and part not in other[0].ranges | matrix.ranges
+                axis
+                for axis in next(iter(found.memories)).src
+                if axis in mine[0].ranges and axis not in other[0].ranges | matrix.ranges
             ]
             kinds = {side.dtype for side in (*sides, matrix)}
             if len(rows) == 1 and kinds == {unit.dtype_in}:
@@ -94,8 +94,8 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
     raise OptError(f"slice: no two products that fit {unit.name}", opt=opt)
 
 
-def _factors(fold: UOp) -> tuple[UOp, ...]:
-    (value, *_) = fold.src
+def _factors(reduction: UOp) -> tuple[UOp, ...]:
+    (value, *_) = reduction.src
     return value.src if value.op is Ops.MUL else ()
 
 
@@ -149,8 +149,8 @@ class _OnUnit:
         for done, elements in zip(self.done, self.rows.values(), strict=True):
             row, _ = self._place(unit.c_layout, elements[0])
             done[self.products.row] = self._position(self.outer, unit.m, row)
-            along = self._columns(elements, found.size)
-            done |= dict.fromkeys(found.shared, along)
+            indices = self._columns(elements, found.size)
+            done |= dict.fromkeys(found.shared, indices)
             done[found.columns] = self._columns(elements, found.columns.extent.arg)
         for node in self.ast.toposort():
             for number, done in enumerate(self.done):
@@ -177,14 +177,14 @@ class _OnUnit:
         unit = self.unit
         tile = unit.a_layout[0][element][1] // unit.n
         wanted = [(lane[element][0], lane[element][1] - tile * unit.n) for lane in unit.a_layout]
-        for held in range(len(unit.c_layout[0])):
-            if [lane[held] for lane in unit.c_layout] == wanted:
-                return tile, held
+        for other in range(len(unit.c_layout[0])):
+            if [lane[other] for lane in unit.c_layout] == wanted:
+                return tile, other
         return None
 
     def _order(self) -> list[int]:
         order: list[int] = []
-        kinds = {part.arg[0]: part.axis for part in loop_order(self.ast)}
+        kinds = {loop.arg[0]: loop.axis for loop in loop_order(self.ast)}
         for number in self.ast.arg.order:
             if kinds[number] is Axis.REDUCE and self.lanes[0].arg[0] not in order:
                 order += [lane.arg[0] for lane in self.lanes]
@@ -302,11 +302,11 @@ class _OnUnit:
         """A tile of the second product's result, of one slice."""
         if tile not in self.sums:
             total = self._nothing()
-            (along,) = self.found.read
+            (axis,) = self.found.read
             for step in range(self.found.size // self.unit.k):
                 right = self._operand(
                     self.products.matrix, self.unit.b_layout,
-                    (along, step, self.unit.k), (self.found.columns, tile, self.unit.n),
+                    (axis, step, self.unit.k), (self.found.columns, tile, self.unit.n),
                 )  # fmt: skip
                 if step not in self.weights:
                     self.weights[step] = self._weights(step)
@@ -324,14 +324,14 @@ class _OnUnit:
         elements = list(self.rows.values())
         operand: list[UOp] = []
         for element in range(len(unit.a_layout[0])):
-            held = self._held(element)
-            assert held is not None
-            number = next(at for at, each in enumerate(elements) if held[1] in each)
+            found = self._held(element)
+            assert found is not None
+            number = next(at for at, each in enumerate(elements) if found[1] in each)
             own = elements[number]
-            tile = held[0] + step * unit.k // unit.n
+            tile = found[0] + step * unit.k // unit.n
             row = values[number]
             assert isinstance(row, tuple)
-            operand.append(row[tile * len(own) + own.index(held[1])].cast(unit.dtype_in))
+            operand.append(row[tile * len(own) + own.index(found[1])].cast(unit.dtype_in))
         return UOp.stack(operand)
 
     def _place(self, layout: Layout, element: int) -> tuple[UOp, UOp]:
@@ -352,8 +352,8 @@ class _OnUnit:
         elements: list[UOp] = []
         for element in range(len(layout[0])):
             mapping = {
-                part: self._position(tile, size, at)
-                for (part, tile, size), at in zip(
+                axis: self._position(tile, size, at)
+                for (axis, tile, size), at in zip(
                     (first, second), self._place(layout, element), strict=True
                 )
             }
