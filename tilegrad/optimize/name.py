@@ -41,23 +41,25 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     letter, *gone = label.split(":")
     outputs = {node.src[0] for node in _stores(ast)}
     head = letter[:1] + (str(len(outputs)) if len(outputs) > 1 else "") + "_"
-    parts = _parts(ast)
+    shown = _parts(ast)
     # Loops that a closed form replaced still count, and what a matrix unit runs.
-    place = next(
+    position = next(
         (
             number
-            for number, (_, axis) in enumerate(parts)
+            for number, (_, axis) in enumerate(shown)
             if axis in (Axis.UPCAST, Axis.UNROLL, Axis.STAGE)
         ),
-        len(parts),
+        len(shown),
     )
-    parts[place:place] = [(extent, Axis.REDUCE) for extent in gone]
-    parts[place + len(gone) : place + len(gone)] = [(extent, Axis.UNROLL) for extent in in_unit]
-    has_lanes = any(axis in (Axis.LOCAL, Axis.GROUP) for _, axis in parts)
+    shown[position:position] = [(extent, Axis.REDUCE) for extent in gone]
+    shown[position + len(gone) : position + len(gone)] = [
+        (extent, Axis.UNROLL) for extent in in_unit
+    ]
+    has_lanes = any(axis in (Axis.LOCAL, Axis.GROUP) for _, axis in shown)
     grid = _BLUE if has_lanes else _BRIGHT_BLUE
     colours = {**_COLOURS, Axis.STAGE: _WHITE}
-    coloured = [f"\x1b[{colours.get(axis, grid)}m{text}\x1b[0m" for text, axis in parts]
-    return head + "_".join(text for text, _ in parts), head + "_".join(coloured)
+    coloured = [f"\x1b[{colours.get(axis, grid)}m{text}\x1b[0m" for text, axis in shown]
+    return head + "_".join(text for text, _ in shown), head + "_".join(coloured)
 
 
 def _stores(ast: UOp) -> list[UOp]:
@@ -71,21 +73,21 @@ def _stores(ast: UOp) -> list[UOp]:
 def _parts(ast: UOp) -> list[tuple[str, Axis]]:
     """The text and the kind of each axis; STAGE stands for one between two stages of a fold."""
     second = {
-        part
+        loop
         for node in ast.toposort()
         if node.op is Ops.REDUCE and is_second_stage(node)
-        for part in node.src[1:]
+        for loop in node.src[1:]
     }
-    stored = {part for store in _stores(ast) for part in store.src[1].ranges}
-    parts = []
+    stored = {loop for store in _stores(ast) for loop in store.src[1].ranges}
+    shown = []
     for axis in axes_of(ast):
         kind = axis.arg[1]
         if axis in second:
             continue
         if kind is Axis.UPCAST and axis not in stored:
             kind = Axis.STAGE
-        parts.append((_extent(axis.src[0]), kind))
-    return parts
+        shown.append((_extent(axis.src[0]), kind))
+    return shown
 
 
 def _extent(size: UOp) -> str:

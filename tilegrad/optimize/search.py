@@ -181,8 +181,8 @@ class Task:
                     before = promise.get(option.opts, math.inf)
                     promise[option.opts] = min(before, scale * option.cycles)
         limit = _HOPELESS * min(self._times.values(), default=math.inf)
-        kept = [opts for opts in promise if promise[opts] <= limit and opts not in self._times]
-        return sorted(kept, key=lambda opts: (promise[opts], repr(opts)))
+        promising = [opts for opts in promise if promise[opts] <= limit and opts not in self._times]
+        return sorted(promising, key=lambda opts: (promise[opts], repr(opts)))
 
     def evaluate(self, lists: Iterable[Sequence[Opt]]) -> list[float]:
         """The seconds of each list; inf for one that is not legal, does not compile, spills in its
@@ -294,13 +294,13 @@ class Shapes:
         while opts[:known] not in self._shaped:
             known -= 1
         found = self._shaped[opts[:known]]
-        for place in range(known, len(opts)):
+        for position in range(known, len(opts)):
             if found is not None:
                 try:
-                    found = apply_opt(found, opts[place], self.target)
+                    found = apply_opt(found, opts[position], self.target)
                 except OptError:
                     found = None
-            self._shaped[opts[: place + 1]] = found
+            self._shaped[opts[: position + 1]] = found
         return found
 
     def option(self, opts: Opts) -> Option | None:
