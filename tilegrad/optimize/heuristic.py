@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.along import find_along
+from tilegrad.optimize.contraction_tile import find_contraction_tile
 from tilegrad.optimize.facts import heaviest
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_phases import Phaser
@@ -63,8 +63,8 @@ class _Heuristic(Streamer, Phaser):
         """The tile of a fold that uses data again: its lanes are those of an output, or the fold's
         own.
         """
-        tile = find_along(self.ast, heavy, self.target)
+        tile = find_contraction_tile(self.ast, heavy, self.target)
         if tile is not None and tile.worth > reuse.worth:
-            self.tile_along(tile)
+            self.tile_contraction(tile)
         elif not use_dots(self, reuse.lanes, reuse.rows, heavy):
             self.tile(reuse, heavy)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.along import Along
+from tilegrad.optimize.contraction_tile import ContractionTile
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     PER_VECTOR,
@@ -128,7 +128,7 @@ class Tiler(Shaper):
         for there in loops[loops.index(loop) + 1 :]:
             self.move(OptOps.SWAP, loop, axes_of(self.ast).index(there))
 
-    def tile_along(self, tile: Along) -> None:
+    def tile_contraction(self, tile: ContractionTile) -> None:
         """A register tile whose lanes lie along the fold."""
         if self.split_to(tile.lanes, OptOps.UNROLL, tile.width, is_shared=False):
             for loop, count in tile.rows:

@@ -13,7 +13,7 @@ from tilegrad.optimize.facts import ACCUMULATORS, nbytes_of, padded_to, stride
 from tilegrad.optimize.opt import loop_order
 from tilegrad.target import Target
 
-__all__ = ["Along", "find_along"]
+__all__ = ["ContractionTile", "find_contraction_tile"]
 
 # What the sums of lanes at the end cost, in steps of the fold, and what it costs that a vector is
 # loaded for the rows of one tile.
@@ -31,7 +31,7 @@ _NEAR = 3 / 4
 
 
 @dataclass(frozen=True)
-class Along:
+class ContractionTile:
     """A tile: the loop of the fold that gives the lanes, how many, and how much of which outputs
     are rows.
 
@@ -45,7 +45,7 @@ class Along:
     worth: float
 
 
-def find_along(ast: UOp, reduction: UOp, target: Target) -> Along | None:
+def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> ContractionTile | None:
     """A tile along the fold, if it has one."""
     width = target.lanes_of(reduction.dtype)
     sides = [node for node in reduction.src[0].src if node.op is Ops.LOAD and len(node.src) == 2]
@@ -95,7 +95,7 @@ def find_along(ast: UOp, reduction: UOp, target: Target) -> Along | None:
         worth *= _FAR
     if rows * depth * reduction.dtype.itemsize > target.cache_bytes[0] * _NEAR:
         worth *= _FAR
-    return Along(lanes, width, ((few, rows), (many, beside)), worth)
+    return ContractionTile(lanes, width, ((few, rows), (many, beside)), worth)
 
 
 def _some(extent: int, counts: tuple[int, ...]) -> int:
