@@ -91,8 +91,8 @@ class Tiler(Shaper):
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.write_beside(unrolled * vectors, reuse.stages if is_packed else None)
         self.write_short_folds()
-        if reuse.borders is not None:
-            self.put_innermost(reuse.borders)
+        if reuse.padded_loop is not None:
+            self.put_innermost(reuse.padded_loop)
         if not is_large and not is_strided:
             return
         for loop, inside in reuse.cuts:

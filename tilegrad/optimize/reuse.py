@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.borders import find_borders
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
@@ -23,6 +22,7 @@ from tilegrad.optimize.facts import (
     stride,
 )
 from tilegrad.optimize.opt import loop_order
+from tilegrad.optimize.padding import find_padding
 from tilegrad.target import Target
 
 __all__ = ["Reuse", "find_reuse"]
@@ -67,7 +67,7 @@ class Reuse:
     stages: int | None
     windows: int | None
     cuts: list[tuple[UOp, int]]
-    borders: UOp | None = None
+    padded_loop: UOp | None = None
     worth: float = 0.0
 
 
@@ -96,7 +96,7 @@ def find_reuse(
         return None
     worth, reuse = best
     reuse.worth = worth
-    if len(reuse.rows) == 1 and reuse.borders is None:
+    if len(reuse.rows) == 1 and reuse.padded_loop is None:
         _, invariant = facts.sides(reuse.lanes)
         reuse.cuts = _cuts(reduction, invariant, reuse.rows[0], facts.outputs, target)
     return reuse
@@ -162,7 +162,7 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     rows = _rows(facts, lanes, candidates)
     padding = None
     if facts.shared is None and facts.depth > _SHALLOW:
-        padding = find_borders(reduction, invariant)
+        padding = find_padding(reduction, invariant)
     if padding is not None:
         gate = padding.load.src[3]
         beside = [loop for loop in candidates if loop not in gate.ranges]

@@ -14,20 +14,20 @@ import itertools
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import terms_of
+from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import stride
 
-__all__ = ["Borders", "find_borders"]
+__all__ = ["Padding", "find_padding"]
 
 # The share of turns from which on the others are worth leaving out.
 _WORTH_LEAVING = 0.75
 # Places of one axis and its window that are counted.
-_MOST_PLACES = 1 << 11
+_MOST_POSITIONS = 1 << 11
 
 
 @dataclass(frozen=True)
-class Borders:
+class Padding:
     """A padded window.
 
     Attributes:
@@ -42,7 +42,7 @@ class Borders:
     inner: UOp
 
 
-def find_borders(reduction: UOp, loads: list[UOp]) -> Borders | None:
+def find_padding(reduction: UOp, loads: list[UOp]) -> Padding | None:
     """The padding of the only one of `loads`, a side of the fold, if enough turns fall away."""
     if len(loads) != 1 or len(loads[0].src) != 4 or loads[0] not in reduction.src[0].src:
         return None
@@ -55,13 +55,13 @@ def find_borders(reduction: UOp, loads: list[UOp]) -> Borders | None:
     if share > _WORTH_LEAVING:
         return None
     steps = {loop: abs(stride(load.src[1], loop) or 0) for loop in loops}
-    return Borders(load, share, min(loops, key=lambda loop: (steps[loop], loop.arg[0])))
+    return Padding(load, share, min(loops, key=lambda loop: (steps[loop], loop.arg[0])))
 
 
 def _open_share(gate: UOp) -> float:
     """The share of all places at which a condition holds; 1 where that is not known."""
     groups: list[tuple[set[UOp], list[UOp]]] = []
-    for conjunct in _parts(gate):
+    for conjunct in conjuncts(gate):
         ranges = set(conjunct.ranges)
         apart = []
         both: tuple[set[UOp], list[UOp]] = (ranges, [conjunct])
@@ -71,21 +71,15 @@ def _open_share(gate: UOp) -> float:
             else:
                 apart.append(other)
         groups = [*apart, both]
-    return float(prod(_share_of(sorted(ranges, key=lambda loop: loop.arg[0]), conjuncts)
-                      for ranges, conjuncts in groups))  # fmt: skip
+    return float(prod(_share_of(sorted(ranges, key=lambda loop: loop.arg[0]), conditions)
+                      for ranges, conditions in groups))  # fmt: skip
 
 
-def _parts(gate: UOp) -> list[UOp]:
-    if gate.op is Ops.AND:
-        return [loop for side in gate.src for loop in _parts(side)]
-    return [gate]
-
-
-def _share_of(ranges: list[UOp], conjuncts: list[UOp]) -> float:
+def _share_of(ranges: list[UOp], conditions: list[UOp]) -> float:
     """The share of the places of `ranges` at which all of `parts` hold."""
-    known = [each for conjunct in conjuncts if (each := _as_terms(conjunct)) is not None]
+    known = [each for condition in conditions if (each := _as_terms(condition)) is not None]
     count = int(prod(loop.vmax + 1 for loop in ranges))
-    if count > _MOST_PLACES or len(known) < len(conjuncts):
+    if count > _MOST_POSITIONS or len(known) < len(conditions):
         return 1.0
     found = 0
     for indices in itertools.product(*(range(loop.vmax + 1) for loop in ranges)):
