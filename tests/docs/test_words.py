@@ -24,7 +24,7 @@ ALLOWED = {
     "held_at_fork", "_in_place", "in_place", "take_along_dim",
     # Windows of signals, and of filters.
     "hann_window", "hamming_window", "blackman_window", "kaiser_window", "bartlett_window",
-    "filter_window", "window", "window_length",
+    "filter_window", "find_filter_window", "FilterWindow", "window", "window_length",
     # PyTorch's names.
     "Fold", "three_phase",
 }  # fmt: skip

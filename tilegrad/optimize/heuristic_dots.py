@@ -171,8 +171,8 @@ class _Tile:
             return
         name, value = found
         ranges = [loop for loop in loop_order(shaper.ast) if loop in value.ranges]
-        if any(each.is_window for each in dimensions(value, ranges)):
-            shaper.stage_window(name)
+        if any(each.is_overlapping for each in dimensions(value, ranges)):
+            shaper.stage_slice(name)
             return
         if _is_beside(value, own) and _is_open(value) and shaper.target.has_mask:
             # Only in the last turn of the loop is a gate closed, and the last turn stands apart.

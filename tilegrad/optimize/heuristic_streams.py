@@ -63,10 +63,10 @@ class Streamer(Tiler):
         if width < 2:
             return
         store = stores(self.ast)[0]
-        padded = _padded_window(reductions, store, is_large=self.work() >= WORTH_STAGING)
+        padded = _padded_load(reductions, store, is_large=self.work() >= WORTH_STAGING)
         if padded is not None:
             read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
-            self.stage_window(padded.src[0].arg)
+            self.stage_slice(padded.src[0].arg)
             if len(read) > 1:
                 self.write_filter()
             reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
@@ -327,7 +327,7 @@ class Streamer(Tiler):
                 self.overlap_to(loop, extent if extent <= _MOST_WRITTEN else FEW_ROWS)
 
 
-def _padded_window(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:
+def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:
     """The load of a padded parameter by whose copy without gates a kernel of one reduce gains: its
     lanes are then picked from whole vectors. Either the reduce reads nothing else and lanes lie
     several elements apart, as in a pooling, or it also reads a filter that is the same for all

@@ -21,11 +21,11 @@ from tilegrad.optimize.facts import (
     stores,
     stride,
 )
+from tilegrad.optimize.filter_window import find_beside, find_filter_window
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.reuse import Reuse
 from tilegrad.optimize.shaper import Shaper
-from tilegrad.optimize.taps import find_beside, find_taps
 
 __all__ = ["Tiler"]
 
@@ -56,20 +56,23 @@ class Tiler(Shaper):
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
-        filter_window, overlapping = find_taps(self.ast, reuse) if is_large else None, reuse.windows
+        filter_window, overlapping = (
+            find_filter_window(self.ast, reuse) if is_large else None,
+            reuse.overlapping,
+        )
         beside = filter_window and find_beside(
             self.ast, reuse, filter_window, max(step // width, 1), self.target
         )
         if beside:
-            step, reuse = min(step, beside.vectors * width), replace(reuse, windows=None)
+            step, reuse = min(step, beside.vectors * width), replace(reuse, overlapping=None)
         is_strided = self.is_strided(reuse)
         is_far = is_strided or not self.is_near(reuse, reduction, step)
         # What the rows move stays at hand while each group of lanes passes over it.
-        is_again = reuse.windows is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
+        is_again = reuse.overlapping is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
             self.target.cache_bytes[1] // 2
         )
         depth = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
-        is_copied = reuse.windows is not None or (reuse.stages is not None and is_far)
+        is_copied = reuse.overlapping is not None or (reuse.stages is not None and is_far)
         is_copied &= is_large or is_strided
         if not self.write_out(reuse.lanes, step, overlaps=not is_copied):
             return
@@ -81,9 +84,9 @@ class Tiler(Shaper):
             # element of it would be a branch. Folds that are cut gather in memory, which must not
             # come twice.
             panel = depth * step * reduction.dtype.itemsize
-            is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.windows is None
+            is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.overlapping is None
             overlaps = not is_copied or is_whole
-            is_gated = not overlaps and reuse.windows is None
+            is_gated = not overlaps and reuse.overlapping is None
             padded = _GATED if is_gated else _PADDED
             unrolled = self.write_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
@@ -101,10 +104,10 @@ class Tiler(Shaper):
         if reuse.stages is not None and is_far:
             panel = depth * step * reduction.dtype.itemsize
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
-        if reuse.windows is not None and is_large:
-            self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
+        if reuse.overlapping is not None and is_large:
+            self.stage_slice(reuse.overlapping, is_whole=len(reuse.rows) > 1)
         elif beside and overlapping is not None:
-            self.keep_window(overlapping)
+            self.loop_over_slice(overlapping)
         if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
             # After copies, whose lanes it would part.
             self.move(OptOps.UNROLL, filter_window.loop, 0)
@@ -149,7 +152,7 @@ class Tiler(Shaper):
         less, and results are stored in longer runs. There must be many of both axes, and a copy of
         what the lanes move that is made by whole vectors, or beforehand.
         """
-        if reuse.stages is None or reuse.windows is not None or len(reuse.rows) > 1:
+        if reuse.stages is None or reuse.overlapping is not None or len(reuse.rows) > 1:
             return False
         step = _WIDE * self.target.lanes_of(reduction.dtype)
         lanes, rows = reuse.lanes.vmax + 1, reuse.rows[0].vmax + 1
@@ -169,7 +172,7 @@ class Tiler(Shaper):
         all that the reduce reads, but for loops that take it to other memory, fits half the second
         cache, and where the last vector is cut short, there are two to a row: loads are few.
         """
-        if reuse.windows is not None or reuse.stages is None or reuse.stages < 0:
+        if reuse.overlapping is not None or reuse.stages is None or reuse.stages < 0:
             return False
         width, extent = self.target.lanes_of(reduction.dtype), reuse.lanes.vmax + 1
         is_gated = len(operand(self.ast, reuse.stages).src) > 2
@@ -312,25 +315,25 @@ class Tiler(Shaper):
             self.move(OptOps.SWAP, inner, axes_of(self.ast).index(there))
         return next(reversed(around), outer)
 
-    def stage_window(self, slot: int, *, is_whole: bool = False) -> None:
+    def stage_slice(self, slot: int, *, is_whole: bool = False) -> None:
         """Copy the part of a padded operand that some output elements need to scratch, where no
         gate is left and neighbours that share a window find it once; of what fits as a whole all
         of it where `is_whole`, as results that follow one another in memory had better be made so.
         """
         before = self.ast
-        if not self.stage(slot, self.put_window(slot, is_whole=is_whole)):
+        if not self.stage(slot, self.put_slice_outside(slot, is_whole=is_whole)):
             self.ast = before
 
-    def keep_window(self, slot: int) -> None:
+    def loop_over_slice(self, slot: int) -> None:
         """Run all loops that use a part of a padded operand over it while the second cache holds
         it.
         """
         load, staged = operand(self.ast, slot), self.staged()
         again = [loop for loop in self.outputs() if loop not in load.ranges and loop not in staged]
         if again:
-            self.put_window(slot)
+            self.put_slice_outside(slot)
 
-    def put_window(self, slot: int, *, is_whole: bool = False) -> UOp | None:
+    def put_slice_outside(self, slot: int, *, is_whole: bool = False) -> UOp | None:
         """Put the loops that a padded operand does not move along inside, so that all of them use a
         part of it that fits the cache; what is left of it outside is as little as that takes. The
         innermost of the loops outside.
@@ -351,7 +354,7 @@ class Tiler(Shaper):
             for each in dimensions(
                 load, [axis for axis in loop_order(self.ast) if axis in load.ranges]
             )
-            if each.is_window
+            if each.is_overlapping
             for axis in each.times
         }
         outside = [axis for axis in own if axis not in shared]

@@ -33,7 +33,7 @@ class Dimension:
         return 1 + sum(abs(times) * int(loop.vmax) for loop, times in self.times.items())
 
     @property
-    def is_window(self) -> bool:
+    def is_overlapping(self) -> bool:
         """Whether different iterations of the ranges read the same place."""
         return bool(self.extent < prod(int(loop.vmax) + 1 for loop in self.times))
 
@@ -74,7 +74,7 @@ def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
             scale = math.gcd(*moves)
             scale = scale if next(move for move in moves if move) > 0 else -scale
             alike.setdefault(tuple(move // scale for move in moves), {})[loop] = scale
-    overlapping = [dimension for times in alike.values() for dimension in _windows(times)]
+    overlapping = [dimension for times in alike.values() for dimension in _overlapping(times)]
     shared = {axis: dimension for dimension in overlapping for axis in dimension.times}
     found: list[Dimension] = []
     for position, loop in enumerate(ranges):
@@ -101,7 +101,7 @@ def join(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
         next((loop for loop, times in each.times.items() if times == 1), None)
         for each in (outer, inner)
     ]
-    if outer.is_window or steps[0] is None or steps[1] is None:
+    if outer.is_overlapping or steps[0] is None or steps[1] is None:
         return None
     far, near = _moves(load, steps[0]), _moves(load, steps[1])
     if far is None or near is None or far != tuple(move * inner.extent for move in near):
@@ -111,7 +111,7 @@ def join(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
     )
 
 
-def _windows(times: Mapping[UOp, int]) -> Iterator[Dimension]:
+def _overlapping(times: Mapping[UOp, int]) -> Iterator[Dimension]:
     """The dimensions of ranges that overlap: each moves by less than those before it span."""
     found: list[dict[UOp, int]] = []
     for loop in sorted(times, key=lambda axis: abs(times[axis])):
@@ -129,7 +129,7 @@ def _windows(times: Mapping[UOp, int]) -> Iterator[Dimension]:
         # Upwards rather than downwards: as memory goes.
         scale = scale if sum(each.values()) > 0 else -scale
         dimension = Dimension({axis: move // scale for axis, move in each.items()})
-        if dimension.is_window and any(abs(move) == 1 for move in dimension.times.values()):
+        if dimension.is_overlapping and any(abs(move) == 1 for move in dimension.times.values()):
             yield dimension
 
 

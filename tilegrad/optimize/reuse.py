@@ -65,7 +65,7 @@ class Reuse:
     lanes: UOp
     rows: list[UOp]
     stages: int | None
-    windows: int | None
+    overlapping: int | None
     cuts: list[tuple[UOp, int]]
     padded_loop: UOp | None = None
     worth: float = 0.0

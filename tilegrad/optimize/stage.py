@@ -195,7 +195,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
 def _write_out(packed: list[Dimension], lanes: list[int], value: UOp, target: Target) -> None:
     """Make `lanes` whole dimensions, from the last outwards, while they are few vectors."""
     width = target.lanes_of(value.dtype)
-    if not packed[-1].is_window or lanes[-1] < 2:
+    if not packed[-1].is_overlapping or lanes[-1] < 2:
         return
     vectors = 1
     for position in reversed(range(len(packed))):
@@ -265,7 +265,7 @@ def _lanes(each: Dimension, last: Dimension, is_unrolled: bool, value: UOp, targ
     """How many elements along a dimension are copied at once; its extent is rounded up to that."""
     width = target.lanes_of(value.dtype)
     if each is last:
-        if target.has_mask and (each.is_window or (is_unrolled and len(each.times) > 1)):
+        if target.has_mask and (each.is_overlapping or (is_unrolled and len(each.times) > 1)):
             return min(width, 1 << (each.extent - 1).bit_length())
         return each.extent if is_unrolled else 1
     if is_unrolled and each.is_contiguous(value) and not last.is_contiguous(value):

@@ -18,7 +18,7 @@ from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.reuse import Reuse
 from tilegrad.target import Target
 
-__all__ = ["Beside", "Taps", "find_beside", "find_taps"]
+__all__ = ["Beside", "FilterWindow", "find_beside", "find_filter_window"]
 
 # A window of more places takes more registers than it saves loads.
 _FEW = 5
@@ -29,7 +29,7 @@ _BUSY = 8
 
 
 @dataclass(frozen=True)
-class Taps:
+class FilterWindow:
     """The loop that moves a window along the rows.
 
     Attributes:
@@ -59,11 +59,11 @@ class Beside:
     rows: int
 
 
-def find_taps(ast: UOp, reuse: Reuse) -> Taps | None:
+def find_filter_window(ast: UOp, reuse: Reuse) -> FilterWindow | None:
     """The window that the rows of a tile read, if one short loop moves it."""
-    if reuse.windows is None or len(reuse.rows) > 1:
+    if reuse.overlapping is None or len(reuse.rows) > 1:
         return None
-    load, row = operand(ast, reuse.windows), reuse.rows[0]
+    load, row = operand(ast, reuse.overlapping), reuse.rows[0]
     for each in dimensions(load, [axis for axis in loop_order(ast) if axis in load.ranges]):
         others = [axis for axis in each.times if axis is not row]
         if row not in each.times or len(others) != 1:
@@ -71,18 +71,18 @@ def find_taps(ast: UOp, reuse: Reuse) -> Taps | None:
         (loop,) = others
         is_short = loop.arg[1] is Axis.REDUCE and loop.vmax < _FEW
         if is_short and loop.src[0].op is Ops.CONST and abs(each.times[loop]) == 1:
-            return Taps(loop, abs(each.times[row]))
+            return FilterWindow(loop, abs(each.times[row]))
     return None
 
 
 def find_beside(
-    ast: UOp, reuse: Reuse, filter_window: Taps, vectors: int, target: Target
+    ast: UOp, reuse: Reuse, filter_window: FilterWindow, vectors: int, target: Target
 ) -> Beside | None:
     """The tile that needs no copy of its window: its rows are the whole axis, so that each gate is
     known; or a large part of it, where all gates but those of the first and last elements are.
     """
-    assert reuse.windows is not None
-    if operand(ast, reuse.windows).op is not Ops.LOAD:
+    assert reuse.overlapping is not None
+    if operand(ast, reuse.overlapping).op is not Ops.LOAD:
         return None
     extent, most = reuse.rows[0].src[0].arg, 0
     for count in range(min(vectors, 2), 0, -1):
