@@ -16,8 +16,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.optimize.contraction_tile import find_contraction_tile
 from tilegrad.optimize.facts import heaviest
 from tilegrad.optimize.heuristic_dots import use_dots
-from tilegrad.optimize.heuristic_phases import Phaser
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
+from tilegrad.optimize.heuristic_stages import StageShaper
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opts
@@ -43,12 +43,12 @@ def shape(ast: UOp, target: Target, given: Collection[int] = ()) -> UOp:
     return shaper.ast
 
 
-class _Heuristic(Streamer, Phaser):
+class _Heuristic(Streamer, StageShaper):
     """Tiles where a fold uses data again, else vectors along memory; then threads."""
 
     def run(self) -> None:
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        if self.phases(reductions):
+        if self.shape_stages(reductions):
             self.thread()
             return
         heavy = heaviest(reductions)

@@ -24,7 +24,7 @@ from tilegrad.optimize.opt import OptOps
 from tilegrad.optimize.reuse import Reuse, find_reuse
 from tilegrad.optimize.stage import name_of_side
 
-__all__ = ["Phaser"]
+__all__ = ["StageShaper"]
 
 # Folds with less than this share of the steps of the largest one need no tile.
 _LIGHT = 1 / 16
@@ -32,10 +32,10 @@ _LIGHT = 1 / 16
 _ROWS_OF_SYMBOLIC = 512
 
 
-class Phaser(Tiler):
+class StageShaper(Tiler):
     """Blocks of rows through all phases."""
 
-    def phases(self, reductions: list[UOp]) -> bool:
+    def shape_stages(self, reductions: list[UOp]) -> bool:
         """Shape a kernel of several phases; False where it is none, or where the folds that do the
         work share no rows.
         """
@@ -43,8 +43,8 @@ class Phaser(Tiler):
         if not nests or not reductions or not self.target.has_vectors:
             return False
         before = self.ast
-        if self.part() is not None:
-            self.put_part_outside()
+        if self.slice_loop() is not None:
+            self.hoist_slice_loop()
             nests, reductions = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
         steps = {reduction: steps_of(reduction) for reduction in reductions}
         heavy = [
@@ -68,19 +68,19 @@ class Phaser(Tiler):
         self.ast = before
         return False
 
-    def part(self) -> UOp | None:
+    def slice_loop(self) -> UOp | None:
         """The loop over the parts of rows, where these go through the kernel so."""
         memories = (node for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL)
         loops = (loop for memory in memories for loop in memory.src)
         return next((loop for loop in loops if loop.arg[1] is Axis.REDUCE), None)
 
-    def put_part_outside(self) -> None:
+    def hoist_slice_loop(self) -> None:
         """All rows pass over a part before the next one, or as many as have room for what their
         folds gather.
         """
         closed = {axis for nest in self.nests() for axis in nest.src[1:]}
         *outside, row = [axis for axis in self.around(self.nests()) if axis not in closed]
-        slice_loop = self.part()
+        slice_loop = self.slice_loop()
         gathered = 0
         for node in self.ast.toposort():
             if node.op is Ops.REDUCE and slice_loop in node.src:
@@ -91,7 +91,7 @@ class Phaser(Tiler):
             return
         for loop in outside:
             self.move(OptOps.TILE, loop, 1)
-        self.move(OptOps.TILE, self.part(), 1)
+        self.move(OptOps.TILE, self.slice_loop(), 1)
 
     def tile_rows(self, row: UOp, most: int) -> bool:
         """Tiles of up to `most` rows; the last tile may hold rows of padding."""
@@ -133,7 +133,7 @@ class Phaser(Tiler):
         inside = (nest.src[0] for nest in self.nests() if reduction.ranges & set(nest.src[1:]))
         return next(inside, stores(self.ast)[0])
 
-    def fold_over(self, loop: UOp) -> UOp:
+    def reduction_over(self, loop: UOp) -> UOp:
         reductions = (node for node in self.ast.toposort() if node.op is Ops.REDUCE)
         return next(reduction for reduction in reductions if loop in reduction.src)
 
@@ -143,19 +143,19 @@ class Phaser(Tiler):
         """
         vectors = 1
         for tile, loop in zip(tiles, loops, strict=True):
-            reduction = self.fold_over(loop)
+            reduction = self.reduction_over(loop)
             step = self.tile_size(tile.lanes, reduction)
             if self.split_to(tile.lanes, OptOps.UPCAST, step, is_shared=False):
                 vectors = max(vectors, step // self.target.lanes_of(reduction.dtype))
         self.write_rows([row], vectors)
         # Folds side by side have a range in common.
         for loop in dict.fromkeys(reduction.src[-1] for reduction in light):
-            self.lanes_of_fold(self.fold_over(loop))
+            self.lanes_of_reduction(self.reduction_over(loop))
         for number in range(len(self.nests())):
             self.lanes_of_store(self.nests()[number].src[0])
         self.lanes_of_store(stores(self.ast)[0])
 
-    def lanes_of_fold(self, reduction: UOp) -> None:
+    def lanes_of_reduction(self, reduction: UOp) -> None:
         """A vector of accumulators for each row."""
         loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
         for loop in reversed(reduction.src[1:]):
@@ -185,12 +185,12 @@ class Phaser(Tiler):
             # All rows are one block, for which nothing is packed anew.
             return
         *outside, row = blocks
-        slice_loop = self.part()
+        slice_loop = self.slice_loop()
         if slice_loop is not None:
             outside.append(slice_loop)
         sides = [(axis, position) for axis in axes for position in (0, 1)]
         for axis, position in sides:
-            reduction = self.fold_over(axis)
+            reduction = self.reduction_over(axis)
             if len(reduction.src[0].src) != 2:
                 continue
             side = reduction.src[0].src[position]
