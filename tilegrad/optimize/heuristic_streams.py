@@ -44,7 +44,7 @@ _MOST_PADDING = 1.2
 _SHORT_ROW, _PAIR_REGISTERS = 3 << 10, 32
 # A loop over rows of a filter window, and a row of vectors with gated loads, is unrolled as a whole
 # up to so many iterations; gated loads of such a row, together: more take long to compile.
-_MOST_WRITTEN, _MOST_ASKED = 16, 160
+_MOST_ITERATIONS, _MOST_ASKED = 16, 160
 # What a gather costs, in loads of contiguous vectors: measured on means of embedded rows, which
 # run 6 times as fast with a lane for each feature as with one for each row.
 _GATHERED = 16
@@ -68,7 +68,7 @@ class Streamer(Tiler):
             read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
             self.stage_slice(padded.src[0].arg)
             if len(read) > 1:
-                self.write_filter()
+                self.unroll_filter()
             reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
             store = stores(self.ast)[0]
         if (columns := self.columns(store)) is not None:
@@ -94,14 +94,14 @@ class Streamer(Tiler):
         if len(reductions) > 1:
             self.pair_rows()
 
-    def write_filter(self) -> None:
+    def unroll_filter(self) -> None:
         """Unroll the row of a filter, and some rows of results beside each other: they share what
         they load of it, and none waits for its own last step.
         """
         reduction = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
         index = stores(self.ast)[0].src[1]
         inner = loop_order(self.ast)[-1]
-        if inner not in reduction.src[1:] or inner.vmax >= _MOST_WRITTEN:
+        if inner not in reduction.src[1:] or inner.vmax >= _MOST_ITERATIONS:
             return
         self.move(OptOps.UNROLL, inner, 0)
         rows = [loop for loop in self.outputs() if stride(index, loop) != 1]
@@ -141,7 +141,7 @@ class Streamer(Tiler):
         extent, amount = loop.src[0].arg, 2 * width if 2 * width * nbytes <= limit else width
         if extent <= amount or padded_to(extent, amount) > _MOST_PADDING * extent:
             amount = min(width, 1 << (extent - 1).bit_length())
-        self.write_out(loop, amount, overlaps=True)
+        self.upcast_to(loop, amount, overlaps=True)
 
     def pair_rows(self) -> None:
         """Two rows at once, where folds of functions follow each other and then a row is stored:
@@ -260,7 +260,7 @@ class Streamer(Tiler):
             wide = 4 * width
             if padded_to(extent, wide) <= _LITTLE * extent and self.overlap_to(loop, wide):
                 return
-        if has_reduction and self.is_written_out():
+        if has_reduction and self.is_unrolled():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
             # of a window share what they load.
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
@@ -277,7 +277,7 @@ class Streamer(Tiler):
         loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
         gated = sum(len(load.src) == 4 and loop in load.src[3].ranges for load in loads)
         vectors = padded_to(loop.src[0].arg, width) // width
-        is_short = 1 < vectors <= _MOST_WRITTEN and vectors * gated <= _MOST_ASKED
+        is_short = 1 < vectors <= _MOST_ITERATIONS and vectors * gated <= _MOST_ASKED
         return self.is_plain() and self.target.has_mask and gated > 0 and is_short
 
     def is_plain(self) -> bool:
@@ -308,7 +308,7 @@ class Streamer(Tiler):
         best = max(rated)[1]
         return best * width if best > 1 and extent > width else 0
 
-    def is_written_out(self) -> bool:
+    def is_unrolled(self) -> bool:
         """Whether a fold has no loop left, and gates."""
         nodes = self.ast.toposort()
         loops = (loop for node in nodes if node.op is Ops.REDUCE for loop in node.src[1:])
@@ -324,7 +324,7 @@ class Streamer(Tiler):
                 self.move(OptOps.UPCAST, loop, count)
             elif loop.src[0].op is Ops.CONST and loop.src[0].arg > 1:
                 extent = loop.src[0].arg
-                self.overlap_to(loop, extent if extent <= _MOST_WRITTEN else FEW_ROWS)
+                self.overlap_to(loop, extent if extent <= _MOST_ITERATIONS else FEW_ROWS)
 
 
 def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:

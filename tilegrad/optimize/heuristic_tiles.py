@@ -74,7 +74,7 @@ class Tiler(Shaper):
         depth = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
         is_copied = reuse.overlapping is not None or (reuse.stages is not None and is_far)
         is_copied &= is_large or is_strided
-        if not self.write_out(reuse.lanes, step, overlaps=not is_copied):
+        if not self.upcast_to(reuse.lanes, step, overlaps=not is_copied):
             return
         vectors = max(step // width, 1)
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
@@ -88,12 +88,12 @@ class Tiler(Shaper):
             overlaps = not is_copied or is_whole
             is_gated = not overlaps and reuse.overlapping is None
             padded = _GATED if is_gated else _PADDED
-            unrolled = self.write_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
+            unrolled = self.unroll_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
         if unrolled * vectors < _BUSY:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
-            self.write_beside(unrolled * vectors, reuse.stages if is_packed else None)
-        self.write_short_folds()
+            self.unroll_beside(unrolled * vectors, reuse.stages if is_packed else None)
+        self.unroll_short_reductions()
         if reuse.padded_loop is not None:
             self.put_innermost(reuse.padded_loop)
         if not is_large and not is_strided:
@@ -112,7 +112,7 @@ class Tiler(Shaper):
             # After copies, whose lanes it would part.
             self.move(OptOps.UNROLL, filter_window.loop, 0)
 
-    def write_short_folds(self) -> None:
+    def unroll_short_reductions(self) -> None:
         """Write out folds of few steps beside the tile's, such as the window of a pooling: their
         elements are neighbours along the rows, and are loaded as these are.
         """
@@ -136,7 +136,7 @@ class Tiler(Shaper):
         if self.split_to(tile.lanes, OptOps.UNROLL, tile.width, is_shared=False):
             for loop, count in tile.rows:
                 if count > 1:
-                    self.write_out(loop, count, overlaps=True)
+                    self.upcast_to(loop, count, overlaps=True)
 
     def is_strided(self, reuse: Reuse) -> bool:
         """Whether the operand that the lanes move lies apart along them: an element of it that is
@@ -205,7 +205,7 @@ class Tiler(Shaper):
             step //= 2
         return step
 
-    def write_rows(
+    def unroll_rows(
         self,
         loops: list[UOp],
         vectors: int,
@@ -219,7 +219,7 @@ class Tiler(Shaper):
         unrolled = 1
         for loop in loops:
             rows = _best_rows(loop.vmax + 1, most // unrolled, padded)
-            if rows > 1 and self.write_out(loop, rows, is_shared=is_shared, overlaps=overlaps):
+            if rows > 1 and self.upcast_to(loop, rows, is_shared=is_shared, overlaps=overlaps):
                 unrolled *= rows
         return unrolled
 
@@ -233,7 +233,7 @@ class Tiler(Shaper):
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return 1 if is_given else 4
 
-    def write_beside(self, vectors: int, stages: int | None) -> None:
+    def unroll_beside(self, vectors: int, stages: int | None) -> None:
         """Beside a tile of so few vectors that each step of the fold waits for the one before, some
         of another axis, whether or not they share what they read; but more of what is packed would
         part its lanes.

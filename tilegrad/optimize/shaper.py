@@ -94,7 +94,7 @@ class Shaper:
         self.ast = before
         return False
 
-    def write_out(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
+    def upcast_to(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
         """UPCAST by `amount`, by parts that overlap where they may and can, else padded."""
         can = overlaps and loop.src[0].vmax > amount
         return (can and self.overlap_to(loop, amount)) or self.split_to(

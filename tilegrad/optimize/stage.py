@@ -27,8 +27,8 @@ from tilegrad.target import Target
 __all__ = ["name_of_side", "operand_of", "stage"]
 
 # So many vectors of a copy are written out, so that the gates of each are known.
-_MOST_WRITTEN = 16
-_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+_MOST_VECTORS = 16
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -61,7 +61,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     if not load.ranges <= set(loops):
         raise OptError(f"stage: operand {operand} is read to fill another copy", opt=opt)
     around = loops[: loops.index(axis) + 1] if axis is not None else []
-    outer = [loop for loop in around if loop.arg[1] not in _WRITTEN]
+    outer = [loop for loop in around if loop.arg[1] not in _UNROLLED]
     inner = [loop for loop in loops if loop in load.ranges and loop not in outer]
     if not inner:
         raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
@@ -73,7 +73,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
             )
         inner = [inner[position] for position in order]
     packed = dimensions(load, inner) if order is None else _in_order(load, inner)
-    is_unrolled = inner[-1].arg[1] in _WRITTEN
+    is_unrolled = inner[-1].arg[1] in _UNROLLED
     copy = _copy(load, packed, is_unrolled, target, next_number(ast))
     memory = _scratch(ast, load, copy.size, outer, opt, target)
     filled = memory.store(simplify(copy.filled_at), copy.value).end(*copy.nest)
@@ -134,7 +134,7 @@ def _copy(
     if groups is not None:
         lanes[groups.outer], lanes[groups.rows] = groups.amount // last.extent, groups.together
     else:
-        _write_out(packed, lanes, load, target)
+        _unroll_whole(packed, lanes, load, target)
     extents = [-(-each.extent // count) * count for each, count in zip(packed, lanes, strict=True)]
     nest: list[UOp] = []
     read_at, filled_at = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
@@ -192,7 +192,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
     )
 
 
-def _write_out(packed: list[Dimension], lanes: list[int], value: UOp, target: Target) -> None:
+def _unroll_whole(packed: list[Dimension], lanes: list[int], value: UOp, target: Target) -> None:
     """Make `lanes` whole dimensions, from the last outwards, while they are few vectors."""
     width = target.lanes_of(value.dtype)
     if not packed[-1].is_overlapping or lanes[-1] < 2:
@@ -201,7 +201,7 @@ def _write_out(packed: list[Dimension], lanes: list[int], value: UOp, target: Ta
     for position in reversed(range(len(packed))):
         extent = packed[position].extent
         count = -(-extent // width) if position == len(packed) - 1 else extent
-        if vectors * count > _MOST_WRITTEN or (lanes[position] > 1 and position < len(packed) - 1):
+        if vectors * count > _MOST_VECTORS or (lanes[position] > 1 and position < len(packed) - 1):
             return
         vectors *= count
         lanes[position] = -(-extent // lanes[position]) * lanes[position]
