@@ -22,7 +22,7 @@ class BlockShaper:
     def __init__(self, ast: UOp, target: Target):
         self.ast, self.target = ast, target
 
-    def folds(self) -> list[UOp]:
+    def reductions(self) -> list[UOp]:
         return [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
 
     def store(self) -> UOp:

@@ -31,7 +31,7 @@ from tilegrad.target import MatrixUnit
 
 __all__ = ["Dot", "exact_integers", "find_dots", "narrow", "use_dot_unit"]
 
-_FOLDED = (Axis.REDUCE, Axis.UNROLL, Axis.GROUP)
+_REDUCE_KINDS = (Axis.REDUCE, Axis.UNROLL, Axis.GROUP)
 _BYTES = (dtypes.int8, dtypes.uint8)
 
 
@@ -40,7 +40,7 @@ class Dot(NamedTuple):
     bytes of one kind, the left ones are flipped.
     """
 
-    fold: UOp
+    reduction: UOp
     left: UOp
     right: UOp
     depth: UOp
@@ -158,9 +158,11 @@ def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
     if extent > unit.k:
         steps = [UOp.range(extent // unit.k, number, Axis.REDUCE)]
     order[position : position + 1] = [step.arg[0] for step in steps]
-    loops = [each for loop in dot.fold.src[1:] for each in (steps if loop is depth else [loop])]
+    loops = [
+        each for loop in dot.reduction.src[1:] for each in (steps if loop is depth else [loop])
+    ]
     total = _total(dot, unit, steps, loops, number + 1)
-    shaped = simplify(ast.substitute({dot.fold: total}))
+    shaped = simplify(ast.substitute({dot.reduction: total}))
     # The name shows what the unit runs, though it is no axis any more.
     name = f"{ast.arg.name}#{unit.k}"
     return shaped.replace(arg=KernelInfo(name, tuple(order), ast.arg.opts))
@@ -170,12 +172,12 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
     """The fold by the unit, over `loops`."""
     left, right = (_taken(side, dot.depth, steps, unit.k) for side in (dot.left, dot.right))
     if unit.dtype_right is None:
-        return _folded(unit, left, right, loops)
+        return _dot_reduction(unit, left, right, loops)
     kinds = (dot.left.dtype, dot.right.dtype)
     if kinds == (dtypes.uint8, dtypes.int8):
-        return _folded(unit, left, right, loops)
+        return _dot_reduction(unit, left, right, loops)
     if kinds == (dtypes.int8, dtypes.uint8):
-        return _folded(unit, right, left, loops)
+        return _dot_reduction(unit, right, left, loops)
     is_signed = dot.right.dtype is dtypes.int8
     flipped = [_flipped(each) for each in left]
     # The sum of the other side has loops of its own: it does not change with what moves the left
@@ -198,9 +200,15 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
     over = [fresh.get(loop, loop) for loop in own]
     ones = [UOp.const(dtypes.uint8 if is_signed else dtypes.int8, 1)] * unit.k
     if is_signed:
-        total, rest = _folded(unit, flipped, right, own), _folded(unit, ones, alone, over)
+        total, rest = (
+            _dot_reduction(unit, flipped, right, own),
+            _dot_reduction(unit, ones, alone, over),
+        )
     else:
-        total, rest = _folded(unit, right, flipped, own), _folded(unit, alone, ones, over)
+        total, rest = (
+            _dot_reduction(unit, right, flipped, own),
+            _dot_reduction(unit, alone, ones, over),
+        )
     whole = total + rest * (-128 if is_signed else 128)
     return UOp(Ops.REDUCE, whole.dtype, (whole, *around), Ops.ADD) if around else whole
 
@@ -215,7 +223,9 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
     if side.op is not Ops.LOAD or len(side.src) != 4:
         return side
     gates = conjuncts(side.src[3])
-    outside = [gate for gate in gates if not any(loop.arg[1] in _FOLDED for loop in gate.ranges)]
+    outside = [
+        gate for gate in gates if not any(loop.arg[1] in _REDUCE_KINDS for loop in gate.ranges)
+    ]
     found = terms_of(side.src[1])
     stores = [node for node in ast.toposort() if node.op is Ops.STORE]
     stores = [node for node in stores if node.src[0].op is Ops.DEFINE_GLOBAL]
@@ -225,7 +235,7 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
         return side
     moved, index = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, found[1])
     for factor, scale in found[0].items():
-        if any(loop.arg[1] in _FOLDED for loop in factor.ranges):
+        if any(loop.arg[1] in _REDUCE_KINDS for loop in factor.ranges):
             index = factor * scale + index
         else:
             moved = factor * scale + moved
@@ -260,7 +270,7 @@ def _flipped(byte: UOp) -> UOp:
     return byte.bitcast(to) ^ UOp.const(to, 128 if to is dtypes.uint8 else -128)
 
 
-def _folded(unit: MatrixUnit, left: list[UOp], right: list[UOp], loops: list[UOp]) -> UOp:
+def _dot_reduction(unit: MatrixUnit, left: list[UOp], right: list[UOp], loops: list[UOp]) -> UOp:
     nothing = UOp.const(unit.dtype_out, 0)
     value = UOp(Ops.WMMA, unit.dtype_out, (_bits(left), _bits(right), nothing), unit)
     return UOp(Ops.REDUCE, unit.dtype_out, (value, *loops), Ops.ADD) if loops else value

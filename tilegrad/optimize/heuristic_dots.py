@@ -45,7 +45,7 @@ def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool
     for number, unit in enumerate(shaper.target.matrix_units):
         if not unit.is_dot:
             continue
-        dots = [dot for dot in find_dots(shaper.ast, unit) if dot.fold is reduction]
+        dots = [dot for dot in find_dots(shaper.ast, unit) if dot.reduction is reduction]
         depth = _best_depth(dots, lanes, unit)
         if depth is None:
             continue
@@ -136,7 +136,7 @@ class _Tile:
         without what it is cast to.
         """
         dots = find_dots(self.shaper.ast, self.unit)
-        sides = dots[0].fold.src[0].src if dots else ()
+        sides = dots[0].reduction.src[0].src if dots else ()
         for position, side in enumerate(sides):
             if (unrolled in side.ranges) is has_lanes:
                 return -3 - position, narrow(side)
@@ -227,7 +227,7 @@ class _Tile:
 
     def side_named(self, name: int) -> UOp | None:
         dots = find_dots(self.shaper.ast, self.unit)
-        return narrow(dots[0].fold.src[0].src[-3 - name]) if dots else None
+        return narrow(dots[0].reduction.src[0].src[-3 - name]) if dots else None
 
     def copy(self, name: int, value: UOp, own: UOp, loop: UOp | None) -> bool:
         """Stage `value` inside `place`; where memory goes on along the fold, so does the copy."""

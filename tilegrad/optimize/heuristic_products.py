@@ -91,7 +91,7 @@ class ProductShaper(BlockShaper):
             axes = axes_of(self.ast)
             if not self.apply(OptOps.MERGE, axes[pair[0]], pair[1]):
                 break
-            (reduction,) = self.folds()
+            (reduction,) = self.reductions()
         return reduction
 
     def _mergeable(self, reduction: UOp) -> tuple[int, int] | None:

@@ -199,7 +199,7 @@ def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_held: boo
 
 def _meets(shaper: BlockShaper, loop: UOp) -> bool:
     """Whether `loop` runs over what lanes left in shared memory."""
-    reductions = [reduction for reduction in shaper.folds() if loop in reduction.src]
+    reductions = [reduction for reduction in shaper.reductions() if loop in reduction.src]
     return bool(reductions) and all(map(is_second_stage, reductions))
 
 

@@ -58,7 +58,7 @@ class _Shaper(UnitShaper, SliceShaper):
         self.pad_symbolic()
         if self.share_slices():
             return
-        reductions = self.folds()
+        reductions = self.reductions()
         if len(reductions) == 1 and self.stage_merged(reductions[0]):
             return
         if len(reductions) == 1 and config.TC and self.use_matrix_unit():
@@ -136,7 +136,7 @@ class _Shaper(UnitShaper, SliceShaper):
 
     def unroll(self) -> None:
         """Short folds, and the ends of long ones, are written out."""
-        for reduction in self.folds():
+        for reduction in self.reductions():
             loops = [axis for axis in reduction.src[1:] if axis.arg[1] is Axis.REDUCE]
             unrolled = 1
             for loop in reversed(loops):
@@ -175,7 +175,9 @@ class _Shaper(UnitShaper, SliceShaper):
         )
         taken = [axis for axis in axes_of(self.ast) if axis.arg[1] in (Axis.LOCAL, Axis.GROUP)]
         lanes = int(prod(axis.src[0].arg for axis in taken))
-        is_tiled = any(axis.arg[1] is Axis.UPCAST for axis in axes_of(self.ast)) and self.folds()
+        is_tiled = (
+            any(axis.arg[1] is Axis.UPCAST for axis in axes_of(self.ast)) and self.reductions()
+        )
         warp = self.target.warp_lanes
         for number, loop in enumerate(axes):
             room = max(most // lanes, 1)

@@ -23,7 +23,7 @@ from tilegrad.optimize.facts import (
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps, loop_order
-from tilegrad.optimize.rows import rows_of_fold
+from tilegrad.optimize.rows import rows_of_reduction
 from tilegrad.optimize.transposes import transpose
 
 __all__ = ["Streamer"]
@@ -34,7 +34,7 @@ _MOST_UNROLL = 4
 _WORTH_MASKING = 0.6
 # A fold over so many vectors needs no loop; of a longer one, this share of the vectors of an
 # iteration must not be padding.
-_WHOLE_FOLD = 13
+_WHOLE_REDUCTION = 13
 _WORTH_PADDING = 0.9
 # An axis may be so much longer for parts that overlap.
 _LITTLE = 1.03
@@ -75,7 +75,9 @@ class Streamer(Tiler):
             self.vectorize_columns(columns, width)
             return
         has_lanes = [
-            self.vectorize_fold(reduction, self.lanes(reduction), is_alone=len(reductions) == 1)
+            self.vectorize_reduction(
+                reduction, self.lanes(reduction), is_alone=len(reductions) == 1
+            )
             for reduction in reductions
         ]
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
@@ -86,7 +88,7 @@ class Streamer(Tiler):
                 and stride(store.src[1], loop) == 1
                 and loop.src[0].op is Ops.CONST
             ):
-                if any(has_lanes) and _is_lane_fold(self.ast, loop):
+                if any(has_lanes) and _is_lane_reduction(self.ast, loop):
                     break
                 if reductions or not transpose(self, loop, width):
                     self.vectorize_output(loop, width, has_reduction=len(reductions) == 1)
@@ -182,7 +184,7 @@ class Streamer(Tiler):
         widest = max((reduction.dtype, *loads), key=lambda dtype: dtype.itemsize)
         return self.target.lanes_of(widest)
 
-    def vectorize_fold(self, reduction: UOp, width: int, *, is_alone: bool) -> bool:
+    def vectorize_reduction(self, reduction: UOp, width: int, *, is_alone: bool) -> bool:
         """Vector accumulators along a contiguous reduce axis, for several results if they share
         loads; short folds are written out. Whether the fold runs in lanes.
         """
@@ -212,7 +214,7 @@ class Streamer(Tiler):
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
             amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if vectors == 4 and amount <= width < extent and self.target.has_mask:
-                amount = _fold_amount(extent, width)
+                amount = _reduction_amount(extent, width)
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
             for axis, count in rows:
@@ -229,7 +231,9 @@ class Streamer(Tiler):
         if any(node.op is Ops.END for node in nodes):
             return []
         accumulators = int(self.target.registers * ACCUMULATORS)
-        return rows_of_fold(reduction, loop_order(self.ast), accumulators, self.target.set_bytes)
+        return rows_of_reduction(
+            reduction, loop_order(self.ast), accumulators, self.target.set_bytes
+        )
 
     def vectorize_nest(self, nest: UOp, width: int) -> None:
         """Vectors in a nest that fills scratch."""
@@ -385,7 +389,7 @@ def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
     return any(stride(load.src[1], loop) == 1 for load in loads)
 
 
-def _is_lane_fold(ast: UOp, loop: UOp) -> bool:
+def _is_lane_reduction(ast: UOp, loop: UOp) -> bool:
     """Whether a fold that depends on `loop` already runs in vectors of its own."""
     return any(
         node.op is Ops.REDUCE
@@ -401,12 +405,12 @@ def _widest(ast: UOp) -> DType:
     return max(dtypes_used, key=lambda dtype: dtype.itemsize)
 
 
-def _fold_amount(extent: int, width: int) -> int:
+def _reduction_amount(extent: int, width: int) -> int:
     """Elements of a fold per iteration, of which only the last vector has a mask: all of them, or
     as many vectors as pad little.
     """
     whole = padded_to(extent, width)
-    if whole <= _WHOLE_FOLD * width:
+    if whole <= _WHOLE_REDUCTION * width:
         return whole
     amounts = (count * width for count in (4, 2))
     fits = (each for each in amounts if extent >= _WORTH_PADDING * padded_to(extent, each))

@@ -274,7 +274,7 @@ class Tiler(Shaper):
             return
         before, outer = self.ast, None
         if panel > limit:
-            outer = self.cut_fold(moved, panel, limit)
+            outer = self.tile_reduction(moved, panel, limit)
             if outer is None:
                 return
         loops = [loop for loop in outputs if loop in moved]
@@ -383,7 +383,7 @@ class Tiler(Shaper):
         self.put_first([*first, *outside])
         return next(reversed([*around, *outside]), None)
 
-    def cut_fold(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
+    def tile_reduction(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
         """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost
         loop, or None.
         """

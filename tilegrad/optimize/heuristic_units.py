@@ -186,7 +186,8 @@ class UnitShaper(ProductShaper):
     def _has_slices(self) -> bool:
         """Whether the sum has more axes than one, as that of a convolution."""
         return any(
-            sum(axis.op is Ops.RANGE for axis in reduction.src) > 1 for reduction in self.folds()
+            sum(axis.op is Ops.RANGE for axis in reduction.src) > 1
+            for reduction in self.reductions()
         )
 
     # from global memory

@@ -41,7 +41,7 @@ Layout = tuple[tuple[tuple[int, int], ...], ...]
 class _Product(NamedTuple):
     """A fold of products, its operands in the unit's dtype, and the axes the unit would run."""
 
-    fold: UOp
+    reduction: UOp
     left: UOp
     right: UOp
     rows: UOp
@@ -185,12 +185,12 @@ class _Tiling:
         rows, columns = self._axis(0, row), self._axis(1, column)
         outputs = {product.rows: rows, product.columns: columns}
         if mode == 1:
-            value = _pick(self._folded(self._multiplied()), self.result)
+            value = _pick(self._reduced(self._multiplied()), self.result)
         else:
             whole = {**outputs, product.depth: self._axis(2, self.inner)}
-            value = self._folded(product.fold.src[0].substitute(whole), self.inner)
-        stand_in = UOp.variable("matrix", 0, 0, product.fold.dtype)
-        rest = self.ast.substitute({product.fold: stand_in}).substitute(outputs)
+            value = self._reduced(product.reduction.src[0].substitute(whole), self.inner)
+        stand_in = UOp.variable("matrix", 0, 0, product.reduction.dtype)
+        rest = self.ast.substitute({product.reduction: stand_in}).substitute(outputs)
         return simplify(rest.substitute({stand_in: value})).replace(arg=self._info(mode))
 
     def _axis(self, which: int, inside: UOp | int) -> UOp:
@@ -215,12 +215,12 @@ class _Tiling:
         nothing = UOp.const(unit.dtype_out, 0).broadcast(dtype.lanes)
         return UOp(Ops.WMMA, dtype, (UOp.stack(left), UOp.stack(right), nothing), unit)
 
-    def _folded(self, value: UOp, *inner: UOp) -> UOp:
+    def _reduced(self, value: UOp, *inner: UOp) -> UOp:
         """`value` folded over what the unit leaves of the fold's axes."""
         depth = self.outer[2]
-        loops = [axis for axis in self.product.fold.src[1:] if axis is not self.product.depth]
+        loops = [axis for axis in self.product.reduction.src[1:] if axis is not self.product.depth]
         if depth.src[0].arg > 1:
-            position = self.product.fold.src[1:].index(self.product.depth)
+            position = self.product.reduction.src[1:].index(self.product.depth)
             loops.insert(position, depth)
         loops += inner
         return UOp(Ops.REDUCE, value.dtype, (value, *loops), Ops.ADD) if loops else value

@@ -84,7 +84,7 @@ def find_reuse(
     default what the kernel does, and `shared` the axis that has to give the rows, if it is known.
     Copies of the parameters `given` cost nothing.
     """
-    facts = _Fold(ast, reduction, target, given, store or stores(ast)[0], shared)
+    facts = _ReductionFacts(ast, reduction, target, given, store or stores(ast)[0], shared)
     if facts.width < 2 or len(facts.loads) < 2:
         return None
     best: tuple[float, Reuse] | None = None
@@ -102,7 +102,7 @@ def find_reuse(
     return reuse
 
 
-class _Fold:
+class _ReductionFacts:
     """What is known of a fold before two of its axes are chosen.
 
     Attributes:
@@ -123,7 +123,7 @@ class _Fold:
         store: UOp,
         shared: UOp | None,
     ):
-        self.fold, self.target, self.store, self.shared = reduction, target, store, shared
+        self.reduction, self.target, self.store, self.shared = reduction, target, store, shared
         self.given = frozenset(given)
         loops = reduction.src[1:]
         self.everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
@@ -151,9 +151,9 @@ class _Fold:
         return int(prod((loop.vmax + 1) for loop in self.outputs if loop not in load.ranges))
 
 
-def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
+def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
     """What the axis `lanes` is worth with the rows that go with it, if it can be one."""
-    reduction, (moves, invariant) = facts.fold, facts.sides(lanes)
+    reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
     if not moves or not invariant or (lanes.vmax + 1) < 4 or lanes is facts.shared:
         return None
     candidates = _row_axes(facts, lanes, moves, invariant)
@@ -197,7 +197,9 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     return quality / padding.share, Reuse(lanes, rows, stage, None, [], padding.inner)
 
 
-def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], invariant: list[UOp]) -> list[UOp]:
+def _row_axes(
+    facts: _ReductionFacts, lanes: UOp, moves: list[UOp], invariant: list[UOp]
+) -> list[UOp]:
     """The axes that can be rows beside `lanes`, the best one first: they move what the lanes do
     not, and do not move all that the lanes do.
     """
@@ -221,7 +223,7 @@ def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], invariant: list[UOp]) 
     return rows
 
 
-def _rows(facts: _Fold, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
+def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
     """Of `candidates` those that are rows together: one that is long enough, or several."""
     row = candidates[0]
     run = _run_of(facts.store, candidates, int(facts.target.registers * ACCUMULATORS) // 2)
@@ -231,7 +233,7 @@ def _rows(facts: _Fold, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
     return [row] if (row.vmax + 1) >= FEW_ROWS else candidates
 
 
-def _worth_of_lanes(facts: _Fold, lanes: UOp, strided: UOp | None) -> float:
+def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> float:
     """How full the vectors are, and what storing them costs, and packing the load `strided`."""
     extent, width = (lanes.vmax + 1), facts.width
     if extent > width:
@@ -246,14 +248,14 @@ def _worth_of_lanes(facts: _Fold, lanes: UOp, strided: UOp | None) -> float:
     if stride(facts.store.src[1], lanes) != 1:
         quality *= facts.depth / (facts.depth + _SCATTERED)
     if strided is not None:
-        is_transposed = any(stride(strided.src[1], loop) == 1 for loop in facts.fold.src[1:])
+        is_transposed = any(stride(strided.src[1], loop) == 1 for loop in facts.reduction.src[1:])
         uses = facts.uses(strided)
         quality *= uses / (uses + (_TURNED if is_transposed else _PACKED))
     return quality
 
 
 def _worth_of_rows(
-    facts: _Fold, lanes: UOp, row: UOp, invariant: list[UOp], *, is_copied: bool
+    facts: _ReductionFacts, lanes: UOp, row: UOp, invariant: list[UOp], *, is_copied: bool
 ) -> float:
     """How near the single elements are that `row` moves."""
     quality, sizes = 1.0, facts.target.cache_bytes

@@ -14,7 +14,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import stride
 
-__all__ = ["rows_of_fold"]
+__all__ = ["rows_of_reduction"]
 
 _MOST_ROWS = 8
 _MOST_AXES = 3
@@ -25,7 +25,7 @@ _GATED = 2
 _MOST_CROWDED = 4
 
 
-def rows_of_fold(
+def rows_of_reduction(
     reduction: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
 ) -> list[tuple[UOp, int]]:
     """How many results to write out along each of `outputs`, with at most `accumulators` in all:
