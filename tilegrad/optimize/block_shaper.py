@@ -40,7 +40,7 @@ class BlockShaper:
             if axis.arg[1] is Axis.GLOBAL and axis.src[0].op is Ops.CONST
         ]
 
-    def outer_part(self, number: int) -> UOp | None:
+    def axis_numbered(self, number: int) -> UOp | None:
         """The axis of this number, if there is one."""
         return next((axis for axis in loop_order(self.ast) if axis.arg[0] == number), None)
 
@@ -67,5 +67,5 @@ class BlockShaper:
         number = (
             order[position] if position < len(order) and order[position] not in before else None
         )
-        left = None if number is None else self.outer_part(number)
+        left = None if number is None else self.axis_numbered(number)
         return left if left is not None and left.arg[1] is loop.arg[1] else None

@@ -97,7 +97,7 @@ def parse_findings(lines: Iterable[str]) -> dict[str, Finding]:
         except (ValueError, DataError) as error:
             raise DataError(
                 f"findings: line {number} does not read: {text[:60]!r}",
-                form="key, name, Opts, microseconds of the default, microseconds; tabs between",
+                fields="key, name, Opts, microseconds of the default, microseconds; tabs between",
                 reason=str(error).splitlines()[0],
             ) from None
     return found

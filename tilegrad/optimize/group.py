@@ -63,7 +63,7 @@ def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
     position = order.index(before) if before in order else len(order)
     order[position + (before in order) : position + (before in order)] = [again.arg[0]]
     if lane is made:
-        order.insert(_place_of_lane(ast, order, top=top), lane.arg[0])
+        order.insert(_position_of_lane(ast, order, top=top), lane.arg[0])
     ast = reorder(ast, order)
     return _store_once(ast, lane) if lane is made else ast
 
@@ -135,7 +135,7 @@ def _meet(ast: UOp, lane: UOp, again: UOp) -> UOp:
     return simplify(ast.substitute(totals))
 
 
-def _place_of_lane(ast: UOp, order: Sequence[int], *, top: bool) -> int:
+def _position_of_lane(ast: UOp, order: Sequence[int], *, top: bool) -> int:
     """Where the lane stands among the loops: the last of the lanes, so that neighbours read
     neighbours; the first where each reads a run of its own.
     """

@@ -113,7 +113,7 @@ class _Tile:
         own = self.newest(Axis.UNROLL)
         if not self.pack_lanes(unrolled):
             return False
-        self.place_rows(unrolled, own)
+        self.stage_rows(unrolled, own)
         return self.use(unrolled, own)
 
     def lanes_of(self, lanes: UOp, rows: list[UOp], reduction: UOp) -> int:
@@ -142,7 +142,7 @@ class _Tile:
                 return -3 - position, narrow(side)
         return None
 
-    def moving(self, value: UOp) -> list[UOp]:
+    def output_loops_of(self, value: UOp) -> list[UOp]:
         return [loop for loop in self.shaper.outputs() if loop in value.ranges]
 
     def pack_lanes(self, unrolled: UOp) -> bool:
@@ -153,7 +153,7 @@ class _Tile:
         if found is None:
             return False
         name, value = found
-        loops = self.moving(value)
+        loops = self.output_loops_of(value)
         nbytes = shaper.packed_bytes(name) // prod(loop.vmax + 1 for loop in loops)
         if nbytes > self.limit:
             shaper.pack(name, int(nbytes), 1, is_whole=True)
@@ -161,7 +161,7 @@ class _Tile:
         shaper.put_first(loops)
         return shaper.stage(name, loops[-1] if loops else None)
 
-    def place_rows(self, unrolled: UOp, own: UOp) -> None:
+    def stage_rows(self, unrolled: UOp, own: UOp) -> None:
         """Copy the operand that the lanes do not move, where the unit could not take it as it is:
         as a whole, or as much of its rows as a cache holds.
         """
@@ -177,7 +177,7 @@ class _Tile:
         if _is_beside(value, own) and _is_open(value) and shaper.target.has_mask:
             # Only in the last turn of the loop is a gate closed, and the last turn stands apart.
             return
-        nbytes, loops = shaper.packed_bytes(name), self.moving(value)
+        nbytes, loops = shaper.packed_bytes(name), self.output_loops_of(value)
         if any(loop.src[0].op is not Ops.CONST for loop in loops):
             # How many blocks there are is not known.
             self.copy(name, value, own, loops[-1])
@@ -210,7 +210,7 @@ class _Tile:
     def copied(self, value: UOp) -> int:
         """The size of the panels of `value` together."""
         ranges = [
-            *self.moving(value),
+            *self.output_loops_of(value),
             *(loop for loop in value.ranges if loop.arg[1] is not Axis.LOOP),
         ]
         return int(prod(loop.vmax + 1 for loop in ranges)) * value.dtype.itemsize

@@ -31,7 +31,7 @@ _SHORT, _SHORT_ROW = 32, 16
 # too few of them, and a shallower one where there are fewer results.
 _DEEP, _WORTH_TILING = 64, 1024
 # Values of a row that a lane holds in registers.
-_HELD = 32
+_IN_REGISTERS = 32
 # A row of at most this many vectors for each lane of a warp has one warp, where there are that
 # many rows.
 _WARP_VECTORS, _MANY_ROWS = 8, 1024
@@ -123,7 +123,7 @@ def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
         shaper.ast = before
         return False
     own = [rest for _, rest in shared if rest is not None]
-    _unroll(shaper, own, width, is_held=len(loops) > 1 or bool(rows))
+    _unroll(shaper, own, width, is_in_registers=len(loops) > 1 or bool(rows))
     if lanes <= target.shuffle_lanes:
         _share_block(shaper)
     return True
@@ -139,11 +139,11 @@ def _lanes(vectors: int, width: int, rows: int, target: Target) -> int:
     if target.shuffle_lanes and vectors <= warp:
         # Lanes without work cost less than neighbours that do not read neighbours.
         return 1 << (vectors - 1).bit_length()
-    is_short = vectors <= _WARP_VECTORS * warp or vectors * width <= _HELD * warp
+    is_short = vectors <= _WARP_VECTORS * warp or vectors * width <= _IN_REGISTERS * warp
     if target.shuffle_lanes and is_short and rows >= _MANY_ROWS:
         return warp
     most = 256
-    while most < target.block_lanes and vectors * width > _HELD * most:
+    while most < target.block_lanes and vectors * width > _IN_REGISTERS * most:
         most *= 2
     most = min(most, target.block_lanes)
     whole = [size for size in range(most, warp - 1, -warp) if vectors % size == 0]
@@ -173,15 +173,15 @@ def _group(shaper: BlockShaper, loop: UOp, lanes: int) -> tuple[bool, UOp | None
     number = next_number(shaper.ast)
     if not shaper.apply(OptOps.GROUP, loop, lanes):
         return False, None
-    return True, shaper.outer_part(number) if _extent(loop) > lanes else None
+    return True, shaper.axis_numbered(number) if _extent(loop) > lanes else None
 
 
-def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_held: bool) -> None:
+def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_in_registers: bool) -> None:
     """Each lane's own slice of a row: all of it, where several phases read it and registers hold
     it, else several vectors of it. Where lanes met in shared memory, several of their results.
     """
     for axis in own:
-        if is_held and _extent(axis) * width <= _HELD:
+        if is_in_registers and _extent(axis) * width <= _IN_REGISTERS:
             shaper.apply(OptOps.UNROLL, axis, 0)
         elif step := divisor(axis, _IN_FLIGHT):
             shaper.apply(OptOps.UNROLL, axis, step)
@@ -193,7 +193,7 @@ def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_held: boo
     for axis in axes_of(shaper.ast):
         if axis.arg[1] is Axis.LOOP and axis.src[0].op is Ops.CONST:
             is_row = (stride_of(shaper.store().src[1], axis) or 0) >= width
-            if is_row and 1 < _extent(axis) * width <= _HELD:
+            if is_row and 1 < _extent(axis) * width <= _IN_REGISTERS:
                 shaper.apply(OptOps.UPCAST, axis, 0)
 
 

@@ -37,11 +37,11 @@ class _Shape(NamedTuple):
 
     lanes: int
     each: int
-    along: int
+    row_lanes: int
 
     @property
     def side(self) -> int:
-        return self.each * self.along
+        return self.each * self.row_lanes
 
 
 # The largest first.
@@ -149,7 +149,7 @@ class SliceShaper(BlockShaper):
         left: UOp | None = row
         if shape.each > 1:
             left = self.move(OptOps.UPCAST, row, shape.each)
-        if left is None or not self.apply(OptOps.LOCAL, left, shape.along):
+        if left is None or not self.apply(OptOps.LOCAL, left, shape.row_lanes):
             return False
         for each in axes_of(self.ast):
             if each.axis is Axis.REDUCE and each is not loop:
@@ -172,7 +172,7 @@ class SliceShaper(BlockShaper):
         made = next_number(self.ast)
         if not self.apply(OptOps.SLICE, loop, (number,)):
             return False
-        outer = self.outer_part(made)
+        outer = self.axis_numbered(made)
         return outer is None or self.apply(OptOps.LOCAL, outer, warps)
 
     def _fits_unit(self, unit: MatrixUnit) -> bool:

@@ -51,7 +51,7 @@ _GATHERED = 16
 # Vectors of results that a reduce has accumulators for; operations from which on a kernel leaves
 # slices of its results to each thread.
 _MANY_VECTORS = (16, 8, 4, 2)
-_WORTH_PART = 1 << 19
+_WORTH_SLICE = 1 << 19
 
 
 class Streamer(Tiler):
@@ -256,7 +256,7 @@ class Streamer(Tiler):
         """
         extent = loop.src[0].arg
         amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
-        if self.has_borders(loop, width):
+        if self.is_short_and_gated(loop, width):
             self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
             return
         if self.is_plain() and (amount <= width or extent % amount):
@@ -274,7 +274,7 @@ class Streamer(Tiler):
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 
-    def has_borders(self, loop: UOp, width: int) -> bool:
+    def is_short_and_gated(self, loop: UOp, width: int) -> bool:
         """Whether parts of a row are made of different loads, and it is short enough to be written
         out: of each vector it is known then which loads it takes, where a loop would ask for all.
         """
@@ -297,7 +297,7 @@ class Streamer(Tiler):
         nodes = self.ast.toposort()
         loads = sum(node.op is Ops.LOAD and loop in node.src[1].ranges for node in nodes)
         most = max(max(_MANY_VECTORS) // max(loads, 1), 1)
-        slices = min(self.operations() // _WORTH_PART, self.target.threads or 1)
+        slices = min(self.operations() // _WORTH_SLICE, self.target.threads or 1)
         counts = {
             count
             for count in _MANY_VECTORS

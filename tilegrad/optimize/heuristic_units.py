@@ -111,12 +111,12 @@ class UnitShaper(ProductShaper):
         opt = Opt(OptOps.TC, products.index((rows, columns, chunk)), (number, 1))
         self.ast = apply_opt(self.ast, opt, self.target)
         for offset, (size, of_unit) in enumerate(zip(tile.each, (unit.m, unit.n), strict=True)):
-            axis = self.outer_part(first + offset)
+            axis = self.axis_numbered(first + offset)
             if axis is not None and size > of_unit:
                 axis = self.move(OptOps.UPCAST, axis, size // of_unit)
             if axis is not None:
                 self.move(OptOps.LOCAL, axis, 0)
-        if (axis := self.outer_part(first + 2)) is not None:
+        if (axis := self.axis_numbered(first + 2)) is not None:
             self.move(OptOps.UNROLL, axis, 0)
         return True
 
@@ -209,7 +209,7 @@ class UnitShaper(ProductShaper):
             except OptError:
                 self.ast = before
                 continue
-            self.tile_units(self.outer_part(first), self.outer_part(first + 1))
+            self.tile_units(self.axis_numbered(first), self.axis_numbered(first + 1))
             return True
         return False
 

@@ -31,7 +31,7 @@ from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit, Target, matrix_unit
 
-__all__ = ["Layout", "find_products", "place_in", "use_matrix_unit"]
+__all__ = ["Layout", "find_products", "position_in", "use_matrix_unit"]
 
 register("MatrixUnit", matrix_unit)
 
@@ -181,7 +181,7 @@ class _Tiling:
 
     def run(self, mode: int) -> UOp:
         unit, product = self.unit, self.product
-        row, column = place_in(unit.c_layout, self.result, self.lanes)
+        row, column = position_in(unit.c_layout, self.result, self.lanes)
         rows, columns = self._axis(0, row), self._axis(1, column)
         outputs = {product.rows: rows, product.columns: columns}
         if mode == 1:
@@ -204,11 +204,11 @@ class _Tiling:
         unit, product = self.unit, self.product
         left, right = [], []
         for element in range(len(unit.a_layout[0])):
-            row, depth = place_in(unit.a_layout, element, self.lanes)
+            row, depth = position_in(unit.a_layout, element, self.lanes)
             mapping = {product.rows: self._axis(0, row), product.depth: self._axis(2, depth)}
             left.append(simplify(product.left.substitute(mapping)))
         for element in range(len(unit.b_layout[0])):
-            depth, column = place_in(unit.b_layout, element, self.lanes)
+            depth, column = position_in(unit.b_layout, element, self.lanes)
             mapping = {product.columns: self._axis(1, column), product.depth: self._axis(2, depth)}
             right.append(simplify(product.right.substitute(mapping)))
         dtype = unit.dtype_out.vec(len(unit.c_layout[0]))
@@ -247,7 +247,7 @@ class _Tiling:
         return KernelInfo(name, (*order, *unrolled), info.opts)
 
 
-def place_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[UOp, UOp]:
+def position_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[UOp, UOp]:
     """(row, column) of a lane's element as sums over the bits of both numbers; `lanes` are those of
     the lane's, the last the lowest.
     """

@@ -74,7 +74,7 @@ class Estimate:
     cycles: float
 
     @property
-    def parts(self) -> dict[str, float]:
+    def components(self) -> dict[str, float]:
         """Cycles by what takes them."""
         names = ("second cache", "last cache", "memory")
         own = {"issue": self.issue, "latency": self.latency, "spill": self.spill}
@@ -84,11 +84,11 @@ class Estimate:
     @property
     def binds(self) -> str:
         """The part that takes longest."""
-        components = self.parts
+        components = self.components
         return max(components, key=components.__getitem__)
 
     def __str__(self) -> str:
-        components = sorted(self.parts.items(), key=lambda item: -item[1])
+        components = sorted(self.components.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{name} {cycles:,.0f}" for name, cycles in components if cycles >= 1)
         return f"{self.cycles:,.0f} cycles: {shown}"
 
@@ -116,7 +116,7 @@ class _Counter:
         self.ast, self.target = ast, target
         self.nodes = ast.toposort()
         self.loops = [loop for loop in loop_order(ast) if loop.arg[1] not in _UNROLLED]
-        self.place = {loop: depth for depth, loop in enumerate(self.loops)}
+        self.depth_of = {loop: depth for depth, loop in enumerate(self.loops)}
         self.accesses = [node for node in self.nodes if node.op in (Ops.LOAD, Ops.STORE)]
         # A dot unit takes k neighbours at once: its lanes are k elements apart.
         self.steps = {
@@ -349,7 +349,7 @@ class _Counter:
     def _reach(self, node: UOp, depth: int) -> int:
         """Bytes that an access touches in the loops from `depth` inward, by whole cache lines."""
         index, element = node.src[1], element_of(_memory(node)).itemsize
-        inner = [loop for loop in index.ranges if self.place.get(loop, depth) >= depth]
+        inner = [loop for loop in index.ranges if self.depth_of.get(loop, depth) >= depth]
         count = int(prod(loop.src[0].vmax for loop in inner))
         run = int(prod(loop.src[0].vmax for loop in inner if stride_of(index, loop) == 1))
         nbytes = count * element

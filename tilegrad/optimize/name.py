@@ -41,7 +41,7 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     letter, *gone = label.split(":")
     outputs = {node.src[0] for node in _stores(ast)}
     head = letter[:1] + (str(len(outputs)) if len(outputs) > 1 else "") + "_"
-    shown = _parts(ast)
+    shown = _shown_axes(ast)
     # Loops that a closed form replaced still count, and what a matrix unit runs.
     position = next(
         (
@@ -70,7 +70,7 @@ def _stores(ast: UOp) -> list[UOp]:
     ]
 
 
-def _parts(ast: UOp) -> list[tuple[str, Axis]]:
+def _shown_axes(ast: UOp) -> list[tuple[str, Axis]]:
     """The text and the kind of each axis; STAGE stands for one between two stages of a fold."""
     second = {
         loop

@@ -57,14 +57,14 @@ class Packed:
         return self._pointer.base
 
     @property
-    def part(self) -> int:
+    def slice_size(self) -> int:
         """Elements of the scratch."""
         return self._pointer.size
 
     @property
     def size(self) -> int:
         """Elements of the copy for all iterations of the loops."""
-        return self.part * int(prod(loop.vmax + 1 for loop in self.loops))
+        return self.slice_size * int(prod(loop.vmax + 1 for loop in self.loops))
 
     @property
     def has_long_runs(self) -> bool:
@@ -87,7 +87,7 @@ class Packed:
         index = UOp.const(dtypes.index, 0)
         for loop in self.loops:
             index = index * int(loop.vmax + 1) + loop
-        return index * self.part
+        return index * self.slice_size
 
 
 def find_packed(ast: UOp) -> list[Packed]:

@@ -45,7 +45,7 @@ _SPREAD = 0.8
 # What it costs to pack an element that is alone in memory, or by turning a tile, and to store one,
 # in multiply-adds.
 _PACKED = 48
-_TURNED = 16
+_TRANSPOSED = 16
 _SCATTERED = 32
 
 
@@ -250,7 +250,7 @@ def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> 
     if strided is not None:
         is_transposed = any(stride(strided.src[1], loop) == 1 for loop in facts.reduction.src[1:])
         uses = facts.uses(strided)
-        quality *= uses / (uses + (_TURNED if is_transposed else _PACKED))
+        quality *= uses / (uses + (_TRANSPOSED if is_transposed else _PACKED))
     return quality
 
 

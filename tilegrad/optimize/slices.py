@@ -67,7 +67,7 @@ class _Sharer:
         self.rest = self._range(found.columns.extent.arg // (vector * lanes), Axis.UPCAST)
         self.array = 1 + max(node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL)
         self.begin = UOp(Ops.BARRIER, dtypes.void, (loop,))
-        self.kept: dict[UOp, UOp] = {}
+        self.materialised: dict[UOp, UOp] = {}
         self.done: dict[UOp, UOp] = {}
 
     def _range(self, extent: int, axis: Axis) -> UOp:
@@ -90,10 +90,10 @@ class _Sharer:
         order = [number for number in self.ast.arg.order if number not in gone]
         alive = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
         inner = [loop.arg[0] for loop in (self.own, self.rest, self.vector)]
-        order.insert(self._place_of_lane(order), self.lane.arg[0])
+        order.insert(self._position_of_lane(order), self.lane.arg[0])
         return reorder(made, [number for number in (*order, *inner) if number in alive])
 
-    def _place_of_lane(self, order: list[int]) -> int:
+    def _position_of_lane(self, order: list[int]) -> int:
         """The lanes of a row are the innermost ones."""
         kinds = {axis.arg[0]: axis.axis for axis in loop_order(self.ast)}
         return next(
@@ -124,7 +124,7 @@ class _Sharer:
 
     def _shared(self, memory: UOp) -> UOp:
         """`memory` in the block's shared memory, filled by all lanes of a row."""
-        if memory not in self.kept:
+        if memory not in self.materialised:
             value = self._own(memory)
             lives_in = tuple(self.done[axis] for axis in memory.src if axis is not self.loop)
             # Padded, so that the lanes of several rows store to different banks.
@@ -135,8 +135,8 @@ class _Sharer:
             store = mine.after(self.begin).store(index, value)
             if self.own.extent.arg > 1:
                 store = store.end(self.own)
-            self.kept[memory] = mine.after(UOp(Ops.BARRIER, dtypes.void, (store,)))
-        return self.kept[memory]
+            self.materialised[memory] = mine.after(UOp(Ops.BARRIER, dtypes.void, (store,)))
+        return self.materialised[memory]
 
     def _met(self, reduce: UOp, value: UOp) -> UOp:
         """A reduction over a slice: of what each lane has, and of all lanes of the row."""

@@ -24,7 +24,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.matrix import Layout, place_in
+from tilegrad.optimize.matrix import Layout, position_in
 from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.slices_found import Slices, memory_behind
 from tilegrad.optimize.split import next_number, reorder
@@ -140,14 +140,14 @@ class _OnUnit:
         self.scores: dict[int, UOp] = {}
         self.sums: dict[int, UOp] = {}
         self.left: dict[int, UOp] = {}
-        self.places: dict[tuple[Layout, int], tuple[UOp, UOp]] = {}
+        self.coordinates: dict[tuple[Layout, int], tuple[UOp, UOp]] = {}
         self.weights: dict[int, UOp] = {}
 
     def rewritten(self, opt: Opt) -> UOp:
         self._check(opt)
         unit, found = self.unit, self.found
         for done, elements in zip(self.done, self.rows.values(), strict=True):
-            row, _ = self._place(unit.c_layout, elements[0])
+            row, _ = self._coordinates(unit.c_layout, elements[0])
             done[self.products.row] = self._position(self.outer, unit.m, row)
             indices = self._columns(elements, found.size)
             done |= dict.fromkeys(found.shared, indices)
@@ -169,10 +169,10 @@ class _OnUnit:
         """Every element of the second product's left operand is one that its lane has."""
         unit = self.unit
         for element in range(len(unit.a_layout[0])):
-            if self._held(element) is None:
+            if self._element_of(element) is None:
                 raise OptError(f"slice: lanes of {unit.name} lack what they multiply", opt=opt)
 
-    def _held(self, element: int) -> tuple[int, int] | None:
+    def _element_of(self, element: int) -> tuple[int, int] | None:
         """The tile of results, and the element of it, that is `element` of a left operand."""
         unit = self.unit
         tile = unit.a_layout[0][element][1] // unit.n
@@ -197,7 +197,7 @@ class _OnUnit:
 
     def _columns(self, elements: Sequence[int], extent: int) -> tuple[UOp, ...]:
         """The positions of a lane's columns of all tiles of results."""
-        inside = [self._place(self.unit.c_layout, each)[1] for each in elements]
+        inside = [self._coordinates(self.unit.c_layout, each)[1] for each in elements]
         size = self.unit.n
         return tuple(
             self._position(tile, size, at) for tile in range(extent // size) for at in inside
@@ -324,7 +324,7 @@ class _OnUnit:
         elements = list(self.rows.values())
         operand: list[UOp] = []
         for element in range(len(unit.a_layout[0])):
-            found = self._held(element)
+            found = self._element_of(element)
             assert found is not None
             number = next(at for at, each in enumerate(elements) if found[1] in each)
             own = elements[number]
@@ -334,12 +334,12 @@ class _OnUnit:
             operand.append(row[tile * len(own) + own.index(found[1])].cast(unit.dtype_in))
         return UOp.stack(operand)
 
-    def _place(self, layout: Layout, element: int) -> tuple[UOp, UOp]:
+    def _coordinates(self, layout: Layout, element: int) -> tuple[UOp, UOp]:
         """(row, column) of an element of a lane."""
         key = layout, element
-        if key not in self.places:
-            self.places[key] = place_in(layout, element, self.lanes)
-        return self.places[key]
+        if key not in self.coordinates:
+            self.coordinates[key] = position_in(layout, element, self.lanes)
+        return self.coordinates[key]
 
     def _operand(
         self,
@@ -354,7 +354,7 @@ class _OnUnit:
             mapping = {
                 axis: self._position(tile, size, at)
                 for (axis, tile, size), at in zip(
-                    (first, second), self._place(layout, element), strict=True
+                    (first, second), self._coordinates(layout, element), strict=True
                 )
             }
             elements.append(simplify(value.substitute(mapping)))

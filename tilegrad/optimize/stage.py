@@ -143,14 +143,14 @@ def _copy(
     run: UOp | None = None
     for rank, (each, count, extent) in enumerate(zip(packed, lanes, extents, strict=True)):
         if groups is not None and rank == groups.outer:
-            run, loops = _place(extent * last.extent, groups.amount, number)
+            run, loops = _index(extent * last.extent, groups.amount, number)
             number, nest = number + 2, nest + loops
             fresh |= groups.run.ranges_at(run)
             index = run // last.extent
         elif groups is not None and run is not None and each is last:
             index = run % each.extent
         else:
-            index, loops = _place(extent, count, number)
+            index, loops = _index(extent, count, number)
             number, nest = number + 2, nest + loops
             fresh |= each.ranges_at(index)
         read_at, filled_at = read_at * extent + each.position, filled_at * extent + index
@@ -314,7 +314,7 @@ def _groups(
     return None
 
 
-def _place(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
+def _index(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
     """A place in a dimension of `extent` elements, `lanes` of them written out, and the ranges that
     go over it.
     """
