@@ -1,6 +1,6 @@
-"""Register tiles whose vectors lie along the fold, as in `x @ w.T` of few rows: both operands go on
-in memory where the fold does, so vectors of some rows of one meet vectors of some rows of the other
-where they lie, nothing is packed, and the lanes are summed at the end.
+"""Register tiles whose vectors lie along the contraction axis, as in `x @ w.T` of few rows: both
+operands are contiguous along it, so vectors of some rows of one are multiplied with vectors of some
+rows of the other as they are loaded, nothing is packed, and the lanes are summed at the end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tilegrad.target import Target
 
 __all__ = ["ContractionTile", "find_contraction_tile"]
 
-# What the sums of lanes at the end cost, in steps of the fold, and what it costs that a vector is
-# loaded for the rows of one tile.
+# What the sums of lanes at the end cost, in iterations of the reduction, and what it costs that a
+# vector is loaded for the rows of one tile.
 _SUMMED = 60
 _LOADED = 0.92
 # So many vectors at least for each row of the tile.
@@ -25,15 +25,15 @@ _LEAST = 4
 _ROWS = (8, 6, 7, 5, 4)
 _BESIDE = (4, 3, 2)
 # What it is worth where rows come from memory again, or from the second cache: of the first, the
-# rows that stay may take so much.
+# rows that are read again may take so much.
 _FAR = 0.6
 _NEAR = 3 / 4
 
 
 @dataclass(frozen=True)
 class ContractionTile:
-    """A tile: the loop of the fold that gives the lanes, how many, and how much of which outputs
-    are rows.
+    """A tile: the reduce loop that gives the lanes, how many, and how much of which outputs are
+    rows.
 
     Attributes:
         worth: an estimate of the share of the best possible, as for other tiles.
@@ -46,7 +46,7 @@ class ContractionTile:
 
 
 def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> ContractionTile | None:
-    """A tile along the fold, if it has one."""
+    """A tile along the contraction axis, if the reduction has one."""
     width = target.lanes_of(reduction.dtype)
     sides = [node for node in reduction.src[0].src if node.op is Ops.LOAD and len(node.src) == 2]
     if (

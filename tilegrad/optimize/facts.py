@@ -36,7 +36,7 @@ __all__ = [
 
 # Operations from which on a launch over threads is faster (bench/launch.py).
 WORTH_THREADS = 9 << 15
-# Multiply-adds from which on a copy of an operand is faster than reading it in place.
+# Multiply-adds from which on a copy of an operand is faster than reading it where it lies.
 WORTH_STAGING = 1 << 18
 # The share of the registers that accumulators may take: operands need the others.
 ACCUMULATORS = 3 / 4

@@ -1,9 +1,9 @@
-"""Short windows along the rows of a register tile.
+"""Short filter windows along the rows of a register tile.
 
-In `a[x + k] * w[k]` with k written out beside rows of x, each element of `a` is loaded once for all
-places of the window in which it stands. Where the rows are the whole axis, it is also known which
-places lie in the padding: no copy of the window has to hold zeros for them, and they are left out
-(lower.skip_products).
+In `a[x + k] * w[k]` with k unrolled beside rows of x, each element of `a` is loaded once for all
+positions of the filter window that read it. Where the rows are the whole axis, it is also known
+which positions lie in the padding: no copy of the slice has to hold zeros for them, and they are
+left out (lower.skip_products).
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from tilegrad.target import Target
 
 __all__ = ["Beside", "FilterWindow", "find_beside", "find_filter_window"]
 
-# A window of more places takes more registers than it saves loads.
+# A filter window of more positions takes more registers than it saves loads.
 _FEW = 5
-# Where not all of an axis fits the registers, a part of it that is so much of what does will do.
+# Where not all of an axis fits the registers, a divisor of it that is at least this share of what
+# fits will do.
 _LARGE = 0.8
-# So many accumulators hide that a step of the fold waits for the one before.
+# So many accumulators hide that an iteration of the reduction waits for the one before.
 _BUSY = 8
 
 
 @dataclass(frozen=True)
 class FilterWindow:
-    """The loop that moves a window along the rows.
+    """The loop that moves a filter window along the rows.
 
     Attributes:
-        step: by how many places a row moves the window.
+        step: by how many elements a row moves the window.
     """
 
     loop: UOp
@@ -53,14 +54,14 @@ class FilterWindow:
 
 @dataclass(frozen=True)
 class Beside:
-    """A tile that reads its window where it lies."""
+    """A tile that reads its slice of the operand where it lies."""
 
     vectors: int
     rows: int
 
 
 def find_filter_window(ast: UOp, reuse: Reuse) -> FilterWindow | None:
-    """The window that the rows of a tile read, if one short loop moves it."""
+    """The filter window that the rows of a tile read, if one short loop moves it."""
     if reuse.overlapping is None or len(reuse.rows) > 1:
         return None
     load, row = operand(ast, reuse.overlapping), reuse.rows[0]
@@ -78,8 +79,8 @@ def find_filter_window(ast: UOp, reuse: Reuse) -> FilterWindow | None:
 def find_beside(
     ast: UOp, reuse: Reuse, filter_window: FilterWindow, vectors: int, target: Target
 ) -> Beside | None:
-    """The tile that needs no copy of its window: its rows are the whole axis, so that each gate is
-    known; or a large part of it, where all gates but those of the first and last elements are.
+    """The tile that needs no copy of its slice: its rows are the whole axis, so that each gate is
+    known; or a large chunk of it, where all gates but those of the first and last elements are.
     """
     assert reuse.overlapping is not None
     if operand(ast, reuse.overlapping).op is not Ops.LOAD:

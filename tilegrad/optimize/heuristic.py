@@ -1,8 +1,8 @@
 """A good list of Opts without measuring, from static facts of the target.
 
 Targets with blocks have a list of their own (heuristic_simt). For a processor with vectors, one
-question decides: which data is used again? Where a fold reads two operands, and one output axis
-moves only the first while another moves only the second, a tile of both axes kept in registers
+question decides: which data is used again? Where a reduction reads two operands, and one output
+axis moves only the first while another moves only the second, a tile of both axes in registers
 reads each element once for many uses. Elsewhere memory is the limit, and what counts is that
 neighbours in memory are neighbours in a vector.
 """
@@ -44,7 +44,7 @@ def shape(ast: UOp, target: Target, given: Collection[int] = ()) -> UOp:
 
 
 class _Heuristic(Streamer, StageShaper):
-    """Tiles where a fold uses data again, else vectors along memory; then threads."""
+    """Tiles where a reduction uses data again, else vectors along memory; then threads."""
 
     def run(self) -> None:
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
@@ -60,8 +60,8 @@ class _Heuristic(Streamer, StageShaper):
         self.thread()
 
     def reuse(self, reuse: Reuse, heavy: UOp) -> None:
-        """The tile of a fold that uses data again: its lanes are those of an output, or the fold's
-        own.
+        """The tile of a reduction that uses data again: its lanes are those of an output, or of the
+        contraction axis.
         """
         tile = find_contraction_tile(self.ast, heavy, self.target)
         if tile is not None and tile.worth > reuse.worth:

@@ -1,10 +1,10 @@
 """Which sums of products run on a dot unit, and how: a register tile whose operands lie in the
 unit's order.
 
-The unit takes k neighbours of the fold at once: a vector k times as long of the operand that the
-lanes move, and k elements of the other one, the same for all lanes. So the first is always packed
-in a panel whose innermost axis is the unit's part of the fold; the other is, too, unless memory has
-those elements side by side.
+The unit takes k neighbours of the reduce axis at once: a vector k times as long of the operand that
+the lanes move, and k elements of the other one, the same for all lanes. So the first is always
+packed in a panel whose innermost axis is the unit's slice of the reduce axis; the other is, too,
+unless memory has those elements side by side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["use_dots"]
 
 # Fewer products are made faster than their operands are packed.
 _WORTH_DOTS = 1 << 12
-# The share of a padded fold that must be the fold.
+# The share of a padded reduce axis that must not be padding.
 _WORTH_PADDING = 0.7
 
 
@@ -31,13 +31,13 @@ _WORTH_PADDING = 0.7
 _MOST_BLOCKS = 2
 # Uses of an element below which reading it is what takes time.
 _FEW_USES = 128
-# What it costs to copy a byte that has its neighbours beside it, where others are turned.
+# What it costs to copy a byte that has its neighbours beside it, where others are transposed.
 _RUN = 0.25
 
 
 def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool:
-    """Give `fold` to a dot unit, its results in a tile of `lanes` by `rows`. False, and the kernel
-    as it was, where none fits.
+    """Give `reduction` to a dot unit, its results in a tile of `lanes` by `rows`. False, and the
+    kernel as it was, where none fits.
     """
     before = shaper.ast
     if not config.TC or shaper.work() < _WORTH_DOTS:
@@ -56,8 +56,8 @@ def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool
 
 
 def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
-    """The axis of the fold that the unit takes a part of: one that needs little padding, along
-    which what the lanes do not move is contiguous.
+    """The reduce axis that the unit takes a slice of: one that needs little padding, along which
+    what the lanes do not move is contiguous.
     """
     found: list[tuple[float, bool, int, UOp]] = []
     for dot in dots:
@@ -95,7 +95,8 @@ class _Tile:
         if not shaper.split_to(lanes, OptOps.UPCAST, step):
             return False
         unrolled = self.newest(Axis.UPCAST)
-        # Where chunks share the panels, they need not share the rows, but blocks of turned ones.
+        # Where chunks share the panels, they need not share the rows, but blocks of transposed
+        # ones.
         found = self.side(unrolled, has_lanes=False)
         has_panels = (
             found is not None
@@ -175,7 +176,7 @@ class _Tile:
             shaper.stage_slice(name)
             return
         if _is_beside(value, own) and _is_open(value) and shaper.target.has_mask:
-            # Only in the last turn of the loop is a gate closed, and the last turn stands apart.
+            # Only in the last iteration of the loop is a gate closed, and that iteration is peeled.
             return
         nbytes, loops = shaper.packed_bytes(name), self.output_loops_of(value)
         if any(loop.src[0].op is not Ops.CONST for loop in loops):
@@ -200,7 +201,7 @@ class _Tile:
             repeated = _RUN * nbytes * (chunks - 1)
             is_whole = blocks is None or repeated < panels * (blocks - 1)
         else:
-            # Steps along the fold are far apart in a copy of many rows.
+            # Steps along the reduce axis are far apart in a copy of many rows.
             is_whole = blocks is None or blocks > _MOST_BLOCKS * chunks
         if is_whole and self.copy(name, value, own, None):
             return
@@ -230,7 +231,9 @@ class _Tile:
         return narrow(dots[0].reduction.src[0].src[-3 - name]) if dots else None
 
     def copy(self, name: int, value: UOp, own: UOp, loop: UOp | None) -> bool:
-        """Stage `value` inside `place`; where memory goes on along the fold, so does the copy."""
+        """Stage `value` inside `loop`; where memory goes on along the reduce axis, so does the
+        copy.
+        """
         shaper = self.shaper
         order = loop_order(shaper.ast)
         outer = order[: order.index(loop) + 1] if loop is not None else []
@@ -253,13 +256,13 @@ class _Tile:
 
 
 def _is_open(load: UOp) -> bool:
-    """Whether the gate of a load is one of a single loop of the fold, or of what is outside."""
+    """Whether the gate of a load is one of a single reduce loop, or of what is outside."""
     gate = load.src[3] if len(load.src) == 4 else load
     return len([loop for loop in gate.ranges if loop.arg[1] is Axis.REDUCE]) <= 1
 
 
 def _goes_on(value: UOp, loop: UOp, unrolled: UOp) -> bool:
-    """Whether memory goes on from a written-out axis to the next step of `loop`."""
+    """Whether memory goes on from an unrolled axis to the next iteration of `loop`."""
     if loop.arg[1] in (Axis.UPCAST, Axis.UNROLL):
         return False
     found = join(value, Dimension({loop: 1}), Dimension({unrolled: 1}))

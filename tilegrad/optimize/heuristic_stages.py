@@ -1,9 +1,9 @@
-"""Kernels of several phases: what one fold leaves in scratch for some rows, others go on with.
+"""Kernels of several stages: what one reduction leaves in scratch for some rows, others go on with.
 
-Two products with a softmax between them are such a kernel. One range runs through all phases, the
-rows; a block of them is written out everywhere, so that each phase has its own register tile, of
-those rows by lanes of its own, and loads what the rows do not move once for all of them. That is
-packed once for all blocks.
+Two products with a softmax between them are such a kernel. One range runs through all stages, the
+rows; a block of them is unrolled everywhere, so that each stage has its own register tile, of those
+rows by lanes of its own, and loads what the rows do not move once for all of them. That is packed
+once for all blocks.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tilegrad.optimize.stage import name_of_side
 
 __all__ = ["StageShaper"]
 
-# Folds with less than this share of the steps of the largest one need no tile.
+# Reductions with less than this share of the iterations of the largest one need no tile.
 _LIGHT = 1 / 16
-# So many rows pass over a part together where their number is symbolic.
+# So many rows pass over a slice together where their number is symbolic.
 _ROWS_OF_SYMBOLIC = 512
 
 
 class StageShaper(Tiler):
-    """Blocks of rows through all phases."""
+    """Blocks of rows through all stages."""
 
     def shape_stages(self, reductions: list[UOp]) -> bool:
-        """Shape a kernel of several phases; False where it is none, or where the folds that do the
-        work share no rows.
+        """Shape a kernel of several stages; False where it is none, or where the reductions that do
+        the work share no rows.
         """
         nests = self.nests()
         if not nests or not reductions or not self.target.has_vectors:
@@ -69,14 +69,14 @@ class StageShaper(Tiler):
         return False
 
     def slice_loop(self) -> UOp | None:
-        """The loop over the parts of rows, where these go through the kernel so."""
+        """The loop over slices of rows, where rows go through the kernel slice by slice."""
         memories = (node for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL)
         loops = (loop for memory in memories for loop in memory.src)
         return next((loop for loop in loops if loop.arg[1] is Axis.REDUCE), None)
 
     def hoist_slice_loop(self) -> None:
-        """All rows pass over a part before the next one, or as many as have room for what their
-        folds gather.
+        """Run the loop over slices outside of the rows: all rows pass over a slice before the next
+        one, or as many as have room for their accumulators.
         """
         closed = {axis for nest in self.nests() for axis in nest.src[1:]}
         *outside, row = [axis for axis in self.around(self.nests()) if axis not in closed]
@@ -127,7 +127,7 @@ class StageShaper(Tiler):
         return [loop for loop in self.outputs() if loop in found]
 
     def store_of(self, reduction: UOp) -> UOp:
-        """What stores the results of `fold`: that of the nest in which it stands, or of the
+        """What stores the results of `reduction`: that of the nest in which it stands, or of the
         kernel.
         """
         inside = (nest.src[0] for nest in self.nests() if reduction.ranges & set(nest.src[1:]))
@@ -138,8 +138,8 @@ class StageShaper(Tiler):
         return next(reduction for reduction in reductions if loop in reduction.src)
 
     def block(self, row: UOp, tiles: list[Reuse], loops: list[UOp], light: list[UOp]) -> None:
-        """Write out a block of `row` for all phases and lanes in each; `folded` is a range of each
-        fold with a tile, in the order of these.
+        """Unroll a block of `row` for all stages and lanes in each; `loops` has a range of each
+        reduction with a tile, in the order of these.
         """
         vectors = 1
         for tile, loop in zip(tiles, loops, strict=True):
@@ -148,7 +148,7 @@ class StageShaper(Tiler):
             if self.split_to(tile.lanes, OptOps.UPCAST, step, is_shared=False):
                 vectors = max(vectors, step // self.target.lanes_of(reduction.dtype))
         self.unroll_rows([row], vectors)
-        # Folds side by side have a range in common.
+        # Reductions side by side have a range in common.
         for loop in dict.fromkeys(reduction.src[-1] for reduction in light):
             self.lanes_of_reduction(self.reduction_over(loop))
         for number in range(len(self.nests())):
@@ -176,7 +176,7 @@ class StageShaper(Tiler):
             self.split_to(loop, op, width, is_shared=False)
 
     def pack_sides(self, axes: list[UOp]) -> None:
-        """Copy what the folds over `folded` combine: what the rows do not move, once for all of
+        """Copy what the reductions over `axes` combine: what the rows do not move, once for all of
         them; what they move and has to be computed, for a block of them.
         """
         lives_in = {axis for nest in self.nests() for axis in nest.src[0].src[0].src}

@@ -28,15 +28,15 @@ from tilegrad.optimize.transposes import transpose
 
 __all__ = ["Streamer"]
 
-# A fold of so few steps for each vector is written out.
+# A reduction of so few iterations for each vector is unrolled.
 _MOST_UNROLL = 4
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
-# A fold over so many vectors needs no loop; of a longer one, this share of the vectors of an
+# A reduction over so many vectors needs no loop; of a longer one, this share of the vectors of an
 # iteration must not be padding.
 _WHOLE_REDUCTION = 13
 _WORTH_PADDING = 0.9
-# An axis may be so much longer for parts that overlap.
+# An axis may be so much longer for chunks that overlap.
 _LITTLE = 1.03
 # Two vectors are no better than one that pads so much less.
 _MOST_PADDING = 1.2
@@ -115,8 +115,8 @@ class Streamer(Tiler):
             self.overlap_to(rows[-1], min(count, extent))
 
     def columns(self, store: UOp) -> UOp | None:
-        """The loop whose turns lie side by side in all that is loaded and stored, if scratch lives
-        in it, as in a softmax over another axis than the last: one lane for each turn.
+        """The loop whose iterations lie side by side in all that is loaded and stored, if scratch
+        lives in it, as in a softmax over another axis than the last: one lane for each iteration.
         """
         nodes = self.ast.toposort()
         lives_in = {axis for node in nodes if node.op is Ops.DEFINE_LOCAL for axis in node.src}
@@ -132,8 +132,8 @@ class Streamer(Tiler):
         return loop if is_wide and moved and all(step == 1 for step in moved) else None
 
     def vectorize_columns(self, loop: UOp, width: int) -> None:
-        """A lane for each turn of `loop`: two vectors, if their scratch stays in the second cache
-        beside what it is filled from.
+        """A lane for each iteration of `loop`: two vectors, if their scratch stays in the second
+        cache beside what it is filled from.
         """
         scratch = [node.dtype for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL]
         nbytes = sum(
@@ -146,9 +146,9 @@ class Streamer(Tiler):
         self.upcast_to(loop, amount, overlaps=True)
 
     def pair_rows(self) -> None:
-        """Two rows at once, where folds of functions follow each other and then a row is stored:
-        while one waits for a polynomial's next term or for its lanes to meet, the other goes on.
-        Long rows have enough to do.
+        """Two rows at once, where reductions of functions follow each other and then a row is
+        stored: while one waits for a polynomial's next term or for its lanes to be combined, the
+        other goes on. Long rows have enough to do.
         """
         nodes = self.ast.toposort()
         reductions = [node for node in nodes if node.op is Ops.REDUCE]
@@ -174,7 +174,7 @@ class Streamer(Tiler):
             self.move(OptOps.UPCAST, loop, 2)
 
     def lanes(self, reduction: UOp) -> int:
-        """How many elements of what a fold runs over one vector holds."""
+        """How many elements of what a reduction reads one vector holds."""
         loops = set(reduction.src[1:])
         loads = [
             node.dtype
@@ -186,7 +186,7 @@ class Streamer(Tiler):
 
     def vectorize_reduction(self, reduction: UOp, width: int, *, is_alone: bool) -> bool:
         """Vector accumulators along a contiguous reduce axis, for several results if they share
-        loads; short folds are written out. Whether the fold runs in lanes.
+        loads; short reductions are unrolled. Whether the reduction runs in lanes.
         """
         loops = [
             loop
@@ -226,7 +226,7 @@ class Streamer(Tiler):
         return False
 
     def rows(self, reduction: UOp) -> list[tuple[UOp, int]]:
-        """How many results to write out, if this fold is all the kernel does."""
+        """How many results to unroll, if this reduction is all the kernel does."""
         nodes = self.ast.toposort()
         if any(node.op is Ops.END for node in nodes):
             return []
@@ -251,8 +251,8 @@ class Streamer(Tiler):
                 return
 
     def vectorize_output(self, loop: UOp, width: int, *, has_reduction: bool) -> None:
-        """Vectors along what is stored; beside a fold so many that no accumulator waits for itself,
-        and that much of a row is read at a time.
+        """Vectors along what is stored; beside a reduction so many that no accumulator waits for
+        itself, and that much of a row is read at a time.
         """
         extent = loop.src[0].arg
         amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
@@ -266,7 +266,7 @@ class Streamer(Tiler):
                 return
         if has_reduction and self.is_unrolled():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
-            # of a window share what they load.
+            # of a filter window share what they load.
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
         elif has_reduction and self.target.has_mask:
@@ -275,8 +275,9 @@ class Streamer(Tiler):
             self.split_to(loop, OptOps.UPCAST, amount)
 
     def is_short_and_gated(self, loop: UOp, width: int) -> bool:
-        """Whether parts of a row are made of different loads, and it is short enough to be written
-        out: of each vector it is known then which loads it takes, where a loop would ask for all.
+        """Whether slices of a row are made of different loads, and it is short enough to be
+        unrolled: of each vector it is known then which loads it takes, where a loop would ask for
+        all.
         """
         loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
         gated = sum(len(load.src) == 4 and loop in load.src[3].ranges for load in loads)
@@ -285,13 +286,13 @@ class Streamer(Tiler):
         return self.is_plain() and self.target.has_mask and gated > 0 and is_short
 
     def is_plain(self) -> bool:
-        """Whether the kernel has neither folds nor nests."""
+        """Whether the kernel has neither reductions nor nests."""
         return all(node.op not in (Ops.REDUCE, Ops.END) for node in self.ast.toposort())
 
     def many_vectors(self, loop: UOp, width: int) -> int:
-        """As many vectors of results as make a fold fast: many, of which few lanes are padding, and
-        so that threads have parts to share, fewer where each takes several loads; 0 where one is as
-        good.
+        """As many vectors of results as make a reduction fast: many, of which few lanes are
+        padding, and so that threads have slices to share, fewer where each takes several loads; 0
+        where one is as good.
         """
         extent = loop.src[0].arg
         nodes = self.ast.toposort()
@@ -313,14 +314,14 @@ class Streamer(Tiler):
         return best * width if best > 1 and extent > width else 0
 
     def is_unrolled(self) -> bool:
-        """Whether a fold has no loop left, and gates."""
+        """Whether no reduction has a loop left, and loads have gates."""
         nodes = self.ast.toposort()
         loops = (loop for node in nodes if node.op is Ops.REDUCE for loop in node.src[1:])
         gated = any(node.op is Ops.LOAD and len(node.src) == 4 for node in nodes)
         return gated and all(loop.arg[1] is Axis.UNROLL for loop in loops)
 
     def split_rows(self, lanes: UOp) -> None:
-        """Write out some iterations of the loop outside `lanes`: few, or all of a short one."""
+        """Unroll some iterations of the loop outside `lanes`: few, or all of a short one."""
         rows = [axis for axis in self.outputs() if axis is not lanes][-1:]
         for loop in rows:
             count = power_in(loop.src[0], FEW_ROWS)
@@ -390,7 +391,7 @@ def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
 
 
 def _is_lane_reduction(ast: UOp, loop: UOp) -> bool:
-    """Whether a fold that depends on `loop` already runs in vectors of its own."""
+    """Whether a reduction that depends on `loop` already runs in vectors of its own."""
     return any(
         node.op is Ops.REDUCE
         and loop in node.ranges
@@ -406,8 +407,8 @@ def _widest(ast: UOp) -> DType:
 
 
 def _reduction_amount(extent: int, width: int) -> int:
-    """Elements of a fold per iteration, of which only the last vector has a mask: all of them, or
-    as many vectors as pad little.
+    """Elements of a reduction per iteration, of which only the last vector has a mask: all of them,
+    or as many vectors as pad little.
     """
     whole = padded_to(extent, width)
     if whole <= _WHOLE_REDUCTION * width:

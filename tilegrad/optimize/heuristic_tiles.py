@@ -1,4 +1,4 @@
-"""Folds that use data again: tiles of results in registers, operands packed in scratch."""
+"""Reductions that use data again: tiles of results in registers, operands packed in scratch."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = ["Tiler"]
 _OFTEN = 64
 # Vectors of a wide tile.
 _WIDE = 4
-# So many accumulators hide that a step of the fold waits for the one before.
+# So many accumulators hide that an iteration of the reduction waits for the one before.
 _BUSY = 8
-# A fold of so few steps is written out.
+# A reduction of so few iterations is unrolled.
 _SHORT = 4
 # What each row costs that a tile has less than the best number, that some rows are computed twice
 # or for nothing, and that each load of a row has a gate (products, 512x8192x512: 4 against 6 rows).
@@ -67,7 +67,7 @@ class Tiler(Shaper):
             step, reuse = min(step, beside.vectors * width), replace(reuse, overlapping=None)
         is_strided = self.is_strided(reuse)
         is_far = is_strided or not self.is_near(reuse, reduction, step)
-        # What the rows move stays at hand while each group of lanes passes over it.
+        # What the rows move stays cached while each group of lanes passes over it.
         is_again = reuse.overlapping is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
             self.target.cache_bytes[1] // 2
         )
@@ -81,8 +81,8 @@ class Tiler(Shaper):
             unrolled = beside.rows
         else:
             # What lanes move is copied, what rows move is read where it lies: behind a gate, each
-            # element of it would be a branch. Folds that are cut gather in memory, which must not
-            # come twice.
+            # element of it would be a branch. A tiled reduction accumulates in memory, which must
+            # not come twice.
             panel = depth * step * reduction.dtype.itemsize
             is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.overlapping is None
             overlaps = not is_copied or is_whole
@@ -109,12 +109,12 @@ class Tiler(Shaper):
         elif beside and overlapping is not None:
             self.loop_over_slice(overlapping)
         if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
-            # After copies, whose lanes it would part.
+            # After copies, whose lanes it would separate.
             self.move(OptOps.UNROLL, filter_window.loop, 0)
 
     def unroll_short_reductions(self) -> None:
-        """Write out folds of few steps beside the tile's, such as the window of a pooling: their
-        elements are neighbours along the rows, and are loaded as these are.
+        """Unroll reductions of few iterations beside the tile's, such as the window of a pooling:
+        their elements are neighbours along the rows, and are loaded as these are.
         """
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
         short = [
@@ -126,13 +126,13 @@ class Tiler(Shaper):
             self.move(OptOps.UNROLL, loop, 0)
 
     def put_innermost(self, loop: UOp) -> None:
-        """Make `loop` the innermost of the fold's."""
+        """Make `loop` the innermost reduce loop."""
         loops = [axis for axis in loop_order(self.ast) if axis.arg[1] is Axis.REDUCE]
         for there in loops[loops.index(loop) + 1 :]:
             self.move(OptOps.SWAP, loop, axes_of(self.ast).index(there))
 
     def tile_contraction(self, tile: ContractionTile) -> None:
-        """A register tile whose lanes lie along the fold."""
+        """A register tile whose lanes lie along the contraction axis."""
         if self.split_to(tile.lanes, OptOps.UNROLL, tile.width, is_shared=False):
             for loop, count in tile.rows:
                 if count > 1:
@@ -148,9 +148,9 @@ class Tiler(Shaper):
         return any(stride(load.src[1], reuse.lanes) not in (0, 1) for load in loads)
 
     def is_wide(self, reuse: Reuse, reduction: UOp) -> bool:
-        """Whether four vectors by six rows are better than two by eight: a step of the fold loads
-        less, and results are stored in longer runs. There must be many of both axes, and a copy of
-        what the lanes move that is made by whole vectors, or beforehand.
+        """Whether four vectors by six rows are better than two by eight: an iteration of the
+        reduction loads less, and results are stored in longer runs. There must be many of both
+        axes, and a copy of what the lanes move that is made by whole vectors, or beforehand.
         """
         if reuse.stages is None or reuse.overlapping is not None or len(reuse.rows) > 1:
             return False
@@ -181,8 +181,8 @@ class Tiler(Shaper):
         return self.nbytes_at_once(reduction) <= self.target.cache_bytes[1] // 2
 
     def nbytes_at_once(self, reduction: UOp, lanes: UOp | None = None) -> int:
-        """The size of what the fold reads inside the loops that take all of it to other memory;
-        only of what `lanes` does not move, if given.
+        """The size of what the reduction reads inside the loops that take all of it to other
+        memory; only of what `lanes` does not move, if given.
         """
         loads = [node for node in reduction.toposort() if node.op is Ops.LOAD]
         apart = [loop for loop in self.outputs() if all(loop in load.ranges for load in loads)]
@@ -225,8 +225,8 @@ class Tiler(Shaper):
 
     def least_uses(self, reuse: Reuse, *, is_strided: bool) -> int:
         """How often a copy of the operand that the lanes move must be used: several short axes of
-        rows are all there is to reuse it for; and where it lies apart, a tile of it is turned
-        faster than it is picked.
+        rows are all there is to reuse it for; and where it lies apart, a tile of it is transposed
+        faster than its elements are loaded one by one.
         """
         if reuse.stages is None or len(reuse.rows) > 1 or is_strided:
             return 1
@@ -234,9 +234,9 @@ class Tiler(Shaper):
         return 1 if is_given else 4
 
     def unroll_beside(self, vectors: int, stages: int | None) -> None:
-        """Beside a tile of so few vectors that each step of the fold waits for the one before, some
-        of another axis, whether or not they share what they read; but more of what is packed would
-        part its lanes.
+        """Beside a tile of so few vectors that each iteration of the reduction waits for the one
+        before, unroll some of another axis, whether or not they share what they read; but more of
+        what is packed would separate its lanes.
         """
         most = int(self.target.registers * ACCUMULATORS) // vectors
         packed = operand(self.ast, stages).ranges if stages is not None else ()
@@ -263,8 +263,8 @@ class Tiler(Shaper):
     def pack(self, slot: int, panel: int, least: int, *, is_whole: bool) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
         rows pass over it there, if it is used `least` times; a panel too large for the caches is
-        cut along the fold. A small operand is copied as a whole if `is_whole`: all rows then pass
-        once.
+        tiled along the reduce axis. A small operand is copied as a whole if `is_whole`: all rows
+        then pass once.
         """
         limit = self.panel_limit()
         moved = operand(self.ast, slot).ranges
@@ -316,8 +316,8 @@ class Tiler(Shaper):
         return next(reversed(around), outer)
 
     def stage_slice(self, slot: int, *, is_whole: bool = False) -> None:
-        """Copy the part of a padded operand that some output elements need to scratch, where no
-        gate is left and neighbours that share a window find it once; of what fits as a whole all
+        """Copy the slice of a padded operand that some output elements need to scratch, where no
+        gate is left and neighbours that share elements find them once; of what fits as a whole all
         of it where `is_whole`, as results that follow one another in memory had better be made so.
         """
         before = self.ast
@@ -325,7 +325,7 @@ class Tiler(Shaper):
             self.ast = before
 
     def loop_over_slice(self, slot: int) -> None:
-        """Run all loops that use a part of a padded operand over it while the second cache holds
+        """Run all loops that use a slice of a padded operand over it while the second cache holds
         it.
         """
         load, staged = operand(self.ast, slot), self.staged()
@@ -334,14 +334,14 @@ class Tiler(Shaper):
             self.put_slice_outside(slot)
 
     def put_slice_outside(self, slot: int, *, is_whole: bool = False) -> UOp | None:
-        """Put the loops that a padded operand does not move along inside, so that all of them use a
-        part of it that fits the cache; what is left of it outside is as little as that takes. The
+        """Put the loops that do not move a padded operand inside, so that all of them use a slice
+        of it that fits the cache; what is left of it outside is as little as that takes. The
         innermost of the loops outside.
         """
         limit = self.target.cache_bytes[1] // 2
         load = operand(self.ast, slot)
         own = [axis for axis in self.outputs() if axis in load.ranges]
-        # A fold that was cut runs around the outputs.
+        # A tiled reduce loop runs around the outputs.
         around = [
             axis
             for axis in itertools.takewhile(
@@ -364,7 +364,7 @@ class Tiler(Shaper):
             extent = loop.vmax + 1
             if packed_bytes(load, [*around, *outside]) <= limit:
                 break
-            # Rows of the window at a time, as the copy at a time shares their borders.
+            # Several rows at a time, as the copy then holds once what they share.
             fits = (
                 count
                 for count in range(extent - 1, 1, -1)
@@ -384,8 +384,8 @@ class Tiler(Shaper):
         return next(reversed([*around, *outside]), None)
 
     def tile_reduction(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
-        """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost
-        loop, or None.
+        """Tile a reduce loop so that the panel fits; its outer loop, which becomes the outermost
+        one, or None.
         """
         for loop in loop_order(self.ast):
             extent = loop.src[0]

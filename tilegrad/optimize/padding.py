@@ -1,11 +1,11 @@
-"""Windows of which much lies in the padding.
+"""Filter windows with much of their input in the padding.
 
-A convolution of 4x4 pixels with a padding of one reads zeros in a third of its turns, and so does
-the gradient of a 5x5 convolution of 24x24. A loop leaves such turns out (lower.skip), but what is
-written out has them in common: of neighbours in a picture, all take the turns that any of them
-takes. Rows that are the same place in several pictures stand at the same border. So they are the
-better rows where enough turns fall away; and no copy of the window with its zeros is made, as none
-of these is read.
+A convolution of 4x4 pixels with a padding of one reads zeros in a third of its iterations, and so
+does the gradient of a 5x5 convolution of 24x24. A loop leaves such iterations out (lower.skip), but
+unrolled copies have them in common: of neighbours in an image, all take the iterations that any of
+them takes. Rows at the same position of several images read the same padding. So they are the
+better rows where enough iterations are left out; and no copy of the slice with its zeros is made,
+as none of these is read.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tilegrad.optimize.facts import stride
 
 __all__ = ["Padding", "find_padding"]
 
-# The share of turns from which on the others are worth leaving out.
+# The share of iterations from which on the others are worth leaving out.
 _WORTH_LEAVING = 0.75
-# Places of one axis and its window that are counted.
+# Positions of one axis and its filter window that are counted.
 _MOST_POSITIONS = 1 << 11
 
 
 @dataclass(frozen=True)
 class Padding:
-    """A padded window.
+    """A padded operand of a reduction.
 
     Attributes:
         load: what reads it.
-        share: of all turns, those that read no padding.
-        inner: of the loops of the fold that move the window, the one that moves it least in memory.
-            Turns of it find what the others have brought near.
+        share: of all iterations, those that read no padding.
+        inner: of the reduce loops that move the load, the one that moves it least in memory.
+            Iterations of it find what the others have cached.
     """
 
     load: UOp
@@ -43,7 +43,9 @@ class Padding:
 
 
 def find_padding(reduction: UOp, loads: list[UOp]) -> Padding | None:
-    """The padding of the only one of `loads`, a side of the fold, if enough turns fall away."""
+    """The padding of the only one of `loads`, an operand of the reduction, if enough iterations are
+    left out.
+    """
     if len(loads) != 1 or len(loads[0].src) != 4 or loads[0] not in reduction.src[0].src:
         return None
     (load,) = loads
@@ -59,7 +61,7 @@ def find_padding(reduction: UOp, loads: list[UOp]) -> Padding | None:
 
 
 def _open_share(gate: UOp) -> float:
-    """The share of all places at which a condition holds; 1 where that is not known."""
+    """The share of all positions at which a condition holds; 1 where that is not known."""
     groups: list[tuple[set[UOp], list[UOp]]] = []
     for conjunct in conjuncts(gate):
         ranges = set(conjunct.ranges)
@@ -76,7 +78,7 @@ def _open_share(gate: UOp) -> float:
 
 
 def _share_of(ranges: list[UOp], conditions: list[UOp]) -> float:
-    """The share of the places of `ranges` at which all of `parts` hold."""
+    """The share of the positions of `ranges` at which all of `conditions` hold."""
     known = [each for condition in conditions if (each := _as_terms(condition)) is not None]
     count = int(prod(loop.vmax + 1 for loop in ranges))
     if count > _MOST_POSITIONS or len(known) < len(conditions):

@@ -1,5 +1,5 @@
-"""Which data a fold uses again: the two axes of a register tile, rated by what loading, packing and
-storing cost, from static facts of the target.
+"""Which data a reduction uses again: the two axes of a register tile, rated by what loading,
+packing and storing cost, from static facts of the target.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Reuse", "find_reuse"]
 
 # So many rows of one axis are as good as more.
 _ENOUGH_ROWS = 7
-# The steps of a fold from which on its results may go through memory.
+# The iterations of a reduction from which on its results may go through memory.
 _WORTH_GATHERING = 32
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
@@ -37,13 +37,13 @@ _GATED = 0.7
 _MASKED = 0.8
 # What one is worth that is one vector wide: each single element is loaded for one multiply-add.
 _NARROW = 0.9
-# A fold of so few steps takes as long as storing its results apart.
+# A reduction of so few iterations takes as long as storing its results apart.
 _SHALLOW = 512
 # And what one is worth whose single elements come from memory, or each from a line of its own.
 _FAR = 0.6
 _SPREAD = 0.8
-# What it costs to pack an element that is alone in memory, or by turning a tile, and to store one,
-# in multiply-adds.
+# What it costs to pack an element that is alone in memory, or by transposing a tile, and to store
+# one, in multiply-adds.
 _PACKED = 48
 _TRANSPOSED = 16
 _SCATTERED = 32
@@ -51,13 +51,14 @@ _SCATTERED = 32
 
 @dataclass
 class Reuse:
-    """Output axes of a fold that move only some of its operands: one for lanes, others for rows.
+    """Output axes of a reduction that move only some of its operands: one for lanes, others for
+    rows.
 
     Attributes:
         stages: the parameter that the lanes move, if it can be packed.
-        windows: a padded parameter of which overlapping parts are read, if it is not `stages`.
-        cuts: loops to run outside of all, and how much of each stays inside.
-        borders: the loop of the fold along which a window is read where it lies, as much of it is
+        overlapping: a padded parameter of which overlapping slices are read, if it is not `stages`.
+        cuts: loops to run outside of all, and how much of each runs inside.
+        padded_loop: the reduce loop along which an operand is read where it lies, as much of it is
             padding, and the rows do not move it.
         worth: an estimate of the share of the best possible.
     """
@@ -80,9 +81,9 @@ def find_reuse(
     store: UOp | None = None,
     shared: UOp | None = None,
 ) -> Reuse | None:
-    """The two axes of a register tile, if the fold has them; `store` is what stores its results, by
-    default what the kernel does, and `shared` the axis that has to give the rows, if it is known.
-    Copies of the parameters `given` cost nothing.
+    """The two axes of a register tile, if the reduction has them; `store` is what stores its
+    results, by default what the kernel does, and `shared` the axis that has to give the rows, if it
+    is known. Copies of the parameters `given` cost nothing.
     """
     facts = _ReductionFacts(ast, reduction, target, given, store or stores(ast)[0], shared)
     if facts.width < 2 or len(facts.loads) < 2:
@@ -103,12 +104,12 @@ def find_reuse(
 
 
 class _ReductionFacts:
-    """What is known of a fold before two of its axes are chosen.
+    """What is known of a reduction before two of its axes are chosen.
 
     Attributes:
         given: parameters whose copies cost nothing.
-        everywhere, loads: what the kernel loads, and what of it the fold goes over.
-        outputs: the loops around the fold, of an extent that is known well enough.
+        everywhere, loads: what the kernel loads, and what of it the reduction goes over.
+        outputs: the loops around the reduction, of an extent that is known well enough.
         depth, inner: its number of steps, and the innermost loop of them.
         width: the lanes of a vector.
         shared: the only axis that may give rows, if any.
@@ -288,9 +289,10 @@ def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
 def _cuts(
     reduction: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
 ) -> list[tuple[UOp, int]]:
-    """How to cut a fold whose steps are far apart in an operand of which rows are neighbours, as in
-    `a.T @ b`: each step takes a line of memory for few of its elements, and before the next rows
-    want the others, the caches have lost it. A part of the fold, for all rows, is read as it lies.
+    """How to tile a reduction whose iterations are far apart in an operand of which rows are
+    neighbours, as in `a.T @ b`: each step takes a line of memory for few of its elements, and
+    before the next rows want the others, the caches have lost it. A tile of the reduce axis, for
+    all rows, is read as it lies.
     """
     if len(loads) != 1 or stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
         return []
@@ -314,7 +316,7 @@ def _cuts(
 
 
 def _is_plain(reduction: UOp, loads: list[UOp]) -> bool:
-    """Whether `loads` are sides of the fold by themselves, without a gate."""
+    """Whether `loads` are operands of the reduction by themselves, without a gate."""
     return all(load in reduction.src[0].src and len(load.src) == 2 for load in loads)
 
 
@@ -322,8 +324,8 @@ def _name_of(
     reduction: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None
 ) -> int | None:
     """What STAGE calls the operand with the loads `wanted`: a parameter that no other of the
-    kernel's `loads` reads, or a side of the fold if the other side has none of them; `without` is a
-    range that must not move it.
+    kernel's `loads` reads, or an operand of the reduction if the other one has none of them;
+    `without` is a range that must not move it.
     """
     value = reduction.src[0]
     sides = value.src if value.op.is_alu and len(value.src) == 2 else ()

@@ -1,8 +1,9 @@
-"""Several results of a fold at once, where its lanes run along the fold.
+"""Several results of a reduction at once, where its lanes run along the contraction axis.
 
-Where every operand is contiguous along the fold (a weight's gradient, a product with a transposed
-matrix), vectors of partial sums need no packing. Each loaded vector then serves as many results as
-are written out along the axes that do not move it; what is chosen here is how many of which axis.
+Where every operand is contiguous along the contraction axis (a weight's gradient, a product with a
+transposed matrix), vectors of partial sums need no packing. Each loaded vector then serves as many
+results as are unrolled along the axes that do not move it; what is chosen here is how many of which
+axis.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _MOST_CROWDED = 4
 def rows_of_reduction(
     reduction: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
 ) -> list[tuple[UOp, int]]:
-    """How many results to write out along each of `outputs`, with at most `accumulators` in all:
-    those with the fewest loads for a result; the pairs with more than one. `set_bytes` is that of
-    the target.
+    """How many results to unroll along each of `outputs`, with at most `accumulators` in all: those
+    with the fewest loads for a result; the pairs with more than one. `set_bytes` is that of the
+    target.
     """
     loads = [
         node

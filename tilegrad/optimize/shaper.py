@@ -82,12 +82,12 @@ class Shaper:
         return self.move(op, padded, amount)
 
     def overlap_to(self, loop: UOp, amount: int) -> bool:
-        """UPCAST by `amount`; what that does not divide ends with a part that overlaps."""
+        """UPCAST by `amount`; what that does not divide ends with a chunk that overlaps."""
         if loop.src[0].divisor % amount == 0:
             return self.move(OptOps.UPCAST, loop, amount)
         before = self.ast
         if self.move(OptOps.OVERLAP, loop, amount):
-            # The parts stand in the loop's place, what they hold behind them.
+            # The loop over chunks stands at the loop's position, the loop inside a chunk behind it.
             inside = loop_order(self.ast)[loop_order(before).index(loop) + 1]
             if self.move(OptOps.UPCAST, inside, 0):
                 return True
@@ -95,7 +95,7 @@ class Shaper:
         return False
 
     def upcast_to(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
-        """UPCAST by `amount`, by parts that overlap where they may and can, else padded."""
+        """UPCAST by `amount`, by chunks that overlap where they may and can, else padded."""
         can = overlaps and loop.src[0].vmax > amount
         return (can and self.overlap_to(loop, amount)) or self.split_to(
             loop, OptOps.UPCAST, amount, is_shared=is_shared
@@ -145,8 +145,8 @@ class Shaper:
         return total
 
     def thread(self) -> None:
-        """Chunks of the outermost loop on which every fold depends, so that nothing is computed
-        twice.
+        """Chunks of the outermost loop on which every reduction depends, so that nothing is
+        computed twice.
         """
         loops = [
             axis
@@ -157,7 +157,7 @@ class Shaper:
         if wanted < 2:
             return
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        # Of several phases, the longest.
+        # Of several stages, the longest.
         work = max(map(steps_of, reductions), default=self.work())
         if (heavy := heaviest(reductions)) is not None:
             # What does little of the work may be done again.
