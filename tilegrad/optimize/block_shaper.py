@@ -56,7 +56,7 @@ class BlockShaper:
         return True
 
     def move(self, op: OptOps, loop: UOp, arg: object) -> UOp | None:
-        """As `apply`: what is left of `loop` in its place, or None where nothing is."""
+        """As `apply`: what is left of `loop` at its position, or None where nothing is."""
         if loop.arg[0] not in self.ast.arg.order:
             return None
         position = self.ast.arg.order.index(loop.arg[0])

@@ -1,5 +1,5 @@
 """Products on a target with blocks: a block computes a tile of the results from tiles of both
-operands that it keeps in shared memory, and each lane a smaller tile of it from registers.
+operands in shared memory, and each lane a smaller tile of it from registers.
 
 How large the tiles are follows from the target: results and operands of a lane must stay in its
 registers, two tiles of each operand in shared memory, and there must be blocks enough for the
@@ -173,7 +173,7 @@ class ProductShaper(BlockShaper):
         return bool(padded <= LITTLE * work and depth.src[0].arg >= LEAST_DEPTH)
 
     def tiled(self, loop: UOp, size: int, kind: Axis) -> UOp | None:
-        """The inner part of `loop` in tiles of `size`, padded if need be."""
+        """The inner loop of `loop` in tiles of `size`, padded if need be."""
         if loop.src[0].arg % size:
             found = self.move(OptOps.PADTO, loop, size)
             if found is None:

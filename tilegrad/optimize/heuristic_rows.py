@@ -177,7 +177,7 @@ def _group(shaper: BlockShaper, loop: UOp, lanes: int) -> tuple[bool, UOp | None
 
 
 def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_in_registers: bool) -> None:
-    """Each lane's own slice of a row: all of it, where several phases read it and registers hold
+    """Each lane's own slice of a row: all of it, where several stages read it and registers hold
     it, else several vectors of it. Where lanes met in shared memory, several of their results.
     """
     for axis in own:

@@ -2,10 +2,10 @@
 
 matrix units    where the target has one for the kernel's products, and nothing else then
 slices          rows between two products, as attention's scores, go through a block slice by slice
-group           lanes share a fold that has few results, or whose data only they read in a row
+group           lanes share a reduction with few results, or whose data only they read in a row
 stage           a product's operands pass through shared memory (heuristic_products)
-tile            a register tile of outputs, where a fold reads each element for several of them
-unroll          short folds lose their loop
+tile            a register tile of outputs, where a reduction reads each element for several of them
+unroll          short reductions lose their loop
 vectors         elementwise work moves 16 bytes at a time
 lanes           neighbouring outputs become neighbouring lanes
 """
@@ -40,7 +40,7 @@ _BLOCK, _TILE_LANES = 256, 16
 _WORTH_TILING = 1024
 # By how much lanes may pad an axis.
 _LITTLE = 1.15
-# Folds of at most this many elements are written out.
+# Reductions of at most this many elements are unrolled.
 _SHORT = 32
 
 
@@ -75,7 +75,7 @@ class _Shaper(UnitShaper, SliceShaper):
         self.use_lanes()
 
     def pad_symbolic(self) -> None:
-        """Lanes need extents that are numbers: the largest, with a gate. A fold takes them too
+        """Lanes need extents that are numbers: the largest, with a gate. A reduction takes them too
         where lanes will share it.
         """
         results = int(
@@ -87,7 +87,7 @@ class _Shaper(UnitShaper, SliceShaper):
                 if loop.arg[1] is Axis.GLOBAL or is_shared:
                     self.apply(OptOps.PADTO, loop, self.target.warp_lanes)
 
-    # folds
+    # reductions
 
     def stage_merged(self, reduction: UOp) -> bool:
         """A product of staged operands, with output axes joined; False where none can be."""
@@ -100,7 +100,7 @@ class _Shaper(UnitShaper, SliceShaper):
         return False
 
     def tile(self, reduction: UOp) -> None:
-        """A register tile of two axes, each of which moves only some of what the fold reads."""
+        """A register tile of two axes, each of which moves only some of the reduction's loads."""
         loads = loads_of(reduction)
         if int(prod(axis.vmax + 1 for axis in self.grid())) < _WORTH_TILING or len(loads) < 2:
             return
@@ -135,7 +135,7 @@ class _Shaper(UnitShaper, SliceShaper):
             self.move(OptOps.UPCAST, loop, amount)
 
     def unroll(self) -> None:
-        """Short folds, and the ends of long ones, are written out."""
+        """Short reductions, and the ends of long ones, are unrolled."""
         for reduction in self.reductions():
             loops = [axis for axis in reduction.src[1:] if axis.arg[1] is Axis.REDUCE]
             unrolled = 1
@@ -152,7 +152,7 @@ class _Shaper(UnitShaper, SliceShaper):
     # elementwise work
 
     def use_vectors(self) -> None:
-        """Written-out neighbours where most accesses join to vectors."""
+        """Unrolled neighbours where most accesses join to vectors."""
         accesses = [node for node in self.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
         best: tuple[int, UOp, int] | None = None
         for loop in self.grid():
@@ -204,7 +204,7 @@ class _Shaper(UnitShaper, SliceShaper):
 
 
 def _gain(access: UOp, loop: UOp, amount: int) -> int:
-    """What writing out `amount` steps of `loop` does for an access: 1 if they join to a vector."""
+    """What unrolling `amount` steps of `loop` does for an access: 1 if they join to a vector."""
     rest = access.src[2:] if access.op is Ops.LOAD else access.src[3:]
     step = stride(access, loop)
     if loop not in access.ranges or step == 0:

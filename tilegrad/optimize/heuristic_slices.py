@@ -32,7 +32,7 @@ class _Shape(NamedTuple):
     Attributes:
         lanes: of a row.
         each: rows of a lane.
-        along: lanes along the rows of a block.
+        row_lanes: lanes along the rows of a block.
     """
 
     lanes: int

@@ -49,7 +49,7 @@ _RESULTS, _MOST_TERMS = 5 / 9, 512
 
 
 class _Tile(NamedTuple):
-    """What a block computes at a time, in elements; `each` is the part of one group of lanes."""
+    """What a block computes at a time, in elements; `each` is the tile of one group of lanes."""
 
     each: tuple[int, int]
     groups: tuple[int, int]

@@ -12,7 +12,7 @@ columns are shared by the same lanes.
                   BARRIER(p); BARRIER(STORE(w, own*lanes + lane, exp(x - m)))
                   REDUCE(LOAD(w, l) * v, l) }
 
-The first barrier of an iteration keeps `w` until all lanes have read what it held before.
+The first barrier of an iteration waits until all lanes have read what `w` held before.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Sharer:
 
     def _position_of_lane(self, order: list[int]) -> int:
         """The lanes of a row are the innermost ones."""
-        kinds = {axis.arg[0]: axis.axis for axis in loop_order(self.ast)}
+        kinds = {loop.arg[0]: loop.axis for loop in loop_order(self.ast)}
         return next(
             (at for at, number in enumerate(order) if kinds[number] is Axis.REDUCE), len(order)
         )

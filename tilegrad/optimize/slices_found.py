@@ -1,4 +1,4 @@
-"""What SLICE works on: the slices of rows that a kernel keeps in scratch, and who reads them."""
+"""What SLICE works on: the slices of rows that a kernel has in scratch, and who reads them."""
 
 from __future__ import annotations
 
