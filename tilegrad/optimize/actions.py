@@ -22,7 +22,7 @@ _SMALL = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _BLOCKS = (2, 3, 4, 8, 13, 16, 29, 32)
 _TILES = (8, 16, 32, 64, 128, 256, 512)
 _CHUNKS = (2, 4, 8, 16, 32)
-# The most iterations of an axis that may be written out as a whole.
+# The most iterations of an axis that may be unrolled as a whole.
 _WHOLE = 16
 _GRID = (Axis.LOOP, Axis.GLOBAL)
 
@@ -42,7 +42,7 @@ def actions(ast: UOp, target: Target) -> list[Opt]:
 
 def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
     """What one step of a search may add: `actions`, and splits of axes that must be padded first or
-    end with a part that overlaps, legal or not.
+    end with a chunk that overlaps, legal or not.
     """
     found: list[tuple[Opt, ...]] = [(opt,) for opt in dict.fromkeys(_possible(ast, target))]
     width = _width(ast, target)
@@ -152,7 +152,7 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
                 for chunks in counts + ([0] if 1 < extent.arg <= 32 else []):
                     yield Opt(OptOps.THREAD, position, chunks)
         if kind in (*_GRID, Axis.REDUCE):
-            # Loops of nests that follow one another cannot change places.
+            # Loops of nests that follow one another cannot be exchanged.
             for other, beside in enumerate(axes_of(ast)[:position]):
                 if beside.arg[1] is kind and {axis, beside} <= movable:
                     yield Opt(OptOps.SWAP, position, other)
@@ -176,8 +176,9 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
 
 
 def _movable(ast: UOp) -> set[UOp]:
-    """Loops that may stand elsewhere in the order: those around everything, and those of the fold
-    if there is one only. Several folds or nests follow one another inside their loops.
+    """Loops that may stand elsewhere in the order: those around everything, and those of the
+    reduction if there is only one. Several reductions or nests follow one another inside their
+    loops.
     """
     nodes = ast.toposort()
     reductions = [node for node in nodes if node.op is Ops.REDUCE]

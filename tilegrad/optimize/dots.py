@@ -1,4 +1,4 @@
-"""TC on a dot unit: a sum of short products takes several neighbours of the fold at once.
+"""TC on a dot unit: a sum of short products takes several neighbours of the reduce axis at once.
 
 A dot unit (`MatrixUnit.is_dot`) is an instruction of a vector processor. Its m and n are one, so it
 is an operation on elements as a product is, and every other Opt makes of it what it makes of a
@@ -9,8 +9,8 @@ product: lanes, register tiles, panels in scratch.
 
 The unit for bytes takes unsigned ones from the left and signed ones from the right. Another pair
 has the highest bit of one side flipped, which adds 128 to a signed byte, or takes it from an
-unsigned one; what that changes is a sum of the other side alone, folded over loops of its own. Sums
-of integers wrap around, so the difference is exact.
+unsigned one; what that changes is a sum of the other side alone, over loops of its own. Sums of
+integers wrap around, so the difference is exact.
 
     a, b: int8       sum(a * b) = sum((a + 128) * b) - 128 * sum(b)
 """
@@ -36,8 +36,8 @@ _BYTES = (dtypes.int8, dtypes.uint8)
 
 
 class Dot(NamedTuple):
-    """A fold of products of short numbers, and the axis of which the unit takes `k` at once. Of
-    bytes of one kind, the left ones are flipped.
+    """A reduction of products of short numbers, and the axis of which the unit takes `k` at once.
+    Of bytes of one kind, the left ones are flipped.
     """
 
     reduction: UOp
@@ -47,8 +47,8 @@ class Dot(NamedTuple):
 
 
 def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
-    """What `unit` could run, largest folds first, both operands as the left one; an Opt names one
-    by its place. Axes of the fold need not be divisible, written-out ones must be as long as the
+    """What `unit` could run, largest reductions first, both operands as the left one; an Opt names
+    one by its position. Reduce axes need not be divisible; unrolled ones must be as long as the
     unit takes.
     """
     reductions = [
@@ -66,7 +66,7 @@ def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
         if not _fits(left.dtype, right.dtype, unit):
             continue
         depths = [loop for loop in reduction.src[1:] if _is_depth(loop, unit)]
-        # Written out for the unit: what is copied lies in its order.
+        # Unrolled for the unit: what is copied lies in its order.
         depths.sort(key=lambda loop: loop.arg[1] is not Axis.UNROLL)
         for depth in depths:
             if all(depth in side.ranges for side in (left, right)):
@@ -108,8 +108,8 @@ def _is_lossless(old: DType, new: DType) -> bool:
 
 
 def exact_integers(ast: UOp) -> UOp:
-    """Products of short integers that are summed in a wider one, made in the wider one, if no more
-    is kept of the sum than the short one has: what wrapped around before does so at the end.
+    """Products of short integers that are summed in a wider one, made in the wider one, if the sum
+    is cast to no more bits than the short one has: what wrapped around before does so at the end.
 
     before   CAST(REDUCE(CAST(a * b), k, ADD))                          a, b, result: int8
     after    CAST(REDUCE(CAST(a) * CAST(b), k, ADD))
@@ -134,8 +134,8 @@ def exact_integers(ast: UOp) -> UOp:
 
 
 def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
-    """`Opt(TC, choice, (unit, mode))` where the unit is a dot unit; mode 2 writes out as much of
-    the fold as the unit would take.
+    """`Opt(TC, choice, (unit, mode))` where the unit is a dot unit; mode 2 unrolls as much of the
+    reduce axis as the unit would take.
 
     Raises OptError if there is no such product, or the axis is no multiple of its size.
     """
@@ -169,7 +169,7 @@ def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
 
 
 def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], number: int) -> UOp:
-    """The fold by the unit, over `loops`."""
+    """The reduction by the unit, over `loops`."""
     left, right = (_taken(side, dot.depth, steps, unit.k) for side in (dot.left, dot.right))
     if unit.dtype_right is None:
         return _dot_reduction(unit, left, right, loops)
@@ -214,8 +214,8 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
 
 
 def _anywhere(side: UOp, ast: UOp) -> UOp:
-    """A load that is gated as all stores are, from a place that may always be read: what comes of
-    it there is not stored, and the fold needs no gate for it.
+    """A load that is gated as all stores are, from an index that may always be read: what comes of
+    it there is not stored, and the reduction needs no gate for it.
 
     before   LOAD(a, i*513 + k, 0, i < 509)
     after    LOAD(a, WHERE(i < 509, i*513, 0) + k)
@@ -253,7 +253,7 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
 
 
 def _taken(side: UOp, depth: UOp, steps: list[UOp], k: int) -> list[UOp]:
-    """`side` at each of the places along `depth` that the unit takes at once."""
+    """`side` at each of the positions along `depth` that the unit takes at once."""
     first = steps[0] * k if steps else UOp.const(dtypes.index, 0)
     return [simplify(side.substitute({depth: first + offset})) for offset in range(k)]
 

@@ -1,4 +1,4 @@
-"""Why a kernel has its shape, in one line: the estimate, its parts, and the runner-up's."""
+"""Why a kernel has its shape, in one line: the estimate, its components, and the runner-up's."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""GROUP and GROUPTOP: the lanes of a block share a fold, each takes a part, and they meet in shared
-memory.
+"""GROUP and GROUPTOP: the lanes of a block share a reduction, each takes a slice, and they exchange
+partial results in shared memory.
 
 Behind the barrier every lane holds the whole sum. What follows is stored by lane 0 alone, or, where
-the outputs have a loop of their own (the row that a softmax writes), by all lanes, each a part.
-Several folds of a kernel are shared by the same lanes.
+the outputs have a loop of their own (the row that a softmax writes), by all lanes, each a slice.
+Several reductions of a kernel are shared by the same lanes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilegrad.target import Target
 
 __all__ = ["group", "is_second_stage"]
 
-# What stands around a fold that lanes share: each runs once per block, lane or written-out copy.
+# What stands around a reduction that lanes share: each runs once per block, lane or unrolled copy.
 _PARALLEL = (Axis.GLOBAL, Axis.LOCAL, Axis.UPCAST)
 
 
@@ -69,7 +69,7 @@ def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
 
 
 def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
-    """The lanes that share another fold already, once it is sure that `loop` can be shared."""
+    """The lanes that share another reduction already, once it is sure that `loop` can be shared."""
     name = opt.op.value
     nodes = ast.toposort()
     reductions = [node for node in nodes if node.op is Ops.REDUCE and loop in node.src]
@@ -95,7 +95,7 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
 
 
 def is_second_stage(reduction: UOp) -> bool:
-    """Whether the fold runs over what lanes left in shared memory."""
+    """Whether the reduction runs over what lanes left in shared memory."""
     loops = reduction.src[1:]
     return any(
         node.op is Ops.LOAD
@@ -114,7 +114,7 @@ def _to_shared(nodes: Iterable[UOp]) -> list[UOp]:
 
 
 def _meet(ast: UOp, lane: UOp, again: UOp) -> UOp:
-    """The folds over `lane` in two stages with a barrier between."""
+    """The reductions over `lane` in two stages with a barrier between."""
     nodes = ast.toposort()
     reductions = [node for node in nodes if node.op is Ops.REDUCE and lane in node.src]
     number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)

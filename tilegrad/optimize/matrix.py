@@ -2,8 +2,8 @@
 
 The lanes of a group hold the operands together: which element each lane holds is a table in the
 target (`MatrixUnit`). A table is a sum over the bits of the lane number, so a group of 32 lanes
-becomes five axes of two, and the place of an element an index expression of them. The fold then
-runs over what is left of the three axes.
+becomes five axes of two, and the position of an element an index expression of them. The reduction
+then runs over what is left of the three axes.
 
     before   REDUCE(a[m,k] * b[k,n], k)                              stored at (m, n)
     after    REDUCE(WMMA(VECTORIZE(a[..]...), VECTORIZE(b[..]...), 0), k / unit.k)
@@ -39,7 +39,7 @@ Layout = tuple[tuple[tuple[int, int], ...], ...]
 
 
 class _Product(NamedTuple):
-    """A fold of products, its operands in the unit's dtype, and the axes the unit would run."""
+    """A sum of products, its operands in the unit's dtype, and the axes the unit would run."""
 
     reduction: UOp
     left: UOp
@@ -51,7 +51,7 @@ class _Product(NamedTuple):
 
 def find_products(ast: UOp, unit: MatrixUnit) -> list[tuple[UOp, UOp, UOp]]:
     """The axes (rows, columns, depth) that `unit` could run, best first: an Opt names one by its
-    place. They need not be divisible.
+    position. They need not be divisible.
     """
     return [(each.rows, each.columns, each.depth) for each in _products(ast, unit)]
 
@@ -59,7 +59,7 @@ def find_products(ast: UOp, unit: MatrixUnit) -> list[tuple[UOp, UOp, UOp]]:
 def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     """`Opt(TC, choice, (unit, mode))`: give three axes of a sum of products to a matrix unit.
 
-    The parts of the axes outside the unit get the next three numbers, in the order rows, columns,
+    The loops over the axes outside the unit get the next three numbers, in the order rows, columns,
     depth.
 
     Raises OptError if there is no such unit or product, or an axis is no multiple of its size.
@@ -135,7 +135,7 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
 
 def _operands(value: UOp, unit: MatrixUnit) -> tuple[UOp, UOp] | None:
     """The two factors in the unit's dtype. A product rounded before it is added is not rounded by
-    the unit, which keeps it whole; that is within what the dtype of the sum promises.
+    the unit, which adds it exactly; that is within what the dtype of the sum promises.
     """
     if value.op is Ops.CAST and value.src[0].op is Ops.MUL:
         value = value.src[0]
@@ -161,7 +161,7 @@ def _preference(product: _Product, stores: Sequence[UOp]) -> tuple[bool, int, in
 
 
 class _Tiling:
-    """One rewrite: the axes of the unit, and the fold and the stores in terms of them."""
+    """One rewrite: the axes of the unit, and the reduction and the stores in terms of them."""
 
     def __init__(self, ast: UOp, unit: MatrixUnit, product: _Product):
         self.ast, self.unit, self.product = ast, unit, product
@@ -194,7 +194,7 @@ class _Tiling:
         return simplify(rest.substitute({stand_in: value})).replace(arg=self._info(mode))
 
     def _axis(self, which: int, inside: UOp | int) -> UOp:
-        """Position `inside` the unit's part of the axis, as a position in the whole axis."""
+        """Position `inside` the unit's slice of the axis, as a position in the whole axis."""
         size = (self.unit.m, self.unit.n, self.unit.k)[which]
         outer = self.outer[which]
         return outer * size + inside if outer.src[0].arg > 1 else 0 * outer + inside
@@ -216,7 +216,7 @@ class _Tiling:
         return UOp(Ops.WMMA, dtype, (UOp.stack(left), UOp.stack(right), nothing), unit)
 
     def _reduced(self, value: UOp, *inner: UOp) -> UOp:
-        """`value` folded over what the unit leaves of the fold's axes."""
+        """`value` reduced over what the unit leaves of the reduce axes."""
         depth = self.outer[2]
         loops = [axis for axis in self.product.reduction.src[1:] if axis is not self.product.depth]
         if depth.src[0].arg > 1:
@@ -226,7 +226,7 @@ class _Tiling:
         return UOp(Ops.REDUCE, value.dtype, (value, *loops), Ops.ADD) if loops else value
 
     def _info(self, mode: int) -> KernelInfo:
-        """The lanes stand before the first reduce axis; what is written out comes last."""
+        """The lanes stand before the first reduce axis; what is unrolled comes last."""
         info: KernelInfo = self.ast.arg
         product = self.product
         loops = loop_order(self.ast)
@@ -242,7 +242,8 @@ class _Tiling:
             elif new[number].src[0].arg > 1:
                 order.append(new[number].arg[0])
         unrolled = [self.result.arg[0]] if mode == 1 else [self.inner.arg[0], self.result.arg[0]]
-        # The name shows the part of the fold that the unit runs, though it is no axis any more.
+        # The name shows the slice of the reduce axis that the unit runs, though it is no axis any
+        # more.
         name = info.name + (f"#{self.unit.k}" if mode == 1 else "")
         return KernelInfo(name, (*order, *unrolled), info.opts)
 
@@ -267,7 +268,7 @@ def position_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tup
 
 
 def _check_layout(unit: MatrixUnit, layout: Layout) -> None:
-    """Every place is the sum of what each bit of the lane and of the element adds."""
+    """Every position is the sum of what each bit of the lane and of the element adds."""
     base = layout[0][0]
     for lane, positions in enumerate(layout):
         for element, position in enumerate(positions):
@@ -284,7 +285,7 @@ def _check_layout(unit: MatrixUnit, layout: Layout) -> None:
 
 
 def _pick(vector: UOp, lane: UOp) -> UOp:
-    """Lane number `lane` of `vector`. The number is constant once the axis is written out."""
+    """Lane number `lane` of `vector`. The number is constant once the axis is unrolled."""
     value = vector.gep(0)
     for number in range(1, vector.dtype.lanes):
         value = lane.eq(number).where(vector.gep(number), value)

@@ -33,7 +33,7 @@ _LANES = (Axis.LOCAL, Axis.GROUP)
 _PARALLEL = 0.9
 # Cycles to store a value without a register to the stack and load it again.
 _SPILL = 2.0
-# The share of each shorter part that does not overlap with the longest.
+# The share of each shorter component that does not overlap with the longest.
 _EXPOSED = 0.2
 # Instructions of an element with a branch of its own: test, jump, load, and insert into a vector.
 _BRANCHED = 4.0
@@ -43,7 +43,7 @@ _PICKED = 4
 
 @dataclass(frozen=True)
 class Estimate:
-    """A kernel's time in cycles, and its parts as one thread would take them.
+    """A kernel's time in cycles, and its components as one thread would take them.
 
     Attributes:
         flops: operations on values.
@@ -83,7 +83,7 @@ class Estimate:
 
     @property
     def binds(self) -> str:
-        """The part that takes longest."""
+        """The component that takes longest."""
         components = self.components
         return max(components, key=components.__getitem__)
 

@@ -1,11 +1,11 @@
 """A kernel's name: what kind it is, and the extents of its axes in printed order.
 
-    r_32_64_128_12_3_3      r: it folds, E: elementwise, C: a pure copy
+    r_32_64_128_12_3_3      r: it reduces, E: elementwise, C: a pure copy
     E2_4_4                  a number of outputs above 1 follows the letter
     E_n_3to9                a symbolic extent: a variable by its name, what is computed of variables
                             by its smallest and largest value
 
-The second form of the name says by its colours what runs each axis, so that a row of a profile
+The second text of the name says by its colours what runs each axis, so that a row of a profile
 shows a kernel's shape.
 """
 
@@ -33,9 +33,9 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     """The name in plain text, and with the colours of its axes.
 
     Blue axes are the grid's (bright where a block is one lane), cyan lanes, green lanes that share
-    a fold, white what such a lane keeps apart until the others have come, red loops of a fold,
-    magenta the same written out, yellow written-out outputs. The loops and chunks of a processor
-    count as a grid.
+    a reduction, white what such a lane has of its own until the partial results are combined, red
+    reduce loops, magenta the same unrolled, yellow unrolled outputs. The loops and chunks of a
+    processor count as a grid.
     """
     label, *in_unit = ast.arg.name.split("#")
     letter, *gone = label.split(":")
@@ -71,7 +71,7 @@ def _stores(ast: UOp) -> list[UOp]:
 
 
 def _shown_axes(ast: UOp) -> list[tuple[str, Axis]]:
-    """The text and the kind of each axis; STAGE stands for one between two stages of a fold."""
+    """The text and the kind of each axis; STAGE is one between two stages of a reduction."""
     second = {
         loop
         for node in ast.toposort()

@@ -59,7 +59,7 @@ class Opt:
 register("Opt", Opt)
 register("OptOps", OptOps)
 
-# The printed order of a kernel's axes, which its name shows. Written-out axes, whose rank is one,
+# The printed order of a kernel's axes, which its name shows. Unrolled axes, whose rank is one,
 # stand in the order in which they were made.
 PRINT_ORDER = (
     Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.LOCAL, Axis.GROUP, Axis.REDUCE, Axis.UPCAST,
@@ -83,7 +83,9 @@ def axes_of(ast: UOp) -> list[UOp]:
 
 
 def running_loops(ast: UOp) -> set[UOp]:
-    """The ranges that run in order, as what their turns fold to is looked at in each."""
+    """The ranges that run in order, as the intermediate results of a scan are read in each
+    iteration.
+    """
     return {loop for node in ast.toposort() if node.op is Ops.PREFIX for loop in node.src[1:]}
 
 

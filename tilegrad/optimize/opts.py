@@ -2,7 +2,7 @@
 
 Each move checks first and raises OptError with what is wrong; what it returns computes the same
 values. None looks at what a kernel computes, only at its ranges, loads and stores. STAGE, GROUP and
-TC, which give values a place of their own, stand in files beside this one.
+TC, which give values memory of their own, stand in files beside this one.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _PER_BLOCK = (Axis.LOCAL, Axis.UPCAST)
 def start(ast: UOp, target: Target) -> UOp:
     """The kernel as Opts find it: on a target with blocks, the output loops are the grid.
 
-    An output loop that a fold does not depend on stays a loop: as part of the grid, each of its
-    iterations would fold again. On a processor, products of short floats that are summed in a wider
-    float are not rounded before, as little as those that a MULACC adds.
+    An output loop that a reduction does not depend on stays a loop: in the grid, each of its
+    iterations would reduce again. On a processor, products of short floats that are summed in a
+    wider float are not rounded before, as little as those that a MULACC adds.
     """
     if ast.arg.opts:
         return ast
@@ -123,7 +123,7 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _check_running(ast: UOp, opt: Opt) -> None:
-    """What is looked at in each step is folded in one order, that of its ranges."""
+    """A scan combines its values in one order, that of its ranges."""
     nodes = ast.toposort()
     if not any(node.op is Ops.PREFIX or node.op is Ops.RESCALED for node in nodes):
         return
@@ -187,7 +187,7 @@ def _axis(ast: UOp, opt: Opt, kinds: tuple[Axis, ...], *, from_reduce: bool = Fa
 
 
 def _amount(loop: UOp, opt: Opt) -> int:
-    """The size of the inner part: a divisor of the extent, 0 for all of it."""
+    """The size of the inner loop: a divisor of the extent, 0 for all of it."""
     extent = loop.src[0]
     if extent.op is not Ops.CONST:
         if isinstance(opt.arg, int) and opt.arg > 1 and extent.divisor % opt.arg == 0:
@@ -214,7 +214,7 @@ def _amount(loop: UOp, opt: Opt) -> int:
 
 
 def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Write out part of an output axis: each iteration computes `amount` elements.
+    """Unroll a divisor of an output axis: each iteration computes `amount` elements.
 
     before   i: loop 0..16
     after    i*4 + j, j: upcast 0..4
@@ -226,8 +226,8 @@ def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Write out part of a reduce axis. What lanes that share a fold have of their own is an output
-    until they meet.
+    """Unroll a divisor of a reduce axis. What lanes that share a reduction have of their own is an
+    output until their results are combined.
     """
     loop = _axis(ast, opt, (Axis.REDUCE, Axis.GROUP), from_reduce=True)
     if _holds_nests(ast, loop):
@@ -237,7 +237,7 @@ def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Give part of a grid axis, or of a block's tile (TILE), to the lanes of a block."""
+    """Give a slice of a grid axis, or of a block's tile (TILE), to the lanes of a block."""
     if not target.has_locals:
         raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
     loop = _axis(ast, opt, (Axis.GLOBAL, Axis.LOOP))
@@ -297,7 +297,7 @@ def _is_private(pointer: UOp) -> bool:
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Split a loop for a cache: the outer part runs outside all loops that were not tiled; with an
+    """Split a loop for a cache: the outer loop runs outside all loops that were not tiled; with an
     amount of 1, the loop itself does.
 
     Tiled loops nest in the order in which they are made. A reduce axis may be tiled: its
@@ -319,7 +319,7 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
     """Split a grid axis into blocks and the tile of a block, which LOCAL, UPCAST and TC share out;
     or a reduce axis into chunks and what one chunk has, which become the innermost reduce loops: in
-    a convolution, what a tap of the filter says of borders is known outside of them.
+    a convolution, what an element of the filter says of padding is known outside of them.
 
     before   i: global 0..4096, k: reduce 0..4096
     after    i: global 0..32, i: loop 0..128, k: reduce 0..512, k: reduce 0..8
@@ -372,8 +372,8 @@ def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     """Round an extent up; loads and stores of what was added are masked.
 
-    A reduce axis is padded with the identity of the fold. A symbolic extent is rounded up as it
-    comes; with blocks, it becomes its largest value, rounded up.
+    A reduce axis is padded with the identity of the reduction. A symbolic extent is rounded up as
+    it comes; with blocks, it becomes its largest value, rounded up.
 
     before   i: 0..9
     after    i: 0..12, gates i < 9
@@ -405,8 +405,8 @@ def _holds_nests(ast: UOp, loop: UOp) -> bool:
 
 
 def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Cut an output loop into parts of `amount`; the last part begins earlier, so that it ends
-    where the loop does: what lies in two parts is computed twice, and nothing has a gate.
+    """Cut an output loop into chunks of `amount`; the last chunk begins earlier, so that it ends
+    where the loop does: what lies in two chunks is computed twice, and nothing has a gate.
 
     before   i: 0..53
     after    min(c*16, 37) + j, c: loop 0..4, j: loop 0..16

@@ -1,5 +1,5 @@
-"""Ranges that move the same window of an operand: `x` and `k` of `a[x + k]` need one dimension of
-packed memory, as long as the window they span, not one each.
+"""Ranges that move over the same slice of an operand: `x` and `k` of `a[x + k]` need one dimension
+of packed memory, as long as the slice they span, not one each.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Dimension:
 
     @property
     def is_overlapping(self) -> bool:
-        """Whether different iterations of the ranges read the same place."""
+        """Whether different iterations of the ranges read the same element."""
         return bool(self.extent < prod(int(loop.vmax) + 1 for loop in self.times))
 
     def is_contiguous(self, value: UOp) -> bool:
-        """Whether places next to each other are neighbours in the memory that `value` reads; not
-        where a value that is loaded for each place says where that is.
+        """Whether positions next to each other are neighbours in the memory that `value` reads; not
+        where a value that is loaded for each position is the index.
         """
         lead = next(loop for loop, times in self.times.items() if abs(times) == 1)
         loads = [node for node in value.toposort() if node.op is Ops.LOAD]
@@ -57,7 +57,7 @@ class Dimension:
         return total
 
     def ranges_at(self, position: UOp) -> dict[UOp, UOp]:
-        """Values of the ranges with which the operand is read at `place`."""
+        """Values of the ranges with which the operand is read at `position`."""
         lead = next(loop for loop, times in self.times.items() if abs(times) == 1)
         found = dict.fromkeys(self.times, UOp.const(dtypes.index, 0))
         found[lead] = (position + self.first) * self.times[lead]
@@ -65,8 +65,8 @@ class Dimension:
 
 
 def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
-    """The packed dimensions of what `load` reads over `ranges`, in their order: those that move a
-    window together share one, in the place of the last of them.
+    """The packed dimensions of what `load` reads over `ranges`, in their order: those that overlap
+    share one, at the position of the last of them.
     """
     alike: dict[tuple[int, ...], dict[UOp, int]] = {}
     for loop in ranges:
@@ -134,7 +134,7 @@ def _overlapping(times: Mapping[UOp, int]) -> Iterator[Dimension]:
 
 
 def _moves(load: UOp, loop: UOp) -> tuple[int, ...] | None:
-    """By how much `part` moves each position on which `load` depends; None where that is not a
+    """By how much `loop` moves each position on which `load` depends; None where that is not a
     number, or where it moves nothing.
     """
     found = []

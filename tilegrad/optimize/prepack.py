@@ -1,8 +1,8 @@
-"""Copies of operands that a kernel packs, taken out of it: made once, for memory that stays.
+"""Copies of operands that a kernel packs, taken out of it: made once, for constant memory.
 
 A STAGE fills scratch from an operand at every launch. Where the operand is known to be the same
 from launch to launch, the nest that fills it becomes a kernel of its own, and what it filled, for
-every iteration of the loops around it, is memory that the kernel is given in place of the operand.
+every iteration of the loops around it, is memory that the kernel is given instead of the operand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Packed:
     Attributes:
         slot: the parameter that is copied, which nothing else in the kernel reads.
         read: how the copy is read: AFTER(scratch, END(STORE)).
-        loops: those around it that say which part is copied, outermost first.
+        loops: those around it that say which slice is copied, outermost first.
     """
 
     slot: int
@@ -68,7 +68,7 @@ class Packed:
 
     @property
     def has_long_runs(self) -> bool:
-        """Whether the copy of a part reads memory in long runs; several of them at a time count as
+        """Whether the copy of a slice reads memory in long runs; several of them at a time count as
         one.
         """
         store, *nest = self.read.src[1].src
@@ -83,7 +83,7 @@ class Packed:
 
     @property
     def start(self) -> UOp:
-        """Where in that the part of an iteration begins."""
+        """The index in the whole copy at which the slice of an iteration begins."""
         index = UOp.const(dtypes.index, 0)
         for loop in self.loops:
             index = index * int(loop.vmax + 1) + loop
@@ -136,7 +136,7 @@ def worth_taking_out(
     are the Opts that it has while it makes them itself. With `is_far` they come from memory at each
     launch: where they are used a few times, that is what takes the time.
 
-    Where the same copies are made of other operands too, as of windows, these hide what the one
+    Where the same copies are made of other operands too, as of padded ones, these hide what the one
     costs: convolutions won nothing.
     """
     work = int(prod(loop.vmax + 1 for loop in loop_order(ast)))

@@ -74,7 +74,7 @@ def _require_scan(ast: UOp, loop: UOp, opt: Opt) -> None:
 
 
 class _Scanner:
-    """Makes the kernel anew with `rest`, `lane` and `own` in place of one loop."""
+    """Makes the kernel anew with `rest`, `lane` and `own` instead of one loop."""
 
     def __init__(self, rest: UOp, lane: UOp, own: UOp, number: int):
         self.rest, self.lane, self.own, self.number = rest, lane, own, number

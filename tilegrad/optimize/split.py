@@ -36,10 +36,10 @@ def split(
     hoist: bool = False,
     top: bool = False,
 ) -> UOp:
-    """`loop` as outer * amount + inner. The outer part keeps the loop's place, or is hoisted; the
-    inner follows it or is last.
+    """`loop` as outer * amount + inner. The outer loop has the position of `loop`, or is hoisted;
+    the inner follows it or is last.
 
-    With `top`, the parts change roles: loop = inner * (extent / amount) + outer.
+    With `top`, both change roles: loop = inner * (extent / amount) + outer.
     """
     extent = loop.src[0]
     rest = simplify(extent // amount)

@@ -1,6 +1,6 @@
-"""STAGE: copy the part of an operand that the inner loops need, packed, to memory nearer by.
+"""STAGE: copy the slice of an operand that the inner loops need, packed, to memory nearer by.
 
-The part becomes a DEFINE_LOCAL that lives inside the loops outside of it, filled by a nest of its
+The slice becomes a DEFINE_LOCAL that lives inside the loops outside of it, filled by a nest of its
 own: scratch that stays in a cache. On targets with blocks it is shared memory that the whole block
 fills (`optimize.stage_shared`).
 """
@@ -26,7 +26,7 @@ from tilegrad.target import Target
 
 __all__ = ["name_of_side", "operand_of", "stage"]
 
-# So many vectors of a copy are written out, so that the gates of each are known.
+# So many vectors of a copy are unrolled, so that the gates of each are known.
 _MOST_VECTORS = 16
 _UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
@@ -35,7 +35,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     """`Opt(STAGE, axis, operand)` or `Opt(STAGE, axis, (operand, order))`: copy what is read of
     `operand` (`operand_of`) inside the loop `axis`. `order` names the packed dimensions, as
     positions among the inner ranges that the operand's index uses, outermost first; by default
-    loops come before written-out axes.
+    loops come before unrolled axes.
 
     before   LOAD(b, k*N + j)                                  loops: K, i, j, k
     after    LOAD(AFTER(scratch, END(STORE(scratch, ...))), ...) filled once for each iteration of
@@ -82,7 +82,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _axis(ast: UOp, opt: Opt, target: Target) -> UOp | None:
-    """The loop of which each turn fills the copy anew; None if it is filled once.
+    """The loop that fills the copy anew in each iteration; None if it is filled once.
 
     Raises OptError where no copy can stand.
     """
@@ -111,8 +111,8 @@ class _Copy(NamedTuple):
 
     Attributes:
         nest: the ranges that fill it.
-        filled_at, value: the place and the element, over these ranges.
-        read_at: the place, over the ranges of the kernel.
+        filled_at, value: the index and the element, over these ranges.
+        read_at: the index, over the ranges of the kernel.
     """
 
     size: int
@@ -126,7 +126,7 @@ def _copy(
     load: UOp, packed: list[Dimension], is_unrolled: bool, target: Target, number: int
 ) -> _Copy:
     """The copy of `load` with the dimensions `packed`, by ranges that count from `number`;
-    `is_written` if the last one is written out where it is read.
+    `is_unrolled` if the last one is unrolled where it is read.
     """
     last = packed[-1]
     lanes = [_lanes(each, last, is_unrolled, load, target) for each in packed]
@@ -156,7 +156,8 @@ def _copy(
         read_at, filled_at = read_at * extent + each.position, filled_at * extent + index
         if extent != each.extent:
             outside.append(index < each.extent)
-    # A loop that ends earlier in some turns of those around it may leave the memory behind its end.
+    # A loop that ends earlier in some iterations of those around it may leave the memory behind its
+    # end.
     outside += [
         index < loop.src[0].substitute(fresh)
         for loop, index in fresh.items()
@@ -169,13 +170,14 @@ def _copy(
 
 
 def _is_open(value: UOp, loop: UOp) -> bool:
-    """Whether something that `part` moves is loaded without a gate that asks for it."""
+    """Whether something that `loop` moves is loaded without a gate that asks for it."""
     loads = (node for node in value.toposort() if node.op is Ops.LOAD and loop in node.ranges)
     return any(all(loop not in gate.ranges for gate in load.src[3:]) for load in loads)
 
 
 def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, target: Target) -> UOp:
-    """Memory for `size` elements, anew in each turn of those loops `outer` that `load` depends on.
+    """Memory for `size` elements, anew in each iteration of those loops `outer` that `load` depends
+    on.
 
     Raises OptError if there is not so much.
     """
@@ -215,9 +217,10 @@ def _nbytes(memory: UOp) -> int:
 
 def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
     """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
-    sides of what the largest fold sums (or takes the maximum of, ...), loads and what is computed
-    from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are the sides
-    of the next fold, and so on. With `is_rounded`, a product may be cast before it is summed.
+    sides of what the largest reduction sums (or takes the maximum of, ...), loads and what is
+    computed from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are
+    the sides of the next reduction, and so on. With `is_rounded`, a product may be cast before it
+    is summed.
     """
     nodes = ast.toposort()
     if name >= 0:
@@ -245,13 +248,13 @@ def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
 
 
 def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
-    """What `operand_of` calls a side of what `fold` combines."""
+    """What `operand_of` calls a side of what `reduction` combines."""
     rank = _by_size(ast).index(reduction)
     return -1 - position if rank == 0 else -3 - 2 * rank - position
 
 
 def _by_size(ast: UOp) -> list[UOp]:
-    """The folds of a kernel, largest first."""
+    """The reductions of a kernel, largest first."""
     reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     return sorted(reductions, key=_iterations, reverse=True)
 
@@ -269,7 +272,7 @@ def _lanes(each: Dimension, last: Dimension, is_unrolled: bool, value: UOp, targ
             return min(width, 1 << (each.extent - 1).bit_length())
         return each.extent if is_unrolled else 1
     if is_unrolled and each.is_contiguous(value) and not last.is_contiguous(value):
-        # Neighbours in memory are not neighbours in the copy: a tile of both is turned.
+        # Neighbours in memory are not neighbours in the copy: a tile of both is transposed.
         return width if target.has_mask and each.extent >= width else math.gcd(each.extent, width)
     return 1
 
@@ -295,7 +298,7 @@ class _Groups(NamedTuple):
 def _groups(
     value: UOp, packed: list[Dimension], is_unrolled: bool, target: Target
 ) -> _Groups | None:
-    """Groups that are turned in registers: as many rows as a vector has groups."""
+    """Groups that are transposed in registers: as many rows as a vector has groups."""
     if not is_unrolled or len(packed) < 3 or not target.has_mask:
         return None
     last, rows = packed[-1], packed[-2]
@@ -315,7 +318,7 @@ def _groups(
 
 
 def _index(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
-    """A place in a dimension of `extent` elements, `lanes` of them written out, and the ranges that
+    """An index in a dimension of `extent` elements, `lanes` of them unrolled, and the ranges that
     go over it.
     """
     count = -(-extent // lanes)

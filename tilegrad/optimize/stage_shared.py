@@ -1,8 +1,8 @@
 """STAGE on a target with blocks: the tile of an operand that a block needs, in its shared memory.
 
-The copy is written for the block as a whole, by loops of its own; `lower.copies` gives a part of it
-to each lane and keeps several tiles at once, so that a lane may fill the next one while others read
-this one. So the Opts that come later, LOCAL, UPCAST and TC, only change who reads.
+The copy is written for the block as a whole, by loops of its own; `lower.copies` gives a slice of
+it to each lane and has several tiles at once, so that a lane may fill the next one while others
+read this one. So the Opts that come later, LOCAL, UPCAST and TC, only change who reads.
 
     before   REDUCE(LOAD(a, m*K + k0*8 + k1) * ..., k0, k1)
     after    REDUCE(LOAD(AFTER(shared, BARRIER(END(STORE(shared, k*132 + r, LOAD(a, ...)), k, r))),
