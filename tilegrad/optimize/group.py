@@ -74,23 +74,23 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
     nodes = ast.toposort()
     reductions = [node for node in nodes if node.op is Ops.REDUCE and loop in node.src]
     if not reductions or any(node.op is Ops.WMMA for node in nodes):
-        raise OptError(f"{name}: no fold that lanes can share runs over the axis", opt=opt)
+        raise OptError(f"{name}: no reduction that lanes can share runs over the axis", opt=opt)
     if any(node.op is Ops.STORE and node.arg is not None for node in nodes):
         raise OptError(f"{name}: a store adds to memory, which lanes would do together", opt=opt)
     for reduction in reductions:
         if is_second_stage(reduction) or any(
             reduction in store.src[2].toposort() for store in _to_shared(nodes)
         ):
-            raise OptError(f"{name}: lanes share the fold already", opt=opt)
+            raise OptError(f"{name}: lanes share the reduction already", opt=opt)
         around = [axis for axis in reduction.ranges if axis.arg[1] not in _PARALLEL]
         if around:
             kind = around[0].arg[1].value
-            raise OptError(f"{name}: the fold stands inside a {kind} axis", opt=opt)
+            raise OptError(f"{name}: the reduction stands inside a {kind} axis", opt=opt)
     known = [axis for axis in loop_order(ast) if axis.arg[1] is Axis.GROUP]
     if not known and any(node.op is Ops.BARRIER for node in nodes):
-        raise OptError(f"{name}: the lanes of another fold are written out", opt=opt)
+        raise OptError(f"{name}: the lanes of another reduction are unrolled", opt=opt)
     if known and (len(known) > 1 or known[0].src[0].arg != amount):
-        raise OptError(f"{name}: other folds of the kernel are shared by other lanes", opt=opt)
+        raise OptError(f"{name}: other reductions of the kernel are shared by other lanes", opt=opt)
     return known[0] if known else None
 
 

@@ -68,7 +68,7 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     if unit.is_dot:
         return use_dot_unit(ast, opt, unit, mode)
     if any(axis.arg[1] is Axis.GROUP for axis in axes_of(ast)):
-        raise OptError("tc: lanes share the fold already", opt=opt)
+        raise OptError("tc: lanes share the reduction already", opt=opt)
     products = _products(ast, unit)
     if opt.axis is None or not 0 <= opt.axis < len(products):
         raise OptError(

@@ -132,12 +132,12 @@ def _check_running(ast: UOp, opt: Opt) -> None:
         if node.op is Ops.PREFIX:
             ranks = [position[loop.arg[0]] for loop in node.src[1:] if loop.arg[0] in position]
             if ranks != sorted(ranks):
-                raise OptError(f"{opt.op.value}: a running fold in another order", opt=opt)
+                raise OptError(f"{opt.op.value}: a scan in another order", opt=opt)
         if any(source.op is Ops.RESCALED for source in node.src) and (
             node.op is not Ops.REDUCE
             or any(loop.arg[1] is not Axis.REDUCE for loop in node.src[1:])
         ):
-            raise OptError(f"{opt.op.value}: parts of rows come one after the other", opt=opt)
+            raise OptError(f"{opt.op.value}: slices of rows come one after the other", opt=opt)
 
 
 def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
@@ -263,7 +263,9 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
     loop = _axis(ast, opt, (Axis.LOOP,))
     _require_private(ast, loop, opt)
     if loop in running_loops(ast):
-        raise OptError(f"thread: each turn of axis {opt.axis} follows from the one before", opt=opt)
+        raise OptError(
+            f"thread: each iteration of axis {opt.axis} follows from the one before", opt=opt
+        )
     extent = loop.src[0]
     chunks = extent.vmax if opt.arg == 0 else opt.arg
     if extent.op is not Ops.CONST or not isinstance(chunks, int) or not 2 <= chunks <= extent.arg:
@@ -310,7 +312,7 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
         return _tile_of_block(ast, opt)
     loop = _axis(ast, opt, (Axis.LOOP, Axis.REDUCE))
     if loop.arg[1] is Axis.REDUCE and any(done.op is OptOps.OVERLAP for done in ast.arg.opts):
-        raise OptError("tile: parts that overlap would gather twice in memory", opt=opt)
+        raise OptError("tile: chunks that overlap would accumulate twice in memory", opt=opt)
     if opt.arg == 1:
         return put_outside(ast, loop)
     return split(ast, loop, _amount(loop, opt), loop.arg[1], hoist=True)
@@ -416,7 +418,7 @@ def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
     loop = _axis(ast, opt, (Axis.LOOP,))
     extent, amount = loop.src[0], opt.arg
     if extent.op is not Ops.CONST or not isinstance(amount, int) or not 1 < amount < extent.arg:
-        raise OptError(f"overlap: no parts of {amount} in axis {opt.axis}", opt=opt)
+        raise OptError(f"overlap: no chunks of {amount} in axis {opt.axis}", opt=opt)
     if extent.arg % amount == 0:
         raise OptError(f"overlap: {amount} divides axis {opt.axis} of {extent.arg}", opt=opt)
     _require_repeatable(ast, loop, opt)
@@ -434,7 +436,7 @@ def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
     """An iteration of `loop` that comes twice must write what it wrote before."""
     nodes = ast.toposort()
     if loop in running_loops(ast):
-        raise OptError(f"{opt.op.value}: a running fold would gather it twice", opt=opt)
+        raise OptError(f"{opt.op.value}: a scan would combine it twice", opt=opt)
     stored = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
     read = {node.src[0] for node in nodes if node.op is Ops.LOAD}
     if any(memory in read and memory.op is Ops.DEFINE_GLOBAL for memory in stored):
@@ -446,7 +448,9 @@ def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
         if node.op is Ops.REDUCE and loop in node.ranges:
             outside = set(ast.arg.order[:position])
             if any(axis.arg[0] in outside for axis in node.src[1:]):
-                raise OptError(f"{opt.op.value}: a fold outside gathers in memory", opt=opt)
+                raise OptError(
+                    f"{opt.op.value}: a reduction outside accumulates in memory", opt=opt
+                )
 
 
 _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {

@@ -54,8 +54,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(
             f"stage: no one value {operand}",
             opt=opt,
-            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
-            "combines, -3, -4 for what that is cast from",
+            names="a parameter that is loaded at one place, or -1, -2 for what the largest "
+            "reduction combines, -3, -4 for what that is cast from",
         )
     loops = loop_order(ast)
     if not load.ranges <= set(loops):

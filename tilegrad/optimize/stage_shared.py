@@ -40,8 +40,8 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
         raise OptError(
             f"stage: no one value {opt.arg}",
             opt=opt,
-            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
-            "combines, -3, -4 for what that is cast from",
+            names="a parameter that is loaded at one place, or -1, -2 for what the largest "
+            "reduction combines, -3, -4 for what that is cast from",
         )
     inner = [axis for axis in loop_order(ast) if axis in load.ranges and axis not in outer]
     if not inner or any(axis.src[0].op is not Ops.CONST for axis in inner):
@@ -78,7 +78,7 @@ def _loops(ast: UOp, opt: Opt) -> tuple[UOp, set[UOp]]:
     if opt.axis is None or not 0 <= opt.axis < len(axes) or axes[opt.axis].arg[1] != Axis.REDUCE:
         raise OptError(f"stage: axis {opt.axis} is no reduce loop of the kernel", opt=opt)
     if any(axis.arg[1] is Axis.GROUP for axis in axes):
-        raise OptError("stage: lanes share the fold, each with a part of its own", opt=opt)
+        raise OptError("stage: lanes share the reduction, each with a slice of its own", opt=opt)
     loop = axes[opt.axis]
     loops = loop_order(ast)
     around = loops[: loops.index(loop) + 1]
