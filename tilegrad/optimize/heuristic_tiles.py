@@ -56,13 +56,9 @@ class Tiler(Shaper):
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
-        filter_window, overlapping = (
-            find_filter_window(self.ast, reuse) if is_large else None,
-            reuse.overlapping,
-        )
-        beside = filter_window and find_beside(
-            self.ast, reuse, filter_window, max(step // width, 1), self.target
-        )
+        filter_window = find_filter_window(self.ast, reuse) if is_large else None
+        count, overlapping = max(step // width, 1), reuse.overlapping
+        beside = filter_window and find_beside(self.ast, reuse, filter_window, count, self.target)
         if beside:
             step, reuse = min(step, beside.vectors * width), replace(reuse, overlapping=None)
         is_strided = self.is_strided(reuse)
@@ -80,9 +76,8 @@ class Tiler(Shaper):
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
             unrolled = beside.rows
         else:
-            # What lanes move is copied, what rows move is read where it lies: behind a gate, each
-            # element of it would be a branch. A tiled reduction accumulates in memory, which must
-            # not come twice.
+            # What lanes move is copied, what rows move is read where it lies, where each gate would
+            # be a branch. A tiled reduction adds to memory, which must not happen twice.
             panel = depth * step * reduction.dtype.itemsize
             is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.overlapping is None
             overlaps = not is_copied or is_whole
