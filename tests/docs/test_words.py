@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The folders that are done. The others are added as they are.
 FOLDERS = (
     "array_api", "base", "capture", "compat", "compile", "device", "engine", "func", "grad", "io",
-    "ir", "lower", "nn", "render", "runtime", "schedule", "tensor", "tools",
+    "ir", "lower", "nn", "optimize", "render", "runtime", "schedule", "tensor", "tools",
 )  # fmt: skip
 ALLOWED = {
     # Constant folding, and names of folders that are not done yet.
@@ -24,7 +24,7 @@ ALLOWED = {
     "held_at_fork", "_in_place", "in_place", "take_along_dim",
     # Windows of signals, and of filters.
     "hann_window", "hamming_window", "blackman_window", "kaiser_window", "bartlett_window",
-    "filter_window", "window", "window_length",
+    "filter_window", "find_filter_window", "FilterWindow", "window", "window_length",
     # PyTorch's names.
     "Fold", "three_phase",
 }  # fmt: skip

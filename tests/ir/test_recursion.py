@@ -116,7 +116,6 @@ BOUNDED = {
     "lower/shuffled_loads.py": dict.fromkeys(
         ["_lane_of", "_load_open", "load_and_shuffle"], KERNEL
     ),
-    "optimize/borders.py": {"_parts": KERNEL},
     "optimize/opts.py": {"_exact": "the name of an Opt, or a list of them"},
     "render/llvm_lines.py": dict.fromkeys(["constant_of", "mangled"], "a vector's scalar"),
     "render/llvm_values.py": dict.fromkeys(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.optimize.test_phases import one_kernel, run
+from tests.optimize.test_heuristic_stages import one_kernel, run
 from tests.schedule.plans import kernel_of, plan
 from tilegrad import Context, Device, Tensor, Variable, dtypes
 from tilegrad.base.errors import OptError

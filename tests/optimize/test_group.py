@@ -225,7 +225,7 @@ def test_every_fold_has_the_same_lanes() -> None:
     with pytest.raises(OptError, match="shared by other lanes"):
         shaped(ast, [opt(GROUP, 0, 8), opt(GROUP, 3, 16)])
     for axis in (1, 2):
-        with pytest.raises(OptError, match="lanes share the fold already"):
+        with pytest.raises(OptError, match="lanes share the reduction already"):
             shaped(ast, [opt(GROUP, 0, 8), opt(GROUP, axis, 2)])
     x = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
     found = run(softmax(buffer(0, 64, 48)), {0: x}, [opt(GROUP, 0, 8), opt(GROUP, 3, 8)])

@@ -391,7 +391,7 @@ def test_what_has_no_unit_is_refused() -> None:
         shaped(ast, [opt(TC, 0, (3, 1))])
     with pytest.raises(OptError, match="mode 1 or 2"):
         shaped(ast, [opt(TC, 0, (0, 3))])
-    with pytest.raises(OptError, match="lanes share the fold"):
+    with pytest.raises(OptError, match="lanes share the reduction"):
         shaped(ast, [opt(OptOps.GROUP, 0, 4), opt(TC, 0, (0, 1))])
     small = replace(CUDA, block_lanes=16)
     with pytest.raises(OptError, match="a block of 32 lanes"):
@@ -405,7 +405,7 @@ def test_lanes_of_a_unit_stay_lanes() -> None:
     assert Counter(kinds)[Axis.LOCAL] == 5
     with pytest.raises(OptError, match="the lanes of a matrix unit stay lanes"):
         shaped(ast, [*opts, opt(UPCAST, kinds.index(Axis.LOCAL), 2)])
-    with pytest.raises(OptError, match="no fold that lanes can share"):
+    with pytest.raises(OptError, match="no reduction that lanes can share"):
         shaped(ast, [*opts, opt(OptOps.GROUP, 0, 2)])
 
 

@@ -27,7 +27,7 @@ def test_a_slower_memory_moves_only_its_own_part() -> None:
     graph = of_cpu(buffer(0, 1 << 24) * 2.0)
     before, after = estimate(graph, CPU), estimate(graph, slow)
     assert after.binds == "memory" and after.cycles > 10 * before.cycles
-    assert {**before.parts, "memory": 0} == {**after.parts, "memory": 0}
+    assert {**before.components, "memory": 0} == {**after.components, "memory": 0}
 
 
 def test_ports_divide_the_issue_of_operations() -> None:

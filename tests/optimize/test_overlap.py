@@ -148,10 +148,10 @@ def test_chunks_that_meet_store_the_same() -> None:
     ("opts", "target", "text"),
     [
         ([Opt(OVERLAP, 1, 29)], WIDE, "divides"),
-        ([Opt(OVERLAP, 1, 88)], WIDE, "no parts"),
+        ([Opt(OVERLAP, 1, 88)], WIDE, "no chunks"),
         ([Opt(OVERLAP, 2, 16)], WIDE, "reduce axis"),
-        ([Opt(TILE, 2, 8), Opt(OVERLAP, 1, 16)], WIDE, "gathers"),
-        ([Opt(OVERLAP, 1, 16), Opt(TILE, 3, 1)], WIDE, "gather twice"),
+        ([Opt(TILE, 2, 8), Opt(OVERLAP, 1, 16)], WIDE, "accumulates"),
+        ([Opt(OVERLAP, 1, 16), Opt(TILE, 3, 1)], WIDE, "accumulate twice"),
         ([Opt(OVERLAP, 0, 16)], cuda_target("sm_80"), "two blocks"),
     ],
 )

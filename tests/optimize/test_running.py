@@ -63,9 +63,9 @@ def test_random_moves_keep_the_values(case: str, seed: int) -> None:
 
 def test_what_would_change_the_order_is_refused() -> None:
     rows = kernel(running(Ops.ADD, buffer(0, 6, 24), 1), target=CPU)
-    with pytest.raises(OptError, match="each turn of axis 1 follows from the one before"):
+    with pytest.raises(OptError, match="each iteration of axis 1 follows from the one before"):
         shaped(rows, [opt(THREAD, 1, 2)], CPU)
-    with pytest.raises(OptError, match="a running fold would gather it twice"):
+    with pytest.raises(OptError, match="a scan would combine it twice"):
         shaped(rows, [opt(OVERLAP, 1, 16)], CPU)
-    with pytest.raises(OptError, match="a running fold in another order"):
+    with pytest.raises(OptError, match="a scan in another order"):
         shaped(rows, [opt(TILE, 1, 4), opt(UPCAST, 0, 2)], CPU)

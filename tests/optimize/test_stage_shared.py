@@ -386,6 +386,6 @@ def test_what_is_no_tile_is_refused() -> None:
     refused([*OPTS[:3], opt(STAGE, 4, -7)], "no one value -7")
     refused([*OPTS[:3], opt(STAGE, 4, (-1, (0, 0), 4))], r"\(0, 0\) does not order the 2")
     refused([*OPTS[:3], opt(STAGE, 4, (-1, (1, 0), -1))], "cannot be padded by -1")
-    refused([opt(OptOps.GROUP, 0, 4), opt(STAGE, 3, -1)], "lanes share the fold")
+    refused([opt(OptOps.GROUP, 0, 4), opt(STAGE, 3, -1)], "lanes share the reduction")
     whole = [opt(TILE, 0, 64), opt(TILE, 1, 64), opt(TILE, 2, 16)]
     refused([*whole, opt(STAGE, 2, (-1, (1, 0), 999))], "bytes of shared memory")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.optimize.test_phases import attention, one_kernel, random, run
+from tests.optimize.test_heuristic_stages import attention, one_kernel, random, run
 from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.base.errors import OptError

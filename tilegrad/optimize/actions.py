@@ -22,7 +22,7 @@ _SMALL = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _BLOCKS = (2, 3, 4, 8, 13, 16, 29, 32)
 _TILES = (8, 16, 32, 64, 128, 256, 512)
 _CHUNKS = (2, 4, 8, 16, 32)
-# The most iterations of an axis that may be written out as a whole.
+# The most iterations of an axis that may be unrolled as a whole.
 _WHOLE = 16
 _GRID = (Axis.LOOP, Axis.GLOBAL)
 
@@ -42,25 +42,25 @@ def actions(ast: UOp, target: Target) -> list[Opt]:
 
 def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
     """What one step of a search may add: `actions`, and splits of axes that must be padded first or
-    end with a part that overlaps, legal or not.
+    end with a chunk that overlaps, legal or not.
     """
     found: list[tuple[Opt, ...]] = [(opt,) for opt in dict.fromkeys(_possible(ast, target))]
     width = _width(ast, target)
-    axes, folds = axes_of(ast), reduce_axes(ast)
-    for place, axis in enumerate(axes):
+    axes, reductions = axes_of(ast), reduce_axes(ast)
+    for position, axis in enumerate(axes):
         extent = axis.src[0]
         if extent.op is not Ops.CONST or axis.arg[1] not in (*_GRID, Axis.REDUCE):
             continue
         for amount in dict.fromkeys((4, 6, 8, width, 2 * width)):
             if amount > 1 and extent.arg % amount and amount < 4 * extent.arg:
-                pad = Opt(OptOps.PADTO, place, amount)
+                pad = Opt(OptOps.PADTO, position, amount)
                 if axis.arg[1] is Axis.REDUCE:
-                    found.append((pad, Opt(OptOps.UNROLL, folds.index(axis), amount)))
+                    found.append((pad, Opt(OptOps.UNROLL, reductions.index(axis), amount)))
                     continue
-                found.append((pad, Opt(OptOps.UPCAST, place, amount)))
+                found.append((pad, Opt(OptOps.UPCAST, position, amount)))
                 if axis.arg[1] is Axis.LOOP and amount < extent.arg and not target.has_locals:
-                    parts = Opt(OptOps.OVERLAP, place, amount)
-                    found.append((parts, Opt(OptOps.UPCAST, place + 1, 0)))
+                    overlap = Opt(OptOps.OVERLAP, position, amount)
+                    found.append((overlap, Opt(OptOps.UPCAST, position + 1, 0)))
     return found
 
 
@@ -75,15 +75,15 @@ def edits(
     if here is not None:
         for step in steps(here, target):
             yield (*opts, *step)
-    cut = next((place for place, opt in enumerate(opts) if opt.op is OptOps.THREAD), None)
+    cut = next((position for position, opt in enumerate(opts) if opt.op is OptOps.THREAD), None)
     # Axes count from the chunks on once there are chunks: moves are easier to make before.
     here = None if cut is None else shaped(opts[:cut])
     if here is not None:
         for step in steps(here, target):
             if step[0].op is not OptOps.THREAD:
                 yield (*opts[:cut], *step, *opts[cut:])
-    for place, opt in enumerate(opts):
-        before, after = opts[:place], opts[place + 1 :]
+    for position, opt in enumerate(opts):
+        before, after = opts[:position], opts[position + 1 :]
         yield (*before, *after)
         for changed in _variants(opt):
             yield (*before, changed, *_padded_alike(opt, changed, after))
@@ -93,7 +93,7 @@ def edits(
 
 def canonical(ast: UOp) -> bytes:
     """A key that two shaped kernels share if they differ in nothing but the way that led there."""
-    numbers = {loop.arg[0]: place for place, loop in enumerate(loop_order(ast))}
+    numbers = {loop.arg[0]: position for position, loop in enumerate(loop_order(ast))}
     ranges = [node for node in ast.toposort() if node.op is Ops.RANGE]
     for loop in ranges:
         numbers.setdefault(loop.arg[0], len(numbers))
@@ -134,41 +134,41 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
     width = _width(ast, target)
     vectors = [count * width for count in (1, 2, 4) if width > 1]
     movable = _movable(ast)
-    for place, axis in enumerate(axes_of(ast)):
+    for position, axis in enumerate(axes_of(ast)):
         extent, kind = axis.src[0], axis.arg[1]
         whole = [0] if extent.op is Ops.CONST and 1 < extent.arg <= _WHOLE else []
         if kind in (*_GRID, Axis.LOCAL):
             for amount in _amounts(extent, [*_SMALL, *vectors]) + whole:
-                yield Opt(OptOps.UPCAST, place, amount)
+                yield Opt(OptOps.UPCAST, position, amount)
         if kind is Axis.GLOBAL:
             for amount in _amounts(extent, _BLOCKS) + whole:
-                yield Opt(OptOps.LOCAL, place, amount)
+                yield Opt(OptOps.LOCAL, position, amount)
         if axis in movable:
             for amount in _amounts(extent, _TILES):
-                yield Opt(OptOps.TILE, place, amount)
+                yield Opt(OptOps.TILE, position, amount)
         if kind is Axis.LOOP and target.threads:
             if extent.op is Ops.CONST:
                 counts = [count for count in _CHUNKS if count < extent.arg]
                 for chunks in counts + ([0] if 1 < extent.arg <= 32 else []):
-                    yield Opt(OptOps.THREAD, place, chunks)
+                    yield Opt(OptOps.THREAD, position, chunks)
         if kind in (*_GRID, Axis.REDUCE):
-            # Loops of nests that follow one another cannot change places.
-            for other, beside in enumerate(axes_of(ast)[:place]):
+            # Loops of nests that follow one another cannot be exchanged.
+            for other, beside in enumerate(axes_of(ast)[:position]):
                 if beside.arg[1] is kind and {axis, beside} <= movable:
-                    yield Opt(OptOps.SWAP, place, other)
+                    yield Opt(OptOps.SWAP, position, other)
             for amount in dict.fromkeys((4, 8, width)):
                 if amount > 1 and extent.op is Ops.CONST and extent.arg % amount:
-                    yield Opt(OptOps.PADTO, place, amount)
-    for place, axis in enumerate(reduce_axes(ast)):
+                    yield Opt(OptOps.PADTO, position, amount)
+    for position, axis in enumerate(reduce_axes(ast)):
         extent = axis.src[0]
         whole = [0] if extent.op is Ops.CONST and 1 < extent.arg <= _WHOLE else []
         if axis.arg[1] in (Axis.REDUCE, Axis.GROUP):
             for amount in _amounts(extent, [*_SMALL, *vectors]) + whole:
-                yield Opt(OptOps.UNROLL, place, amount)
+                yield Opt(OptOps.UNROLL, position, amount)
         if axis.arg[1] is Axis.REDUCE and target.has_locals:
             for amount in _amounts(extent, [*_BLOCKS, 64]) + whole:
-                yield Opt(OptOps.GROUP, place, amount)
-                yield Opt(OptOps.GROUPTOP, place, amount)
+                yield Opt(OptOps.GROUP, position, amount)
+                yield Opt(OptOps.GROUPTOP, position, amount)
     if not target.has_locals:
         yield from _stagings(ast)
     for choice in range(len(target.matrix_units)):
@@ -176,19 +176,20 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
 
 
 def _movable(ast: UOp) -> set[UOp]:
-    """Loops that may stand elsewhere in the order: those around everything, and those of the fold
-    if there is one only. Several folds or nests follow one another inside their loops.
+    """Loops that may stand elsewhere in the order: those around everything, and those of the
+    reduction if there is only one. Several reductions or nests follow one another inside their
+    loops.
     """
     nodes = ast.toposort()
-    folds = [node for node in nodes if node.op is Ops.REDUCE]
+    reductions = [node for node in nodes if node.op is Ops.REDUCE]
     closed = {
-        part
+        loop
         for node in nodes
-        if node.op is Ops.END or (node.op is Ops.REDUCE and len(folds) > 1)
-        for part in node.src[1:]
+        if node.op is Ops.END or (node.op is Ops.REDUCE and len(reductions) > 1)
+        for loop in node.src[1:]
     }
     kinds = (*_GRID, Axis.REDUCE)
-    return {part for part in loop_order(ast) if part.arg[1] in kinds and part not in closed}
+    return {loop for loop in loop_order(ast) if loop.arg[1] in kinds and loop not in closed}
 
 
 def _stagings(ast: UOp) -> Iterator[Opt]:
@@ -200,9 +201,9 @@ def _stagings(ast: UOp) -> Iterator[Opt]:
     slots = [load.src[0].arg for load in loads]
     for slot in sorted(slot for slot in slots if slots.count(slot) == 1):
         yield Opt(OptOps.STAGE, -1, slot)
-        for place, axis in enumerate(axes_of(ast)):
+        for position, axis in enumerate(axes_of(ast)):
             if axis.arg[1] in (Axis.LOOP, Axis.REDUCE):
-                yield Opt(OptOps.STAGE, place, slot)
+                yield Opt(OptOps.STAGE, position, slot)
 
 
 def _variants(opt: Opt) -> Iterator[Opt]:

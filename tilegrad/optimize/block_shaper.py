@@ -22,7 +22,7 @@ class BlockShaper:
     def __init__(self, ast: UOp, target: Target):
         self.ast, self.target = ast, target
 
-    def folds(self) -> list[UOp]:
+    def reductions(self) -> list[UOp]:
         return [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
 
     def store(self) -> UOp:
@@ -35,14 +35,14 @@ class BlockShaper:
     def grid(self) -> list[UOp]:
         """The grid axes of known extent."""
         return [
-            part
-            for part in axes_of(self.ast)
-            if part.arg[1] is Axis.GLOBAL and part.src[0].op is Ops.CONST
+            axis
+            for axis in axes_of(self.ast)
+            if axis.arg[1] is Axis.GLOBAL and axis.src[0].op is Ops.CONST
         ]
 
-    def outer_part(self, number: int) -> UOp | None:
+    def axis_numbered(self, number: int) -> UOp | None:
         """The axis of this number, if there is one."""
-        return next((part for part in loop_order(self.ast) if part.arg[0] == number), None)
+        return next((axis for axis in loop_order(self.ast) if axis.arg[0] == number), None)
 
     def apply(self, op: OptOps, loop: UOp, arg: object) -> bool:
         """Apply an Opt to `loop`; False where it is not legal."""
@@ -56,14 +56,16 @@ class BlockShaper:
         return True
 
     def move(self, op: OptOps, loop: UOp, arg: object) -> UOp | None:
-        """As `apply`: what is left of `loop` in its place, or None where nothing is."""
+        """As `apply`: what is left of `loop` at its position, or None where nothing is."""
         if loop.arg[0] not in self.ast.arg.order:
             return None
-        place = self.ast.arg.order.index(loop.arg[0])
+        position = self.ast.arg.order.index(loop.arg[0])
         before = set(self.ast.arg.order)
         if not self.apply(op, loop, arg):
             return None
         order = self.ast.arg.order
-        number = order[place] if place < len(order) and order[place] not in before else None
-        left = None if number is None else self.outer_part(number)
+        number = (
+            order[position] if position < len(order) and order[position] not in before else None
+        )
+        left = None if number is None else self.axis_numbered(number)
         return left if left is not None and left.arg[1] is loop.arg[1] else None

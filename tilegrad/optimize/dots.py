@@ -1,4 +1,4 @@
-"""TC on a dot unit: a sum of short products takes several neighbours of the fold at once.
+"""TC on a dot unit: a sum of short products takes several neighbours of the reduce axis at once.
 
 A dot unit (`MatrixUnit.is_dot`) is an instruction of a vector processor. Its m and n are one, so it
 is an operation on elements as a product is, and every other Opt makes of it what it makes of a
@@ -9,8 +9,8 @@ product: lanes, register tiles, panels in scratch.
 
 The unit for bytes takes unsigned ones from the left and signed ones from the right. Another pair
 has the highest bit of one side flipped, which adds 128 to a signed byte, or takes it from an
-unsigned one; what that changes is a sum of the other side alone, folded over loops of its own. Sums
-of integers wrap around, so the difference is exact.
+unsigned one; what that changes is a sum of the other side alone, over loops of its own. Sums of
+integers wrap around, so the difference is exact.
 
     a, b: int8       sum(a * b) = sum((a + 128) * b) - 128 * sum(b)
 """
@@ -31,46 +31,46 @@ from tilegrad.target import MatrixUnit
 
 __all__ = ["Dot", "exact_integers", "find_dots", "narrow", "use_dot_unit"]
 
-_FOLDED = (Axis.REDUCE, Axis.UNROLL, Axis.GROUP)
+_REDUCE_KINDS = (Axis.REDUCE, Axis.UNROLL, Axis.GROUP)
 _BYTES = (dtypes.int8, dtypes.uint8)
 
 
 class Dot(NamedTuple):
-    """A fold of products of short numbers, and the axis of which the unit takes `k` at once. Of
-    bytes of one kind, the left ones are flipped.
+    """A reduction of products of short numbers, and the axis of which the unit takes `k` at once.
+    Of bytes of one kind, the left ones are flipped.
     """
 
-    fold: UOp
+    reduction: UOp
     left: UOp
     right: UOp
     depth: UOp
 
 
 def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
-    """What `unit` could run, largest folds first, both operands as the left one; an Opt names one
-    by its place. Axes of the fold need not be divisible, written-out ones must be as long as the
+    """What `unit` could run, largest reductions first, both operands as the left one; an Opt names
+    one by its position. Reduce axes need not be divisible; unrolled ones must be as long as the
     unit takes.
     """
-    folds = [
+    reductions = [
         node
         for node in ast.toposort()
         if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.dtype is unit.dtype_out
     ]
-    folds.sort(key=_iterations, reverse=True)
+    reductions.sort(key=_iterations, reverse=True)
     found: list[Dot] = []
-    for fold in folds:
-        value = fold.src[0]
+    for reduction in reductions:
+        value = reduction.src[0]
         if value.op is not Ops.MUL:
             continue
         left, right = (narrow(side) for side in value.src)
         if not _fits(left.dtype, right.dtype, unit):
             continue
-        depths = [part for part in fold.src[1:] if _is_depth(part, unit)]
-        # Written out for the unit: what is copied lies in its order.
-        depths.sort(key=lambda part: part.arg[1] is not Axis.UNROLL)
+        depths = [loop for loop in reduction.src[1:] if _is_depth(loop, unit)]
+        # Unrolled for the unit: what is copied lies in its order.
+        depths.sort(key=lambda loop: loop.arg[1] is not Axis.UNROLL)
         for depth in depths:
             if all(depth in side.ranges for side in (left, right)):
-                found += [Dot(fold, left, right, depth), Dot(fold, right, left, depth)]
+                found += [Dot(reduction, left, right, depth), Dot(reduction, right, left, depth)]
     return found
 
 
@@ -80,16 +80,16 @@ def _fits(left: DType, right: DType, unit: MatrixUnit) -> bool:
     return left in _BYTES and right in _BYTES
 
 
-def _is_depth(part: UOp, unit: MatrixUnit) -> bool:
-    if part.src[0].op is not Ops.CONST:
+def _is_depth(loop: UOp, unit: MatrixUnit) -> bool:
+    if loop.src[0].op is not Ops.CONST:
         return False
-    kind, extent = part.arg[1], part.src[0].arg
+    kind, extent = loop.arg[1], loop.src[0].arg
     return kind is Axis.REDUCE or (kind is Axis.UNROLL and extent == unit.k)
 
 
-def _iterations(fold: UOp) -> int:
-    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
-    return int(prod(part.vmax + 1 for part in loops))
+def _iterations(reduction: UOp) -> int:
+    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
+    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def narrow(side: UOp) -> UOp:
@@ -108,23 +108,23 @@ def _is_lossless(old: DType, new: DType) -> bool:
 
 
 def exact_integers(ast: UOp) -> UOp:
-    """Products of short integers that are summed in a wider one, made in the wider one, if no more
-    is kept of the sum than the short one has: what wrapped around before does so at the end.
+    """Products of short integers that are summed in a wider one, made in the wider one, if the sum
+    is cast to no more bits than the short one has: what wrapped around before does so at the end.
 
     before   CAST(REDUCE(CAST(a * b), k, ADD))                          a, b, result: int8
     after    CAST(REDUCE(CAST(a) * CAST(b), k, ADD))
     """
     nodes = ast.toposort()
-    kept: dict[UOp, int] = {}
+    sizes: dict[UOp, int] = {}
     for node in nodes:
         size = node.dtype.itemsize if node.op is Ops.CAST and node.dtype.is_int else 8
         for source in node.src:
             if source.op is Ops.REDUCE:
-                kept[source] = max(kept.get(source, 0), size)
+                sizes[source] = max(sizes.get(source, 0), size)
     mapping: dict[UOp, UOp] = {}
-    for fold, size in kept.items():
-        cast = fold.src[0]
-        if fold.arg is not Ops.ADD or cast.op is not Ops.CAST or not cast.dtype.is_int:
+    for reduction, size in sizes.items():
+        cast = reduction.src[0]
+        if reduction.arg is not Ops.ADD or cast.op is not Ops.CAST or not cast.dtype.is_int:
             continue
         product = cast.src[0]
         if product.op is Ops.MUL and product.dtype.is_int and size <= product.dtype.itemsize:
@@ -134,8 +134,8 @@ def exact_integers(ast: UOp) -> UOp:
 
 
 def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
-    """`Opt(TC, choice, (unit, mode))` where the unit is a dot unit; mode 2 writes out as much of
-    the fold as the unit would take.
+    """`Opt(TC, choice, (unit, mode))` where the unit is a dot unit; mode 2 unrolls as much of the
+    reduce axis as the unit would take.
 
     Raises OptError if there is no such product, or the axis is no multiple of its size.
     """
@@ -149,65 +149,73 @@ def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
     if extent % unit.k:
         raise OptError(f"tc: {unit.name} takes {unit.k} at a time, the axis has {extent}", opt=opt)
     if mode == 2:
-        is_written = depth.arg[1] is Axis.UNROLL
-        return ast if is_written else split(ast, depth, unit.k, Axis.UNROLL, last=True)
+        is_unrolled = depth.arg[1] is Axis.UNROLL
+        return ast if is_unrolled else split(ast, depth, unit.k, Axis.UNROLL, last=True)
     number = next_number(ast)
     order = list(ast.arg.order)
-    place = order.index(depth.arg[0])
+    position = order.index(depth.arg[0])
     steps: list[UOp] = []
     if extent > unit.k:
         steps = [UOp.range(extent // unit.k, number, Axis.REDUCE)]
-    order[place : place + 1] = [step.arg[0] for step in steps]
-    loops = [each for part in dot.fold.src[1:] for each in (steps if part is depth else [part])]
+    order[position : position + 1] = [step.arg[0] for step in steps]
+    loops = [
+        each for loop in dot.reduction.src[1:] for each in (steps if loop is depth else [loop])
+    ]
     total = _total(dot, unit, steps, loops, number + 1)
-    shaped = simplify(ast.substitute({dot.fold: total}))
+    shaped = simplify(ast.substitute({dot.reduction: total}))
     # The name shows what the unit runs, though it is no axis any more.
     name = f"{ast.arg.name}#{unit.k}"
     return shaped.replace(arg=KernelInfo(name, tuple(order), ast.arg.opts))
 
 
 def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], number: int) -> UOp:
-    """The fold by the unit, over `loops`."""
+    """The reduction by the unit, over `loops`."""
     left, right = (_taken(side, dot.depth, steps, unit.k) for side in (dot.left, dot.right))
     if unit.dtype_right is None:
-        return _folded(unit, left, right, loops)
+        return _dot_reduction(unit, left, right, loops)
     kinds = (dot.left.dtype, dot.right.dtype)
     if kinds == (dtypes.uint8, dtypes.int8):
-        return _folded(unit, left, right, loops)
+        return _dot_reduction(unit, left, right, loops)
     if kinds == (dtypes.int8, dtypes.uint8):
-        return _folded(unit, right, left, loops)
+        return _dot_reduction(unit, right, left, loops)
     is_signed = dot.right.dtype is dtypes.int8
     flipped = [_flipped(each) for each in left]
     # The sum of the other side has loops of its own: it does not change with what moves the left
     # one. A loop in which the other side is copied is around both.
     copied = {
-        part
+        loop
         for each in right
         for node in each.toposort()
         if node.op is Ops.DEFINE_LOCAL
-        for part in node.src
+        for loop in node.src
     }
-    around = [part for part in loops if part in copied]
-    own = [part for part in loops if part not in copied]
+    around = [loop for loop in loops if loop in copied]
+    own = [loop for loop in loops if loop not in copied]
     fresh = {
-        part: part.replace(arg=(number + place, part.arg[1]))
-        for place, part in enumerate(own)
-        if part.arg[1] is Axis.REDUCE
+        loop: loop.replace(arg=(number + offset, loop.arg[1]))
+        for offset, loop in enumerate(own)
+        if loop.arg[1] is Axis.REDUCE
     }
     alone = [each.substitute(fresh) for each in right]
-    over = [fresh.get(part, part) for part in own]
+    over = [fresh.get(loop, loop) for loop in own]
     ones = [UOp.const(dtypes.uint8 if is_signed else dtypes.int8, 1)] * unit.k
     if is_signed:
-        total, rest = _folded(unit, flipped, right, own), _folded(unit, ones, alone, over)
+        total, rest = (
+            _dot_reduction(unit, flipped, right, own),
+            _dot_reduction(unit, ones, alone, over),
+        )
     else:
-        total, rest = _folded(unit, right, flipped, own), _folded(unit, alone, ones, over)
+        total, rest = (
+            _dot_reduction(unit, right, flipped, own),
+            _dot_reduction(unit, alone, ones, over),
+        )
     whole = total + rest * (-128 if is_signed else 128)
     return UOp(Ops.REDUCE, whole.dtype, (whole, *around), Ops.ADD) if around else whole
 
 
 def _anywhere(side: UOp, ast: UOp) -> UOp:
-    """A load that is gated as all stores are, from a place that may always be read: what comes of
-    it there is not stored, and the fold needs no gate for it.
+    """A load that is gated as all stores are, from an index that may always be read: what comes of
+    it there is not stored, and the reduction needs no gate for it.
 
     before   LOAD(a, i*513 + k, 0, i < 509)
     after    LOAD(a, WHERE(i < 509, i*513, 0) + k)
@@ -215,7 +223,9 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
     if side.op is not Ops.LOAD or len(side.src) != 4:
         return side
     gates = conjuncts(side.src[3])
-    outside = [gate for gate in gates if not any(part.arg[1] in _FOLDED for part in gate.ranges)]
+    outside = [
+        gate for gate in gates if not any(loop.arg[1] in _REDUCE_KINDS for loop in gate.ranges)
+    ]
     found = terms_of(side.src[1])
     stores = [node for node in ast.toposort() if node.op is Ops.STORE]
     stores = [node for node in stores if node.src[0].op is Ops.DEFINE_GLOBAL]
@@ -225,7 +235,7 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
         return side
     moved, index = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, found[1])
     for factor, scale in found[0].items():
-        if any(part.arg[1] in _FOLDED for part in factor.ranges):
+        if any(loop.arg[1] in _REDUCE_KINDS for loop in factor.ranges):
             index = factor * scale + index
         else:
             moved = factor * scale + moved
@@ -233,19 +243,19 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
     for gate in outside[1:]:
         inside = inside & gate
     index = inside.where(moved, UOp.const(dtypes.index, 0)) + index
-    kept = [gate for gate in gates if gate not in outside]
-    if not kept:
+    remaining = [gate for gate in gates if gate not in outside]
+    if not remaining:
         return side.replace(src=(side.src[0], index))
-    gate = kept[0]
-    for each in kept[1:]:
+    gate = remaining[0]
+    for each in remaining[1:]:
         gate = gate & each
     return side.replace(src=(side.src[0], index, side.src[2], gate))
 
 
 def _taken(side: UOp, depth: UOp, steps: list[UOp], k: int) -> list[UOp]:
-    """`side` at each of the places along `depth` that the unit takes at once."""
+    """`side` at each of the positions along `depth` that the unit takes at once."""
     first = steps[0] * k if steps else UOp.const(dtypes.index, 0)
-    return [simplify(side.substitute({depth: first + place})) for place in range(k)]
+    return [simplify(side.substitute({depth: first + offset})) for offset in range(k)]
 
 
 def _bits(values: list[UOp]) -> UOp:
@@ -260,7 +270,7 @@ def _flipped(byte: UOp) -> UOp:
     return byte.bitcast(to) ^ UOp.const(to, 128 if to is dtypes.uint8 else -128)
 
 
-def _folded(unit: MatrixUnit, left: list[UOp], right: list[UOp], loops: list[UOp]) -> UOp:
+def _dot_reduction(unit: MatrixUnit, left: list[UOp], right: list[UOp], loops: list[UOp]) -> UOp:
     nothing = UOp.const(unit.dtype_out, 0)
     value = UOp(Ops.WMMA, unit.dtype_out, (_bits(left), _bits(right), nothing), unit)
     return UOp(Ops.REDUCE, unit.dtype_out, (value, *loops), Ops.ADD) if loops else value

@@ -1,4 +1,4 @@
-"""Why a kernel has its shape, in one line: the estimate, its parts, and the runner-up's."""
+"""Why a kernel has its shape, in one line: the estimate, its components, and the runner-up's."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def explain(kernel: UOp, opts: Sequence[Opt], target: Target) -> str:
     """
     chosen = estimate(apply_opts(kernel, opts, target), target)
     shorter: list[tuple[float, Opt]] = []
-    for place, left_out in enumerate(opts):
+    for position, left_out in enumerate(opts):
         try:
-            shaped = apply_opts(kernel, (*opts[:place], *opts[place + 1 :]), target)
+            shaped = apply_opts(kernel, (*opts[:position], *opts[position + 1 :]), target)
         except OptError:
             continue
         shorter.append((estimate(shaped, target).cycles, left_out))

@@ -36,7 +36,7 @@ __all__ = [
 
 # Operations from which on a launch over threads is faster (bench/launch.py).
 WORTH_THREADS = 9 << 15
-# Multiply-adds from which on a copy of an operand is faster than reading it in place.
+# Multiply-adds from which on a copy of an operand is faster than reading it where it lies.
 WORTH_STAGING = 1 << 18
 # The share of the registers that accumulators may take: operands need the others.
 ACCUMULATORS = 3 / 4
@@ -115,7 +115,7 @@ def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = N
     is tiled and the iterations of one tile.
     """
     total = load.dtype.itemsize
-    inner = sorted(load.ranges.difference(outside), key=lambda part: part.arg[0])
+    inner = sorted(load.ranges.difference(outside), key=lambda loop: loop.arg[0])
     for each in dimensions(load, inner):
         extent = each.extent
         if tile is not None and tile[0] in each.times:

@@ -56,7 +56,7 @@ def parse_opts(text: str) -> Opts:
         tree = ast.parse(text.strip(), mode="eval").body
         if not isinstance(tree, ast.List):
             raise ValueError("no list")
-        return tuple(_opt(part) for part in tree.elts)
+        return tuple(_opt(node) for node in tree.elts)
     except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise DataError(f"findings: no list of Opts: {text[:80]!r}", reason=str(error)) from None
 
@@ -88,16 +88,16 @@ def parse_findings(lines: Iterable[str]) -> dict[str, Finding]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        parts = text.split("\t")
+        fields = text.split("\t")
         try:
-            key, name, opts, default, best = parts
+            key, name, opts, default, best = fields
             found[key] = Finding(
                 key, name, parse_opts(opts), float(default) / 1e6, float(best) / 1e6
             )
         except (ValueError, DataError) as error:
             raise DataError(
                 f"findings: line {number} does not read: {text[:60]!r}",
-                form="key, name, Opts, microseconds of the default, microseconds; tabs between",
+                fields="key, name, Opts, microseconds of the default, microseconds; tabs between",
                 reason=str(error).splitlines()[0],
             ) from None
     return found

@@ -1,9 +1,9 @@
-"""GROUP and GROUPTOP: the lanes of a block share a fold, each takes a part, and they meet in shared
-memory.
+"""GROUP and GROUPTOP: the lanes of a block share a reduction, each takes a slice, and they exchange
+partial results in shared memory.
 
 Behind the barrier every lane holds the whole sum. What follows is stored by lane 0 alone, or, where
-the outputs have a loop of their own (the row that a softmax writes), by all lanes, each a part.
-Several folds of a kernel are shared by the same lanes.
+the outputs have a loop of their own (the row that a softmax writes), by all lanes, each a slice.
+Several reductions of a kernel are shared by the same lanes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilegrad.target import Target
 
 __all__ = ["group", "is_second_stage"]
 
-# What stands around a fold that lanes share: each runs once per block, lane or written-out copy.
+# What stands around a reduction that lanes share: each runs once per block, lane or unrolled copy.
 _PARALLEL = (Axis.GLOBAL, Axis.LOCAL, Axis.UPCAST)
 
 
@@ -49,7 +49,7 @@ def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
     order = list(ast.arg.order)
     before = next_number(ast)
     ast = split(ast, loop, amount, Axis.GROUP, top=top)
-    made = next(part for part in loop_order(ast) if part.arg[0] == before + 1)
+    made = next(axis for axis in loop_order(ast) if axis.arg[0] == before + 1)
     if lane is None:
         lane = made
     else:
@@ -60,51 +60,51 @@ def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
         order.remove(loop.arg[0])
     again = UOp.range(amount, before + 2, Axis.REDUCE)
     ast = _meet(ast, lane, again)
-    place = order.index(before) if before in order else len(order)
-    order[place + (before in order) : place + (before in order)] = [again.arg[0]]
+    position = order.index(before) if before in order else len(order)
+    order[position + (before in order) : position + (before in order)] = [again.arg[0]]
     if lane is made:
-        order.insert(_place_of_lane(ast, order, top=top), lane.arg[0])
+        order.insert(_position_of_lane(ast, order, top=top), lane.arg[0])
     ast = reorder(ast, order)
     return _store_once(ast, lane) if lane is made else ast
 
 
 def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
-    """The lanes that share another fold already, once it is sure that `loop` can be shared."""
+    """The lanes that share another reduction already, once it is sure that `loop` can be shared."""
     name = opt.op.value
     nodes = ast.toposort()
-    folds = [node for node in nodes if node.op is Ops.REDUCE and loop in node.src]
-    if not folds or any(node.op is Ops.WMMA for node in nodes):
-        raise OptError(f"{name}: no fold that lanes can share runs over the axis", opt=opt)
+    reductions = [node for node in nodes if node.op is Ops.REDUCE and loop in node.src]
+    if not reductions or any(node.op is Ops.WMMA for node in nodes):
+        raise OptError(f"{name}: no reduction that lanes can share runs over the axis", opt=opt)
     if any(node.op is Ops.STORE and node.arg is not None for node in nodes):
         raise OptError(f"{name}: a store adds to memory, which lanes would do together", opt=opt)
-    for fold in folds:
-        if is_second_stage(fold) or any(
-            fold in store.src[2].toposort() for store in _to_shared(nodes)
+    for reduction in reductions:
+        if is_second_stage(reduction) or any(
+            reduction in store.src[2].toposort() for store in _to_shared(nodes)
         ):
-            raise OptError(f"{name}: lanes share the fold already", opt=opt)
-        around = [part for part in fold.ranges if part.arg[1] not in _PARALLEL]
+            raise OptError(f"{name}: lanes share the reduction already", opt=opt)
+        around = [axis for axis in reduction.ranges if axis.arg[1] not in _PARALLEL]
         if around:
             kind = around[0].arg[1].value
-            raise OptError(f"{name}: the fold stands inside a {kind} axis", opt=opt)
-    known = [part for part in loop_order(ast) if part.arg[1] is Axis.GROUP]
+            raise OptError(f"{name}: the reduction stands inside a {kind} axis", opt=opt)
+    known = [axis for axis in loop_order(ast) if axis.arg[1] is Axis.GROUP]
     if not known and any(node.op is Ops.BARRIER for node in nodes):
-        raise OptError(f"{name}: the lanes of another fold are written out", opt=opt)
+        raise OptError(f"{name}: the lanes of another reduction are unrolled", opt=opt)
     if known and (len(known) > 1 or known[0].src[0].arg != amount):
-        raise OptError(f"{name}: other folds of the kernel are shared by other lanes", opt=opt)
+        raise OptError(f"{name}: other reductions of the kernel are shared by other lanes", opt=opt)
     return known[0] if known else None
 
 
-def is_second_stage(fold: UOp) -> bool:
-    """Whether the fold runs over what lanes left in shared memory."""
-    loops = fold.src[1:]
+def is_second_stage(reduction: UOp) -> bool:
+    """Whether the reduction runs over what lanes left in shared memory."""
+    loops = reduction.src[1:]
     return any(
         node.op is Ops.LOAD
         and isinstance(node.src[0].dtype, Pointer)
         and node.src[0].dtype.place is Place.SHARED
         # A tile that the block has staged is filled by loops, which an END closes.
         and not any(fill.op is Ops.END for each in node.src[0].src[1:] for fill in each.src)
-        and any(part in node.src[1].ranges for part in loops)
-        for node in fold.src[0].toposort()
+        and any(axis in node.src[1].ranges for axis in loops)
+        for node in reduction.src[0].toposort()
     )
 
 
@@ -114,32 +114,32 @@ def _to_shared(nodes: Iterable[UOp]) -> list[UOp]:
 
 
 def _meet(ast: UOp, lane: UOp, again: UOp) -> UOp:
-    """The folds over `lane` in two stages with a barrier between."""
+    """The reductions over `lane` in two stages with a barrier between."""
     nodes = ast.toposort()
-    folds = [node for node in nodes if node.op is Ops.REDUCE and lane in node.src]
+    reductions = [node for node in nodes if node.op is Ops.REDUCE and lane in node.src]
     number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
     shared: list[UOp] = []
     stores: list[UOp] = []
-    for place, fold in enumerate(folds):
-        rest = tuple(part for part in fold.src[1:] if part is not lane)
-        partial = fold.replace(src=(fold.src[0], *rest)) if rest else fold.src[0]
-        lives_in = sorted(fold.ranges, key=lambda part: part.arg[0])
-        pointer = fold.dtype.ptr(lane.src[0].arg, Place.SHARED)
-        shared.append(UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), number + place))
+    for offset, reduction in enumerate(reductions):
+        rest = tuple(axis for axis in reduction.src[1:] if axis is not lane)
+        partial = reduction.replace(src=(reduction.src[0], *rest)) if rest else reduction.src[0]
+        lives_in = sorted(reduction.ranges, key=lambda axis: axis.arg[0])
+        pointer = reduction.dtype.ptr(lane.src[0].arg, Place.SHARED)
+        shared.append(UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), number + offset))
         stores.append(shared[-1].store(lane, partial))
     barrier = UOp(Ops.BARRIER, dtypes.void, tuple(stores))
     totals = {
-        fold: fold.replace(src=(memory.after(barrier).load(again), again))
-        for fold, memory in zip(folds, shared, strict=True)
+        reduction: reduction.replace(src=(memory.after(barrier).load(again), again))
+        for reduction, memory in zip(reductions, shared, strict=True)
     }
     return simplify(ast.substitute(totals))
 
 
-def _place_of_lane(ast: UOp, order: Sequence[int], *, top: bool) -> int:
+def _position_of_lane(ast: UOp, order: Sequence[int], *, top: bool) -> int:
     """Where the lane stands among the loops: the last of the lanes, so that neighbours read
     neighbours; the first where each reads a run of its own.
     """
-    kinds = {part.arg[0]: part.arg[1] for part in loop_order(reorder(ast, order))}
+    kinds = {axis.arg[0]: axis.arg[1] for axis in loop_order(reorder(ast, order))}
     wanted = Axis.LOCAL if top else Axis.REDUCE
     return next((at for at, number in enumerate(order) if kinds.get(number) is wanted), len(order))
 
@@ -155,20 +155,20 @@ def _store_once(ast: UOp, lane: UOp) -> UOp:
     amount = lane.src[0].arg
     rest = loop.src[0].arg // amount
     order = list(ast.arg.order)
-    place = order.index(loop.arg[0])
+    position = order.index(loop.arg[0])
     if rest == 1:
-        ast, order[place : place + 1] = replace_ranges(ast, {loop: (lane, [lane])}), []
+        ast, order[position : position + 1] = replace_ranges(ast, {loop: (lane, [lane])}), []
     else:
-        part = UOp.range(rest, next_number(ast), Axis.LOOP)
-        ast = replace_ranges(ast, {loop: (part * amount + lane, [part, lane])})
-        order[place] = part.arg[0]
+        chunk = UOp.range(rest, next_number(ast), Axis.LOOP)
+        ast = replace_ranges(ast, {loop: (chunk * amount + lane, [chunk, lane])})
+        order[position] = chunk.arg[0]
     return reorder(ast, order)
 
 
 def _shared_loop(ast: UOp, lane: UOp) -> UOp | None:
     """A loop over outputs that can be divided among lanes: the contiguous one if there is."""
     loops = set(loop_order(ast))
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     found: list[tuple[bool, UOp]] = []
     for loop in loops:
         if (
@@ -176,7 +176,7 @@ def _shared_loop(ast: UOp, lane: UOp) -> UOp | None:
             and loop.src[0].op is Ops.CONST
             and loop.src[0].arg % lane.src[0].arg == 0
             and all(node.op is Ops.STORE and loop in node.src[1].ranges for node in ast.src)
-            and not any(loop in fold.ranges for fold in folds)
+            and not any(loop in reduction.ranges for reduction in reductions)
         ):
             terms = terms_of(ast.src[0].src[1])
             found.append((terms is not None and terms[0].get(loop) == 1, loop))

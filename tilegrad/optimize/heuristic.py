@@ -1,8 +1,8 @@
 """A good list of Opts without measuring, from static facts of the target.
 
 Targets with blocks have a list of their own (heuristic_simt). For a processor with vectors, one
-question decides: which data is used again? Where a fold reads two operands, and one output axis
-moves only the first while another moves only the second, a tile of both axes kept in registers
+question decides: which data is used again? Where a reduction reads two operands, and one output
+axis moves only the first while another moves only the second, a tile of both axes in registers
 reads each element once for many uses. Elsewhere memory is the limit, and what counts is that
 neighbours in memory are neighbours in a vector.
 """
@@ -13,11 +13,11 @@ from collections.abc import Collection
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.along import find_along
+from tilegrad.optimize.contraction_tile import find_contraction_tile
 from tilegrad.optimize.facts import heaviest
 from tilegrad.optimize.heuristic_dots import use_dots
-from tilegrad.optimize.heuristic_phases import Phaser
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
+from tilegrad.optimize.heuristic_stages import StageShaper
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opts
@@ -43,28 +43,28 @@ def shape(ast: UOp, target: Target, given: Collection[int] = ()) -> UOp:
     return shaper.ast
 
 
-class _Heuristic(Streamer, Phaser):
-    """Tiles where a fold uses data again, else vectors along memory; then threads."""
+class _Heuristic(Streamer, StageShaper):
+    """Tiles where a reduction uses data again, else vectors along memory; then threads."""
 
     def run(self) -> None:
-        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        if self.phases(folds):
+        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        if self.shape_stages(reductions):
             self.thread()
             return
-        heavy = heaviest(folds)
+        heavy = heaviest(reductions)
         reuse = find_reuse(self.ast, heavy, self.target, self.given) if heavy is not None else None
         if reuse is not None and heavy is not None:
             self.reuse(reuse, heavy)
         else:
-            self.stream(folds)
+            self.stream(reductions)
         self.thread()
 
     def reuse(self, reuse: Reuse, heavy: UOp) -> None:
-        """The tile of a fold that uses data again: its lanes are those of an output, or the fold's
-        own.
+        """The tile of a reduction that uses data again: its lanes are those of an output, or of the
+        contraction axis.
         """
-        along = find_along(self.ast, heavy, self.target)
-        if along is not None and along.worth > reuse.worth:
-            self.tile_along(along)
+        tile = find_contraction_tile(self.ast, heavy, self.target)
+        if tile is not None and tile.worth > reuse.worth:
+            self.tile_contraction(tile)
         elif not use_dots(self, reuse.lanes, reuse.rows, heavy):
             self.tile(reuse, heavy)

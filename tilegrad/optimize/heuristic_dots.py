@@ -1,10 +1,10 @@
 """Which sums of products run on a dot unit, and how: a register tile whose operands lie in the
 unit's order.
 
-The unit takes k neighbours of the fold at once: a vector k times as long of the operand that the
-lanes move, and k elements of the other one, the same for all lanes. So the first is always packed
-in a panel whose innermost axis is the unit's part of the fold; the other is, too, unless memory has
-those elements side by side.
+The unit takes k neighbours of the reduce axis at once: a vector k times as long of the operand that
+the lanes move, and k elements of the other one, the same for all lanes. So the first is always
+packed in a panel whose innermost axis is the unit's slice of the reduce axis; the other is, too,
+unless memory has those elements side by side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["use_dots"]
 
 # Fewer products are made faster than their operands are packed.
 _WORTH_DOTS = 1 << 12
-# The share of a padded fold that must be the fold.
+# The share of a padded reduce axis that must not be padding.
 _WORTH_PADDING = 0.7
 
 
@@ -31,13 +31,13 @@ _WORTH_PADDING = 0.7
 _MOST_BLOCKS = 2
 # Uses of an element below which reading it is what takes time.
 _FEW_USES = 128
-# What it costs to copy a byte that has its neighbours beside it, where others are turned.
+# What it costs to copy a byte that has its neighbours beside it, where others are transposed.
 _RUN = 0.25
 
 
-def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], fold: UOp) -> bool:
-    """Give `fold` to a dot unit, its results in a tile of `lanes` by `rows`. False, and the kernel
-    as it was, where none fits.
+def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool:
+    """Give `reduction` to a dot unit, its results in a tile of `lanes` by `rows`. False, and the
+    kernel as it was, where none fits.
     """
     before = shaper.ast
     if not config.TC or shaper.work() < _WORTH_DOTS:
@@ -45,19 +45,19 @@ def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], fold: UOp) -> bool:
     for number, unit in enumerate(shaper.target.matrix_units):
         if not unit.is_dot:
             continue
-        dots = [dot for dot in find_dots(shaper.ast, unit) if dot.fold is fold]
+        dots = [dot for dot in find_dots(shaper.ast, unit) if dot.reduction is reduction]
         depth = _best_depth(dots, lanes, unit)
         if depth is None:
             continue
-        if _Tile(shaper, unit, number).run(lanes, rows, depth, fold):
+        if _Tile(shaper, unit, number).run(lanes, rows, depth, reduction):
             return True
         shaper.ast = before
     return False
 
 
 def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
-    """The axis of the fold that the unit takes a part of: one that needs little padding, along
-    which what the lanes do not move is contiguous.
+    """The reduce axis that the unit takes a slice of: one that needs little padding, along which
+    what the lanes do not move is contiguous.
     """
     found: list[tuple[float, bool, int, UOp]] = []
     for dot in dots:
@@ -89,104 +89,105 @@ class _Tile:
         self.shaper, self.unit, self.number = shaper, unit, number
         self.limit = shaper.target.cache_bytes[1] // 2
 
-    def run(self, lanes: UOp, rows: list[UOp], depth: UOp, fold: UOp) -> bool:
+    def run(self, lanes: UOp, rows: list[UOp], depth: UOp, reduction: UOp) -> bool:
         shaper, unit = self.shaper, self.unit
-        step = self.lanes_of(lanes, rows, fold)
+        step = self.lanes_of(lanes, rows, reduction)
         if not shaper.split_to(lanes, OptOps.UPCAST, step):
             return False
-        written = self.newest(Axis.UPCAST)
-        # Where chunks share the panels, they need not share the rows, but blocks of turned ones.
-        found = self.side(written, has_lanes=False)
+        unrolled = self.newest(Axis.UPCAST)
+        # Where chunks share the panels, they need not share the rows, but blocks of transposed
+        # ones.
+        found = self.side(unrolled, has_lanes=False)
         has_panels = (
             found is not None
             and _is_beside(found[1], depth)
             and any(
-                part.src[0].arg % max(shaper.target.threads, 1) == 0
-                for part in shaper.outputs()
-                if part not in rows and part.src[0].op is Ops.CONST
+                loop.src[0].arg % max(shaper.target.threads, 1) == 0
+                for loop in shaper.outputs()
+                if loop not in rows and loop.src[0].op is Ops.CONST
             )
         )
-        vectors = max(step // shaper.target.lanes_of(fold.dtype), 1)
-        shaper.write_rows(rows, vectors, is_shared=not has_panels)
+        vectors = max(step // shaper.target.lanes_of(reduction.dtype), 1)
+        shaper.unroll_rows(rows, vectors, is_shared=not has_panels)
         if not shaper.split_to(depth, OptOps.UNROLL, unit.k, is_shared=False):
             return False
         own = self.newest(Axis.UNROLL)
-        if not self.pack_lanes(written):
+        if not self.pack_lanes(unrolled):
             return False
-        self.place_rows(written, own)
-        return self.use(written, own)
+        self.stage_rows(unrolled, own)
+        return self.use(unrolled, own)
 
-    def lanes_of(self, lanes: UOp, rows: list[UOp], fold: UOp) -> int:
+    def lanes_of(self, lanes: UOp, rows: list[UOp], reduction: UOp) -> int:
         """How many lanes a tile has. Where each is used for few rows, what counts is that lines of
         memory are read whole.
         """
         shaper, unit = self.shaper, self.unit
-        step = shaper.tile_size(lanes, fold)
+        step = shaper.tile_size(lanes, reduction)
         whole = shaper.target.line_bytes // unit.dtype_in.itemsize
-        uses = prod(part.vmax + 1 for part in rows)
+        uses = prod(loop.vmax + 1 for loop in rows)
         is_far = lanes.src[0].divisor % whole == 0 and uses <= _FEW_USES
         return whole if is_far and step < whole else step
 
     def newest(self, kind: Axis) -> UOp:
         """The axis that was made last."""
-        return [part for part in axes_of(self.shaper.ast) if part.arg[1] is kind][-1]
+        return [loop for loop in axes_of(self.shaper.ast) if loop.arg[1] is kind][-1]
 
-    def side(self, written: UOp, *, has_lanes: bool) -> tuple[int, UOp] | None:
+    def side(self, unrolled: UOp, *, has_lanes: bool) -> tuple[int, UOp] | None:
         """The factor that the lanes move, or the other one: what STAGE calls it and what it is,
         without what it is cast to.
         """
         dots = find_dots(self.shaper.ast, self.unit)
-        sides = dots[0].fold.src[0].src if dots else ()
-        for place, side in enumerate(sides):
-            if (written in side.ranges) is has_lanes:
-                return -3 - place, narrow(side)
+        sides = dots[0].reduction.src[0].src if dots else ()
+        for position, side in enumerate(sides):
+            if (unrolled in side.ranges) is has_lanes:
+                return -3 - position, narrow(side)
         return None
 
-    def moving(self, value: UOp) -> list[UOp]:
-        return [part for part in self.shaper.outputs() if part in value.ranges]
+    def output_loops_of(self, value: UOp) -> list[UOp]:
+        return [loop for loop in self.shaper.outputs() if loop in value.ranges]
 
-    def pack_lanes(self, written: UOp) -> bool:
+    def pack_lanes(self, unrolled: UOp) -> bool:
         """Copy a panel of what the lanes move, outside of the loops that only the rows move."""
         shaper = self.shaper
         before = shaper.ast
-        found = self.side(written, has_lanes=True)
+        found = self.side(unrolled, has_lanes=True)
         if found is None:
             return False
         name, value = found
-        loops = self.moving(value)
-        nbytes = shaper.packed_bytes(name) // prod(part.vmax + 1 for part in loops)
+        loops = self.output_loops_of(value)
+        nbytes = shaper.packed_bytes(name) // prod(loop.vmax + 1 for loop in loops)
         if nbytes > self.limit:
             shaper.pack(name, int(nbytes), 1, is_whole=True)
             return shaper.ast is not before
         shaper.put_first(loops)
         return shaper.stage(name, loops[-1] if loops else None)
 
-    def place_rows(self, written: UOp, own: UOp) -> None:
+    def stage_rows(self, unrolled: UOp, own: UOp) -> None:
         """Copy the operand that the lanes do not move, where the unit could not take it as it is:
         as a whole, or as much of its rows as a cache holds.
         """
         shaper = self.shaper
-        found = self.side(written, has_lanes=False)
+        found = self.side(unrolled, has_lanes=False)
         if found is None or _is_side_by_side(found[1], own):
             return
         name, value = found
-        ranges = [part for part in loop_order(shaper.ast) if part in value.ranges]
-        if any(each.is_window for each in dimensions(value, ranges)):
-            shaper.stage_window(name)
+        ranges = [loop for loop in loop_order(shaper.ast) if loop in value.ranges]
+        if any(each.is_overlapping for each in dimensions(value, ranges)):
+            shaper.stage_slice(name)
             return
         if _is_beside(value, own) and _is_open(value) and shaper.target.has_mask:
-            # Only in the last turn of the loop is a gate closed, and the last turn stands apart.
+            # Only in the last iteration of the loop is a gate closed, and that iteration is peeled.
             return
-        nbytes, loops = shaper.packed_bytes(name), self.moving(value)
-        if any(part.src[0].op is not Ops.CONST for part in loops):
+        nbytes, loops = shaper.packed_bytes(name), self.output_loops_of(value)
+        if any(loop.src[0].op is not Ops.CONST for loop in loops):
             # How many blocks there are is not known.
             self.copy(name, value, own, loops[-1])
             return
-        other = self.side(written, has_lanes=True)
+        other = self.side(unrolled, has_lanes=True)
         panels = shaper.packed_bytes(name) if other is None else self.copied(other[1])
         # Each chunk of a launch copies a whole again, each block of rows the panels.
         chunks = shaper.target.threads or 1
-        is_run = any(_goes_on(value, part, own) for part in ranges)
+        is_run = any(_goes_on(value, loop, own) for loop in ranges)
         extent = loops[0].src[0].arg if loops else 1
         blocks = next(
             (
@@ -200,7 +201,7 @@ class _Tile:
             repeated = _RUN * nbytes * (chunks - 1)
             is_whole = blocks is None or repeated < panels * (blocks - 1)
         else:
-            # Steps along the fold are far apart in a copy of many rows.
+            # Steps along the reduce axis are far apart in a copy of many rows.
             is_whole = blocks is None or blocks > _MOST_BLOCKS * chunks
         if is_whole and self.copy(name, value, own, None):
             return
@@ -210,10 +211,10 @@ class _Tile:
     def copied(self, value: UOp) -> int:
         """The size of the panels of `value` together."""
         ranges = [
-            *self.moving(value),
-            *(part for part in value.ranges if part.arg[1] is not Axis.LOOP),
+            *self.output_loops_of(value),
+            *(loop for loop in value.ranges if loop.arg[1] is not Axis.LOOP),
         ]
-        return int(prod(part.vmax + 1 for part in ranges)) * value.dtype.itemsize
+        return int(prod(loop.vmax + 1 for loop in ranges)) * value.dtype.itemsize
 
     def copy_rows(self, name: int, value: UOp, own: UOp, loop: UOp, count: int) -> None:
         """Copies of `count` iterations of `loop`, outside of all loops that use them."""
@@ -227,40 +228,42 @@ class _Tile:
 
     def side_named(self, name: int) -> UOp | None:
         dots = find_dots(self.shaper.ast, self.unit)
-        return narrow(dots[0].fold.src[0].src[-3 - name]) if dots else None
+        return narrow(dots[0].reduction.src[0].src[-3 - name]) if dots else None
 
-    def copy(self, name: int, value: UOp, own: UOp, place: UOp | None) -> bool:
-        """Stage `value` inside `place`; where memory goes on along the fold, so does the copy."""
+    def copy(self, name: int, value: UOp, own: UOp, loop: UOp | None) -> bool:
+        """Stage `value` inside `loop`; where memory goes on along the reduce axis, so does the
+        copy.
+        """
         shaper = self.shaper
         order = loop_order(shaper.ast)
-        outer = order[: order.index(place) + 1] if place is not None else []
-        inner = [part for part in order if part in value.ranges and part not in outer]
+        outer = order[: order.index(loop) + 1] if loop is not None else []
+        inner = [each for each in order if each in value.ranges and each not in outer]
         argument: object = name
-        for last in ((own,), *((part, own) for part in inner if part.arg[1] is Axis.UPCAST)):
-            step = next((part for part in inner if _goes_on(value, part, last[0])), None)
+        for last in ((own,), *((each, own) for each in inner if each.arg[1] is Axis.UPCAST)):
+            step = next((each for each in inner if _goes_on(value, each, last[0])), None)
             if step is not None:
-                first = [part for part in inner if part is not step and part not in last]
-                argument = (name, tuple(inner.index(part) for part in (*first, step, *last)))
+                first = [each for each in inner if each is not step and each not in last]
+                argument = (name, tuple(inner.index(each) for each in (*first, step, *last)))
                 break
-        axis = -1 if place is None else axes_of(shaper.ast).index(place)
+        axis = -1 if loop is None else axes_of(shaper.ast).index(loop)
         return shaper.apply(Opt(OptOps.STAGE, axis, argument))
 
-    def use(self, written: UOp, own: UOp) -> bool:
+    def use(self, unrolled: UOp, own: UOp) -> bool:
         for choice, dot in enumerate(find_dots(self.shaper.ast, self.unit)):
-            if dot.depth is own and written not in dot.left.ranges:
+            if dot.depth is own and unrolled not in dot.left.ranges:
                 return self.shaper.apply(Opt(OptOps.TC, choice, (self.number, config.TC)))
         return False
 
 
 def _is_open(load: UOp) -> bool:
-    """Whether the gate of a load is one of a single loop of the fold, or of what is outside."""
+    """Whether the gate of a load is one of a single reduce loop, or of what is outside."""
     gate = load.src[3] if len(load.src) == 4 else load
-    return len([part for part in gate.ranges if part.arg[1] is Axis.REDUCE]) <= 1
+    return len([loop for loop in gate.ranges if loop.arg[1] is Axis.REDUCE]) <= 1
 
 
-def _goes_on(value: UOp, loop: UOp, part: UOp) -> bool:
-    """Whether memory goes on from a written-out axis to the next step of `loop`."""
+def _goes_on(value: UOp, loop: UOp, unrolled: UOp) -> bool:
+    """Whether memory goes on from an unrolled axis to the next iteration of `loop`."""
     if loop.arg[1] in (Axis.UPCAST, Axis.UNROLL):
         return False
-    found = join(value, Dimension({loop: 1}), Dimension({part: 1}))
+    found = join(value, Dimension({loop: 1}), Dimension({unrolled: 1}))
     return found is not None and found.is_contiguous(value)

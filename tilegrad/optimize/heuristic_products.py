@@ -1,5 +1,5 @@
 """Products on a target with blocks: a block computes a tile of the results from tiles of both
-operands that it keeps in shared memory, and each lane a smaller tile of it from registers.
+operands in shared memory, and each lane a smaller tile of it from registers.
 
 How large the tiles are follows from the target: results and operands of a lane must stay in its
 registers, two tiles of each operand in shared memory, and there must be blocks enough for the
@@ -56,15 +56,15 @@ class _Tile(NamedTuple):
 class ProductShaper(BlockShaper):
     """The moves of a product."""
 
-    def stage_product(self, fold: UOp) -> bool:
+    def stage_product(self, reduction: UOp) -> bool:
         """Shape a product of two operands that share no output axis; False if it is none, or too
         small.
         """
-        axes = self._axes_of_product(fold)
+        axes = self._axes_of_product(reduction)
         if axes is None:
             return False
         rows, columns, depth = axes
-        tile = next(self._tiles(rows, columns, depth, fold), None)
+        tile = next(self._tiles(rows, columns, depth, reduction), None)
         if tile is None:
             return False
         before = self.ast
@@ -73,34 +73,34 @@ class ProductShaper(BlockShaper):
             self.tiled(columns, tile.side, Axis.LOOP),
         ]
         chunk = self.tiled(depth, tile.depth, Axis.REDUCE)
-        if None in sides or chunk is None or not self._stage_both(chunk, fold.dtype.itemsize):
+        if None in sides or chunk is None or not self._stage_both(chunk, reduction.dtype.itemsize):
             self.ast = before
             return False
-        vector = max(VECTOR // fold.dtype.itemsize, 2)
+        vector = max(VECTOR // reduction.dtype.itemsize, 2)
         for side in sides:
             assert side is not None
             self._share(side, tile, min(vector, tile.each))
         self.move(OptOps.UNROLL, chunk, 0)
         return True
 
-    def merge_outputs(self, fold: UOp) -> UOp:
+    def merge_outputs(self, reduction: UOp) -> UOp:
         """The reduction of a product after output axes are joined: those of one operand alone that
         are adjacent in the result, such as the rows and columns of an image.
         """
-        while (pair := self._mergeable(fold)) is not None:
+        while (pair := self._mergeable(reduction)) is not None:
             axes = axes_of(self.ast)
             if not self.apply(OptOps.MERGE, axes[pair[0]], pair[1]):
                 break
-            (fold,) = self.folds()
-        return fold
+            (reduction,) = self.reductions()
+        return reduction
 
-    def _mergeable(self, fold: UOp) -> tuple[int, int] | None:
+    def _mergeable(self, reduction: UOp) -> tuple[int, int] | None:
         """Positions of an axis and of the one inside it."""
         operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
-        if fold.arg is not Ops.ADD or any(side is None for side in operands):
+        if reduction.arg is not Ops.ADD or any(side is None for side in operands):
             return None
         axes, index = axes_of(self.ast), self.store().src[1]
-        strides = {part: stride_of(index, part) for part in self.grid() if part in fold.ranges}
+        strides = {axis: stride_of(index, axis) for axis in self.grid() if axis in reduction.ranges}
         for outer, far in strides.items():
             for inner, near in strides.items():
                 sides = [
@@ -113,38 +113,38 @@ class ProductShaper(BlockShaper):
                     return axes.index(outer), axes.index(inner)
         return None
 
-    def _axes_of_product(self, fold: UOp) -> tuple[UOp, UOp, UOp] | None:
+    def _axes_of_product(self, reduction: UOp) -> tuple[UOp, UOp, UOp] | None:
         """Rows, columns and depth: the last two such that neighbouring columns are stored together,
         and the depth is the longest axis of the sum.
         """
-        if fold.arg is not Ops.ADD or fold.src[0].op is not Ops.MUL:
+        if reduction.arg is not Ops.ADD or reduction.src[0].op is not Ops.MUL:
             return None
         left, right = (operand_of(self.ast, name) for name in (-1, -2))
         if left is None or right is None:
             return None
         index = self.store().src[1]
-        outputs = [part for part in self.grid() if part in fold.ranges]
-        outputs.sort(key=lambda part: (stride_of(index, part) != 1, -part.src[0].arg))
+        outputs = [axis for axis in self.grid() if axis in reduction.ranges]
+        outputs.sort(key=lambda axis: (stride_of(index, axis) != 1, -axis.src[0].arg))
         depths = [
-            part
-            for part in fold.src[1:]
-            if part.op is Ops.RANGE
-            and part.src[0].op is Ops.CONST
-            and part in left.ranges
-            and part in right.ranges
+            axis
+            for axis in reduction.src[1:]
+            if axis.op is Ops.RANGE
+            and axis.src[0].op is Ops.CONST
+            and axis in left.ranges
+            and axis in right.ranges
         ]
         for columns in outputs:
             for rows in outputs:
                 apart = {(columns in side.ranges, rows in side.ranges) for side in (left, right)}
                 if apart == {(True, False), (False, True)} and depths:
-                    return rows, columns, max(depths, key=lambda part: part.src[0].arg)
+                    return rows, columns, max(depths, key=lambda axis: axis.src[0].arg)
         return None
 
-    def _tiles(self, rows: UOp, columns: UOp, depth: UOp, fold: UOp) -> Iterator[_Tile]:
+    def _tiles(self, rows: UOp, columns: UOp, depth: UOp, reduction: UOp) -> Iterator[_Tile]:
         """The tiles that fit, the largest first, as long as they leave blocks enough."""
-        target, itemsize = self.target, fold.dtype.itemsize
-        extents = [int(part.src[0].arg) for part in (rows, columns)]
-        others = int(prod(part.vmax + 1 for part in self.grid())) // int(prod(extents))
+        target, itemsize = self.target, reduction.dtype.itemsize
+        extents = [int(axis.src[0].arg) for axis in (rows, columns)]
+        others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents))
         fitting = []
         for lanes, each in ((16, 8), (8, 8), (16, 4), (8, 4)):
             registers = (each * each + 2 * each) * max(itemsize // 4, 1) + _OTHER_REGISTERS
@@ -173,7 +173,7 @@ class ProductShaper(BlockShaper):
         return bool(padded <= LITTLE * work and depth.src[0].arg >= LEAST_DEPTH)
 
     def tiled(self, loop: UOp, size: int, kind: Axis) -> UOp | None:
-        """The inner part of `loop` in tiles of `size`, padded if need be."""
+        """The inner loop of `loop` in tiles of `size`, padded if need be."""
         if loop.src[0].arg % size:
             found = self.move(OptOps.PADTO, loop, size)
             if found is None:
@@ -182,7 +182,7 @@ class ProductShaper(BlockShaper):
         known = set(loop_order(self.ast))
         if not self.apply(OptOps.TILE, loop, size):
             return None
-        fresh = [part for part in loop_order(self.ast) if part not in known]
+        fresh = [axis for axis in loop_order(self.ast) if axis not in known]
         inner = fresh[-1]
         return inner if inner.arg[1] is kind and inner.src[0].arg == size else None
 

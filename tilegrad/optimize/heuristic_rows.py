@@ -31,7 +31,7 @@ _SHORT, _SHORT_ROW = 32, 16
 # too few of them, and a shallower one where there are fewer results.
 _DEEP, _WORTH_TILING = 64, 1024
 # Values of a row that a lane holds in registers.
-_HELD = 32
+_IN_REGISTERS = 32
 # A row of at most this many vectors for each lane of a warp has one warp, where there are that
 # many rows.
 _WARP_VECTORS, _MANY_ROWS = 8, 1024
@@ -53,9 +53,9 @@ def share_reductions(
     if len(known) < len(loops):
         return False
     loads = [load for reduction in reductions for load in loads_of(reduction)]
-    results = int(prod(part.vmax + 1 for part in shaper.grid()))
-    depth = int(prod(part.src[0].arg for part in reductions[0].src[1:]))
-    is_columns = any(stride(load, part) == 1 for load in loads for part in shaper.grid())
+    results = int(prod(axis.vmax + 1 for axis in shaper.grid()))
+    depth = int(prod(axis.src[0].arg for axis in reductions[0].src[1:]))
+    is_columns = any(stride(load, axis) == 1 for load in loads for axis in shaper.grid())
     if target.shuffle_lanes and not is_columns and _is_read_once(loads, shaper.grid()):
         if depth < _SHORT_ROW:
             return False
@@ -76,17 +76,17 @@ def _is_read_once(loads: Sequence[UOp], grid: Sequence[UOp]) -> bool:
     """Whether each load is of one result, or the same for all of them: there is no tile of results
     that would use a value again.
     """
-    axes = {part for part in grid if part.src[0].arg > 1}
+    axes = {axis for axis in grid if axis.src[0].arg > 1}
     return all(axes <= load.ranges or not axes & load.ranges for load in loads)
 
 
 def _longest(reduction: UOp) -> UOp | None:
     """The axis of a reduction to share: the one along which most loads are contiguous."""
-    loops = [part for part in reduction.src[1:] if part.op is Ops.RANGE]
-    if any(part.src[0].op is not Ops.CONST for part in loops):
+    loops = [axis for axis in reduction.src[1:] if axis.op is Ops.RANGE]
+    if any(axis.src[0].op is not Ops.CONST for axis in loops):
         return None
     loads = loads_of(reduction)
-    return max(loops, key=lambda part: (_contiguous(loads, part), part.src[0].arg))
+    return max(loops, key=lambda axis: (_contiguous(loads, axis), axis.src[0].arg))
 
 
 def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
@@ -95,16 +95,16 @@ def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
     """
     target = shaper.target
     rows = [
-        part
-        for part in axes_of(shaper.ast)
-        if part.arg[1] is Axis.LOOP
-        and part.src[0].op is Ops.CONST
-        and stride_of(shaper.store().src[1], part) == 1
+        axis
+        for axis in axes_of(shaper.ast)
+        if axis.arg[1] is Axis.LOOP
+        and axis.src[0].op is Ops.CONST
+        and stride_of(shaper.store().src[1], axis) == 1
     ]
     width = next(
         (size for size in (target.memory_lanes, 2) if not any(_extent(x) % size for x in loops)), 1
     )
-    if any(_extent(part) % width for part in rows):
+    if any(_extent(axis) % width for axis in rows):
         width = 1
     vectors = max(_extent(loop) for loop in loops) // width
     lanes = _lanes(vectors, width, results, target)
@@ -112,10 +112,10 @@ def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
         return False
     before = shaper.ast
     loops = [_fitted(shaper, loop, lanes * width) for loop in loops]
-    rows = [_fitted(shaper, part, lanes * width) for part in rows]
+    rows = [_fitted(shaper, axis, lanes * width) for axis in rows]
     if width > 1:
         loops = [shaper.move(OptOps.UNROLL, loop, width) or loop for loop in loops]
-        rows = [shaper.move(OptOps.UPCAST, part, width) or part for part in rows]
+        rows = [shaper.move(OptOps.UPCAST, axis, width) or axis for axis in rows]
     shared = [_group(shaper, loop, lanes) for loop in loops]
     if not all(is_shared for is_shared, _ in shared):
         if any(is_shared for is_shared, _ in shared):
@@ -123,7 +123,7 @@ def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
         shaper.ast = before
         return False
     own = [rest for _, rest in shared if rest is not None]
-    _unroll(shaper, own, width, is_held=len(loops) > 1 or bool(rows))
+    _unroll(shaper, own, width, is_in_registers=len(loops) > 1 or bool(rows))
     if lanes <= target.shuffle_lanes:
         _share_block(shaper)
     return True
@@ -139,11 +139,11 @@ def _lanes(vectors: int, width: int, rows: int, target: Target) -> int:
     if target.shuffle_lanes and vectors <= warp:
         # Lanes without work cost less than neighbours that do not read neighbours.
         return 1 << (vectors - 1).bit_length()
-    is_short = vectors <= _WARP_VECTORS * warp or vectors * width <= _HELD * warp
+    is_short = vectors <= _WARP_VECTORS * warp or vectors * width <= _IN_REGISTERS * warp
     if target.shuffle_lanes and is_short and rows >= _MANY_ROWS:
         return warp
     most = 256
-    while most < target.block_lanes and vectors * width > _HELD * most:
+    while most < target.block_lanes and vectors * width > _IN_REGISTERS * most:
         most *= 2
     most = min(most, target.block_lanes)
     whole = [size for size in range(most, warp - 1, -warp) if vectors % size == 0]
@@ -173,34 +173,34 @@ def _group(shaper: BlockShaper, loop: UOp, lanes: int) -> tuple[bool, UOp | None
     number = next_number(shaper.ast)
     if not shaper.apply(OptOps.GROUP, loop, lanes):
         return False, None
-    return True, shaper.outer_part(number) if _extent(loop) > lanes else None
+    return True, shaper.axis_numbered(number) if _extent(loop) > lanes else None
 
 
-def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_held: bool) -> None:
-    """Each lane's own slice of a row: all of it, where several phases read it and registers hold
+def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_in_registers: bool) -> None:
+    """Each lane's own slice of a row: all of it, where several stages read it and registers hold
     it, else several vectors of it. Where lanes met in shared memory, several of their results.
     """
-    for part in own:
-        if is_held and _extent(part) * width <= _HELD:
-            shaper.apply(OptOps.UNROLL, part, 0)
-        elif step := divisor(part, _IN_FLIGHT):
-            shaper.apply(OptOps.UNROLL, part, step)
+    for axis in own:
+        if is_in_registers and _extent(axis) * width <= _IN_REGISTERS:
+            shaper.apply(OptOps.UNROLL, axis, 0)
+        elif step := divisor(axis, _IN_FLIGHT):
+            shaper.apply(OptOps.UNROLL, axis, step)
     if not shaper.target.shuffle_lanes:
-        for part in reduce_axes(shaper.ast):
-            if part.arg[1] is Axis.REDUCE and _meets(shaper, part):
-                if step := divisor(part, (16, 8, 4, 5, 3, 2)):
-                    shaper.apply(OptOps.UNROLL, part, step)
-    for part in axes_of(shaper.ast):
-        if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST:
-            is_row = (stride_of(shaper.store().src[1], part) or 0) >= width
-            if is_row and 1 < _extent(part) * width <= _HELD:
-                shaper.apply(OptOps.UPCAST, part, 0)
+        for axis in reduce_axes(shaper.ast):
+            if axis.arg[1] is Axis.REDUCE and _meets(shaper, axis):
+                if step := divisor(axis, (16, 8, 4, 5, 3, 2)):
+                    shaper.apply(OptOps.UNROLL, axis, step)
+    for axis in axes_of(shaper.ast):
+        if axis.arg[1] is Axis.LOOP and axis.src[0].op is Ops.CONST:
+            is_row = (stride_of(shaper.store().src[1], axis) or 0) >= width
+            if is_row and 1 < _extent(axis) * width <= _IN_REGISTERS:
+                shaper.apply(OptOps.UPCAST, axis, 0)
 
 
 def _meets(shaper: BlockShaper, loop: UOp) -> bool:
     """Whether `loop` runs over what lanes left in shared memory."""
-    folds = [fold for fold in shaper.folds() if loop in fold.src]
-    return bool(folds) and all(map(is_second_stage, folds))
+    reductions = [reduction for reduction in shaper.reductions() if loop in reduction.src]
+    return bool(reductions) and all(map(is_second_stage, reductions))
 
 
 def _share_block(shaper: BlockShaper) -> None:
@@ -208,8 +208,8 @@ def _share_block(shaper: BlockShaper) -> None:
     axes = sorted(shaper.grid(), key=_extent)
     if not axes:
         return
-    taken = [part for part in axes_of(shaper.ast) if part.arg[1] is Axis.GROUP]
-    lanes = int(prod(_extent(part) for part in taken))
+    taken = [axis for axis in axes_of(shaper.ast) if axis.arg[1] is Axis.GROUP]
+    lanes = int(prod(_extent(axis) for axis in taken))
     block = max(128 // lanes, 1)
     amount = divisor(axes[-1], [size for size in (32, 16, 8, 4, 2) if size <= block])
     if block > 1 and amount * lanes < 32:
@@ -226,7 +226,7 @@ def loads_of(reduction: UOp) -> list[UOp]:
     return [
         node
         for node in reduction.src[0].toposort()
-        if node.op is Ops.LOAD and any(part in node.ranges for part in loops)
+        if node.op is Ops.LOAD and any(axis in node.ranges for axis in loops)
     ]
 
 
@@ -247,7 +247,7 @@ def divisor(loop: UOp, wanted: Iterable[int]) -> int:
 def share_scan(shaper: BlockShaper) -> bool:
     """A warp shares each row that a scan runs along; False where none does, or rows are short."""
     prefixes = [node for node in shaper.ast.toposort() if node.op is Ops.PREFIX]
-    loops = {part for prefix in prefixes for part in prefix.src[1:]}
+    loops = {axis for prefix in prefixes for axis in prefix.src[1:]}
     warp = shaper.target.shuffle_lanes
     if len(loops) != 1 or not warp:
         return False

@@ -2,10 +2,10 @@
 
 matrix units    where the target has one for the kernel's products, and nothing else then
 slices          rows between two products, as attention's scores, go through a block slice by slice
-group           lanes share a fold that has few results, or whose data only they read in a row
+group           lanes share a reduction with few results, or whose data only they read in a row
 stage           a product's operands pass through shared memory (heuristic_products)
-tile            a register tile of outputs, where a fold reads each element for several of them
-unroll          short folds lose their loop
+tile            a register tile of outputs, where a reduction reads each element for several of them
+unroll          short reductions lose their loop
 vectors         elementwise work moves 16 bytes at a time
 lanes           neighbouring outputs become neighbouring lanes
 """
@@ -40,7 +40,7 @@ _BLOCK, _TILE_LANES = 256, 16
 _WORTH_TILING = 1024
 # By how much lanes may pad an axis.
 _LITTLE = 1.15
-# Folds of at most this many elements are written out.
+# Reductions of at most this many elements are unrolled.
 _SHORT = 32
 
 
@@ -58,24 +58,24 @@ class _Shaper(UnitShaper, SliceShaper):
         self.pad_symbolic()
         if self.share_slices():
             return
-        folds = self.folds()
-        if len(folds) == 1 and self.stage_merged(folds[0]):
+        reductions = self.reductions()
+        if len(reductions) == 1 and self.stage_merged(reductions[0]):
             return
-        if len(folds) == 1 and config.TC and self.use_matrix_unit():
+        if len(reductions) == 1 and config.TC and self.use_matrix_unit():
             return
-        if not folds:
+        if not reductions:
             if not share_scan(self):
                 self.use_vectors()
-        elif not share_reductions(self, folds, self.use_lanes):
-            if len(folds) == 1:
-                if self.stage_product(folds[0]):
+        elif not share_reductions(self, reductions, self.use_lanes):
+            if len(reductions) == 1:
+                if self.stage_product(reductions[0]):
                     return
-                self.tile(folds[0])
+                self.tile(reductions[0])
             self.unroll()
         self.use_lanes()
 
     def pad_symbolic(self) -> None:
-        """Lanes need extents that are numbers: the largest, with a gate. A fold takes them too
+        """Lanes need extents that are numbers: the largest, with a gate. A reduction takes them too
         where lanes will share it.
         """
         results = int(
@@ -87,34 +87,34 @@ class _Shaper(UnitShaper, SliceShaper):
                 if loop.arg[1] is Axis.GLOBAL or is_shared:
                     self.apply(OptOps.PADTO, loop, self.target.warp_lanes)
 
-    # folds
+    # reductions
 
-    def stage_merged(self, fold: UOp) -> bool:
+    def stage_merged(self, reduction: UOp) -> bool:
         """A product of staged operands, with output axes joined; False where none can be."""
         before = self.ast
-        fold = self.merge_outputs(fold)
+        reduction = self.merge_outputs(reduction)
         if self.ast is not before:
-            if (config.TC and self.stage_units()) or self.stage_product(fold):
+            if (config.TC and self.stage_units()) or self.stage_product(reduction):
                 return True
             self.ast = before
         return False
 
-    def tile(self, fold: UOp) -> None:
-        """A register tile of two axes, each of which moves only some of what the fold reads."""
-        loads = loads_of(fold)
-        if int(prod(part.vmax + 1 for part in self.grid())) < _WORTH_TILING or len(loads) < 2:
+    def tile(self, reduction: UOp) -> None:
+        """A register tile of two axes, each of which moves only some of the reduction's loads."""
+        loads = loads_of(reduction)
+        if int(prod(axis.vmax + 1 for axis in self.grid())) < _WORTH_TILING or len(loads) < 2:
             return
         index = self.store().src[1]
-        axes = [part for part in self.grid() if part.src[0].arg >= 4 and part in fold.ranges]
-        axes.sort(key=lambda part: (stride_of(index, part) != 1, -part.src[0].arg))
+        axes = [axis for axis in self.grid() if axis.src[0].arg >= 4 and axis in reduction.ranges]
+        axes.sort(key=lambda axis: (stride_of(index, axis) != 1, -axis.src[0].arg))
         for lanes in axes:
             still = [load for load in loads if lanes not in load.ranges]
             rows = [
-                part
-                for part in axes
-                if part is not lanes
-                and any(part in load.ranges for load in still)
-                and any(part not in load.ranges for load in loads)
+                axis
+                for axis in axes
+                if axis is not lanes
+                and any(axis in load.ranges for load in still)
+                and any(axis not in load.ranges for load in loads)
             ]
             if still and rows:
                 self.upcast(lanes)
@@ -135,24 +135,24 @@ class _Shaper(UnitShaper, SliceShaper):
             self.move(OptOps.UPCAST, loop, amount)
 
     def unroll(self) -> None:
-        """Short folds, and the ends of long ones, are written out."""
-        for fold in self.folds():
-            loops = [part for part in fold.src[1:] if part.arg[1] is Axis.REDUCE]
-            written = 1
+        """Short reductions, and the ends of long ones, are unrolled."""
+        for reduction in self.reductions():
+            loops = [axis for axis in reduction.src[1:] if axis.arg[1] is Axis.REDUCE]
+            unrolled = 1
             for loop in reversed(loops):
                 extent = loop.src[0]
-                if extent.op is not Ops.CONST or written * extent.arg > _SHORT:
+                if extent.op is not Ops.CONST or unrolled * extent.arg > _SHORT:
                     break
                 self.move(OptOps.UNROLL, loop, 0)
-                written *= extent.arg
-            if written == 1 and loops and loops[-1].src[0].op is Ops.CONST:
+                unrolled *= extent.arg
+            if unrolled == 1 and loops and loops[-1].src[0].op is Ops.CONST:
                 if step := divisor(loops[-1], (4, 2)):
                     self.move(OptOps.UNROLL, loops[-1], step)
 
     # elementwise work
 
     def use_vectors(self) -> None:
-        """Written-out neighbours where most accesses join to vectors."""
+        """Unrolled neighbours where most accesses join to vectors."""
         accesses = [node for node in self.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
         best: tuple[int, UOp, int] | None = None
         for loop in self.grid():
@@ -171,11 +171,13 @@ class _Shaper(UnitShaper, SliceShaper):
         """Lanes of a block from the grid's axes, the contiguous one first."""
         index = self.store().src[1]
         axes = sorted(
-            self.grid(), key=lambda part: (stride_of(index, part) or 1 << 30, -part.src[0].arg)
+            self.grid(), key=lambda axis: (stride_of(index, axis) or 1 << 30, -axis.src[0].arg)
         )
-        taken = [part for part in axes_of(self.ast) if part.arg[1] in (Axis.LOCAL, Axis.GROUP)]
-        lanes = int(prod(part.src[0].arg for part in taken))
-        is_tiled = any(part.arg[1] is Axis.UPCAST for part in axes_of(self.ast)) and self.folds()
+        taken = [axis for axis in axes_of(self.ast) if axis.arg[1] in (Axis.LOCAL, Axis.GROUP)]
+        lanes = int(prod(axis.src[0].arg for axis in taken))
+        is_tiled = (
+            any(axis.arg[1] is Axis.UPCAST for axis in axes_of(self.ast)) and self.reductions()
+        )
         warp = self.target.warp_lanes
         for number, loop in enumerate(axes):
             room = max(most // lanes, 1)
@@ -202,13 +204,13 @@ class _Shaper(UnitShaper, SliceShaper):
 
 
 def _gain(access: UOp, loop: UOp, amount: int) -> int:
-    """What writing out `amount` steps of `loop` does for an access: 1 if they join to a vector."""
+    """What unrolling `amount` steps of `loop` does for an access: 1 if they join to a vector."""
     rest = access.src[2:] if access.op is Ops.LOAD else access.src[3:]
     step = stride(access, loop)
     if loop not in access.ranges or step == 0:
         return 0
     found = terms_of(access.src[1])
-    if step != 1 or found is None or any(loop in part.ranges for part in rest):
+    if step != 1 or found is None or any(loop in node.ranges for node in rest):
         return -1
     others = (scale * factor.divisor for factor, scale in found[0].items() if factor is not loop)
     is_aligned = found[1] % amount == 0 and all(scale % amount == 0 for scale in others)
@@ -227,7 +229,7 @@ def _lanes_of(extent: int, most: int, warp: int) -> int:
 
 def _first_lanes(loop: UOp, axes: Sequence[UOp], warp: int) -> int:
     """How many lanes the contiguous axis may have: a warp, more where there are blocks enough."""
-    work = int(prod(part.src[0].arg for part in axes))
+    work = int(prod(axis.src[0].arg for axis in axes))
     return _BLOCK if work >= _BLOCK * 512 else warp
 
 

@@ -32,16 +32,16 @@ class _Shape(NamedTuple):
     Attributes:
         lanes: of a row.
         each: rows of a lane.
-        along: lanes along the rows of a block.
+        row_lanes: lanes along the rows of a block.
     """
 
     lanes: int
     each: int
-    along: int
+    row_lanes: int
 
     @property
     def side(self) -> int:
-        return self.each * self.along
+        return self.each * self.row_lanes
 
 
 # The largest first.
@@ -60,19 +60,19 @@ class SliceShaper(BlockShaper):
     def share_slices(self) -> bool:
         """Shape such a kernel; False if it is none."""
         memories = [node for node in self.ast.toposort() if is_scratch(node)]
-        loops = {part for memory in memories for part in memory.src if part.axis is Axis.REDUCE}
+        loops = {each for memory in memories for each in memory.src if each.axis is Axis.REDUCE}
         if len(loops) != 1:
             return False
         (loop,) = loops
         passed = self._passed(memories, loop)
         rows = [
-            part
-            for part in self.grid()
-            if part in memories[0].src and all(part not in load.ranges for load in passed)
+            each
+            for each in self.grid()
+            if each in memories[0].src and all(each not in load.ranges for load in passed)
         ]
         if len(passed) != 2 or not rows:
             return False
-        row = max(rows, key=lambda part: (part.extent.arg, -part.number))
+        row = max(rows, key=lambda each: (each.extent.arg, -each.number))
         self._pad_slices(memories)
         before = self.ast
         for number in range(len(self.target.matrix_units) if config.TC == 1 else 0):
@@ -91,16 +91,16 @@ class SliceShaper(BlockShaper):
         for memory in memories:
             pointer = memory.dtype
             assert isinstance(pointer, Pointer)
-            for part in loop_order(self.ast):
-                if part.extent.op is not Ops.CONST and part.vmax + 1 == pointer.size:
-                    self.apply(OptOps.PADTO, part, pointer.size)
+            for loop in loop_order(self.ast):
+                if loop.extent.op is not Ops.CONST and loop.vmax + 1 == pointer.size:
+                    self.apply(OptOps.PADTO, loop, pointer.size)
 
     def _shapes(self, row: UOp) -> list[_Shape]:
         """The shapes that fit, the largest first of those that leave blocks enough and pad rows
         little.
         """
         fitting = [each for each in _SHAPES if self._registers(each) <= self.target.registers]
-        others = int(prod(part.extent.arg for part in self.grid() if part is not row))
+        others = int(prod(loop.extent.arg for loop in self.grid() if loop is not row))
         extent = row.extent.arg
 
         def is_good(shape: _Shape) -> bool:
@@ -132,7 +132,7 @@ class SliceShaper(BlockShaper):
 
     def columns(self) -> UOp | None:
         """The output loop that is no block's."""
-        return next((part for part in axes_of(self.ast) if part.axis is Axis.LOOP), None)
+        return next((loop for loop in axes_of(self.ast) if loop.axis is Axis.LOOP), None)
 
     def _shaped(self, loop: UOp, row: UOp, shape: _Shape) -> bool:
         """All moves of a shape; False where one is refused."""
@@ -149,11 +149,11 @@ class SliceShaper(BlockShaper):
         left: UOp | None = row
         if shape.each > 1:
             left = self.move(OptOps.UPCAST, row, shape.each)
-        if left is None or not self.apply(OptOps.LOCAL, left, shape.along):
+        if left is None or not self.apply(OptOps.LOCAL, left, shape.row_lanes):
             return False
-        for part in axes_of(self.ast):
-            if part.axis is Axis.REDUCE and part is not loop:
-                self.apply(OptOps.UNROLL, part, divisor(part, _UNROLLED))
+        for each in axes_of(self.ast):
+            if each.axis is Axis.REDUCE and each is not loop:
+                self.apply(OptOps.UNROLL, each, divisor(each, _UNROLLED))
         return True
 
     def _on_unit(self, loop: UOp, row: UOp, number: int, warps: int) -> bool:
@@ -172,7 +172,7 @@ class SliceShaper(BlockShaper):
         made = next_number(self.ast)
         if not self.apply(OptOps.SLICE, loop, (number,)):
             return False
-        outer = self.outer_part(made)
+        outer = self.axis_numbered(made)
         return outer is None or self.apply(OptOps.LOCAL, outer, warps)
 
     def _fits_unit(self, unit: MatrixUnit) -> bool:
@@ -191,9 +191,9 @@ class SliceShaper(BlockShaper):
     def _staged(self, load: UOp, loop: UOp) -> bool:
         """Copy a slice of what all rows read, as it lies in memory."""
         inner = [
-            part
-            for part in loop_order(self.ast)
-            if part in load.ranges and part is not loop and part.axis is not Axis.GLOBAL
+            each
+            for each in loop_order(self.ast)
+            if each in load.ranges and each is not loop and each.axis is not Axis.GLOBAL
         ]
         order = sorted(range(len(inner)), key=lambda at: stride_of(load.index, inner[at]) == 1)
         layout = (load.src[0].arg, tuple(order), VECTOR // load.dtype.itemsize)

@@ -23,20 +23,20 @@ from tilegrad.optimize.facts import (
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps, loop_order
-from tilegrad.optimize.rows import rows_of_fold
+from tilegrad.optimize.rows import rows_of_reduction
 from tilegrad.optimize.transposes import transpose
 
 __all__ = ["Streamer"]
 
-# A fold of so few steps for each vector is written out.
+# A reduction of so few iterations for each vector is unrolled.
 _MOST_UNROLL = 4
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
-# A fold over so many vectors needs no loop; of a longer one, this share of the vectors of an
+# A reduction over so many vectors needs no loop; of a longer one, this share of the vectors of an
 # iteration must not be padding.
-_WHOLE_FOLD = 13
+_WHOLE_REDUCTION = 13
 _WORTH_PADDING = 0.9
-# An axis may be so much longer for parts that overlap.
+# An axis may be so much longer for chunks that overlap.
 _LITTLE = 1.03
 # Two vectors are no better than one that pads so much less.
 _MOST_PADDING = 1.2
@@ -44,38 +44,41 @@ _MOST_PADDING = 1.2
 _SHORT_ROW, _PAIR_REGISTERS = 3 << 10, 32
 # A loop over rows of a filter window, and a row of vectors with gated loads, is unrolled as a whole
 # up to so many iterations; gated loads of such a row, together: more take long to compile.
-_MOST_WRITTEN, _MOST_ASKED = 16, 160
+_MOST_ITERATIONS, _MOST_ASKED = 16, 160
 # What a gather costs, in loads of contiguous vectors: measured on means of embedded rows, which
 # run 6 times as fast with a lane for each feature as with one for each row.
 _GATHERED = 16
 # Vectors of results that a reduce has accumulators for; operations from which on a kernel leaves
 # slices of its results to each thread.
 _MANY_VECTORS = (16, 8, 4, 2)
-_WORTH_PART = 1 << 19
+_WORTH_SLICE = 1 << 19
 
 
 class Streamer(Tiler):
     """Vectors along memory."""
 
-    def stream(self, folds: list[UOp]) -> None:
+    def stream(self, reductions: list[UOp]) -> None:
         """Vectors along the axes on which memory is contiguous, in every nest."""
         width = self.target.lanes_of(_widest(self.ast))
         if width < 2:
             return
         store = stores(self.ast)[0]
-        padded = _padded_window(folds, store, is_large=self.work() >= WORTH_STAGING)
+        padded = _padded_load(reductions, store, is_large=self.work() >= WORTH_STAGING)
         if padded is not None:
-            read = [node for node in folds[0].src[0].toposort() if node.op is Ops.LOAD]
-            self.stage_window(padded.src[0].arg)
+            read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
+            self.stage_slice(padded.src[0].arg)
             if len(read) > 1:
-                self.write_filter()
-            folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+                self.unroll_filter()
+            reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
             store = stores(self.ast)[0]
         if (columns := self.columns(store)) is not None:
             self.vectorize_columns(columns, width)
             return
         has_lanes = [
-            self.vectorize_fold(fold, self.lanes(fold), is_alone=len(folds) == 1) for fold in folds
+            self.vectorize_reduction(
+                reduction, self.lanes(reduction), is_alone=len(reductions) == 1
+            )
+            for reduction in reductions
         ]
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
             self.vectorize_nest(nest, width)
@@ -85,25 +88,25 @@ class Streamer(Tiler):
                 and stride(store.src[1], loop) == 1
                 and loop.src[0].op is Ops.CONST
             ):
-                if any(has_lanes) and _is_lane_fold(self.ast, loop):
+                if any(has_lanes) and _is_lane_reduction(self.ast, loop):
                     break
-                if folds or not transpose(self, loop, width):
-                    self.vectorize_output(loop, width, folds=len(folds) == 1)
+                if reductions or not transpose(self, loop, width):
+                    self.vectorize_output(loop, width, has_reduction=len(reductions) == 1)
                 break
-        if len(folds) > 1:
+        if len(reductions) > 1:
             self.pair_rows()
 
-    def write_filter(self) -> None:
+    def unroll_filter(self) -> None:
         """Unroll the row of a filter, and some rows of results beside each other: they share what
         they load of it, and none waits for its own last step.
         """
-        fold = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        reduction = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
         index = stores(self.ast)[0].src[1]
         inner = loop_order(self.ast)[-1]
-        if inner not in fold.src[1:] or inner.vmax >= _MOST_WRITTEN:
+        if inner not in reduction.src[1:] or inner.vmax >= _MOST_ITERATIONS:
             return
         self.move(OptOps.UNROLL, inner, 0)
-        rows = [part for part in self.outputs() if stride(index, part) != 1]
+        rows = [loop for loop in self.outputs() if stride(index, loop) != 1]
         if not rows or rows[-1].src[0].op is not Ops.CONST:
             return
         extent = rows[-1].src[0].arg
@@ -112,12 +115,12 @@ class Streamer(Tiler):
             self.overlap_to(rows[-1], min(count, extent))
 
     def columns(self, store: UOp) -> UOp | None:
-        """The loop whose turns lie side by side in all that is loaded and stored, if scratch lives
-        in it, as in a softmax over another axis than the last: one lane for each turn.
+        """The loop whose iterations lie side by side in all that is loaded and stored, if scratch
+        lives in it, as in a softmax over another axis than the last: one lane for each iteration.
         """
         nodes = self.ast.toposort()
-        lives_in = {part for node in nodes if node.op is Ops.DEFINE_LOCAL for part in node.src}
-        loop = next((part for part in lives_in if stride(store.src[1], part) == 1), None)
+        lives_in = {axis for node in nodes if node.op is Ops.DEFINE_LOCAL for axis in node.src}
+        loop = next((axis for axis in lives_in if stride(store.src[1], axis) == 1), None)
         if loop is None or loop.arg[1] is not Axis.LOOP or loop.src[0].op is not Ops.CONST:
             return None
         moved = [
@@ -129,33 +132,39 @@ class Streamer(Tiler):
         return loop if is_wide and moved and all(step == 1 for step in moved) else None
 
     def vectorize_columns(self, loop: UOp, width: int) -> None:
-        """A lane for each turn of `loop`: two vectors, if their scratch stays in the second cache
-        beside what it is filled from.
+        """A lane for each iteration of `loop`: two vectors, if their scratch stays in the second
+        cache beside what it is filled from.
         """
-        kept = [node.dtype for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-        nbytes = sum(each.size * each.base.itemsize for each in kept if isinstance(each, Pointer))
+        scratch = [node.dtype for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+        nbytes = sum(
+            each.size * each.base.itemsize for each in scratch if isinstance(each, Pointer)
+        )
         limit = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)] // 4
         extent, amount = loop.src[0].arg, 2 * width if 2 * width * nbytes <= limit else width
         if extent <= amount or padded_to(extent, amount) > _MOST_PADDING * extent:
             amount = min(width, 1 << (extent - 1).bit_length())
-        self.write_out(loop, amount, overlaps=True)
+        self.upcast_to(loop, amount, overlaps=True)
 
     def pair_rows(self) -> None:
-        """Two rows at once, where folds of functions follow each other and then a row is stored:
-        while one waits for a polynomial's next term or for its lanes to meet, the other goes on.
-        Long rows have enough to do.
+        """Two rows at once, where reductions of functions follow each other and then a row is
+        stored: while one waits for a polynomial's next term or for its lanes to be combined, the
+        other goes on. Long rows have enough to do.
         """
         nodes = self.ast.toposort()
-        folds = [node for node in nodes if node.op is Ops.REDUCE]
-        nests = {part for node in nodes if node.op is Ops.END for part in node.src[1:]}
-        loops = [part for part in self.outputs() if all(part in fold.ranges for fold in folds)]
+        reductions = [node for node in nodes if node.op is Ops.REDUCE]
+        nests = {axis for node in nodes if node.op is Ops.END for axis in node.src[1:]}
+        loops = [
+            axis
+            for axis in self.outputs()
+            if all(axis in reduction.ranges for reduction in reductions)
+        ]
         stored = stores(self.ast)[0].src[1].ranges
-        loop = next((part for part in loops if part not in nests), None)
+        loop = next((axis for axis in loops if axis not in nests), None)
         if (
             self.target.registers < _PAIR_REGISTERS
             or loop is None
             or stored.issubset(loops)
-            or not any(map(has_functions, folds))
+            or not any(map(has_functions, reductions))
         ):
             return
         loads = [node for node in nodes if node.op is Ops.LOAD and loop in node.ranges]
@@ -164,46 +173,48 @@ class Streamer(Tiler):
         if is_many and 4 * self.target.vector_bytes <= row <= _SHORT_ROW:
             self.move(OptOps.UPCAST, loop, 2)
 
-    def lanes(self, fold: UOp) -> int:
-        """How many elements of what a fold runs over one vector holds."""
-        folded = set(fold.src[1:])
+    def lanes(self, reduction: UOp) -> int:
+        """How many elements of what a reduction reads one vector holds."""
+        loops = set(reduction.src[1:])
         loads = [
             node.dtype
-            for node in fold.src[0].toposort()
-            if node.op is Ops.LOAD and folded & node.ranges
+            for node in reduction.src[0].toposort()
+            if node.op is Ops.LOAD and loops & node.ranges
         ]
-        widest = max((fold.dtype, *loads), key=lambda dtype: dtype.itemsize)
+        widest = max((reduction.dtype, *loads), key=lambda dtype: dtype.itemsize)
         return self.target.lanes_of(widest)
 
-    def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> bool:
+    def vectorize_reduction(self, reduction: UOp, width: int, *, is_alone: bool) -> bool:
         """Vector accumulators along a contiguous reduce axis, for several results if they share
-        loads; short folds are written out. Whether the fold runs in lanes.
+        loads; short reductions are unrolled. Whether the reduction runs in lanes.
         """
         loops = [
-            part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST
+            loop
+            for loop in reduction.src[1:]
+            if loop.op is Ops.RANGE and loop.src[0].op is Ops.CONST
         ]
         store = stores(self.ast)[0].src[1]
-        rivals = [part for part in fold.ranges if stride(store, part) == 1]
-        least = max((_score(fold, part) for part in rivals), default=-(1 << 20))
+        rivals = [loop for loop in reduction.ranges if stride(store, loop) == 1]
+        least = max((_score(reduction, loop) for loop in rivals), default=-(1 << 20))
         is_gathered = self.target.has_mask and least < -1
         # A short axis makes poor vectors beside a longer one of the results, but no lanes that are
         # gathered one by one.
-        widest = max((int(part.vmax) + 1 for part in rivals), default=0)
+        widest = max((int(loop.vmax) + 1 for loop in rivals), default=0)
         contiguous = [
-            part
-            for part in loops
-            if _has_unit_load(fold, part)
-            and _score(fold, part) > least
-            and ((3 if is_gathered else 2) * part.src[0].arg > width or part.src[0].arg > widest)
+            loop
+            for loop in loops
+            if _has_unit_load(reduction, loop)
+            and _score(reduction, loop) > least
+            and ((3 if is_gathered else 2) * loop.src[0].arg > width or loop.src[0].arg > widest)
         ]
         if contiguous:
             loop = contiguous[-1]
             extent = loop.src[0].arg
-            rows = self.rows(fold) if extent >= width and is_alone else []
-            vectors = 1 if rows else 4 if len(fold.src) == 2 else 2
+            rows = self.rows(reduction) if extent >= width and is_alone else []
+            vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
             amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if vectors == 4 and amount <= width < extent and self.target.has_mask:
-                amount = _fold_amount(extent, width)
+                amount = _reduction_amount(extent, width)
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
             for axis, count in rows:
@@ -214,18 +225,20 @@ class Streamer(Tiler):
                 self.move(OptOps.UNROLL, loop, 0)
         return False
 
-    def rows(self, fold: UOp) -> list[tuple[UOp, int]]:
-        """How many results to write out, if this fold is all the kernel does."""
+    def rows(self, reduction: UOp) -> list[tuple[UOp, int]]:
+        """How many results to unroll, if this reduction is all the kernel does."""
         nodes = self.ast.toposort()
         if any(node.op is Ops.END for node in nodes):
             return []
         accumulators = int(self.target.registers * ACCUMULATORS)
-        return rows_of_fold(fold, loop_order(self.ast), accumulators, self.target.set_bytes)
+        return rows_of_reduction(
+            reduction, loop_order(self.ast), accumulators, self.target.set_bytes
+        )
 
     def vectorize_nest(self, nest: UOp, width: int) -> None:
         """Vectors in a nest that fills scratch."""
         for loop in reversed(
-            [part for part in nest.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]
+            [axis for axis in nest.src[1:] if axis.op is Ops.RANGE and axis.src[0].op is Ops.CONST]
         ):
             if nest.src[0].op is Ops.STORE and stride(nest.src[0].src[1], loop) == 1:
                 extent = loop.src[0].arg
@@ -237,15 +250,15 @@ class Streamer(Tiler):
                     self.move(OptOps.UPCAST, loop, amount)
                 return
 
-    def vectorize_output(self, loop: UOp, width: int, *, folds: bool) -> None:
-        """Vectors along what is stored; beside a fold so many that no accumulator waits for itself,
-        and that much of a row is read at a time.
+    def vectorize_output(self, loop: UOp, width: int, *, has_reduction: bool) -> None:
+        """Vectors along what is stored; beside a reduction so many that no accumulator waits for
+        itself, and that much of a row is read at a time.
         """
         extent = loop.src[0].arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
         vectors = 1 if _picks_along(self.ast, loop) else 4
         amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
-        if self.has_borders(loop, width):
+        if self.is_short_and_gated(loop, width):
             self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
             return
         if self.is_plain() and (amount <= width or extent % amount):
@@ -253,44 +266,47 @@ class Streamer(Tiler):
             wide = 4 * width
             if padded_to(extent, wide) <= _LITTLE * extent and self.overlap_to(loop, wide):
                 return
-        if folds and self.is_written_out():
+        if has_reduction and self.is_unrolled():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
-            # of a window share what they load.
+            # of a filter window share what they load.
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
-        elif folds and self.target.has_mask:
+        elif has_reduction and self.target.has_mask:
             amount = self.many_vectors(loop, width) or amount
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 
-    def has_borders(self, loop: UOp, width: int) -> bool:
-        """Whether parts of a row are made of different loads, and it is short enough to be written
-        out: of each vector it is known then which loads it takes, where a loop would ask for all.
+    def is_short_and_gated(self, loop: UOp, width: int) -> bool:
+        """Whether slices of a row are made of different loads, and it is short enough to be
+        unrolled: of each vector it is known then which loads it takes, where a loop would ask for
+        all.
         """
         loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
         gated = sum(len(load.src) == 4 and loop in load.src[3].ranges for load in loads)
         vectors = padded_to(loop.src[0].arg, width) // width
-        is_short = 1 < vectors <= _MOST_WRITTEN and vectors * gated <= _MOST_ASKED
+        is_short = 1 < vectors <= _MOST_ITERATIONS and vectors * gated <= _MOST_ASKED
         return self.is_plain() and self.target.has_mask and gated > 0 and is_short
 
     def is_plain(self) -> bool:
-        """Whether the kernel has neither folds nor nests."""
+        """Whether the kernel has neither reductions nor nests."""
         return all(node.op not in (Ops.REDUCE, Ops.END) for node in self.ast.toposort())
 
     def many_vectors(self, loop: UOp, width: int) -> int:
-        """As many vectors of results as make a fold fast: many, of which few lanes are padding, and
-        so that threads have parts to share, fewer where each takes several loads; 0 where one is as
-        good.
+        """As many vectors of results as make a reduction fast: many, of which few lanes are
+        padding, and so that threads have slices to share, fewer where each takes several loads; 0
+        where one is as good.
         """
         extent = loop.src[0].arg
         nodes = self.ast.toposort()
         loads = sum(node.op is Ops.LOAD and loop in node.src[1].ranges for node in nodes)
         most = max(max(_MANY_VECTORS) // max(loads, 1), 1)
-        parts = min(self.operations() // _WORTH_PART, self.target.threads or 1)
+        slices = min(self.operations() // _WORTH_SLICE, self.target.threads or 1)
         counts = {
-            count for count in _MANY_VECTORS if count <= most and 2 * extent > parts * count * width
+            count
+            for count in _MANY_VECTORS
+            if count <= most and 2 * extent > slices * count * width
         }
-        if parts < 2:
+        if slices < 2:
             counts.add(min(-(-extent // width), most))
         rated = [
             (extent / padded_to(extent, count * width) * count / (count + 1), count)
@@ -299,23 +315,23 @@ class Streamer(Tiler):
         best = max(rated)[1]
         return best * width if best > 1 and extent > width else 0
 
-    def is_written_out(self) -> bool:
-        """Whether a fold has no loop left, and gates."""
+    def is_unrolled(self) -> bool:
+        """Whether no reduction has a loop left, and loads have gates."""
         nodes = self.ast.toposort()
-        loops = (part for node in nodes if node.op is Ops.REDUCE for part in node.src[1:])
+        loops = (loop for node in nodes if node.op is Ops.REDUCE for loop in node.src[1:])
         gated = any(node.op is Ops.LOAD and len(node.src) == 4 for node in nodes)
-        return gated and all(part.arg[1] is Axis.UNROLL for part in loops)
+        return gated and all(loop.arg[1] is Axis.UNROLL for loop in loops)
 
     def split_rows(self, lanes: UOp) -> None:
-        """Write out some iterations of the loop outside `lanes`: few, or all of a short one."""
-        rows = [part for part in self.outputs() if part is not lanes][-1:]
+        """Unroll some iterations of the loop outside `lanes`: few, or all of a short one."""
+        rows = [axis for axis in self.outputs() if axis is not lanes][-1:]
         for loop in rows:
             count = power_in(loop.src[0], FEW_ROWS)
             if count == FEW_ROWS:
                 self.move(OptOps.UPCAST, loop, count)
             elif loop.src[0].op is Ops.CONST and loop.src[0].arg > 1:
                 extent = loop.src[0].arg
-                self.overlap_to(loop, extent if extent <= _MOST_WRITTEN else FEW_ROWS)
+                self.overlap_to(loop, extent if extent <= _MOST_ITERATIONS else FEW_ROWS)
 
 
 def _picks_along(ast: UOp, loop: UOp) -> bool:
@@ -330,7 +346,7 @@ def _moves_along(node: UOp, loop: UOp) -> bool:
     return node.op is Ops.LOAD and loop in node.src[1].ranges
 
 
-def _padded_window(folds: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:
+def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:
     """The load of a padded parameter by whose copy without gates a kernel of one reduce gains: its
     lanes are then picked from whole vectors. Either the reduce reads nothing else and lanes lie
     several elements apart, as in a pooling, or it also reads a filter that is the same for all
@@ -338,62 +354,62 @@ def _padded_window(folds: list[UOp], store: UOp, *, is_large: bool) -> UOp | Non
     """
     loads = [node for node in store.toposort() if node.op is Ops.LOAD]
     gated = [load for load in loads if len(load.src) == 4]
-    if len(folds) != 1 or len(gated) != 1 or has_functions(folds[0]):
+    if len(reductions) != 1 or len(gated) != 1 or has_functions(reductions[0]):
         return None
     (load,) = gated
     if load.src[0].op is not Ops.DEFINE_GLOBAL or any(
         other is not load and other.src[0] is load.src[0] for other in loads
     ):
         return None
-    lanes = [part for part in load.ranges if stride(store.src[1], part) == 1]
-    read = {node for node in folds[0].src[0].toposort() if node.op is Ops.LOAD}
-    if load not in read or not set(folds[0].src[1:]) <= load.ranges:
+    lanes = [loop for loop in load.ranges if stride(store.src[1], loop) == 1]
+    read = {node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD}
+    if load not in read or not set(reductions[0].src[1:]) <= load.ranges:
         return None
     filters = read - {load}
-    if any(part in each.ranges for each in filters for part in lanes):
+    if any(loop in each.ranges for each in filters for loop in lanes):
         return None
     # A gather: the copy would be of elements that nobody uses twice.
     if not filters.isdisjoint(load.toposort()):
         return None
     if filters:
-        return load if lanes and not _is_short(folds[0].src[1:]) else None
-    strides = [stride(load.src[1], part) for part in lanes]
+        return load if lanes and not _is_short(reductions[0].src[1:]) else None
+    strides = [stride(load.src[1], loop) for loop in lanes]
     is_apart = any(step is not None and abs(step) > 1 for step in strides)
     return load if is_apart and is_large else None
 
 
 def _is_short(loops: Sequence[UOp]) -> bool:
     """Whether a reduce over `loops` is unrolled as a whole."""
-    return int(prod(part.vmax + 1 for part in loops)) <= 4 * _MOST_UNROLL
+    return int(prod(loop.vmax + 1 for loop in loops)) <= 4 * _MOST_UNROLL
 
 
-def _score(fold: UOp, loop: UOp) -> int:
+def _score(reduction: UOp, loop: UOp) -> int:
     """Loads inside the reduce that move by one along `loop`, less twice those that jump. One whose
     address depends on data loaded along `loop` is a gather, which no other load makes up for.
     """
-    score, folded = 0, set(fold.src[1:])
-    for node in fold.src[0].toposort():
-        if node.op is Ops.LOAD and loop in node.src[1].ranges and folded & node.ranges:
+    score, loops = 0, set(reduction.src[1:])
+    for node in reduction.src[0].toposort():
+        if node.op is Ops.LOAD and loop in node.src[1].ranges and loops & node.ranges:
             step = stride(node.src[1], loop)
             is_gather = step is None and any(
-                part.op is Ops.LOAD and loop in part.ranges for part in node.src[1].toposort()
+                each.op is Ops.LOAD and loop in each.ranges for each in node.src[1].toposort()
             )
             score += 1 if step == 1 else -_GATHERED if is_gather else -2
     return score
 
 
-def _has_unit_load(fold: UOp, loop: UOp) -> bool:
+def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
     """Whether some load moves by one along `loop`."""
-    loads = (node for node in fold.src[0].toposort() if node.op is Ops.LOAD)
+    loads = (node for node in reduction.src[0].toposort() if node.op is Ops.LOAD)
     return any(stride(load.src[1], loop) == 1 for load in loads)
 
 
-def _is_lane_fold(ast: UOp, loop: UOp) -> bool:
-    """Whether a fold that depends on `loop` already runs in vectors of its own."""
+def _is_lane_reduction(ast: UOp, loop: UOp) -> bool:
+    """Whether a reduction that depends on `loop` already runs in vectors of its own."""
     return any(
         node.op is Ops.REDUCE
         and loop in node.ranges
-        and any(part.arg[1] is Axis.UNROLL and part.src[0].arg >= 8 for part in node.src[1:])
+        and any(axis.arg[1] is Axis.UNROLL and axis.src[0].arg >= 8 for axis in node.src[1:])
         for node in ast.toposort()
     )
 
@@ -404,12 +420,12 @@ def _widest(ast: UOp) -> DType:
     return max(dtypes_used, key=lambda dtype: dtype.itemsize)
 
 
-def _fold_amount(extent: int, width: int) -> int:
-    """Elements of a fold per iteration, of which only the last vector has a mask: all of them, or
-    as many vectors as pad little.
+def _reduction_amount(extent: int, width: int) -> int:
+    """Elements of a reduction per iteration, of which only the last vector has a mask: all of them,
+    or as many vectors as pad little.
     """
     whole = padded_to(extent, width)
-    if whole <= _WHOLE_FOLD * width:
+    if whole <= _WHOLE_REDUCTION * width:
         return whole
     amounts = (count * width for count in (4, 2))
     fits = (each for each in amounts if extent >= _WORTH_PADDING * padded_to(extent, each))

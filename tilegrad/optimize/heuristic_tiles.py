@@ -1,4 +1,4 @@
-"""Folds that use data again: tiles of results in registers, operands packed in scratch."""
+"""Reductions that use data again: tiles of results in registers, operands packed in scratch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.along import Along
+from tilegrad.optimize.contraction_tile import ContractionTile
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     PER_VECTOR,
@@ -21,11 +21,11 @@ from tilegrad.optimize.facts import (
     stores,
     stride,
 )
+from tilegrad.optimize.filter_window import find_beside, find_filter_window
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.reuse import Reuse
 from tilegrad.optimize.shaper import Shaper
-from tilegrad.optimize.taps import find_beside, find_taps
 
 __all__ = ["Tiler"]
 
@@ -33,9 +33,9 @@ __all__ = ["Tiler"]
 _OFTEN = 64
 # Vectors of a wide tile.
 _WIDE = 4
-# So many accumulators hide that a step of the fold waits for the one before.
+# So many accumulators hide that an iteration of the reduction waits for the one before.
 _BUSY = 8
-# A fold of so few steps is written out.
+# A reduction of so few iterations is unrolled.
 _SHORT = 4
 # What each row costs that a tile has less than the best number, that some rows are computed twice
 # or for nothing, and that each load of a row has a gate (products, 512x8192x512: 4 against 6 rows).
@@ -47,87 +47,91 @@ _PANEL = 5 / 8
 class Tiler(Shaper):
     """Register tiles and copies of operands."""
 
-    def tile(self, reuse: Reuse, fold: UOp) -> None:
+    def tile(self, reuse: Reuse, reduction: UOp) -> None:
         """A register tile: some vectors of one axis by some rows of the other."""
-        width = self.target.lanes_of(fold.dtype)
-        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, fold) else (2, 3, 1)
-        step = self.tile_size(reuse.lanes, fold, counts)
+        width = self.target.lanes_of(reduction.dtype)
+        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, reduction) else (2, 3, 1)
+        step = self.tile_size(reuse.lanes, reduction, counts)
         if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < _OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
-        taps, window = find_taps(self.ast, reuse) if is_large else None, reuse.windows
-        beside = taps and find_beside(self.ast, reuse, taps, max(step // width, 1), self.target)
+        filter_window = find_filter_window(self.ast, reuse) if is_large else None
+        count, overlapping = max(step // width, 1), reuse.overlapping
+        beside = filter_window and find_beside(self.ast, reuse, filter_window, count, self.target)
         if beside:
-            step, reuse = min(step, beside.vectors * width), replace(reuse, windows=None)
+            step, reuse = min(step, beside.vectors * width), replace(reuse, overlapping=None)
         is_strided = self.is_strided(reuse)
-        is_far = is_strided or not self.is_near(reuse, fold, step)
-        # What the rows move stays at hand while each group of lanes passes over it.
-        is_again = reuse.windows is None and self.nbytes_at_once(fold, reuse.lanes) <= (
+        is_far = is_strided or not self.is_near(reuse, reduction, step)
+        # What the rows move stays cached while each group of lanes passes over it.
+        is_again = reuse.overlapping is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
             self.target.cache_bytes[1] // 2
         )
-        depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
-        is_copied = reuse.windows is not None or (reuse.stages is not None and is_far)
+        depth = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
+        is_copied = reuse.overlapping is not None or (reuse.stages is not None and is_far)
         is_copied &= is_large or is_strided
-        if not self.write_out(reuse.lanes, step, overlaps=not is_copied):
+        if not self.upcast_to(reuse.lanes, step, overlaps=not is_copied):
             return
         vectors = max(step // width, 1)
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
-            written = beside.rows
+            unrolled = beside.rows
         else:
-            # What lanes move is copied, what rows move is read where it lies: behind a gate, each
-            # element of it would be a branch. Folds that are cut gather in memory, which must not
-            # come twice.
-            panel = depth * step * fold.dtype.itemsize
-            is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.windows is None
+            # What lanes move is copied, what rows move is read where it lies, where each gate would
+            # be a branch. A tiled reduction adds to memory, which must not happen twice.
+            panel = depth * step * reduction.dtype.itemsize
+            is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.overlapping is None
             overlaps = not is_copied or is_whole
-            is_gated = not overlaps and reuse.windows is None
+            is_gated = not overlaps and reuse.overlapping is None
             padded = _GATED if is_gated else _PADDED
-            written = self.write_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
+            unrolled = self.unroll_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
-        if written * vectors < _BUSY:
+        if unrolled * vectors < _BUSY:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
-            self.write_beside(written * vectors, reuse.stages if is_packed else None)
-        self.write_short_folds()
-        if reuse.borders is not None:
-            self.put_innermost(reuse.borders)
+            self.unroll_beside(unrolled * vectors, reuse.stages if is_packed else None)
+        self.unroll_short_reductions()
+        if reuse.padded_loop is not None:
+            self.put_innermost(reuse.padded_loop)
         if not is_large and not is_strided:
             return
         for loop, inside in reuse.cuts:
             if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
                 depth = depth * inside // loop.src[0].arg
         if reuse.stages is not None and is_far:
-            panel = depth * step * fold.dtype.itemsize
+            panel = depth * step * reduction.dtype.itemsize
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
-        if reuse.windows is not None and is_large:
-            self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
-        elif beside and window is not None:
-            self.keep_window(window)
-        if taps and (beside or taps.has_room(vectors, written, self.target)):
-            # After copies, whose lanes it would part.
-            self.move(OptOps.UNROLL, taps.loop, 0)
+        if reuse.overlapping is not None and is_large:
+            self.stage_slice(reuse.overlapping, is_whole=len(reuse.rows) > 1)
+        elif beside and overlapping is not None:
+            self.loop_over_slice(overlapping)
+        if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
+            # After copies, whose lanes it would separate.
+            self.move(OptOps.UNROLL, filter_window.loop, 0)
 
-    def write_short_folds(self) -> None:
-        """Write out folds of few steps beside the tile's, such as the window of a pooling: their
-        elements are neighbours along the rows, and are loaded as these are.
+    def unroll_short_reductions(self) -> None:
+        """Unroll reductions of few iterations beside the tile's, such as the window of a pooling:
+        their elements are neighbours along the rows, and are loaded as these are.
         """
-        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        short = [fold for fold in folds if prod(part.vmax + 1 for part in fold.src[1:]) <= _SHORT]
-        for loop in [part for fold in short for part in fold.src[1:]]:
+        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        short = [
+            reduction
+            for reduction in reductions
+            if prod(axis.vmax + 1 for axis in reduction.src[1:]) <= _SHORT
+        ]
+        for loop in [axis for reduction in short for axis in reduction.src[1:]]:
             self.move(OptOps.UNROLL, loop, 0)
 
     def put_innermost(self, loop: UOp) -> None:
-        """Make `loop` the innermost of the fold's."""
-        folded = [part for part in loop_order(self.ast) if part.arg[1] is Axis.REDUCE]
-        for there in folded[folded.index(loop) + 1 :]:
+        """Make `loop` the innermost reduce loop."""
+        loops = [axis for axis in loop_order(self.ast) if axis.arg[1] is Axis.REDUCE]
+        for there in loops[loops.index(loop) + 1 :]:
             self.move(OptOps.SWAP, loop, axes_of(self.ast).index(there))
 
-    def tile_along(self, along: Along) -> None:
-        """A register tile whose lanes lie along the fold."""
-        if self.split_to(along.lanes, OptOps.UNROLL, along.width, is_shared=False):
-            for loop, count in along.rows:
+    def tile_contraction(self, tile: ContractionTile) -> None:
+        """A register tile whose lanes lie along the contraction axis."""
+        if self.split_to(tile.lanes, OptOps.UNROLL, tile.width, is_shared=False):
+            for loop, count in tile.rows:
                 if count > 1:
-                    self.write_out(loop, count, overlaps=True)
+                    self.upcast_to(loop, count, overlaps=True)
 
     def is_strided(self, reuse: Reuse) -> bool:
         """Whether the operand that the lanes move lies apart along them: an element of it that is
@@ -138,14 +142,14 @@ class Tiler(Shaper):
         loads = [node for node in operand(self.ast, reuse.stages).toposort() if node.op is Ops.LOAD]
         return any(stride(load.src[1], reuse.lanes) not in (0, 1) for load in loads)
 
-    def is_wide(self, reuse: Reuse, fold: UOp) -> bool:
-        """Whether four vectors by six rows are better than two by eight: a step of the fold loads
-        less, and results are stored in longer runs. There must be many of both axes, and a copy of
-        what the lanes move that is made by whole vectors, or beforehand.
+    def is_wide(self, reuse: Reuse, reduction: UOp) -> bool:
+        """Whether four vectors by six rows are better than two by eight: an iteration of the
+        reduction loads less, and results are stored in longer runs. There must be many of both
+        axes, and a copy of what the lanes move that is made by whole vectors, or beforehand.
         """
-        if reuse.stages is None or reuse.windows is not None or len(reuse.rows) > 1:
+        if reuse.stages is None or reuse.overlapping is not None or len(reuse.rows) > 1:
             return False
-        step = _WIDE * self.target.lanes_of(fold.dtype)
+        step = _WIDE * self.target.lanes_of(reduction.dtype)
         lanes, rows = reuse.lanes.vmax + 1, reuse.rows[0].vmax + 1
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return (
@@ -155,35 +159,35 @@ class Tiler(Shaper):
             and rows >= _WIDE * _WIDE
             and all(stride(store.src[1], reuse.lanes) == 1 for store in stores(self.ast))
             and (is_given or not self.is_strided(reuse))
-            and not self.is_near(reuse, fold, step)
+            and not self.is_near(reuse, reduction, step)
         )
 
-    def is_near(self, reuse: Reuse, fold: UOp, step: int) -> bool:
+    def is_near(self, reuse: Reuse, reduction: UOp, step: int) -> bool:
         """Whether vectors along the lanes are loaded as well from where they lie as from a copy:
         all that the reduce reads, but for loops that take it to other memory, fits half the second
         cache, and where the last vector is cut short, there are two to a row: loads are few.
         """
-        if reuse.windows is not None or reuse.stages is None or reuse.stages < 0:
+        if reuse.overlapping is not None or reuse.stages is None or reuse.stages < 0:
             return False
-        width, extent = self.target.lanes_of(fold.dtype), reuse.lanes.vmax + 1
+        width, extent = self.target.lanes_of(reduction.dtype), reuse.lanes.vmax + 1
         is_gated = len(operand(self.ast, reuse.stages).src) > 2
         if is_gated or (extent % step and step < 2 * width):
             return False
-        return self.nbytes_at_once(fold) <= self.target.cache_bytes[1] // 2
+        return self.nbytes_at_once(reduction) <= self.target.cache_bytes[1] // 2
 
-    def nbytes_at_once(self, fold: UOp, lanes: UOp | None = None) -> int:
-        """The size of what the fold reads inside the loops that take all of it to other memory;
-        only of what `lanes` does not move, if given.
+    def nbytes_at_once(self, reduction: UOp, lanes: UOp | None = None) -> int:
+        """The size of what the reduction reads inside the loops that take all of it to other
+        memory; only of what `lanes` does not move, if given.
         """
-        loads = [node for node in fold.toposort() if node.op is Ops.LOAD]
-        apart = [part for part in self.outputs() if all(part in load.ranges for load in loads)]
+        loads = [node for node in reduction.toposort() if node.op is Ops.LOAD]
+        apart = [loop for loop in self.outputs() if all(loop in load.ranges for load in loads)]
         return sum(packed_bytes(load, apart) for load in loads if lanes not in load.ranges)
 
-    def tile_size(self, lanes: UOp, fold: UOp, counts: Sequence[int] = (2, 1)) -> int:
+    def tile_size(self, lanes: UOp, reduction: UOp, counts: Sequence[int] = (2, 1)) -> int:
         """How much of `lanes` a register tile takes: as many vectors as cost least for the whole
         axis, of `counts` the first of equals; less than a vector where that holds all.
         """
-        width, extent = self.target.lanes_of(fold.dtype), int(lanes.vmax + 1)
+        width, extent = self.target.lanes_of(reduction.dtype), int(lanes.vmax + 1)
         if self.target.has_mask:
             if extent <= width:
                 return max(1 << (extent - 1).bit_length(), 4)
@@ -196,7 +200,7 @@ class Tiler(Shaper):
             step //= 2
         return step
 
-    def write_rows(
+    def unroll_rows(
         self,
         loops: list[UOp],
         vectors: int,
@@ -207,31 +211,31 @@ class Tiler(Shaper):
     ) -> int:
         """Unroll as many rows as there are accumulators for; `padded` is what a rest costs."""
         most = max(int(self.target.registers * ACCUMULATORS) // vectors, 1)
-        written = 1
+        unrolled = 1
         for loop in loops:
-            rows = _best_rows(loop.vmax + 1, most // written, padded)
-            if rows > 1 and self.write_out(loop, rows, is_shared=is_shared, overlaps=overlaps):
-                written *= rows
-        return written
+            rows = _best_rows(loop.vmax + 1, most // unrolled, padded)
+            if rows > 1 and self.upcast_to(loop, rows, is_shared=is_shared, overlaps=overlaps):
+                unrolled *= rows
+        return unrolled
 
     def least_uses(self, reuse: Reuse, *, is_strided: bool) -> int:
         """How often a copy of the operand that the lanes move must be used: several short axes of
-        rows are all there is to reuse it for; and where it lies apart, a tile of it is turned
-        faster than it is picked.
+        rows are all there is to reuse it for; and where it lies apart, a tile of it is transposed
+        faster than its elements are loaded one by one.
         """
         if reuse.stages is None or len(reuse.rows) > 1 or is_strided:
             return 1
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return 1 if is_given else 4
 
-    def write_beside(self, vectors: int, stages: int | None) -> None:
-        """Beside a tile of so few vectors that each step of the fold waits for the one before, some
-        of another axis, whether or not they share what they read; but more of what is packed would
-        part its lanes.
+    def unroll_beside(self, vectors: int, stages: int | None) -> None:
+        """Beside a tile of so few vectors that each iteration of the reduction waits for the one
+        before, unroll some of another axis, whether or not they share what they read; but more of
+        what is packed would separate its lanes.
         """
         most = int(self.target.registers * ACCUMULATORS) // vectors
         packed = operand(self.ast, stages).ranges if stages is not None else ()
-        for loop in reversed([part for part in self.outputs() if part not in packed]):
+        for loop in reversed([axis for axis in self.outputs() if axis not in packed]):
             extent = loop.src[0].divisor
             count = next((n for n in range(min(most, extent), 1, -1) if extent % n == 0), 1)
             if count > 1 and self.move(OptOps.UPCAST, loop, count):
@@ -249,35 +253,35 @@ class Tiler(Shaper):
         if reuse.stages is None:
             return _OFTEN
         moved = operand(self.ast, reuse.stages).ranges
-        return int(prod(part.vmax + 1 for part in self.outputs() if part not in moved))
+        return int(prod(loop.vmax + 1 for loop in self.outputs() if loop not in moved))
 
     def pack(self, slot: int, panel: int, least: int, *, is_whole: bool) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
         rows pass over it there, if it is used `least` times; a panel too large for the caches is
-        cut along the fold. A small operand is copied as a whole if `is_whole`: all rows then pass
-        once.
+        tiled along the reduce axis. A small operand is copied as a whole if `is_whole`: all rows
+        then pass once.
         """
         limit = self.panel_limit()
         moved = operand(self.ast, slot).ranges
         outputs = self.outputs()
-        reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
+        reused = int(prod(loop.vmax + 1 for loop in outputs if loop not in moved))
         if reused < least:
             return
-        before, place = self.ast, None
+        before, outer = self.ast, None
         if panel > limit:
-            place = self.cut_fold(moved, panel, limit)
-            if place is None:
+            outer = self.tile_reduction(moved, panel, limit)
+            if outer is None:
                 return
-        loops = [part for part in outputs if part in moved]
+        loops = [loop for loop in outputs if loop in moved]
         load = operand(self.ast, slot)
-        if is_whole and place is None and packed_bytes(load, []) <= limit // 2:
+        if is_whole and outer is None and packed_bytes(load, []) <= limit // 2:
             loops = []
         elif packed_bytes(load, loops[:1]) <= limit:
             loops = loops[:1]
         if loops:
             self.put_first(loops)
-            place = self.group_panels(loops, panel, limit) if is_whole else loops[-1]
-        if not self.stage(slot, place):
+            outer = self.group_panels(loops, panel, limit) if is_whole else loops[-1]
+        if not self.stage(slot, outer):
             self.ast = before
 
     def group_panels(self, loops: list[UOp], panel: int, limit: int) -> UOp:
@@ -289,7 +293,7 @@ class Tiler(Shaper):
         extent = loop.src[0]
         if extent.op is not Ops.CONST:
             return loop
-        least = self.chunks() / prod(part.vmax + 1 for part in around)
+        least = self.chunks() / prod(axis.vmax + 1 for axis in around)
         most = min(
             limit // panel, int(extent.arg / least), extent.arg if around else extent.arg - 1
         )
@@ -306,56 +310,56 @@ class Tiler(Shaper):
             self.move(OptOps.SWAP, inner, axes_of(self.ast).index(there))
         return next(reversed(around), outer)
 
-    def stage_window(self, slot: int, *, is_whole: bool = False) -> None:
-        """Copy the part of a padded operand that some output elements need to scratch, where no
-        gate is left and neighbours that share a window find it once; of what fits as a whole all
+    def stage_slice(self, slot: int, *, is_whole: bool = False) -> None:
+        """Copy the slice of a padded operand that some output elements need to scratch, where no
+        gate is left and neighbours that share elements find them once; of what fits as a whole all
         of it where `is_whole`, as results that follow one another in memory had better be made so.
         """
         before = self.ast
-        if not self.stage(slot, self.put_window(slot, is_whole=is_whole)):
+        if not self.stage(slot, self.put_slice_outside(slot, is_whole=is_whole)):
             self.ast = before
 
-    def keep_window(self, slot: int) -> None:
-        """Run all loops that use a part of a padded operand over it while the second cache holds
+    def loop_over_slice(self, slot: int) -> None:
+        """Run all loops that use a slice of a padded operand over it while the second cache holds
         it.
         """
         load, staged = operand(self.ast, slot), self.staged()
-        again = [part for part in self.outputs() if part not in load.ranges and part not in staged]
+        again = [loop for loop in self.outputs() if loop not in load.ranges and loop not in staged]
         if again:
-            self.put_window(slot)
+            self.put_slice_outside(slot)
 
-    def put_window(self, slot: int, *, is_whole: bool = False) -> UOp | None:
-        """Put the loops that a padded operand does not move along inside, so that all of them use a
-        part of it that fits the cache; what is left of it outside is as little as that takes. The
+    def put_slice_outside(self, slot: int, *, is_whole: bool = False) -> UOp | None:
+        """Put the loops that do not move a padded operand inside, so that all of them use a slice
+        of it that fits the cache; what is left of it outside is as little as that takes. The
         innermost of the loops outside.
         """
         limit = self.target.cache_bytes[1] // 2
         load = operand(self.ast, slot)
-        own = [part for part in self.outputs() if part in load.ranges]
-        # A fold that was cut runs around the outputs.
+        own = [axis for axis in self.outputs() if axis in load.ranges]
+        # A tiled reduce loop runs around the outputs.
         around = [
-            part
-            for part in itertools.takewhile(
-                lambda part: part.arg[1] is not Axis.LOOP, loop_order(self.ast)
+            axis
+            for axis in itertools.takewhile(
+                lambda axis: axis.arg[1] is not Axis.LOOP, loop_order(self.ast)
             )
-            if part in load.ranges
+            if axis in load.ranges
         ]
         shared = {
-            part
+            axis
             for each in dimensions(
-                load, [part for part in loop_order(self.ast) if part in load.ranges]
+                load, [axis for axis in loop_order(self.ast) if axis in load.ranges]
             )
-            if each.is_window
-            for part in each.times
+            if each.is_overlapping
+            for axis in each.times
         }
-        outside = [part for part in own if part not in shared]
+        outside = [axis for axis in own if axis not in shared]
         if is_whole and not around and packed_bytes(load, []) <= limit:
             outside = []
-        for loop in (part for part in own if part in shared):
+        for loop in (axis for axis in own if axis in shared):
             extent = loop.vmax + 1
             if packed_bytes(load, [*around, *outside]) <= limit:
                 break
-            # Rows of the window at a time, as the copy at a time shares their borders.
+            # Several rows at a time, as the copy then holds once what they share.
             fits = (
                 count
                 for count in range(extent - 1, 1, -1)
@@ -364,26 +368,26 @@ class Tiler(Shaper):
             count = next(fits, None)
             if count is not None and self.move(OptOps.TILE, loop, count):
                 load = operand(self.ast, slot)
-                own = [part for part in self.outputs() if part in load.ranges]
-                outside = [own[0], *(part for part in own if part in outside)]
+                own = [axis for axis in self.outputs() if axis in load.ranges]
+                outside = [own[0], *(axis for axis in own if axis in outside)]
                 break
             outside.append(loop)
         first = [
-            part for part in self.outputs() if part not in load.ranges and part in self.staged()
+            axis for axis in self.outputs() if axis not in load.ranges and axis in self.staged()
         ]
         self.put_first([*first, *outside])
         return next(reversed([*around, *outside]), None)
 
-    def cut_fold(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
-        """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost
-        loop, or None.
+    def tile_reduction(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
+        """Tile a reduce loop so that the panel fits; its outer loop, which becomes the outermost
+        one, or None.
         """
         for loop in loop_order(self.ast):
             extent = loop.src[0]
             if loop.arg[1] is not Axis.REDUCE or loop not in moved or extent.op is not Ops.CONST:
                 continue
-            parts = range(extent.arg - 1, 0, -1)
-            fits = [n for n in parts if extent.arg % n == 0 and panel * n // extent.arg <= limit]
+            sizes = range(extent.arg - 1, 0, -1)
+            fits = [n for n in sizes if extent.arg % n == 0 and panel * n // extent.arg <= limit]
             if fits and self.move(OptOps.TILE, loop, fits[0]):
                 return loop_order(self.ast)[0]
         return None

@@ -49,7 +49,7 @@ _RESULTS, _MOST_TERMS = 5 / 9, 512
 
 
 class _Tile(NamedTuple):
-    """What a block computes at a time, in elements; `each` is the part of one group of lanes."""
+    """What a block computes at a time, in elements; `each` is the tile of one group of lanes."""
 
     each: tuple[int, int]
     groups: tuple[int, int]
@@ -77,20 +77,20 @@ class UnitShaper(ProductShaper):
 
     def _stage_on(self, number: int, unit: MatrixUnit) -> bool:
         products = find_products(self.ast, unit)[:1] if config.TC == 1 else []
-        return any(self._stage_unit(number, unit, parts) for parts in products)
+        return any(self._stage_unit(number, unit, axes) for axes in products)
 
     # staged
 
-    def _stage_unit(self, number: int, unit: MatrixUnit, parts: tuple[UOp, UOp, UOp]) -> bool:
+    def _stage_unit(self, number: int, unit: MatrixUnit, axes: tuple[UOp, UOp, UOp]) -> bool:
         before = self.ast
-        tile = next(self._unit_tiles(unit, parts), None)
+        tile = next(self._unit_tiles(unit, axes), None)
         if tile is None:
             return False
-        operands = self._operands(unit, parts[0], parts[2])
+        operands = self._operands(unit, axes[0], axes[2])
         sides = [
-            self.tiled(part, size, kind)
-            for part, size, kind in zip(
-                parts, (*tile.sides, tile.depth), (Axis.LOOP, Axis.LOOP, Axis.REDUCE), strict=True
+            self.tiled(loop, size, kind)
+            for loop, size, kind in zip(
+                axes, (*tile.sides, tile.depth), (Axis.LOOP, Axis.LOOP, Axis.REDUCE), strict=True
             )
         ]
         rows, columns, chunk = sides
@@ -110,14 +110,14 @@ class UnitShaper(ProductShaper):
         first = next_number(self.ast)
         opt = Opt(OptOps.TC, products.index((rows, columns, chunk)), (number, 1))
         self.ast = apply_opt(self.ast, opt, self.target)
-        for place, (size, of_unit) in enumerate(zip(tile.each, (unit.m, unit.n), strict=True)):
-            part = self.outer_part(first + place)
-            if part is not None and size > of_unit:
-                part = self.move(OptOps.UPCAST, part, size // of_unit)
-            if part is not None:
-                self.move(OptOps.LOCAL, part, 0)
-        if (part := self.outer_part(first + 2)) is not None:
-            self.move(OptOps.UNROLL, part, 0)
+        for offset, (size, of_unit) in enumerate(zip(tile.each, (unit.m, unit.n), strict=True)):
+            axis = self.axis_numbered(first + offset)
+            if axis is not None and size > of_unit:
+                axis = self.move(OptOps.UPCAST, axis, size // of_unit)
+            if axis is not None:
+                self.move(OptOps.LOCAL, axis, 0)
+        if (axis := self.axis_numbered(first + 2)) is not None:
+            self.move(OptOps.UNROLL, axis, 0)
         return True
 
     def _operands(
@@ -127,11 +127,11 @@ class UnitShaper(ProductShaper):
         along memory, or as the unit's lanes hold neighbours where they are read one by one.
         """
         found: list[tuple[int, tuple[int, int]]] = []
-        for place in (0, 1):
+        for position in (0, 1):
             name = next(
                 (
                     name
-                    for name in (-1 - place, -3 - place)
+                    for name in (-1 - position, -3 - position)
                     if (side := operand_of(self.ast, name, is_rounded=True)) is not None
                     and side.dtype is unit.dtype_in
                 ),
@@ -149,12 +149,12 @@ class UnitShaper(ProductShaper):
             found.append((name, (0, 1) if is_deep else (1, 0)))
         return found
 
-    def _unit_tiles(self, unit: MatrixUnit, parts: tuple[UOp, UOp, UOp]) -> Iterator[_Tile]:
+    def _unit_tiles(self, unit: MatrixUnit, axes: tuple[UOp, UOp, UOp]) -> Iterator[_Tile]:
         """The tiles that fit, the largest first, as long as they leave blocks enough."""
         target, itemsize = self.target, unit.dtype_in.itemsize
         depth = max(_DEPTH_BYTES // itemsize, unit.k)
-        extents = [int(part.src[0].arg) for part in parts]
-        others = int(prod(part.vmax + 1 for part in self.grid())) // int(prod(extents[:2]))
+        extents = [int(axis.src[0].arg) for axis in axes]
+        others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents[:2]))
         fitting = []
         for each, groups in _TILES:
             tile = _Tile(each, groups, depth)
@@ -185,20 +185,23 @@ class UnitShaper(ProductShaper):
 
     def _has_slices(self) -> bool:
         """Whether the sum has more axes than one, as that of a convolution."""
-        return any(sum(part.op is Ops.RANGE for part in fold.src) > 1 for fold in self.folds())
+        return any(
+            sum(axis.op is Ops.RANGE for axis in reduction.src) > 1
+            for reduction in self.reductions()
+        )
 
     # from global memory
 
     def _use_directly(self, number: int, unit: MatrixUnit) -> bool:
         """Operands from global memory, padded where that adds little."""
         sizes = (unit.m, unit.n, unit.k)
-        for choice, parts in enumerate(find_products(self.ast, unit)):
-            if not all(map(_pads_little, parts, sizes)):
+        for choice, axes in enumerate(find_products(self.ast, unit)):
+            if not all(map(_pads_little, axes, sizes)):
                 continue
             before = self.ast
-            for part, size in zip(parts, sizes, strict=True):
-                if part.src[0].arg % size:
-                    self.move(OptOps.PADTO, part, size)
+            for axis, size in zip(axes, sizes, strict=True):
+                if axis.src[0].arg % size:
+                    self.move(OptOps.PADTO, axis, size)
             opt = Opt(OptOps.TC, choice, (number, config.TC))
             first = next_number(self.ast)
             try:
@@ -206,7 +209,7 @@ class UnitShaper(ProductShaper):
             except OptError:
                 self.ast = before
                 continue
-            self.tile_units(self.outer_part(first), self.outer_part(first + 1))
+            self.tile_units(self.axis_numbered(first), self.axis_numbered(first + 1))
             return True
         return False
 
@@ -215,16 +218,16 @@ class UnitShaper(ProductShaper):
         several groups per block.
         """
         left = []
-        for part in (rows, columns):
-            if part is not None and (
-                amount := next((n for n in (4, 3, 2) if part.src[0].arg % n == 0), 0)
+        for loop in (rows, columns):
+            if loop is not None and (
+                amount := next((n for n in (4, 3, 2) if loop.src[0].arg % n == 0), 0)
             ):
-                part = self.move(OptOps.UPCAST, part, amount)
-            left.append(part)
-        for part in reversed(left):
+                loop = self.move(OptOps.UPCAST, loop, amount)
+            left.append(loop)
+        for loop in reversed(left):
             blocks = int(prod(axis.src[0].arg for axis in self.grid()))
-            if part is not None and part.src[0].arg % 2 == 0 and blocks >= 2 * BUSY:
-                self.move(OptOps.LOCAL, part, 2)
+            if loop is not None and loop.src[0].arg % 2 == 0 and blocks >= 2 * BUSY:
+                self.move(OptOps.LOCAL, loop, 2)
 
 
 def _is_deep_in_memory(side: UOp, depth: UOp) -> bool:

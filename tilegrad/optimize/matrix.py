@@ -2,8 +2,8 @@
 
 The lanes of a group hold the operands together: which element each lane holds is a table in the
 target (`MatrixUnit`). A table is a sum over the bits of the lane number, so a group of 32 lanes
-becomes five axes of two, and the place of an element an index expression of them. The fold then
-runs over what is left of the three axes.
+becomes five axes of two, and the position of an element an index expression of them. The reduction
+then runs over what is left of the three axes.
 
     before   REDUCE(a[m,k] * b[k,n], k)                              stored at (m, n)
     after    REDUCE(WMMA(VECTORIZE(a[..]...), VECTORIZE(b[..]...), 0), k / unit.k)
@@ -31,7 +31,7 @@ from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit, Target, matrix_unit
 
-__all__ = ["Layout", "find_products", "place_in", "use_matrix_unit"]
+__all__ = ["Layout", "find_products", "position_in", "use_matrix_unit"]
 
 register("MatrixUnit", matrix_unit)
 
@@ -39,9 +39,9 @@ Layout = tuple[tuple[tuple[int, int], ...], ...]
 
 
 class _Product(NamedTuple):
-    """A fold of products, its operands in the unit's dtype, and the axes the unit would run."""
+    """A sum of products, its operands in the unit's dtype, and the axes the unit would run."""
 
-    fold: UOp
+    reduction: UOp
     left: UOp
     right: UOp
     rows: UOp
@@ -51,7 +51,7 @@ class _Product(NamedTuple):
 
 def find_products(ast: UOp, unit: MatrixUnit) -> list[tuple[UOp, UOp, UOp]]:
     """The axes (rows, columns, depth) that `unit` could run, best first: an Opt names one by its
-    place. They need not be divisible.
+    position. They need not be divisible.
     """
     return [(each.rows, each.columns, each.depth) for each in _products(ast, unit)]
 
@@ -59,7 +59,7 @@ def find_products(ast: UOp, unit: MatrixUnit) -> list[tuple[UOp, UOp, UOp]]:
 def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     """`Opt(TC, choice, (unit, mode))`: give three axes of a sum of products to a matrix unit.
 
-    The parts of the axes outside the unit get the next three numbers, in the order rows, columns,
+    The loops over the axes outside the unit get the next three numbers, in the order rows, columns,
     depth.
 
     Raises OptError if there is no such unit or product, or an axis is no multiple of its size.
@@ -67,8 +67,8 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     unit, mode = _unit(opt, target)
     if unit.is_dot:
         return use_dot_unit(ast, opt, unit, mode)
-    if any(part.arg[1] is Axis.GROUP for part in axes_of(ast)):
-        raise OptError("tc: lanes share the fold already", opt=opt)
+    if any(axis.arg[1] is Axis.GROUP for axis in axes_of(ast)):
+        raise OptError("tc: lanes share the reduction already", opt=opt)
     products = _products(ast, unit)
     if opt.axis is None or not 0 <= opt.axis < len(products):
         raise OptError(
@@ -103,43 +103,47 @@ def _unit(opt: Opt, target: Target) -> tuple[MatrixUnit, int]:
 
 def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     found: list[_Product] = []
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    if len(folds) != 1 or folds[0].arg is not Ops.ADD or folds[0].dtype is not unit.dtype_out:
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    if (
+        len(reductions) != 1
+        or reductions[0].arg is not Ops.ADD
+        or reductions[0].dtype is not unit.dtype_out
+    ):
         return found
-    (fold,) = folds
-    operands = _operands(fold.src[0], unit)
+    (reduction,) = reductions
+    operands = _operands(reduction.src[0], unit)
     if operands is None:
         return found
-    outputs = [part for part in axes_of(ast) if part.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
-    outputs = [part for part in outputs if part.src[0].op is Ops.CONST and part in fold.ranges]
+    outputs = [axis for axis in axes_of(ast) if axis.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
+    outputs = [axis for axis in outputs if axis.src[0].op is Ops.CONST and axis in reduction.ranges]
     depths = [
-        part
-        for part in fold.src[1:]
-        if part.arg[1] is Axis.REDUCE
-        and part.src[0].op is Ops.CONST
-        and all(part in operand.ranges for operand in operands)
+        axis
+        for axis in reduction.src[1:]
+        if axis.arg[1] is Axis.REDUCE
+        and axis.src[0].op is Ops.CONST
+        and all(axis in operand.ranges for operand in operands)
     ]
     for left, right in (operands, operands[::-1]):
-        only_left = [part for part in outputs if part in left.ranges and part not in right.ranges]
-        only_right = [part for part in outputs if part in right.ranges and part not in left.ranges]
+        only_left = [axis for axis in outputs if axis in left.ranges and axis not in right.ranges]
+        only_right = [axis for axis in outputs if axis in right.ranges and axis not in left.ranges]
         for rows in only_left:
             for columns in only_right:
-                found += [_Product(fold, left, right, rows, columns, part) for part in depths]
+                found += [_Product(reduction, left, right, rows, columns, axis) for axis in depths]
     stores = [node for node in ast.toposort() if node.op is Ops.STORE]
     return sorted(found, key=lambda each: _preference(each, stores))
 
 
 def _operands(value: UOp, unit: MatrixUnit) -> tuple[UOp, UOp] | None:
     """The two factors in the unit's dtype. A product rounded before it is added is not rounded by
-    the unit, which keeps it whole; that is within what the dtype of the sum promises.
+    the unit, which adds it exactly; that is within what the dtype of the sum promises.
     """
     if value.op is Ops.CAST and value.src[0].op is Ops.MUL:
         value = value.src[0]
     if value.op is not Ops.MUL:
         return None
     left, right = (
-        part.src[0] if part.op is Ops.CAST and part.dtype is unit.dtype_out else part
-        for part in value.src
+        factor.src[0] if factor.op is Ops.CAST and factor.dtype is unit.dtype_out else factor
+        for factor in value.src
     )
     is_fit = left.dtype is unit.dtype_in and right.dtype is unit.dtype_in
     return (left, right) if is_fit else None
@@ -149,7 +153,7 @@ def _preference(product: _Product, stores: Sequence[UOp]) -> tuple[bool, int, in
     """Neighbouring results in neighbouring columns first; then long axes, and inner ones."""
     found = terms_of(stores[0].src[1]) if stores else None
     is_contiguous = found is not None and found[0].get(product.columns) == 1
-    extents = [part.src[0].arg for part in (product.depth, product.rows, product.columns)]
+    extents = [axis.src[0].arg for axis in (product.depth, product.rows, product.columns)]
     return (not is_contiguous, -extents[0], -extents[1], -extents[2], -product.rows.arg[0])
 
 
@@ -157,7 +161,7 @@ def _preference(product: _Product, stores: Sequence[UOp]) -> tuple[bool, int, in
 
 
 class _Tiling:
-    """One rewrite: the axes of the unit, and the fold and the stores in terms of them."""
+    """One rewrite: the axes of the unit, and the reduction and the stores in terms of them."""
 
     def __init__(self, ast: UOp, unit: MatrixUnit, product: _Product):
         self.ast, self.unit, self.product = ast, unit, product
@@ -165,8 +169,8 @@ class _Tiling:
         loops = (product.rows, product.columns, product.depth)
         sizes = (unit.m, unit.n, unit.k)
         self.outer = [
-            UOp.range(loop.src[0].arg // size, number + place, loop.arg[1])
-            for place, (loop, size) in enumerate(zip(loops, sizes, strict=True))
+            UOp.range(loop.src[0].arg // size, number + offset, loop.arg[1])
+            for offset, (loop, size) in enumerate(zip(loops, sizes, strict=True))
         ]
         bits = unit.lanes.bit_length() - 1
         self.lanes = [UOp.range(2, number + 3 + bit, Axis.LOCAL) for bit in range(bits)]
@@ -177,20 +181,20 @@ class _Tiling:
 
     def run(self, mode: int) -> UOp:
         unit, product = self.unit, self.product
-        row, column = place_in(unit.c_layout, self.result, self.lanes)
+        row, column = position_in(unit.c_layout, self.result, self.lanes)
         rows, columns = self._axis(0, row), self._axis(1, column)
         outputs = {product.rows: rows, product.columns: columns}
         if mode == 1:
-            value = _pick(self._folded(self._multiplied()), self.result)
+            value = _pick(self._reduced(self._multiplied()), self.result)
         else:
             whole = {**outputs, product.depth: self._axis(2, self.inner)}
-            value = self._folded(product.fold.src[0].substitute(whole), self.inner)
-        stand_in = UOp.variable("matrix", 0, 0, product.fold.dtype)
-        rest = self.ast.substitute({product.fold: stand_in}).substitute(outputs)
+            value = self._reduced(product.reduction.src[0].substitute(whole), self.inner)
+        stand_in = UOp.variable("matrix", 0, 0, product.reduction.dtype)
+        rest = self.ast.substitute({product.reduction: stand_in}).substitute(outputs)
         return simplify(rest.substitute({stand_in: value})).replace(arg=self._info(mode))
 
     def _axis(self, which: int, inside: UOp | int) -> UOp:
-        """Position `inside` the unit's part of the axis, as a position in the whole axis."""
+        """Position `inside` the unit's slice of the axis, as a position in the whole axis."""
         size = (self.unit.m, self.unit.n, self.unit.k)[which]
         outer = self.outer[which]
         return outer * size + inside if outer.src[0].arg > 1 else 0 * outer + inside
@@ -200,33 +204,33 @@ class _Tiling:
         unit, product = self.unit, self.product
         left, right = [], []
         for element in range(len(unit.a_layout[0])):
-            row, depth = place_in(unit.a_layout, element, self.lanes)
+            row, depth = position_in(unit.a_layout, element, self.lanes)
             mapping = {product.rows: self._axis(0, row), product.depth: self._axis(2, depth)}
             left.append(simplify(product.left.substitute(mapping)))
         for element in range(len(unit.b_layout[0])):
-            depth, column = place_in(unit.b_layout, element, self.lanes)
+            depth, column = position_in(unit.b_layout, element, self.lanes)
             mapping = {product.columns: self._axis(1, column), product.depth: self._axis(2, depth)}
             right.append(simplify(product.right.substitute(mapping)))
         dtype = unit.dtype_out.vec(len(unit.c_layout[0]))
         nothing = UOp.const(unit.dtype_out, 0).broadcast(dtype.lanes)
         return UOp(Ops.WMMA, dtype, (UOp.stack(left), UOp.stack(right), nothing), unit)
 
-    def _folded(self, value: UOp, *inner: UOp) -> UOp:
-        """`value` folded over what the unit leaves of the fold's axes."""
+    def _reduced(self, value: UOp, *inner: UOp) -> UOp:
+        """`value` reduced over what the unit leaves of the reduce axes."""
         depth = self.outer[2]
-        loops = [part for part in self.product.fold.src[1:] if part is not self.product.depth]
+        loops = [axis for axis in self.product.reduction.src[1:] if axis is not self.product.depth]
         if depth.src[0].arg > 1:
-            place = self.product.fold.src[1:].index(self.product.depth)
-            loops.insert(place, depth)
+            position = self.product.reduction.src[1:].index(self.product.depth)
+            loops.insert(position, depth)
         loops += inner
         return UOp(Ops.REDUCE, value.dtype, (value, *loops), Ops.ADD) if loops else value
 
     def _info(self, mode: int) -> KernelInfo:
-        """The lanes stand before the first reduce axis; what is written out comes last."""
+        """The lanes stand before the first reduce axis; what is unrolled comes last."""
         info: KernelInfo = self.ast.arg
         product = self.product
         loops = loop_order(self.ast)
-        first = next(part.arg[0] for part in loops if part.arg[1] is Axis.REDUCE)
+        first = next(axis.arg[0] for axis in loops if axis.arg[1] is Axis.REDUCE)
         order: list[int] = []
         replaced = zip((product.rows, product.columns, product.depth), self.outer, strict=True)
         new = {old.arg[0]: outer for old, outer in replaced}
@@ -237,20 +241,21 @@ class _Tiling:
                 order.append(number)
             elif new[number].src[0].arg > 1:
                 order.append(new[number].arg[0])
-        written = [self.result.arg[0]] if mode == 1 else [self.inner.arg[0], self.result.arg[0]]
-        # The name shows the part of the fold that the unit runs, though it is no axis any more.
+        unrolled = [self.result.arg[0]] if mode == 1 else [self.inner.arg[0], self.result.arg[0]]
+        # The name shows the slice of the reduce axis that the unit runs, though it is no axis any
+        # more.
         name = info.name + (f"#{self.unit.k}" if mode == 1 else "")
-        return KernelInfo(name, (*order, *written), info.opts)
+        return KernelInfo(name, (*order, *unrolled), info.opts)
 
 
-def place_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[UOp, UOp]:
+def position_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[UOp, UOp]:
     """(row, column) of a lane's element as sums over the bits of both numbers; `lanes` are those of
     the lane's, the last the lowest.
     """
     count = len(layout[0])
     if isinstance(element, int):
         element = UOp.const(dtypes.index, element)
-    parts = []
+    coordinates = []
     for axis in (0, 1):
         total = UOp.const(dtypes.index, layout[0][0][axis])
         for bit, lane in enumerate(reversed(lanes)):
@@ -258,29 +263,29 @@ def place_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tuple[
         for bit in range(count.bit_length() - 1):
             step = layout[0][1 << bit][axis] - layout[0][0][axis]
             total = element // (1 << bit) % 2 * step + total
-        parts.append(simplify(total))
-    return parts[0], parts[1]
+        coordinates.append(simplify(total))
+    return coordinates[0], coordinates[1]
 
 
 def _check_layout(unit: MatrixUnit, layout: Layout) -> None:
-    """Every place is the sum of what each bit of the lane and of the element adds."""
+    """Every position is the sum of what each bit of the lane and of the element adds."""
     base = layout[0][0]
-    for lane, places in enumerate(layout):
-        for element, place in enumerate(places):
+    for lane, positions in enumerate(layout):
+        for element, position in enumerate(positions):
             for axis in (0, 1):
                 total = base[axis]
                 for bit in range(len(layout).bit_length() - 1):
                     total += (lane >> bit & 1) * (layout[1 << bit][0][axis] - base[axis])
-                for bit in range(len(places).bit_length() - 1):
+                for bit in range(len(positions).bit_length() - 1):
                     total += (element >> bit & 1) * (layout[0][1 << bit][axis] - base[axis])
-                if total != place[axis]:
+                if total != position[axis]:
                     raise InternalError(
                         f"{unit.name}: its layout is no sum over bits", lane=lane, element=element
                     )
 
 
 def _pick(vector: UOp, lane: UOp) -> UOp:
-    """Lane number `lane` of `vector`. The number is constant once the axis is written out."""
+    """Lane number `lane` of `vector`. The number is constant once the axis is unrolled."""
     value = vector.gep(0)
     for number in range(1, vector.dtype.lanes):
         value = lane.eq(number).where(vector.gep(number), value)

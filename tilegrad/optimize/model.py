@@ -33,7 +33,7 @@ _LANES = (Axis.LOCAL, Axis.GROUP)
 _PARALLEL = 0.9
 # Cycles to store a value without a register to the stack and load it again.
 _SPILL = 2.0
-# The share of each shorter part that does not overlap with the longest.
+# The share of each shorter component that does not overlap with the longest.
 _EXPOSED = 0.2
 # Instructions of an element with a branch of its own: test, jump, load, and insert into a vector.
 _BRANCHED = 4.0
@@ -43,7 +43,7 @@ _PICKED = 4
 
 @dataclass(frozen=True)
 class Estimate:
-    """A kernel's time in cycles, and its parts as one thread would take them.
+    """A kernel's time in cycles, and its components as one thread would take them.
 
     Attributes:
         flops: operations on values.
@@ -74,7 +74,7 @@ class Estimate:
     cycles: float
 
     @property
-    def parts(self) -> dict[str, float]:
+    def components(self) -> dict[str, float]:
         """Cycles by what takes them."""
         names = ("second cache", "last cache", "memory")
         own = {"issue": self.issue, "latency": self.latency, "spill": self.spill}
@@ -83,13 +83,13 @@ class Estimate:
 
     @property
     def binds(self) -> str:
-        """The part that takes longest."""
-        parts = self.parts
-        return max(parts, key=parts.__getitem__)
+        """The component that takes longest."""
+        components = self.components
+        return max(components, key=components.__getitem__)
 
     def __str__(self) -> str:
-        parts = sorted(self.parts.items(), key=lambda part: -part[1])
-        shown = ", ".join(f"{name} {cycles:,.0f}" for name, cycles in parts if cycles >= 1)
+        components = sorted(self.components.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{name} {cycles:,.0f}" for name, cycles in components if cycles >= 1)
         return f"{self.cycles:,.0f} cycles: {shown}"
 
 
@@ -115,8 +115,8 @@ class _Counter:
     def __init__(self, ast: UOp, target: Target):
         self.ast, self.target = ast, target
         self.nodes = ast.toposort()
-        self.loops = [part for part in loop_order(ast) if part.arg[1] not in _UNROLLED]
-        self.place = {loop: depth for depth, loop in enumerate(self.loops)}
+        self.loops = [loop for loop in loop_order(ast) if loop.arg[1] not in _UNROLLED]
+        self.depth_of = {loop: depth for depth, loop in enumerate(self.loops)}
         self.accesses = [node for node in self.nodes if node.op in (Ops.LOAD, Ops.STORE)]
         # A dot unit takes k neighbours at once: its lanes are k elements apart.
         self.steps = {
@@ -134,10 +134,10 @@ class _Counter:
             for axis in self.lanes
             if target.gather_bytes and (sizes := position_bytes(ast, axis))
         }
-        closed = {part for node in self.nodes if node.op is Ops.END for part in node.src[1:]}
+        closed = {loop for node in self.nodes if node.op is Ops.END for loop in node.src[1:]}
         # Loops around the whole kernel; accesses in a loop nest that fills scratch.
         self.outer = frozenset(
-            part for part in self.loops if part not in closed and part.arg[1] is not Axis.REDUCE
+            loop for loop in self.loops if loop not in closed and loop.arg[1] is not Axis.REDUCE
         )
         self.nested = frozenset(node for node in self.accesses if closed & node.ranges)
 
@@ -157,18 +157,18 @@ class _Counter:
             if not (node.op is Ops.REDUCE or _is_arithmetic(node) or node in self.positions):
                 continue
             ranges = node.ranges | frozenset(node.src[1:] if node.op is Ops.REDUCE else ())
-            steps, written = _split(ranges)
-            width = self._width(node, written)
-            count = steps * -(-written // width)
-            flops += steps * written
+            steps, copies = _split(ranges)
+            width = self._width(node, copies)
+            count = steps * -(-copies // width)
+            flops += steps * copies
             instructions += count
-            vectors += steps * written if width > 1 else 0
+            vectors += steps * copies if width > 1 else 0
             busy += count * self.target.cycles(node.op)
             trips = max(trips, steps)
             if node.op is Ops.REDUCE:
                 # Unrolled values that are no lanes are added up before they are accumulated.
-                kept = node.ranges | (self.lanes & frozenset(node.src[1:]))
-                accumulators = -(-_split(kept)[1] // width)
+                own = node.ranges | (self.lanes & frozenset(node.src[1:]))
+                accumulators = -(-_split(own)[1] // width)
                 stalled += steps * max(timing.latency - accumulators / timing.ports, 0.0)
                 live = max(live, accumulators + self._operands(node))
         spilled = max(live - self.target.registers, 0) * _SPILL * trips
@@ -182,7 +182,7 @@ class _Counter:
         unrolled = [axis for axis in axes_of(self.ast) if axis.arg[1] in _UNROLLED]
         pages = page_cycles(self.accesses, self.loops, unrolled, self.target)
         alone = longest + _EXPOSED * (compute + sum(levels) - longest) + pages
-        chunks = any(part.arg[1] is Axis.THREAD for part in self.loops)
+        chunks = any(loop.arg[1] is Axis.THREAD for loop in self.loops)
         launch = float(timing.launch) if chunks else 0.0
         return Estimate(
             flops,
@@ -201,13 +201,13 @@ class _Counter:
 
     def _spread(self, cycles: float) -> float:
         """The time over chunks or lanes; a slow last chunk is waited for."""
-        chunks = [part.src[0].vmax for part in self.loops if part.arg[1] is Axis.THREAD]
+        chunks = [loop.src[0].vmax for loop in self.loops if loop.arg[1] is Axis.THREAD]
         if chunks:
             at_once: int = max(min(chunks[0], self.target.threads // 4), 1)
             rounds = -(-chunks[0] // at_once)
             return float(cycles * rounds / chunks[0] / _PARALLEL)
-        lanes = prod(part.src[0].vmax for part in axes_of(self.ast) if part.arg[1] in _LANES)
-        grid = prod(part.src[0].vmax for part in self.loops if part.arg[1] is Axis.GLOBAL)
+        lanes = prod(loop.src[0].vmax for loop in axes_of(self.ast) if loop.arg[1] in _LANES)
+        grid = prod(loop.src[0].vmax for loop in self.loops if loop.arg[1] is Axis.GLOBAL)
         return cycles / min(max(int(lanes), 1), 256) / min(max(int(grid), 1), 64)
 
     # lanes
@@ -220,7 +220,7 @@ class _Counter:
             return frozenset()
         score: dict[UOp, float] = {}
         for node in self.accesses:
-            depth = sum(part.arg[1] is Axis.REDUCE for part in node.ranges)
+            depth = sum(loop.arg[1] is Axis.REDUCE for loop in node.ranges)
             for axis in node.src[1].ranges:
                 if axis.arg[1] in _UNROLLED:
                     if stride_of(node.src[1], axis) == self.steps.get(node, 1):
@@ -242,7 +242,7 @@ class _Counter:
                 chosen.append(axis)
         return frozenset(chosen)
 
-    def _width(self, node: UOp, written: int) -> int:
+    def _width(self, node: UOp, copies: int) -> int:
         """Lanes of the vectors that compute `node`."""
         own = node.ranges | frozenset(node.src[1:] if node.op is Ops.REDUCE else ())
         values = node.src[0] if node.dtype.scalar is dtypes.bool and node.src else node
@@ -258,15 +258,17 @@ class _Counter:
         index, step = node.src[1], self.steps.get(node, 1)
         axes = [axis for axis in index.ranges if axis.arg[1] in _UNROLLED]
         count = float(prod(axis.src[0].vmax for axis in axes))
-        lanes, along = [axis for axis in axes if axis in self.lanes], []
+        lanes, contiguous = [axis for axis in axes if axis in self.lanes], []
         if lanes:
             most = self.target.lanes_of(
                 node.dtype.scalar if node.op is Ops.LOAD else node.src[2].dtype
             )
-            along = [self._lanes_of(axis, most) for axis in lanes if stride_of(index, axis) == step]
+            contiguous = [
+                self._lanes_of(axis, most) for axis in lanes if stride_of(index, axis) == step
+            ]
             across = [_power(axis, most) for axis in axes if stride_of(index, axis) == 1]
-            if along:
-                count /= max(along)
+            if contiguous:
+                count /= max(contiguous)
             elif max(across, default=1) > 1:
                 # Vectors along the other axis, transposed in registers.
                 width = max(across)
@@ -279,7 +281,7 @@ class _Counter:
                 else:
                     # A lane that is not contiguous is loaded alone and inserted.
                     count *= 2
-        return count * self._gate(node, is_alone=bool(lanes) and not along)
+        return count * self._gate(node, is_alone=bool(lanes) and not contiguous)
 
     def _gate(self, node: UOp, *, is_alone: bool) -> float:
         """The factor that a gate puts on the cost of a load; `is_alone` where lanes are loaded one
@@ -347,9 +349,9 @@ class _Counter:
     def _reach(self, node: UOp, depth: int) -> int:
         """Bytes that an access touches in the loops from `depth` inward, by whole cache lines."""
         index, element = node.src[1], element_of(_memory(node)).itemsize
-        inner = [part for part in index.ranges if self.place.get(part, depth) >= depth]
-        count = int(prod(part.src[0].vmax for part in inner))
-        run = int(prod(part.src[0].vmax for part in inner if stride_of(index, part) == 1))
+        inner = [loop for loop in index.ranges if self.depth_of.get(loop, depth) >= depth]
+        count = int(prod(loop.src[0].vmax for loop in inner))
+        run = int(prod(loop.src[0].vmax for loop in inner if stride_of(index, loop) == 1))
         nbytes = count * element
         # The loop just outside goes along the lines that are here already.
         is_next = depth > 0 and stride_of(index, self.loops[depth - 1]) == 1
@@ -382,9 +384,9 @@ def _memory(access: UOp) -> UOp:
 
 def _split(ranges: frozenset[UOp] | Sequence[UOp]) -> tuple[int, int]:
     """(iterations of loops, unrolled copies) of a node in `ranges`."""
-    parts = [part for part in ranges if part.op is Ops.RANGE]
-    loops = prod(part.src[0].vmax for part in parts if part.arg[1] not in _UNROLLED)
-    copies = prod(part.src[0].vmax for part in parts if part.arg[1] in _UNROLLED)
+    axes = [loop for loop in ranges if loop.op is Ops.RANGE]
+    loops = prod(loop.src[0].vmax for loop in axes if loop.arg[1] not in _UNROLLED)
+    copies = prod(loop.src[0].vmax for loop in axes if loop.arg[1] in _UNROLLED)
     return int(loops), int(copies)
 
 

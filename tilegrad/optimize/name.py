@@ -1,11 +1,11 @@
 """A kernel's name: what kind it is, and the extents of its axes in printed order.
 
-    r_32_64_128_12_3_3      r: it folds, E: elementwise, C: a pure copy
+    r_32_64_128_12_3_3      r: it reduces, E: elementwise, C: a pure copy
     E2_4_4                  a number of outputs above 1 follows the letter
     E_n_3to9                a symbolic extent: a variable by its name, what is computed of variables
                             by its smallest and largest value
 
-The second form of the name says by its colours what runs each axis, so that a row of a profile
+The second text of the name says by its colours what runs each axis, so that a row of a profile
 shows a kernel's shape.
 """
 
@@ -33,31 +33,33 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     """The name in plain text, and with the colours of its axes.
 
     Blue axes are the grid's (bright where a block is one lane), cyan lanes, green lanes that share
-    a fold, white what such a lane keeps apart until the others have come, red loops of a fold,
-    magenta the same written out, yellow written-out outputs. The loops and chunks of a processor
-    count as a grid.
+    a reduction, white what such a lane has of its own until the partial results are combined, red
+    reduce loops, magenta the same unrolled, yellow unrolled outputs. The loops and chunks of a
+    processor count as a grid.
     """
     label, *in_unit = ast.arg.name.split("#")
     letter, *gone = label.split(":")
     outputs = {node.src[0] for node in _stores(ast)}
     head = letter[:1] + (str(len(outputs)) if len(outputs) > 1 else "") + "_"
-    parts = _parts(ast)
+    shown = _shown_axes(ast)
     # Loops that a closed form replaced still count, and what a matrix unit runs.
-    place = next(
+    position = next(
         (
             number
-            for number, (_, axis) in enumerate(parts)
+            for number, (_, axis) in enumerate(shown)
             if axis in (Axis.UPCAST, Axis.UNROLL, Axis.STAGE)
         ),
-        len(parts),
+        len(shown),
     )
-    parts[place:place] = [(extent, Axis.REDUCE) for extent in gone]
-    parts[place + len(gone) : place + len(gone)] = [(extent, Axis.UNROLL) for extent in in_unit]
-    has_lanes = any(axis in (Axis.LOCAL, Axis.GROUP) for _, axis in parts)
+    shown[position:position] = [(extent, Axis.REDUCE) for extent in gone]
+    shown[position + len(gone) : position + len(gone)] = [
+        (extent, Axis.UNROLL) for extent in in_unit
+    ]
+    has_lanes = any(axis in (Axis.LOCAL, Axis.GROUP) for _, axis in shown)
     grid = _BLUE if has_lanes else _BRIGHT_BLUE
     colours = {**_COLOURS, Axis.STAGE: _WHITE}
-    coloured = [f"\x1b[{colours.get(axis, grid)}m{text}\x1b[0m" for text, axis in parts]
-    return head + "_".join(text for text, _ in parts), head + "_".join(coloured)
+    coloured = [f"\x1b[{colours.get(axis, grid)}m{text}\x1b[0m" for text, axis in shown]
+    return head + "_".join(text for text, _ in shown), head + "_".join(coloured)
 
 
 def _stores(ast: UOp) -> list[UOp]:
@@ -68,24 +70,24 @@ def _stores(ast: UOp) -> list[UOp]:
     ]
 
 
-def _parts(ast: UOp) -> list[tuple[str, Axis]]:
-    """The text and the kind of each axis; STAGE stands for one between two stages of a fold."""
+def _shown_axes(ast: UOp) -> list[tuple[str, Axis]]:
+    """The text and the kind of each axis; STAGE is one between two stages of a reduction."""
     second = {
-        part
+        loop
         for node in ast.toposort()
         if node.op is Ops.REDUCE and is_second_stage(node)
-        for part in node.src[1:]
+        for loop in node.src[1:]
     }
-    stored = {part for store in _stores(ast) for part in store.src[1].ranges}
-    parts = []
+    stored = {loop for store in _stores(ast) for loop in store.src[1].ranges}
+    shown = []
     for axis in axes_of(ast):
         kind = axis.arg[1]
         if axis in second:
             continue
         if kind is Axis.UPCAST and axis not in stored:
             kind = Axis.STAGE
-        parts.append((_extent(axis.src[0]), kind))
-    return parts
+        shown.append((_extent(axis.src[0]), kind))
+    return shown
 
 
 def _extent(size: UOp) -> str:

@@ -59,7 +59,7 @@ class Opt:
 register("Opt", Opt)
 register("OptOps", OptOps)
 
-# The printed order of a kernel's axes, which its name shows. Written-out axes, whose rank is one,
+# The printed order of a kernel's axes, which its name shows. Unrolled axes, whose rank is one,
 # stand in the order in which they were made.
 PRINT_ORDER = (
     Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.LOCAL, Axis.GROUP, Axis.REDUCE, Axis.UPCAST,
@@ -72,9 +72,9 @@ _RANK[Axis.UNROLL] = _RANK[Axis.UPCAST]
 
 def loop_order(ast: UOp) -> list[UOp]:
     """The ranges of a kernel, outermost loop first; those of staging nests are not among them."""
-    place = {number: rank for rank, number in enumerate(ast.arg.order)}
-    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.arg[0] in place]
-    return sorted(ranges, key=lambda node: place[node.arg[0]])
+    position = {number: rank for rank, number in enumerate(ast.arg.order)}
+    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.arg[0] in position]
+    return sorted(ranges, key=lambda node: position[node.arg[0]])
 
 
 def axes_of(ast: UOp) -> list[UOp]:
@@ -83,10 +83,12 @@ def axes_of(ast: UOp) -> list[UOp]:
 
 
 def running_loops(ast: UOp) -> set[UOp]:
-    """The ranges that run in order, as what their turns fold to is looked at in each."""
-    return {part for node in ast.toposort() if node.op is Ops.PREFIX for part in node.src[1:]}
+    """The ranges that run in order, as the intermediate results of a scan are read in each
+    iteration.
+    """
+    return {loop for node in ast.toposort() if node.op is Ops.PREFIX for loop in node.src[1:]}
 
 
 def reduce_axes(ast: UOp) -> list[UOp]:
     """The axes that UNROLL, GROUP and GROUPTOP may name."""
-    return [part for part in axes_of(ast) if part.arg[1] in (Axis.REDUCE, Axis.GROUP, Axis.UNROLL)]
+    return [loop for loop in axes_of(ast) if loop.arg[1] in (Axis.REDUCE, Axis.GROUP, Axis.UNROLL)]

@@ -2,7 +2,7 @@
 
 Each move checks first and raises OptError with what is wrong; what it returns computes the same
 values. None looks at what a kernel computes, only at its ranges, loads and stores. STAGE, GROUP and
-TC, which give values a place of their own, stand in files beside this one.
+TC, which give values memory of their own, stand in files beside this one.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _PER_BLOCK = (Axis.LOCAL, Axis.UPCAST)
 def start(ast: UOp, target: Target) -> UOp:
     """The kernel as Opts find it: on a target with blocks, the output loops are the grid.
 
-    An output loop that a fold does not depend on stays a loop: as part of the grid, each of its
-    iterations would fold again. On a processor, products of short floats that are summed in a wider
-    float are not rounded before, as little as those that a MULACC adds.
+    An output loop that a reduction does not depend on stays a loop: in the grid, each of its
+    iterations would reduce again. On a processor, products of short floats that are summed in a
+    wider float are not rounded before, as little as those that a MULACC adds.
     """
     if ast.arg.opts:
         return ast
@@ -54,14 +54,14 @@ def start(ast: UOp, target: Target) -> UOp:
         return exact_integers(ast) if target.has_vectors else ast
     nodes = ast.toposort()
     named = (Ops.REDUCE, Ops.PREFIX, Ops.END)
-    folded = {part for node in nodes if node.op in named for part in node.src[1:]}
-    folds = [node for node in nodes if node.op is Ops.REDUCE]
+    reduced = {loop for node in nodes if node.op in named for loop in node.src[1:]}
+    reductions = [node for node in nodes if node.op is Ops.REDUCE]
     mapping = {
         loop: loop.replace(arg=(loop.arg[0], Axis.GLOBAL))
         for loop in loop_order(ast)
         if loop.arg[1] is Axis.LOOP
-        and loop not in folded
-        and all(loop in fold.ranges for fold in folds)
+        and loop not in reduced
+        and all(loop in reduction.ranges for reduction in reductions)
     }
     return ast.substitute(mapping)
 
@@ -123,27 +123,27 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _check_running(ast: UOp, opt: Opt) -> None:
-    """What is looked at in each step is folded in one order, that of its ranges."""
+    """A scan combines its values in one order, that of its ranges."""
     nodes = ast.toposort()
     if not any(node.op is Ops.PREFIX or node.op is Ops.RESCALED for node in nodes):
         return
-    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    position = {number: rank for rank, number in enumerate(ast.arg.order)}
     for node in nodes:
         if node.op is Ops.PREFIX:
-            ranks = [place[part.arg[0]] for part in node.src[1:] if part.arg[0] in place]
+            ranks = [position[loop.arg[0]] for loop in node.src[1:] if loop.arg[0] in position]
             if ranks != sorted(ranks):
-                raise OptError(f"{opt.op.value}: a running fold in another order", opt=opt)
+                raise OptError(f"{opt.op.value}: a scan in another order", opt=opt)
         if any(source.op is Ops.RESCALED for source in node.src) and (
             node.op is not Ops.REDUCE
-            or any(part.arg[1] is not Axis.REDUCE for part in node.src[1:])
+            or any(loop.arg[1] is not Axis.REDUCE for loop in node.src[1:])
         ):
-            raise OptError(f"{opt.op.value}: parts of rows come one after the other", opt=opt)
+            raise OptError(f"{opt.op.value}: slices of rows come one after the other", opt=opt)
 
 
 def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     """A block must not have more lanes or shared memory than the target offers."""
     axes = axes_of(ast)
-    lanes = prod(part.src[0].arg for part in axes if part.arg[1] in (Axis.LOCAL, Axis.GROUP))
+    lanes = prod(loop.src[0].arg for loop in axes if loop.arg[1] in (Axis.LOCAL, Axis.GROUP))
     if lanes > target.block_lanes:
         raise OptError(
             f"{opt.op.value}: a block of {lanes} lanes, {target.name} has at most "
@@ -153,9 +153,9 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     nbytes = 0
     for node in ast.toposort():
         if isinstance(node.dtype, Pointer) and node.op is Ops.DEFINE_LOCAL:
-            inside = (part.src[0].arg for part in node.src if part.arg[1] in _PER_BLOCK)
+            inside = (loop.src[0].arg for loop in node.src if loop.arg[1] in _PER_BLOCK)
             # A tile that is filled in a loop is there twice (lower.copies).
-            tiles = 2 if [part.arg[1] for part in node.src] == [Axis.REDUCE] else 1
+            tiles = 2 if [loop.arg[1] for loop in node.src] == [Axis.REDUCE] else 1
             nbytes += node.dtype.size * node.dtype.base.itemsize * int(prod(inside)) * tiles
     if nbytes > target.shared_bytes:
         raise OptError(
@@ -187,7 +187,7 @@ def _axis(ast: UOp, opt: Opt, kinds: tuple[Axis, ...], *, from_reduce: bool = Fa
 
 
 def _amount(loop: UOp, opt: Opt) -> int:
-    """The size of the inner part: a divisor of the extent, 0 for all of it."""
+    """The size of the inner loop: a divisor of the extent, 0 for all of it."""
     extent = loop.src[0]
     if extent.op is not Ops.CONST:
         if isinstance(opt.arg, int) and opt.arg > 1 and extent.divisor % opt.arg == 0:
@@ -214,7 +214,7 @@ def _amount(loop: UOp, opt: Opt) -> int:
 
 
 def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Write out part of an output axis: each iteration computes `amount` elements.
+    """Unroll a divisor of an output axis: each iteration computes `amount` elements.
 
     before   i: loop 0..16
     after    i*4 + j, j: upcast 0..4
@@ -226,8 +226,8 @@ def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Write out part of a reduce axis. What lanes that share a fold have of their own is an output
-    until they meet.
+    """Unroll a divisor of a reduce axis. What lanes that share a reduction have of their own is an
+    output until their results are combined.
     """
     loop = _axis(ast, opt, (Axis.REDUCE, Axis.GROUP), from_reduce=True)
     if _holds_nests(ast, loop):
@@ -237,13 +237,13 @@ def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Give part of a grid axis, or of a block's tile (TILE), to the lanes of a block."""
+    """Give a slice of a grid axis, or of a block's tile (TILE), to the lanes of a block."""
     if not target.has_locals:
         raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
     loop = _axis(ast, opt, (Axis.GLOBAL, Axis.LOOP))
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     if loop.arg[1] is Axis.LOOP:
-        if not folds or not all(loop in fold.ranges for fold in folds):
+        if not reductions or not all(loop in reduction.ranges for reduction in reductions):
             raise OptError("local: each lane would compute what the loop shares", opt=opt)
         if loop in running_loops(ast):
             raise OptError("local: each iteration follows from the one before", opt=opt)
@@ -258,12 +258,14 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
     """
     if not target.threads:
         raise OptError(f"thread: {target.name} does not split launches into chunks", opt=opt)
-    if any(part.arg[1] is Axis.THREAD for part in axes_of(ast)):
+    if any(axis.arg[1] is Axis.THREAD for axis in axes_of(ast)):
         raise OptError("thread: the kernel is cut into chunks already", opt=opt)
     loop = _axis(ast, opt, (Axis.LOOP,))
     _require_private(ast, loop, opt)
     if loop in running_loops(ast):
-        raise OptError(f"thread: each turn of axis {opt.axis} follows from the one before", opt=opt)
+        raise OptError(
+            f"thread: each iteration of axis {opt.axis} follows from the one before", opt=opt
+        )
     extent = loop.src[0]
     chunks = extent.vmax if opt.arg == 0 else opt.arg
     if extent.op is not Ops.CONST or not isinstance(chunks, int) or not 2 <= chunks <= extent.arg:
@@ -297,7 +299,7 @@ def _is_private(pointer: UOp) -> bool:
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Split a loop for a cache: the outer part runs outside all loops that were not tiled; with an
+    """Split a loop for a cache: the outer loop runs outside all loops that were not tiled; with an
     amount of 1, the loop itself does.
 
     Tiled loops nest in the order in which they are made. A reduce axis may be tiled: its
@@ -310,7 +312,7 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
         return _tile_of_block(ast, opt)
     loop = _axis(ast, opt, (Axis.LOOP, Axis.REDUCE))
     if loop.arg[1] is Axis.REDUCE and any(done.op is OptOps.OVERLAP for done in ast.arg.opts):
-        raise OptError("tile: parts that overlap would gather twice in memory", opt=opt)
+        raise OptError("tile: chunks that overlap would accumulate twice in memory", opt=opt)
     if opt.arg == 1:
         return put_outside(ast, loop)
     return split(ast, loop, _amount(loop, opt), loop.arg[1], hoist=True)
@@ -319,7 +321,7 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
     """Split a grid axis into blocks and the tile of a block, which LOCAL, UPCAST and TC share out;
     or a reduce axis into chunks and what one chunk has, which become the innermost reduce loops: in
-    a convolution, what a tap of the filter says of borders is known outside of them.
+    a convolution, what an element of the filter says of padding is known outside of them.
 
     before   i: global 0..4096, k: reduce 0..4096
     after    i: global 0..32, i: loop 0..128, k: reduce 0..512, k: reduce 0..8
@@ -329,13 +331,13 @@ def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
         return split(ast, loop, _amount(loop, opt), Axis.LOOP, outer=Axis.GLOBAL)
     before = next_number(ast)
     ast = split(ast, loop, _amount(loop, opt), Axis.REDUCE)
-    made = [part.arg[0] for part in loop_order(ast) if part.arg[0] >= before]
+    made = [axis.arg[0] for axis in loop_order(ast) if axis.arg[0] >= before]
     order = [number for number in ast.arg.order if number not in made]
     last = max(
-        (order.index(part.arg[0]) for part in reduce_axes(ast) if part.arg[0] in order), default=-1
+        (order.index(axis.arg[0]) for axis in reduce_axes(ast) if axis.arg[0] in order), default=-1
     )
-    place = last + 1 if last >= 0 else len(order)
-    order[place:place] = made
+    position = last + 1 if last >= 0 else len(order)
+    order[position:position] = made
     return reorder(ast, order)
 
 
@@ -347,7 +349,7 @@ def _merge(ast: UOp, opt: Opt, target: Target) -> UOp:
     """
     outer = _axis(ast, opt, (Axis.GLOBAL,))
     inner = _axis(ast, Opt(OptOps.MERGE, opt.arg), (Axis.GLOBAL,))
-    if outer is inner or any(part.src[0].op is not Ops.CONST for part in (outer, inner)):
+    if outer is inner or any(loop.src[0].op is not Ops.CONST for loop in (outer, inner)):
         raise OptError(f"merge: axes {opt.axis} and {opt.arg} are no two of known size", opt=opt)
     size = inner.src[0].arg
     both = UOp.range(outer.src[0].arg * size, next_number(ast), Axis.GLOBAL)
@@ -372,8 +374,8 @@ def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     """Round an extent up; loads and stores of what was added are masked.
 
-    A reduce axis is padded with the identity of the fold. A symbolic extent is rounded up as it
-    comes; with blocks, it becomes its largest value, rounded up.
+    A reduce axis is padded with the identity of the reduction. A symbolic extent is rounded up as
+    it comes; with blocks, it becomes its largest value, rounded up.
 
     before   i: 0..9
     after    i: 0..12, gates i < 9
@@ -405,8 +407,8 @@ def _holds_nests(ast: UOp, loop: UOp) -> bool:
 
 
 def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Cut an output loop into parts of `amount`; the last part begins earlier, so that it ends
-    where the loop does: what lies in two parts is computed twice, and nothing has a gate.
+    """Cut an output loop into chunks of `amount`; the last chunk begins earlier, so that it ends
+    where the loop does: what lies in two chunks is computed twice, and nothing has a gate.
 
     before   i: 0..53
     after    min(c*16, 37) + j, c: loop 0..4, j: loop 0..16
@@ -416,37 +418,39 @@ def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
     loop = _axis(ast, opt, (Axis.LOOP,))
     extent, amount = loop.src[0], opt.arg
     if extent.op is not Ops.CONST or not isinstance(amount, int) or not 1 < amount < extent.arg:
-        raise OptError(f"overlap: no parts of {amount} in axis {opt.axis}", opt=opt)
+        raise OptError(f"overlap: no chunks of {amount} in axis {opt.axis}", opt=opt)
     if extent.arg % amount == 0:
         raise OptError(f"overlap: {amount} divides axis {opt.axis} of {extent.arg}", opt=opt)
     _require_repeatable(ast, loop, opt)
     number = next_number(ast)
-    part = UOp.range(-(-extent.arg // amount), number, Axis.LOOP)
+    chunk = UOp.range(-(-extent.arg // amount), number, Axis.LOOP)
     inside = UOp.range(amount, number + 1, Axis.LOOP)
-    place = (part * amount).minimum(extent.arg - amount) + inside
+    index = (chunk * amount).minimum(extent.arg - amount) + inside
     order = list(ast.arg.order)
     at = order.index(loop.arg[0])
     order[at : at + 1] = [number, number + 1]
-    return reorder(replace_ranges(ast, {loop: (place, (part, inside))}), order)
+    return reorder(replace_ranges(ast, {loop: (index, (chunk, inside))}), order)
 
 
 def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
     """An iteration of `loop` that comes twice must write what it wrote before."""
     nodes = ast.toposort()
     if loop in running_loops(ast):
-        raise OptError(f"{opt.op.value}: a running fold would gather it twice", opt=opt)
+        raise OptError(f"{opt.op.value}: a scan would combine it twice", opt=opt)
     stored = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
     read = {node.src[0] for node in nodes if node.op is Ops.LOAD}
     if any(memory in read and memory.op is Ops.DEFINE_GLOBAL for memory in stored):
         raise OptError(f"{opt.op.value}: the kernel reads what it writes", opt=opt)
     if any(node.op is Ops.STORE and node.arg is not None for node in nodes):
         raise OptError(f"{opt.op.value}: the kernel adds to what it writes", opt=opt)
-    place = ast.arg.order.index(loop.arg[0])
+    position = ast.arg.order.index(loop.arg[0])
     for node in nodes:
         if node.op is Ops.REDUCE and loop in node.ranges:
-            outside = set(ast.arg.order[:place])
-            if any(part.arg[0] in outside for part in node.src[1:]):
-                raise OptError(f"{opt.op.value}: a fold outside gathers in memory", opt=opt)
+            outside = set(ast.arg.order[:position])
+            if any(axis.arg[0] in outside for axis in node.src[1:]):
+                raise OptError(
+                    f"{opt.op.value}: a reduction outside accumulates in memory", opt=opt
+                )
 
 
 _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {

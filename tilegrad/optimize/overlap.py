@@ -1,5 +1,5 @@
-"""Ranges that move the same window of an operand: `x` and `k` of `a[x + k]` need one dimension of
-packed memory, as long as the window they span, not one each.
+"""Ranges that move over the same slice of an operand: `x` and `k` of `a[x + k]` need one dimension
+of packed memory, as long as the slice they span, not one each.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class Dimension:
     @property
     def first(self) -> int:
         """The lowest sum of the ranges, each times what it moves by."""
-        return sum(min(times, 0) * int(part.vmax) for part, times in self.times.items())
+        return sum(min(times, 0) * int(loop.vmax) for loop, times in self.times.items())
 
     @property
     def extent(self) -> int:
-        return 1 + sum(abs(times) * int(part.vmax) for part, times in self.times.items())
+        return 1 + sum(abs(times) * int(loop.vmax) for loop, times in self.times.items())
 
     @property
-    def is_window(self) -> bool:
-        """Whether different iterations of the ranges read the same place."""
-        return bool(self.extent < prod(int(part.vmax) + 1 for part in self.times))
+    def is_overlapping(self) -> bool:
+        """Whether different iterations of the ranges read the same element."""
+        return bool(self.extent < prod(int(loop.vmax) + 1 for loop in self.times))
 
     def is_contiguous(self, value: UOp) -> bool:
-        """Whether places next to each other are neighbours in the memory that `value` reads; not
-        where a value that is loaded for each place says where that is.
+        """Whether positions next to each other are neighbours in the memory that `value` reads; not
+        where a value that is loaded for each position is the index.
         """
-        lead = next(part for part, times in self.times.items() if abs(times) == 1)
+        lead = next(loop for loop, times in self.times.items() if abs(times) == 1)
         loads = [node for node in value.toposort() if node.op is Ops.LOAD]
         if any(lead in inner.ranges for load in loads for inner in loads_of(load.src[1])):
             return False
@@ -52,45 +52,45 @@ class Dimension:
     def position(self) -> UOp:
         """Where along the dimension an iteration of the ranges reads."""
         total = UOp.const(dtypes.index, -self.first)
-        for part, times in self.times.items():
-            total = part * times + total
+        for loop, times in self.times.items():
+            total = loop * times + total
         return total
 
-    def ranges_at(self, place: UOp) -> dict[UOp, UOp]:
-        """Values of the ranges with which the operand is read at `place`."""
-        lead = next(part for part, times in self.times.items() if abs(times) == 1)
+    def ranges_at(self, position: UOp) -> dict[UOp, UOp]:
+        """Values of the ranges with which the operand is read at `position`."""
+        lead = next(loop for loop, times in self.times.items() if abs(times) == 1)
         found = dict.fromkeys(self.times, UOp.const(dtypes.index, 0))
-        found[lead] = (place + self.first) * self.times[lead]
+        found[lead] = (position + self.first) * self.times[lead]
         return found
 
 
 def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
-    """The packed dimensions of what `load` reads over `ranges`, in their order: those that move a
-    window together share one, in the place of the last of them.
+    """The packed dimensions of what `load` reads over `ranges`, in their order: those that overlap
+    share one, at the position of the last of them.
     """
     alike: dict[tuple[int, ...], dict[UOp, int]] = {}
-    for part in ranges:
-        if (moves := _moves(load, part)) is not None:
+    for loop in ranges:
+        if (moves := _moves(load, loop)) is not None:
             scale = math.gcd(*moves)
             scale = scale if next(move for move in moves if move) > 0 else -scale
-            alike.setdefault(tuple(move // scale for move in moves), {})[part] = scale
-    windows = [window for times in alike.values() for window in _windows(times)]
-    shared = {part: window for window in windows for part in window.times}
+            alike.setdefault(tuple(move // scale for move in moves), {})[loop] = scale
+    overlapping = [dimension for times in alike.values() for dimension in _overlapping(times)]
+    shared = {axis: dimension for dimension in overlapping for axis in dimension.times}
     found: list[Dimension] = []
-    for place, part in enumerate(ranges):
-        if part not in shared:
-            found.append(Dimension({part: 1}))
+    for position, loop in enumerate(ranges):
+        if loop not in shared:
+            found.append(Dimension({loop: 1}))
             if len(found) > 1 and (joined := _joined(load, *found[-2:])) is not None:
                 found[-2:] = [joined]
-        elif not any(later in shared[part].times for later in ranges[place + 1 :]):
-            found.append(shared[part])
+        elif not any(later in shared[loop].times for later in ranges[position + 1 :]):
+            found.append(shared[loop])
     return found
 
 
 def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
     """Both as one dimension, if they are loops of which the outer goes on where the inner ends."""
     loops = [*outer.times, *inner.times]
-    if any(part.arg[1] in (Axis.UPCAST, Axis.UNROLL) for part in loops):
+    if any(loop.arg[1] in (Axis.UPCAST, Axis.UNROLL) for loop in loops):
         return None
     return join(load, outer, inner)
 
@@ -98,51 +98,51 @@ def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
 def join(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
     """Both as one dimension, if the outer goes on where the inner ends."""
     steps = [
-        next((part for part, times in each.times.items() if times == 1), None)
+        next((loop for loop, times in each.times.items() if times == 1), None)
         for each in (outer, inner)
     ]
-    if outer.is_window or steps[0] is None or steps[1] is None:
+    if outer.is_overlapping or steps[0] is None or steps[1] is None:
         return None
     far, near = _moves(load, steps[0]), _moves(load, steps[1])
     if far is None or near is None or far != tuple(move * inner.extent for move in near):
         return None
     return Dimension(
-        {**{part: times * inner.extent for part, times in outer.times.items()}, **inner.times}
+        {**{loop: times * inner.extent for loop, times in outer.times.items()}, **inner.times}
     )
 
 
-def _windows(times: Mapping[UOp, int]) -> Iterator[Dimension]:
+def _overlapping(times: Mapping[UOp, int]) -> Iterator[Dimension]:
     """The dimensions of ranges that overlap: each moves by less than those before it span."""
     found: list[dict[UOp, int]] = []
-    for part in sorted(times, key=lambda part: abs(times[part])):
+    for loop in sorted(times, key=lambda axis: abs(times[axis])):
         span = (
             1 + sum(abs(each) * int(other.vmax) for other, each in found[-1].items())
             if found
             else 0
         )
-        if abs(times[part]) < span:
-            found[-1][part] = times[part]
+        if abs(times[loop]) < span:
+            found[-1][loop] = times[loop]
         else:
-            found.append({part: times[part]})
+            found.append({loop: times[loop]})
     for each in found:
         scale = math.gcd(*each.values())
         # Upwards rather than downwards: as memory goes.
         scale = scale if sum(each.values()) > 0 else -scale
-        window = Dimension({part: move // scale for part, move in each.items()})
-        if window.is_window and any(abs(move) == 1 for move in window.times.values()):
-            yield window
+        dimension = Dimension({axis: move // scale for axis, move in each.items()})
+        if dimension.is_overlapping and any(abs(move) == 1 for move in dimension.times.values()):
+            yield dimension
 
 
-def _moves(load: UOp, part: UOp) -> tuple[int, ...] | None:
-    """By how much `part` moves each position on which `load` depends; None where that is not a
+def _moves(load: UOp, loop: UOp) -> tuple[int, ...] | None:
+    """By how much `loop` moves each position on which `load` depends; None where that is not a
     number, or where it moves nothing.
     """
     found = []
     for expression in _expressions(load):
         terms = terms_of(expression)
-        if terms is None or any(part in each.ranges for each in terms[0] if each is not part):
+        if terms is None or any(loop in each.ranges for each in terms[0] if each is not loop):
             return None
-        found.append(terms[0].get(part, 0))
+        found.append(terms[0].get(loop, 0))
     return tuple(found) if any(found) else None
 
 

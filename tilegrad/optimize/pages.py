@@ -1,4 +1,4 @@
-"""Cycles for pages, parts of lines and crowded sets: costs of accesses beyond their bytes.
+"""Cycles for pages, lines fetched twice and crowded sets: costs of accesses beyond their bytes.
 
 Runs that begin within a line of the nearest cache fetch it twice, unless the loop that goes on in
 the line comes before the line is lost. The innermost loops whose pages the first translation buffer

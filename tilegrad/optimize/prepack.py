@@ -1,8 +1,8 @@
-"""Copies of operands that a kernel packs, taken out of it: made once, for memory that stays.
+"""Copies of operands that a kernel packs, taken out of it: made once, for constant memory.
 
 A STAGE fills scratch from an operand at every launch. Where the operand is known to be the same
 from launch to launch, the nest that fills it becomes a kernel of its own, and what it filled, for
-every iteration of the loops around it, is memory that the kernel is given in place of the operand.
+every iteration of the loops around it, is memory that the kernel is given instead of the operand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Packed:
     Attributes:
         slot: the parameter that is copied, which nothing else in the kernel reads.
         read: how the copy is read: AFTER(scratch, END(STORE)).
-        loops: those around it that say which part is copied, outermost first.
+        loops: those around it that say which slice is copied, outermost first.
     """
 
     slot: int
@@ -57,37 +57,37 @@ class Packed:
         return self._pointer.base
 
     @property
-    def part(self) -> int:
+    def slice_size(self) -> int:
         """Elements of the scratch."""
         return self._pointer.size
 
     @property
     def size(self) -> int:
         """Elements of the copy for all iterations of the loops."""
-        return self.part * int(prod(part.vmax + 1 for part in self.loops))
+        return self.slice_size * int(prod(loop.vmax + 1 for loop in self.loops))
 
     @property
     def has_long_runs(self) -> bool:
-        """Whether the copy of a part reads memory in long runs; several of them at a time count as
+        """Whether the copy of a slice reads memory in long runs; several of them at a time count as
         one.
         """
         store, *nest = self.read.src[1].src
         (load,) = (node for node in store.src[2].toposort() if node.op is Ops.LOAD)
-        run, left = 1, {part: stride(load.src[1], part) for part in nest}
-        while (part := next((each for each in left if left[each] == run), None)) is not None:
-            if run > 1 and part.arg[1] is Axis.UPCAST:
+        run, left = 1, {axis: stride(load.src[1], axis) for axis in nest}
+        while (loop := next((each for each in left if left[each] == run), None)) is not None:
+            if run > 1 and loop.arg[1] is Axis.UPCAST:
                 break
-            run *= int(part.vmax + 1)
-            del left[part]
+            run *= int(loop.vmax + 1)
+            del left[loop]
         return run * self.dtype.itemsize >= _LONG_RUN
 
     @property
     def start(self) -> UOp:
-        """Where in that the part of an iteration begins."""
-        place = UOp.const(dtypes.index, 0)
-        for part in self.loops:
-            place = place * int(part.vmax + 1) + part
-        return place * self.part
+        """The index in the whole copy at which the slice of an iteration begins."""
+        index = UOp.const(dtypes.index, 0)
+        for loop in self.loops:
+            index = index * int(loop.vmax + 1) + loop
+        return index * self.slice_size
 
 
 def find_packed(ast: UOp) -> list[Packed]:
@@ -136,10 +136,10 @@ def worth_taking_out(
     are the Opts that it has while it makes them itself. With `is_far` they come from memory at each
     launch: where they are used a few times, that is what takes the time.
 
-    Where the same copies are made of other operands too, as of windows, these hide what the one
+    Where the same copies are made of other operands too, as of padded ones, these hide what the one
     costs: convolutions won nothing.
     """
-    work = int(prod(part.vmax + 1 for part in loop_order(ast)))
+    work = int(prod(loop.vmax + 1 for loop in loop_order(ast)))
     copies = _staged(ast.arg.opts)
     if len(copies) > 1 and copies == _staged(plain):
         return []
@@ -173,8 +173,8 @@ def take_out(ast: UOp, slots: Collection[int]) -> tuple[UOp, dict[int, UOp]]:
         given = UOp(Ops.DEFINE_GLOBAL, each.dtype.ptr(each.size), (), each.slot)
         for node in ast.toposort():
             if node.op is Ops.LOAD and node.src[0] is each.read:
-                place = each.start + node.src[1]
-                mapping[node] = node.replace(src=(given, place, *node.src[2:]))
+                index = each.start + node.src[1]
+                mapping[node] = node.replace(src=(given, index, *node.src[2:]))
         made[each.slot] = _packing(each)
     return simplify(ast.substitute(mapping)), made
 
@@ -187,10 +187,10 @@ def _packing(each: Packed) -> UOp:
     filled = target.store(each.start + store.src[1], *store.src[2:])
     ranges = [*each.loops, *nest]
     mapping: dict[UOp, UOp] = {}
-    for number, part in enumerate(ranges):
-        kind = part.arg[1] if part.arg[1] in (Axis.UPCAST, Axis.UNROLL) else Axis.LOOP
-        extent = part.src[0].substitute(mapping)
-        mapping[part] = part.replace(src=(extent,), arg=(number, kind))
+    for number, loop in enumerate(ranges):
+        kind = loop.arg[1] if loop.arg[1] in (Axis.UPCAST, Axis.UNROLL) else Axis.LOOP
+        extent = loop.src[0].substitute(mapping)
+        mapping[loop] = loop.replace(src=(extent,), arg=(number, kind))
     for node in store.toposort():
         if node.op is Ops.DEFINE_GLOBAL:
             mapping[node] = node.replace(arg=1)

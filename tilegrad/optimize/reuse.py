@@ -1,5 +1,5 @@
-"""Which data a fold uses again: the two axes of a register tile, rated by what loading, packing and
-storing cost, from static facts of the target.
+"""Which data a reduction uses again: the two axes of a register tile, rated by what loading,
+packing and storing cost, from static facts of the target.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.borders import find_borders
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
@@ -23,13 +22,14 @@ from tilegrad.optimize.facts import (
     stride,
 )
 from tilegrad.optimize.opt import loop_order
+from tilegrad.optimize.padding import find_padding
 from tilegrad.target import Target
 
 __all__ = ["Reuse", "find_reuse"]
 
 # So many rows of one axis are as good as more.
 _ENOUGH_ROWS = 7
-# The steps of a fold from which on its results may go through memory.
+# The iterations of a reduction from which on its results may go through memory.
 _WORTH_GATHERING = 32
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
@@ -37,27 +37,28 @@ _GATED = 0.7
 _MASKED = 0.8
 # What one is worth that is one vector wide: each single element is loaded for one multiply-add.
 _NARROW = 0.9
-# A fold of so few steps takes as long as storing its results apart.
+# A reduction of so few iterations takes as long as storing its results apart.
 _SHALLOW = 512
 # And what one is worth whose single elements come from memory, or each from a line of its own.
 _FAR = 0.6
 _SPREAD = 0.8
-# What it costs to pack an element that is alone in memory, or by turning a tile, and to store one,
-# in multiply-adds.
+# What it costs to pack an element that is alone in memory, or by transposing a tile, and to store
+# one, in multiply-adds.
 _PACKED = 48
-_TURNED = 16
+_TRANSPOSED = 16
 _SCATTERED = 32
 
 
 @dataclass
 class Reuse:
-    """Output axes of a fold that move only some of its operands: one for lanes, others for rows.
+    """Output axes of a reduction that move only some of its operands: one for lanes, others for
+    rows.
 
     Attributes:
         stages: the parameter that the lanes move, if it can be packed.
-        windows: a padded parameter of which overlapping parts are read, if it is not `stages`.
-        cuts: loops to run outside of all, and how much of each stays inside.
-        borders: the loop of the fold along which a window is read where it lies, as much of it is
+        overlapping: a padded parameter of which overlapping slices are read, if it is not `stages`.
+        cuts: loops to run outside of all, and how much of each runs inside.
+        padded_loop: the reduce loop along which an operand is read where it lies, as much of it is
             padding, and the rows do not move it.
         worth: an estimate of the share of the best possible.
     """
@@ -65,26 +66,26 @@ class Reuse:
     lanes: UOp
     rows: list[UOp]
     stages: int | None
-    windows: int | None
+    overlapping: int | None
     cuts: list[tuple[UOp, int]]
-    borders: UOp | None = None
+    padded_loop: UOp | None = None
     worth: float = 0.0
 
 
 def find_reuse(
     ast: UOp,
-    fold: UOp,
+    reduction: UOp,
     target: Target,
     given: Collection[int] = (),
     *,
     store: UOp | None = None,
     shared: UOp | None = None,
 ) -> Reuse | None:
-    """The two axes of a register tile, if the fold has them; `store` is what stores its results, by
-    default what the kernel does, and `shared` the axis that has to give the rows, if it is known.
-    Copies of the parameters `given` cost nothing.
+    """The two axes of a register tile, if the reduction has them; `store` is what stores its
+    results, by default what the kernel does, and `shared` the axis that has to give the rows, if it
+    is known. Copies of the parameters `given` cost nothing.
     """
-    facts = _Fold(ast, fold, target, given, store or stores(ast)[0], shared)
+    facts = _ReductionFacts(ast, reduction, target, given, store or stores(ast)[0], shared)
     if facts.width < 2 or len(facts.loads) < 2:
         return None
     best: tuple[float, Reuse] | None = None
@@ -96,19 +97,19 @@ def find_reuse(
         return None
     worth, reuse = best
     reuse.worth = worth
-    if len(reuse.rows) == 1 and reuse.borders is None:
-        _, stays = facts.sides(reuse.lanes)
-        reuse.cuts = _cuts(fold, stays, reuse.rows[0], facts.outputs, target)
+    if len(reuse.rows) == 1 and reuse.padded_loop is None:
+        _, invariant = facts.sides(reuse.lanes)
+        reuse.cuts = _cuts(reduction, invariant, reuse.rows[0], facts.outputs, target)
     return reuse
 
 
-class _Fold:
-    """What is known of a fold before two of its axes are chosen.
+class _ReductionFacts:
+    """What is known of a reduction before two of its axes are chosen.
 
     Attributes:
         given: parameters whose copies cost nothing.
-        everywhere, loads: what the kernel loads, and what of it the fold goes over.
-        outputs: the loops around the fold, of an extent that is known well enough.
+        everywhere, loads: what the kernel loads, and what of it the reduction goes over.
+        outputs: the loops around the reduction, of an extent that is known well enough.
         depth, inner: its number of steps, and the innermost loop of them.
         width: the lanes of a vector.
         shared: the only axis that may give rows, if any.
@@ -117,29 +118,29 @@ class _Fold:
     def __init__(
         self,
         ast: UOp,
-        fold: UOp,
+        reduction: UOp,
         target: Target,
         given: Collection[int],
         store: UOp,
         shared: UOp | None,
     ):
-        self.fold, self.target, self.store, self.shared = fold, target, store, shared
+        self.reduction, self.target, self.store, self.shared = reduction, target, store, shared
         self.given = frozenset(given)
-        loops = fold.src[1:]
+        loops = reduction.src[1:]
         self.everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
         self.loads = [
             node
-            for node in fold.toposort()
-            if node.op is Ops.LOAD and any(part in node.ranges for part in loops)
+            for node in reduction.toposort()
+            if node.op is Ops.LOAD and any(loop in node.ranges for loop in loops)
         ]
         self.outputs = [
-            part
-            for part in loop_order(ast)
-            if part.arg[1] is Axis.LOOP and part in fold.ranges and is_known(part)
+            loop
+            for loop in loop_order(ast)
+            if loop.arg[1] is Axis.LOOP and loop in reduction.ranges and is_known(loop)
         ]
-        self.depth = int(prod(part.vmax + 1 for part in loops))
-        self.inner = max(loops, key=lambda part: ast.arg.order.index(part.arg[0]))
-        self.width = target.lanes_of(fold.dtype)
+        self.depth = int(prod(loop.vmax + 1 for loop in loops))
+        self.inner = max(loops, key=lambda loop: ast.arg.order.index(loop.arg[0]))
+        self.width = target.lanes_of(reduction.dtype)
 
     def sides(self, lanes: UOp) -> tuple[list[UOp], list[UOp]]:
         """The loads that `lanes` moves, and those that it does not."""
@@ -148,80 +149,82 @@ class _Fold:
 
     def uses(self, load: UOp) -> int:
         """How often each element of `load` is used."""
-        return int(prod((part.vmax + 1) for part in self.outputs if part not in load.ranges))
+        return int(prod((loop.vmax + 1) for loop in self.outputs if loop not in load.ranges))
 
 
-def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
+def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
     """What the axis `lanes` is worth with the rows that go with it, if it can be one."""
-    fold, (moves, stays) = facts.fold, facts.sides(lanes)
-    if not moves or not stays or (lanes.vmax + 1) < 4 or lanes is facts.shared:
+    reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
+    if not moves or not invariant or (lanes.vmax + 1) < 4 or lanes is facts.shared:
         return None
-    candidates = _row_axes(facts, lanes, moves, stays)
+    candidates = _row_axes(facts, lanes, moves, invariant)
     if not candidates:
         return None
     rows = _rows(facts, lanes, candidates)
-    borders = None
+    padding = None
     if facts.shared is None and facts.depth > _SHALLOW:
-        borders = find_borders(fold, stays)
-    if borders is not None:
-        gate = borders.load.src[3]
-        beside = [part for part in candidates if part not in gate.ranges]
+        padding = find_padding(reduction, invariant)
+    if padding is not None:
+        gate = padding.load.src[3]
+        beside = [loop for loop in candidates if loop not in gate.ranges]
         if lanes in gate.ranges or not beside or beside[0].vmax + 1 < _ENOUGH_ROWS:
-            borders = None
+            padding = None
         else:
             rows = beside[:1]
-    stage = _name_of(fold, moves, facts.everywhere, None)
+    stage = _name_of(reduction, moves, facts.everywhere, None)
     strided = next((load for load in moves if stride(load.src[1], lanes) != 1), None)
     if stage is not None and facts.given.issuperset(load.src[0].arg for load in moves):
         strided = None
     if strided is not None:
         # Only a packed operand can be strided along the lanes, and packing takes many uses.
-        inside = [min((part.vmax + 1), ROWS[0]) for part in rows if part not in strided.ranges]
+        inside = [min((loop.vmax + 1), ROWS[0]) for loop in rows if loop not in strided.ranges]
         left = facts.uses(strided) // int(prod(inside))
         if stage is None or (left < 4 and len(rows) == 1):
             return None
     # What is computed from loads, or gated, for each element, where along neighbours a vector
     # serves: once, in a copy, or dearly.
-    dear = [] if borders is not None or _is_plain(fold, stays) else stays
-    window = _name_of(fold, dear, facts.everywhere, lanes)
+    dear = [] if padding is not None or _is_plain(reduction, invariant) else invariant
+    overlapping = _name_of(reduction, dear, facts.everywhere, lanes)
     quality = _worth_of_lanes(facts, lanes, strided)
-    quality *= min(int(prod((part.vmax + 1) for part in candidates)), 8) / 8 * 0.5 + 0.5
-    is_copied = window is not None or borders is not None
-    quality *= _worth_of_rows(facts, lanes, rows[0], stays, is_copied=is_copied)
-    if dear and window is None:
+    quality *= min(int(prod((loop.vmax + 1) for loop in candidates)), 8) / 8 * 0.5 + 0.5
+    is_copied = overlapping is not None or padding is not None
+    quality *= _worth_of_rows(facts, lanes, rows[0], invariant, is_copied=is_copied)
+    if dear and overlapping is None:
         quality *= _GATED
     if strided is None and any(lanes in gate.ranges for load in moves for gate in load.src[3:]):
         quality *= _MASKED
-    if borders is None:
-        return quality, Reuse(lanes, rows, stage, window, [])
-    return quality / borders.share, Reuse(lanes, rows, stage, None, [], borders.inner)
+    if padding is None:
+        return quality, Reuse(lanes, rows, stage, overlapping, [])
+    return quality / padding.share, Reuse(lanes, rows, stage, None, [], padding.inner)
 
 
-def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], stays: list[UOp]) -> list[UOp]:
+def _row_axes(
+    facts: _ReductionFacts, lanes: UOp, moves: list[UOp], invariant: list[UOp]
+) -> list[UOp]:
     """The axes that can be rows beside `lanes`, the best one first: they move what the lanes do
     not, and do not move all that the lanes do.
     """
     rows = [
-        part
-        for part in facts.outputs
-        if part is not lanes
-        and any(part in load.ranges for load in stays)
-        and any(part not in load.ranges for load in moves)
-        and facts.shared in (None, part)
+        loop
+        for loop in facts.outputs
+        if loop is not lanes
+        and any(loop in load.ranges for load in invariant)
+        and any(loop not in load.ranges for load in moves)
+        and facts.shared in (None, loop)
     ]
     index = facts.store.src[1]
     rows.sort(
-        key=lambda part: (
-            min((part.vmax + 1), _ENOUGH_ROWS),
-            any(stride(place, part) == 1 for place in (index, *(load.src[1] for load in stays))),
-            (part.vmax + 1),
+        key=lambda loop: (
+            min((loop.vmax + 1), _ENOUGH_ROWS),
+            any(stride(each, loop) == 1 for each in (index, *(load.src[1] for load in invariant))),
+            (loop.vmax + 1),
         ),
         reverse=True,
     )  # fmt: skip
     return rows
 
 
-def _rows(facts: _Fold, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
+def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
     """Of `candidates` those that are rows together: one that is long enough, or several."""
     row = candidates[0]
     run = _run_of(facts.store, candidates, int(facts.target.registers * ACCUMULATORS) // 2)
@@ -231,7 +234,7 @@ def _rows(facts: _Fold, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
     return [row] if (row.vmax + 1) >= FEW_ROWS else candidates
 
 
-def _worth_of_lanes(facts: _Fold, lanes: UOp, strided: UOp | None) -> float:
+def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> float:
     """How full the vectors are, and what storing them costs, and packing the load `strided`."""
     extent, width = (lanes.vmax + 1), facts.width
     if extent > width:
@@ -246,26 +249,26 @@ def _worth_of_lanes(facts: _Fold, lanes: UOp, strided: UOp | None) -> float:
     if stride(facts.store.src[1], lanes) != 1:
         quality *= facts.depth / (facts.depth + _SCATTERED)
     if strided is not None:
-        turns = any(stride(strided.src[1], part) == 1 for part in facts.fold.src[1:])
+        is_transposed = any(stride(strided.src[1], loop) == 1 for loop in facts.reduction.src[1:])
         uses = facts.uses(strided)
-        quality *= uses / (uses + (_TURNED if turns else _PACKED))
+        quality *= uses / (uses + (_TRANSPOSED if is_transposed else _PACKED))
     return quality
 
 
 def _worth_of_rows(
-    facts: _Fold, lanes: UOp, row: UOp, stays: list[UOp], *, is_copied: bool
+    facts: _ReductionFacts, lanes: UOp, row: UOp, invariant: list[UOp], *, is_copied: bool
 ) -> float:
     """How near the single elements are that `row` moves."""
     quality, sizes = 1.0, facts.target.cache_bytes
-    if (lanes.vmax + 1) > 2 * facts.width and nbytes_of(stays) > sizes[-1]:
+    if (lanes.vmax + 1) > 2 * facts.width and nbytes_of(invariant) > sizes[-1]:
         # Read again from memory for every few vectors of lanes.
         quality *= _FAR
     is_beside = any(
-        stride(load.src[1], part) in (0, 1) for load in stays for part in (row, facts.inner)
+        stride(load.src[1], loop) in (0, 1) for load in invariant for loop in (row, facts.inner)
     )
     if not is_copied and not is_beside:
         # A line of memory for each element.
-        quality *= _SPREAD if nbytes_of(stays) <= sizes[min(1, len(sizes) - 1)] else _FAR
+        quality *= _SPREAD if nbytes_of(invariant) <= sizes[min(1, len(sizes) - 1)] else _FAR
     return quality
 
 
@@ -276,60 +279,63 @@ def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
     run: list[UOp] = []
     length = 1
     while True:
-        part = next((row for row in rows if stride(store.src[1], row) == length), None)
-        if part is None or length * (part.vmax + 1) > most:
+        loop = next((row for row in rows if stride(store.src[1], row) == length), None)
+        if loop is None or length * (loop.vmax + 1) > most:
             return run if length >= FEW_ROWS else []
-        run.insert(0, part)
-        length *= part.vmax + 1
+        run.insert(0, loop)
+        length *= loop.vmax + 1
 
 
 def _cuts(
-    fold: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
+    reduction: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
 ) -> list[tuple[UOp, int]]:
-    """How to cut a fold whose steps are far apart in an operand of which rows are neighbours, as in
-    `a.T @ b`: each step takes a line of memory for few of its elements, and before the next rows
-    want the others, the caches have lost it. A part of the fold, for all rows, is read as it lies.
+    """How to tile a reduction whose iterations are far apart in an operand of which rows are
+    neighbours, as in `a.T @ b`: each step takes a line of memory for few of its elements, and
+    before the next rows want the others, the caches have lost it. A tile of the reduce axis, for
+    all rows, is read as it lies.
     """
     if len(loads) != 1 or stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
         return []
     (load,) = loads
     cache = target.cache_bytes[1] // load.dtype.itemsize
-    steps = {part: stride(load.src[1], part) for part in fold.src[1:]}
-    far = max(fold.src[1:], key=lambda part: steps[part] or 0)
+    steps = {loop: stride(load.src[1], loop) for loop in reduction.src[1:]}
+    far = max(reduction.src[1:], key=lambda loop: steps[loop] or 0)
     step, extent = steps[far], far.src[0]
     # Steps to the next element use up lines by themselves.
     if not step or any(abs(each or 0) == 1 for each in steps.values()):
         return []
     if extent.op is not Ops.CONST or step * extent.arg <= cache:
         return []
-    parts = (count for count in range(extent.arg - 1, 0, -1) if extent.arg % count == 0)
-    inside = next((count for count in parts if count * step <= cache // 2), 0)
-    deep = int(prod(part.vmax + 1 for part in fold.src[1:])) // extent.arg * inside
+    sizes = (count for count in range(extent.arg - 1, 0, -1) if extent.arg % count == 0)
+    inside = next((count for count in sizes if count * step <= cache // 2), 0)
+    deep = int(prod(loop.vmax + 1 for loop in reduction.src[1:])) // extent.arg * inside
     if deep < _WORTH_GATHERING:
         return []
-    around = [part for part in outputs if part is not row and part in load.ranges]
-    return [(far, inside), *((part, 1) for part in reversed(around))]
+    around = [loop for loop in outputs if loop is not row and loop in load.ranges]
+    return [(far, inside), *((loop, 1) for loop in reversed(around))]
 
 
-def _is_plain(fold: UOp, loads: list[UOp]) -> bool:
-    """Whether `loads` are sides of the fold by themselves, without a gate."""
-    return all(load in fold.src[0].src and len(load.src) == 2 for load in loads)
+def _is_plain(reduction: UOp, loads: list[UOp]) -> bool:
+    """Whether `loads` are operands of the reduction by themselves, without a gate."""
+    return all(load in reduction.src[0].src and len(load.src) == 2 for load in loads)
 
 
-def _name_of(fold: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None) -> int | None:
+def _name_of(
+    reduction: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None
+) -> int | None:
     """What STAGE calls the operand with the loads `wanted`: a parameter that no other of the
-    kernel's `loads` reads, or a side of the fold if the other side has none of them; `without` is a
-    range that must not move it.
+    kernel's `loads` reads, or an operand of the reduction if the other one has none of them;
+    `without` is a range that must not move it.
     """
-    value = fold.src[0]
+    value = reduction.src[0]
     sides = value.src if value.op.is_alu and len(value.src) == 2 else ()
     if len(wanted) == 1 and wanted[0].src[0].op is Ops.DEFINE_GLOBAL:
         memory, is_alone = wanted[0].src[0], not sides or wanted[0] in sides
         if is_alone and sum(load.src[0] is memory for load in loads) == 1:
             return int(memory.arg)
     reads = [{node for node in side.toposort() if node.op is Ops.LOAD} for side in sides]
-    for place, side in enumerate(sides):
-        if wanted and reads[place].issuperset(wanted) and reads[1 - place].isdisjoint(wanted):
+    for position, side in enumerate(sides):
+        if wanted and reads[position].issuperset(wanted) and reads[1 - position].isdisjoint(wanted):
             is_plain = all(node.op not in (Ops.REDUCE, Ops.AFTER) for node in side.toposort())
-            return -1 - place if is_plain and without not in side.ranges else None
+            return -1 - position if is_plain and without not in side.ranges else None
     return None

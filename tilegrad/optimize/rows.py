@@ -1,8 +1,9 @@
-"""Several results of a fold at once, where its lanes run along the fold.
+"""Several results of a reduction at once, where its lanes run along the contraction axis.
 
-Where every operand is contiguous along the fold (a weight's gradient, a product with a transposed
-matrix), vectors of partial sums need no packing. Each loaded vector then serves as many results as
-are written out along the axes that do not move it; what is chosen here is how many of which axis.
+Where every operand is contiguous along the contraction axis (a weight's gradient, a product with a
+transposed matrix), vectors of partial sums need no packing. Each loaded vector then serves as many
+results as are unrolled along the axes that do not move it; what is chosen here is how many of which
+axis.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import stride
 
-__all__ = ["rows_of_fold"]
+__all__ = ["rows_of_reduction"]
 
 _MOST_ROWS = 8
 _MOST_AXES = 3
@@ -25,17 +26,17 @@ _GATED = 2
 _MOST_CROWDED = 4
 
 
-def rows_of_fold(
-    fold: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
+def rows_of_reduction(
+    reduction: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
 ) -> list[tuple[UOp, int]]:
-    """How many results to write out along each of `outputs`, with at most `accumulators` in all:
-    those with the fewest loads for a result; the pairs with more than one. `set_bytes` is that of
-    the target.
+    """How many results to unroll along each of `outputs`, with at most `accumulators` in all: those
+    with the fewest loads for a result; the pairs with more than one. `set_bytes` is that of the
+    target.
     """
     loads = [
         node
-        for node in fold.src[0].toposort()
-        if node.op is Ops.LOAD and any(part in node.ranges for part in fold.src[1:])
+        for node in reduction.src[0].toposort()
+        if node.op is Ops.LOAD and any(loop in node.ranges for loop in reduction.src[1:])
     ]
     if len(loads) < 2:
         return []
@@ -43,7 +44,7 @@ def rows_of_fold(
         axis
         for axis in outputs
         if axis.arg[1] is Axis.LOOP
-        and axis in fold.ranges
+        and axis in reduction.ranges
         and axis.src[0].op is Ops.CONST
         and any(axis not in load.ranges for load in loads)
     ]

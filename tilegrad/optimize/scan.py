@@ -46,10 +46,10 @@ def scan(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
     scanner = _Scanner(rest, lane, own, number + 3)
     made = scanner.rewritten(ast, loop)
     order = list(ast.arg.order)
-    place = order.index(loop.arg[0])
+    position = order.index(loop.arg[0])
     found = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
-    parts = [part.arg[0] for part in (rest, lane, own) if part.arg[0] in found]
-    order[place : place + 1] = parts
+    numbers = [axis.arg[0] for axis in (rest, lane, own) if axis.arg[0] in found]
+    order[position : position + 1] = numbers
     return reorder(made, order)
 
 
@@ -74,7 +74,7 @@ def _require_scan(ast: UOp, loop: UOp, opt: Opt) -> None:
 
 
 class _Scanner:
-    """Makes the kernel anew with `rest`, `lane` and `own` in place of one loop."""
+    """Makes the kernel anew with `rest`, `lane` and `own` instead of one loop."""
 
     def __init__(self, rest: UOp, lane: UOp, own: UOp, number: int):
         self.rest, self.lane, self.own, self.number = rest, lane, own, number

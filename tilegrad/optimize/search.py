@@ -2,10 +2,10 @@
 
 What measures is passed in, as this stage knows no device: a `Measure` compiles lists, times them
 and says which are wrong. What is proposed is the work of a strategy, a function registered by name
-or passed. In between stands `Task`, which proves legality, keeps equal shapes from being tried
-twice, orders proposals by the estimate, and remembers what was measured. So a strategy can be
-slow or foolish but not wrong: the heuristic's list is always among those tried, and only a list
-that beats it by a margin, run in turns with it, takes its place.
+or passed. In between stands `Task`, which proves legality, prevents that equal shapes are tried
+twice, orders proposals by the estimate, and remembers what was measured. So a strategy can be slow
+or foolish but not wrong: the heuristic's list is always among those tried, and only a list that
+beats it by a margin, run alternately with it, replaces it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
 ]  # fmt: skip
 
 VERSION = 1
-"""Changes with the meaning of the Opts' text or of what is kept, so that old findings are left."""
+"""Changes with the meaning of the Opts' text or of what is stored: old findings are left then."""
 
 Opts = tuple[Opt, ...]
 
-# A list takes the default's place if it needs at most this share of its time.
+# A list replaces the default if it needs at most this share of its time.
 _MARGIN = 0.97
 # And it must be the faster one in this share of the rounds.
 _SURE = 0.8
@@ -81,14 +81,14 @@ class Measure(Protocol):
         ...
 
     def seconds(self, built: Built, rival: Built | None) -> tuple[float, float] | None:
-        """The time of a launch, and of one of `rival`, taken in turns; of few if the rival is far
-        ahead. Without a rival both are the same. None where the kernel crashed, hung, or computed
-        other values than the plain one.
+        """The time of a launch, and of one of `rival`, taken alternately; of few if the rival is
+        far ahead. Without a rival both are the same. None where the kernel crashed, hung, or
+        computed other values than the plain one.
         """
         ...
 
     def rounds(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
-        """Times of all kernels, launched in turns; a list is empty where that failed."""
+        """Times of all kernels, launched alternately; a list is empty where that failed."""
         ...
 
 
@@ -181,8 +181,8 @@ class Task:
                     before = promise.get(option.opts, math.inf)
                     promise[option.opts] = min(before, scale * option.cycles)
         limit = _HOPELESS * min(self._times.values(), default=math.inf)
-        kept = [opts for opts in promise if promise[opts] <= limit and opts not in self._times]
-        return sorted(kept, key=lambda opts: (promise[opts], repr(opts)))
+        promising = [opts for opts in promise if promise[opts] <= limit and opts not in self._times]
+        return sorted(promising, key=lambda opts: (promise[opts], repr(opts)))
 
     def evaluate(self, lists: Iterable[Sequence[Opt]]) -> list[float]:
         """The seconds of each list; inf for one that is not legal, does not compile, spills in its
@@ -237,7 +237,7 @@ class Task:
             self._report(text)
 
     def finish(self) -> Found:
-        """The fastest list, if it still beats the default when both run in turns."""
+        """The fastest list, if it still beats the default when both run alternately."""
         default = self._times.get(self.default, math.inf)
         if default == math.inf:
             return self._found(self.default, 0.0, 0.0)
@@ -294,13 +294,13 @@ class Shapes:
         while opts[:known] not in self._shaped:
             known -= 1
         found = self._shaped[opts[:known]]
-        for place in range(known, len(opts)):
+        for position in range(known, len(opts)):
             if found is not None:
                 try:
-                    found = apply_opt(found, opts[place], self.target)
+                    found = apply_opt(found, opts[position], self.target)
                 except OptError:
                     found = None
-            self._shaped[opts[: place + 1]] = found
+            self._shaped[opts[: position + 1]] = found
         return found
 
     def option(self, opts: Opts) -> Option | None:

@@ -71,59 +71,59 @@ class Shaper:
             return False
         if loop.src[0].divisor % amount == 0:
             return self.move(op, loop, amount)
-        place = self.ast.arg.order.index(loop.arg[0])
+        position = self.ast.arg.order.index(loop.arg[0])
         chunks = max(self.target.threads, 1) if is_shared else 1
         is_long = loop.src[0].op is Ops.CONST and loop.vmax >= LONG * amount * chunks
         shared = amount * chunks if is_long else amount
         if not self.move(OptOps.PADTO, loop, shared):
             return False
-        number = self.ast.arg.order[place]
-        padded = next(part for part in loop_order(self.ast) if part.arg[0] == number)
+        number = self.ast.arg.order[position]
+        padded = next(axis for axis in loop_order(self.ast) if axis.arg[0] == number)
         return self.move(op, padded, amount)
 
     def overlap_to(self, loop: UOp, amount: int) -> bool:
-        """UPCAST by `amount`; what that does not divide ends with a part that overlaps."""
+        """UPCAST by `amount`; what that does not divide ends with a chunk that overlaps."""
         if loop.src[0].divisor % amount == 0:
             return self.move(OptOps.UPCAST, loop, amount)
         before = self.ast
         if self.move(OptOps.OVERLAP, loop, amount):
-            # The parts stand in the loop's place, what they hold behind them.
+            # The loop over chunks stands at the loop's position, the loop inside a chunk behind it.
             inside = loop_order(self.ast)[loop_order(before).index(loop) + 1]
             if self.move(OptOps.UPCAST, inside, 0):
                 return True
         self.ast = before
         return False
 
-    def write_out(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
-        """UPCAST by `amount`, by parts that overlap where they may and can, else padded."""
+    def upcast_to(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
+        """UPCAST by `amount`, by chunks that overlap where they may and can, else padded."""
         can = overlaps and loop.src[0].vmax > amount
         return (can and self.overlap_to(loop, amount)) or self.split_to(
             loop, OptOps.UPCAST, amount, is_shared=is_shared
         )
 
     def outputs(self) -> list[UOp]:
-        return [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
+        return [loop for loop in loop_order(self.ast) if loop.arg[1] is Axis.LOOP]
 
     def staged(self) -> set[UOp]:
         """The loops in which scratch lives already."""
         return {
-            part for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL for part in node.src
+            loop for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL for loop in node.src
         }
 
     def put_first(self, loops: list[UOp]) -> None:
         """Make `loops` the outermost output loops, in this order."""
-        for place, loop in enumerate(loops):
-            there = self.outputs()[place]
+        for position, loop in enumerate(loops):
+            there = self.outputs()[position]
             if there is not loop:
                 self.move(OptOps.SWAP, there, axes_of(self.ast).index(loop))
 
-    def stage(self, slot: int, place: UOp | None) -> bool:
-        axis = -1 if place is None else axes_of(self.ast).index(place)
+    def stage(self, slot: int, loop: UOp | None) -> bool:
+        axis = -1 if loop is None else axes_of(self.ast).index(loop)
         return self.apply(Opt(OptOps.STAGE, axis, slot))
 
     def work(self) -> int:
         """How often the innermost loop's body runs in all."""
-        return int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+        return int(prod(loop.vmax + 1 for loop in loop_order(self.ast)))
 
     def operations(self) -> int:
         """What all values take, each as often as the loops that it depends on run."""
@@ -140,42 +140,46 @@ class Shaper:
                 cost = node.op.definition.price
             ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
             if ranges not in times:
-                times[ranges] = int(prod(part.vmax + 1 for part in ranges))
+                times[ranges] = int(prod(loop.vmax + 1 for loop in ranges))
             total += cost * times[ranges]
         return total
 
     def thread(self) -> None:
-        """Chunks of the outermost loop on which every fold depends, so that nothing is computed
-        twice.
+        """Chunks of the outermost loop on which every reduction depends, so that nothing is
+        computed twice.
         """
         loops = [
-            part
-            for part in loop_order(self.ast)
-            if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST
+            axis
+            for axis in loop_order(self.ast)
+            if axis.arg[1] is Axis.LOOP and axis.src[0].op is Ops.CONST
         ]
         wanted = self.chunks()
         if wanted < 2:
             return
-        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        # Of several phases, the longest.
-        work = max(map(steps_of, folds), default=self.work())
-        if (heavy := heaviest(folds)) is not None:
+        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        # Of several stages, the longest.
+        work = max(map(steps_of, reductions), default=self.work())
+        if (heavy := heaviest(reductions)) is not None:
             # What does little of the work may be done again.
-            folds = [heavy]
+            reductions = [heavy]
         nests = {
-            part for node in self.ast.toposort() if node.op is Ops.END for part in node.src[1:]
+            axis for node in self.ast.toposort() if node.op is Ops.END for axis in node.src[1:]
         }
         copies = {
-            node.src[0]: int(prod(part.vmax + 1 for part in {*node.ranges, *node.src[1:]}))
+            node.src[0]: int(prod(axis.vmax + 1 for axis in {*node.ranges, *node.src[1:]}))
             for node in self.ast.toposort()
             if node.op is Ops.END and node.src[0].op is Ops.STORE
         }
         store = stores(self.ast)[0]
         nests |= running_loops(self.ast)
         candidates: list[tuple[float, int, UOp, int]] = []
-        for place, loop in enumerate(loops):
+        for position, loop in enumerate(loops):
             extent = loop.src[0].arg
-            if loop in nests or extent < 2 or any(loop not in fold.ranges for fold in folds):
+            if (
+                loop in nests
+                or extent < 2
+                or any(loop not in reduction.ranges for reduction in reductions)
+            ):
                 continue
             # What a copy does not move with the loop is copied again in each chunk.
             again = sum(each for copy, each in copies.items() if loop not in copy.ranges)
@@ -190,7 +194,7 @@ class Shaper:
                     if self.target.line_bytes < run * chunks and run < _SHORT
                     else 1
                 )
-                candidates.append((cost * padded_to(extent, size) / extent, place, loop, chunks))
+                candidates.append((cost * padded_to(extent, size) / extent, position, loop, chunks))
         for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
             if self.move(OptOps.THREAD, loop, chunks):
                 return

@@ -12,7 +12,7 @@ columns are shared by the same lanes.
                   BARRIER(p); BARRIER(STORE(w, own*lanes + lane, exp(x - m)))
                   REDUCE(LOAD(w, l) * v, l) }
 
-The first barrier of an iteration keeps `w` until all lanes have read what it held before.
+The first barrier of an iteration waits until all lanes have read what `w` held before.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Sharer:
         self.rest = self._range(found.columns.extent.arg // (vector * lanes), Axis.UPCAST)
         self.array = 1 + max(node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL)
         self.begin = UOp(Ops.BARRIER, dtypes.void, (loop,))
-        self.kept: dict[UOp, UOp] = {}
+        self.materialised: dict[UOp, UOp] = {}
         self.done: dict[UOp, UOp] = {}
 
     def _range(self, extent: int, axis: Axis) -> UOp:
@@ -76,9 +76,9 @@ class _Sharer:
 
     def rewritten(self) -> UOp:
         found, lanes = self.found, self.lane.extent.arg
-        place = self.own * lanes + self.lane
-        for part in found.shared:
-            self.done[part] = place
+        index = self.own * lanes + self.lane
+        for axis in found.shared:
+            self.done[axis] = index
         vector = self.vector.extent.arg
         column = (self.rest * lanes + self.lane) * vector + self.vector
         self.done[found.columns] = column
@@ -86,16 +86,16 @@ class _Sharer:
             if node not in self.done:
                 self.done[node] = self._made(node)
         made = simplify(self.done[self.ast])
-        gone = {part.arg[0] for part in (*found.shared, found.columns)}
+        gone = {loop.arg[0] for loop in (*found.shared, found.columns)}
         order = [number for number in self.ast.arg.order if number not in gone]
         alive = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
-        inner = [part.arg[0] for part in (self.own, self.rest, self.vector)]
-        order.insert(self._place_of_lane(order), self.lane.arg[0])
+        inner = [loop.arg[0] for loop in (self.own, self.rest, self.vector)]
+        order.insert(self._position_of_lane(order), self.lane.arg[0])
         return reorder(made, [number for number in (*order, *inner) if number in alive])
 
-    def _place_of_lane(self, order: list[int]) -> int:
+    def _position_of_lane(self, order: list[int]) -> int:
         """The lanes of a row are the innermost ones."""
-        kinds = {part.arg[0]: part.axis for part in loop_order(self.ast)}
+        kinds = {loop.arg[0]: loop.axis for loop in loop_order(self.ast)}
         return next(
             (at for at, number in enumerate(order) if kinds[number] is Axis.REDUCE), len(order)
         )
@@ -124,25 +124,25 @@ class _Sharer:
 
     def _shared(self, memory: UOp) -> UOp:
         """`memory` in the block's shared memory, filled by all lanes of a row."""
-        if memory not in self.kept:
+        if memory not in self.materialised:
             value = self._own(memory)
-            lives_in = tuple(self.done[part] for part in memory.src if part is not self.loop)
+            lives_in = tuple(self.done[axis] for axis in memory.src if axis is not self.loop)
             # Padded, so that the lanes of several rows store to different banks.
             size = self.found.size + self.lane.extent.arg
             pointer = value.dtype.ptr(size, Place.SHARED)
             mine = UOp(Ops.DEFINE_LOCAL, pointer, lives_in, memory.arg)
-            place = self.own * self.lane.extent.arg + self.lane
-            store = mine.after(self.begin).store(place, value)
+            index = self.own * self.lane.extent.arg + self.lane
+            store = mine.after(self.begin).store(index, value)
             if self.own.extent.arg > 1:
                 store = store.end(self.own)
-            self.kept[memory] = mine.after(UOp(Ops.BARRIER, dtypes.void, (store,)))
-        return self.kept[memory]
+            self.materialised[memory] = mine.after(UOp(Ops.BARRIER, dtypes.void, (store,)))
+        return self.materialised[memory]
 
     def _met(self, reduce: UOp, value: UOp) -> UOp:
         """A reduction over a slice: of what each lane has, and of all lanes of the row."""
         partial = UOp(Ops.REDUCE, reduce.dtype, (value, self.own), reduce.arg)
-        lives_in = [part for part in reduce.ranges if part is not self.loop]
-        lives_in = sorted((self.done[part] for part in lives_in), key=lambda part: part.arg[0])
+        lives_in = [axis for axis in reduce.ranges if axis is not self.loop]
+        lives_in = sorted((self.done[axis] for axis in lives_in), key=lambda axis: axis.arg[0])
         pointer = reduce.dtype.ptr(self.lane.extent.arg, Place.SHARED)
         memory = UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), self.array)
         self.array += 1

@@ -1,4 +1,4 @@
-"""What SLICE works on: the slices of rows that a kernel keeps in scratch, and who reads them."""
+"""What SLICE works on: the slices of rows that a kernel has in scratch, and who reads them."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ def find_slices(ast: UOp, opt: Opt, loop: UOp) -> Slices:
         if node.op is Ops.END and node.src[0].op is Ops.STORE and loop in node.src[0].src[0].src
     }
     fills = {m: fill for m, fill in fills.items() if is_scratch(m)}
-    if not fills or any(part.axis is Axis.GROUP for part in loop_order(ast)):
+    if not fills or any(each.axis is Axis.GROUP for each in loop_order(ast)):
         raise OptError("slice: no rows in scratch that lanes do not share yet", opt=opt)
     reads: set[UOp] = set()
     for node in nodes:
         if node.op is Ops.LOAD and memory_of(node.src[0]) in fills:
             reads.add(node.src[1])
-    along = {fill.src[1] for fill in fills.values()} | reads
-    if any(part.op is not Ops.RANGE or part.extent.op is not Ops.CONST for part in along):
+    ranges = {fill.src[1] for fill in fills.values()} | reads
+    if any(each.op is not Ops.RANGE or each.extent.op is not Ops.CONST for each in ranges):
         raise OptError("slice: rows are not read element by element", opt=opt)
-    rows = {part for memory in fills for part in memory.src}
+    rows = {each for memory in fills for each in memory.src}
     columns: set[UOp] = set()
     whole: set[UOp] = set()
     for node in nodes:
-        if node.op is Ops.REDUCE and along & set(node.src[1:]):
-            if others := [part for part in node.ranges if part not in rows]:
+        if node.op is Ops.REDUCE and ranges & set(node.src[1:]):
+            if others := [each for each in node.ranges if each not in rows]:
                 columns.update(others)
-                whole.update(along & set(node.src[1:]))
-    if len(columns) != 1 or len({part.extent.arg for part in along}) != 1:
+                whole.update(ranges & set(node.src[1:]))
+    if len(columns) != 1 or len({each.extent.arg for each in ranges}) != 1:
         raise OptError("slice: it takes one product that reads all of a slice", opt=opt)
-    size = int(next(iter(along)).extent.arg)
-    return Slices(fills, frozenset(along - whole), frozenset(whole), columns.pop(), size)
+    size = int(next(iter(ranges)).extent.arg)
+    return Slices(fills, frozenset(ranges - whole), frozenset(whole), columns.pop(), size)
 
 
 def is_scratch(memory: UOp) -> bool:

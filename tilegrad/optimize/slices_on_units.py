@@ -24,7 +24,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.matrix import Layout, place_in
+from tilegrad.optimize.matrix import Layout, position_in
 from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.slices_found import Slices, memory_behind
 from tilegrad.optimize.split import next_number, reorder
@@ -69,12 +69,12 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
 
     Raises OptError where one is of other dtypes, or sums over more than one range.
     """
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE and node.arg is Ops.ADD]
-    second = [fold for fold in folds if found.read & set(fold.src[1:])]
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE and node.arg is Ops.ADD]
+    second = [reduction for reduction in reductions if found.read & set(reduction.src[1:])]
     first = [
-        fold
-        for fold in folds
-        if fold not in second and found.shared & fold.ranges and len(fold.src) == 2
+        reduction
+        for reduction in reductions
+        if reduction not in second and found.shared & reduction.ranges and len(reduction.src) == 2
     ]
     if len(first) == len(second) == 1 and first[0].dtype is unit.dtype_out:
         sides = [_narrow(side) for side in _factors(first[0])]
@@ -84,9 +84,9 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
         if len(mine) == len(other) == len(matrices) == 1:
             matrix = _narrow(matrices[0])
             rows = [
-                part
-                for part in next(iter(found.memories)).src
-                if part in mine[0].ranges and part not in other[0].ranges | matrix.ranges
+                axis
+                for axis in next(iter(found.memories)).src
+                if axis in mine[0].ranges and axis not in other[0].ranges | matrix.ranges
             ]
             kinds = {side.dtype for side in (*sides, matrix)}
             if len(rows) == 1 and kinds == {unit.dtype_in}:
@@ -94,8 +94,8 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
     raise OptError(f"slice: no two products that fit {unit.name}", opt=opt)
 
 
-def _factors(fold: UOp) -> tuple[UOp, ...]:
-    (value, *_) = fold.src
+def _factors(reduction: UOp) -> tuple[UOp, ...]:
+    (value, *_) = reduction.src
     return value.src if value.op is Ops.MUL else ()
 
 
@@ -140,17 +140,17 @@ class _OnUnit:
         self.scores: dict[int, UOp] = {}
         self.sums: dict[int, UOp] = {}
         self.left: dict[int, UOp] = {}
-        self.places: dict[tuple[Layout, int], tuple[UOp, UOp]] = {}
+        self.coordinates: dict[tuple[Layout, int], tuple[UOp, UOp]] = {}
         self.weights: dict[int, UOp] = {}
 
     def rewritten(self, opt: Opt) -> UOp:
         self._check(opt)
         unit, found = self.unit, self.found
         for done, elements in zip(self.done, self.rows.values(), strict=True):
-            row, _ = self._place(unit.c_layout, elements[0])
+            row, _ = self._coordinates(unit.c_layout, elements[0])
             done[self.products.row] = self._position(self.outer, unit.m, row)
-            along = self._columns(elements, found.size)
-            done |= dict.fromkeys(found.shared, along)
+            indices = self._columns(elements, found.size)
+            done |= dict.fromkeys(found.shared, indices)
             done[found.columns] = self._columns(elements, found.columns.extent.arg)
         for node in self.ast.toposort():
             for number, done in enumerate(self.done):
@@ -169,22 +169,22 @@ class _OnUnit:
         """Every element of the second product's left operand is one that its lane has."""
         unit = self.unit
         for element in range(len(unit.a_layout[0])):
-            if self._held(element) is None:
+            if self._element_of(element) is None:
                 raise OptError(f"slice: lanes of {unit.name} lack what they multiply", opt=opt)
 
-    def _held(self, element: int) -> tuple[int, int] | None:
+    def _element_of(self, element: int) -> tuple[int, int] | None:
         """The tile of results, and the element of it, that is `element` of a left operand."""
         unit = self.unit
         tile = unit.a_layout[0][element][1] // unit.n
         wanted = [(lane[element][0], lane[element][1] - tile * unit.n) for lane in unit.a_layout]
-        for held in range(len(unit.c_layout[0])):
-            if [lane[held] for lane in unit.c_layout] == wanted:
-                return tile, held
+        for other in range(len(unit.c_layout[0])):
+            if [lane[other] for lane in unit.c_layout] == wanted:
+                return tile, other
         return None
 
     def _order(self) -> list[int]:
         order: list[int] = []
-        kinds = {part.arg[0]: part.axis for part in loop_order(self.ast)}
+        kinds = {loop.arg[0]: loop.axis for loop in loop_order(self.ast)}
         for number in self.ast.arg.order:
             if kinds[number] is Axis.REDUCE and self.lanes[0].arg[0] not in order:
                 order += [lane.arg[0] for lane in self.lanes]
@@ -197,7 +197,7 @@ class _OnUnit:
 
     def _columns(self, elements: Sequence[int], extent: int) -> tuple[UOp, ...]:
         """The positions of a lane's columns of all tiles of results."""
-        inside = [self._place(self.unit.c_layout, each)[1] for each in elements]
+        inside = [self._coordinates(self.unit.c_layout, each)[1] for each in elements]
         size = self.unit.n
         return tuple(
             self._position(tile, size, at) for tile in range(extent // size) for at in inside
@@ -302,11 +302,11 @@ class _OnUnit:
         """A tile of the second product's result, of one slice."""
         if tile not in self.sums:
             total = self._nothing()
-            (along,) = self.found.read
+            (axis,) = self.found.read
             for step in range(self.found.size // self.unit.k):
                 right = self._operand(
                     self.products.matrix, self.unit.b_layout,
-                    (along, step, self.unit.k), (self.found.columns, tile, self.unit.n),
+                    (axis, step, self.unit.k), (self.found.columns, tile, self.unit.n),
                 )  # fmt: skip
                 if step not in self.weights:
                     self.weights[step] = self._weights(step)
@@ -324,22 +324,22 @@ class _OnUnit:
         elements = list(self.rows.values())
         operand: list[UOp] = []
         for element in range(len(unit.a_layout[0])):
-            held = self._held(element)
-            assert held is not None
-            number = next(at for at, each in enumerate(elements) if held[1] in each)
+            found = self._element_of(element)
+            assert found is not None
+            number = next(at for at, each in enumerate(elements) if found[1] in each)
             own = elements[number]
-            tile = held[0] + step * unit.k // unit.n
+            tile = found[0] + step * unit.k // unit.n
             row = values[number]
             assert isinstance(row, tuple)
-            operand.append(row[tile * len(own) + own.index(held[1])].cast(unit.dtype_in))
+            operand.append(row[tile * len(own) + own.index(found[1])].cast(unit.dtype_in))
         return UOp.stack(operand)
 
-    def _place(self, layout: Layout, element: int) -> tuple[UOp, UOp]:
+    def _coordinates(self, layout: Layout, element: int) -> tuple[UOp, UOp]:
         """(row, column) of an element of a lane."""
         key = layout, element
-        if key not in self.places:
-            self.places[key] = place_in(layout, element, self.lanes)
-        return self.places[key]
+        if key not in self.coordinates:
+            self.coordinates[key] = position_in(layout, element, self.lanes)
+        return self.coordinates[key]
 
     def _operand(
         self,
@@ -352,9 +352,9 @@ class _OnUnit:
         elements: list[UOp] = []
         for element in range(len(layout[0])):
             mapping = {
-                part: self._position(tile, size, at)
-                for (part, tile, size), at in zip(
-                    (first, second), self._place(layout, element), strict=True
+                axis: self._position(tile, size, at)
+                for (axis, tile, size), at in zip(
+                    (first, second), self._coordinates(layout, element), strict=True
                 )
             }
             elements.append(simplify(value.substitute(mapping)))

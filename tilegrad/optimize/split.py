@@ -36,10 +36,10 @@ def split(
     hoist: bool = False,
     top: bool = False,
 ) -> UOp:
-    """`loop` as outer * amount + inner. The outer part keeps the loop's place, or is hoisted; the
-    inner follows it or is last.
+    """`loop` as outer * amount + inner. The outer loop has the position of `loop`, or is hoisted;
+    the inner follows it or is last.
 
-    With `top`, the parts change roles: loop = inner * (extent / amount) + outer.
+    With `top`, both change roles: loop = inner * (extent / amount) + outer.
     """
     extent = loop.src[0]
     rest = simplify(extent // amount)
@@ -48,22 +48,22 @@ def split(
     small = UOp.range(amount, number + 1, inner)
     is_whole = rest.op is Ops.CONST and rest.arg == 1
     if is_whole:
-        value, parts = small, [small]
+        value, loops = small, [small]
     else:
-        value, parts = (small * rest + big if top else big * amount + small), [big, small]
+        value, loops = (small * rest + big if top else big * amount + small), [big, small]
     order = list(ast.arg.order)
-    place = order.index(loop.arg[0])
-    kept = [] if is_whole else [big.arg[0]]
+    position = order.index(loop.arg[0])
+    remaining = [] if is_whole else [big.arg[0]]
     if hoist and not is_whole:
-        del order[place]
-        order.insert(place, small.arg[0])
+        del order[position]
+        order.insert(position, small.arg[0])
         order.insert(0 if outer is Axis.THREAD else _after_tiles(ast), big.arg[0])
     elif last:
-        order[place : place + 1] = kept
+        order[position : position + 1] = remaining
         order.append(small.arg[0])
     else:
-        order[place : place + 1] = [*kept, small.arg[0]]
-    return reorder(replace_ranges(ast, {loop: (value, parts)}), order)
+        order[position : position + 1] = [*remaining, small.arg[0]]
+    return reorder(replace_ranges(ast, {loop: (value, loops)}), order)
 
 
 def put_outside(ast: UOp, loop: UOp) -> UOp:
@@ -77,5 +77,5 @@ def _after_tiles(ast: UOp) -> int:
     """How many loops stand outside: chunks, and tiles made before."""
     opts = ast.arg.opts
     tiles: int = sum(opt.op.name == "TILE" for opt in opts)
-    chunks = sum(part.arg[1] is Axis.THREAD for part in loop_order(ast))
+    chunks = sum(loop.arg[1] is Axis.THREAD for loop in loop_order(ast))
     return tiles + chunks

@@ -1,6 +1,6 @@
-"""STAGE: copy the part of an operand that the inner loops need, packed, to memory nearer by.
+"""STAGE: copy the slice of an operand that the inner loops need, packed, to memory nearer by.
 
-The part becomes a DEFINE_LOCAL that lives inside the loops outside of it, filled by a nest of its
+The slice becomes a DEFINE_LOCAL that lives inside the loops outside of it, filled by a nest of its
 own: scratch that stays in a cache. On targets with blocks it is shared memory that the whole block
 fills (`optimize.stage_shared`).
 """
@@ -26,16 +26,16 @@ from tilegrad.target import Target
 
 __all__ = ["name_of_side", "operand_of", "stage"]
 
-# So many vectors of a copy are written out, so that the gates of each are known.
-_MOST_WRITTEN = 16
-_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+# So many vectors of a copy are unrolled, so that the gates of each are known.
+_MOST_VECTORS = 16
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     """`Opt(STAGE, axis, operand)` or `Opt(STAGE, axis, (operand, order))`: copy what is read of
     `operand` (`operand_of`) inside the loop `axis`. `order` names the packed dimensions, as
     positions among the inner ranges that the operand's index uses, outermost first; by default
-    loops come before written-out axes.
+    loops come before unrolled axes.
 
     before   LOAD(b, k*N + j)                                  loops: K, i, j, k
     after    LOAD(AFTER(scratch, END(STORE(scratch, ...))), ...) filled once for each iteration of
@@ -54,15 +54,15 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(
             f"stage: no one value {operand}",
             opt=opt,
-            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
-            "combines, -3, -4 for what that is cast from",
+            names="a parameter that is loaded at one place, or -1, -2 for what the largest "
+            "reduction combines, -3, -4 for what that is cast from",
         )
     loops = loop_order(ast)
     if not load.ranges <= set(loops):
         raise OptError(f"stage: operand {operand} is read to fill another copy", opt=opt)
     around = loops[: loops.index(axis) + 1] if axis is not None else []
-    outer = [part for part in around if part.arg[1] not in _WRITTEN]
-    inner = [part for part in loops if part in load.ranges and part not in outer]
+    outer = [loop for loop in around if loop.arg[1] not in _UNROLLED]
+    inner = [loop for loop in loops if loop in load.ranges and loop not in outer]
     if not inner:
         raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
     if order is not None:
@@ -71,10 +71,10 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
                 f"stage: {order} does not order the {len(inner)} inner ranges of operand {operand}",
                 opt=opt,
             )
-        inner = [inner[place] for place in order]
+        inner = [inner[position] for position in order]
     packed = dimensions(load, inner) if order is None else _in_order(load, inner)
-    is_written = inner[-1].arg[1] in _WRITTEN
-    copy = _copy(load, packed, is_written, target, next_number(ast))
+    is_unrolled = inner[-1].arg[1] in _UNROLLED
+    copy = _copy(load, packed, is_unrolled, target, next_number(ast))
     memory = _scratch(ast, load, copy.size, outer, opt, target)
     filled = memory.store(simplify(copy.filled_at), copy.value).end(*copy.nest)
     read = memory.after(filled).load(simplify(copy.read_at), dtype=load.dtype)
@@ -82,14 +82,14 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _axis(ast: UOp, opt: Opt, target: Target) -> UOp | None:
-    """The loop of which each turn fills the copy anew; None if it is filled once.
+    """The loop that fills the copy anew in each iteration; None if it is filled once.
 
     Raises OptError where no copy can stand.
     """
     axes = axes_of(ast)
     if opt.axis is None or not -1 <= opt.axis < len(axes):
         raise OptError(f"stage: axis {opt.axis} of a kernel with {len(axes)} axes", opt=opt)
-    if any(part.arg[1] is Axis.THREAD for part in axes):
+    if any(loop.arg[1] is Axis.THREAD for loop in axes):
         raise OptError("stage: the kernel is cut into chunks already", opt=opt)
     return None if opt.axis == -1 else axes[opt.axis]
 
@@ -98,7 +98,7 @@ def _in_order(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
     """A dimension for each of `ranges`, but two for which one goes on where the next ends are one:
     the last two, or else the two before the last.
     """
-    packed = [Dimension({part: 1}) for part in ranges]
+    packed = [Dimension({loop: 1}) for loop in ranges]
     if len(packed) > 1 and (joined := join(load, *packed[-2:])) is not None:
         packed[-2:] = [joined]
     elif len(packed) > 2 and (joined := join(load, *packed[-3:-1])) is not None:
@@ -111,8 +111,8 @@ class _Copy(NamedTuple):
 
     Attributes:
         nest: the ranges that fill it.
-        filled_at, value: the place and the element, over these ranges.
-        read_at: the place, over the ranges of the kernel.
+        filled_at, value: the index and the element, over these ranges.
+        read_at: the index, over the ranges of the kernel.
     """
 
     size: int
@@ -123,18 +123,18 @@ class _Copy(NamedTuple):
 
 
 def _copy(
-    load: UOp, packed: list[Dimension], is_written: bool, target: Target, number: int
+    load: UOp, packed: list[Dimension], is_unrolled: bool, target: Target, number: int
 ) -> _Copy:
     """The copy of `load` with the dimensions `packed`, by ranges that count from `number`;
-    `is_written` if the last one is written out where it is read.
+    `is_unrolled` if the last one is unrolled where it is read.
     """
     last = packed[-1]
-    lanes = [_lanes(each, last, is_written, load, target) for each in packed]
-    groups = _groups(load, packed, is_written, target)
+    lanes = [_lanes(each, last, is_unrolled, load, target) for each in packed]
+    groups = _groups(load, packed, is_unrolled, target)
     if groups is not None:
         lanes[groups.outer], lanes[groups.rows] = groups.amount // last.extent, groups.together
     else:
-        _write_out(packed, lanes, load, target)
+        _unroll_whole(packed, lanes, load, target)
     extents = [-(-each.extent // count) * count for each, count in zip(packed, lanes, strict=True)]
     nest: list[UOp] = []
     read_at, filled_at = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
@@ -143,24 +143,25 @@ def _copy(
     run: UOp | None = None
     for rank, (each, count, extent) in enumerate(zip(packed, lanes, extents, strict=True)):
         if groups is not None and rank == groups.outer:
-            run, parts = _place(extent * last.extent, groups.amount, number)
-            number, nest = number + 2, nest + parts
+            run, loops = _index(extent * last.extent, groups.amount, number)
+            number, nest = number + 2, nest + loops
             fresh |= groups.run.ranges_at(run)
-            place = run // last.extent
+            index = run // last.extent
         elif groups is not None and run is not None and each is last:
-            place = run % each.extent
+            index = run % each.extent
         else:
-            place, parts = _place(extent, count, number)
-            number, nest = number + 2, nest + parts
-            fresh |= each.ranges_at(place)
-        read_at, filled_at = read_at * extent + each.position, filled_at * extent + place
+            index, loops = _index(extent, count, number)
+            number, nest = number + 2, nest + loops
+            fresh |= each.ranges_at(index)
+        read_at, filled_at = read_at * extent + each.position, filled_at * extent + index
         if extent != each.extent:
-            outside.append(place < each.extent)
-    # A loop that ends earlier in some turns of those around it may leave the memory behind its end.
+            outside.append(index < each.extent)
+    # A loop that ends earlier in some iterations of those around it may leave the memory behind its
+    # end.
     outside += [
-        place < part.src[0].substitute(fresh)
-        for part, place in fresh.items()
-        if part.src[0].ranges and _is_open(load, part)
+        index < loop.src[0].substitute(fresh)
+        for loop, index in fresh.items()
+        if loop.src[0].ranges and _is_open(load, loop)
     ]
     value = load.substitute(fresh)
     for inside in outside:
@@ -168,14 +169,15 @@ def _copy(
     return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
 
 
-def _is_open(value: UOp, part: UOp) -> bool:
-    """Whether something that `part` moves is loaded without a gate that asks for it."""
-    loads = (node for node in value.toposort() if node.op is Ops.LOAD and part in node.ranges)
-    return any(all(part not in gate.ranges for gate in load.src[3:]) for load in loads)
+def _is_open(value: UOp, loop: UOp) -> bool:
+    """Whether something that `loop` moves is loaded without a gate that asks for it."""
+    loads = (node for node in value.toposort() if node.op is Ops.LOAD and loop in node.ranges)
+    return any(all(loop not in gate.ranges for gate in load.src[3:]) for load in loads)
 
 
 def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, target: Target) -> UOp:
-    """Memory for `size` elements, anew in each turn of those loops `outer` that `load` depends on.
+    """Memory for `size` elements, anew in each iteration of those loops `outer` that `load` depends
+    on.
 
     Raises OptError if there is not so much.
     """
@@ -187,24 +189,24 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
     return UOp(
         Ops.DEFINE_LOCAL,
         load.dtype.ptr(size, Place.SCRATCH),
-        tuple(part for part in outer if part in load.ranges),
+        tuple(loop for loop in outer if loop in load.ranges),
         1 + max((node.arg for node in others), default=-1),
     )
 
 
-def _write_out(packed: list[Dimension], lanes: list[int], value: UOp, target: Target) -> None:
+def _unroll_whole(packed: list[Dimension], lanes: list[int], value: UOp, target: Target) -> None:
     """Make `lanes` whole dimensions, from the last outwards, while they are few vectors."""
     width = target.lanes_of(value.dtype)
-    if not packed[-1].is_window or lanes[-1] < 2:
+    if not packed[-1].is_overlapping or lanes[-1] < 2:
         return
     vectors = 1
-    for place in reversed(range(len(packed))):
-        extent = packed[place].extent
-        count = -(-extent // width) if place == len(packed) - 1 else extent
-        if vectors * count > _MOST_WRITTEN or (lanes[place] > 1 and place < len(packed) - 1):
+    for position in reversed(range(len(packed))):
+        extent = packed[position].extent
+        count = -(-extent // width) if position == len(packed) - 1 else extent
+        if vectors * count > _MOST_VECTORS or (lanes[position] > 1 and position < len(packed) - 1):
             return
         vectors *= count
-        lanes[place] = -(-extent // lanes[place]) * lanes[place]
+        lanes[position] = -(-extent // lanes[position]) * lanes[position]
 
 
 def _nbytes(memory: UOp) -> int:
@@ -215,9 +217,10 @@ def _nbytes(memory: UOp) -> int:
 
 def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
     """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
-    sides of what the largest fold sums (or takes the maximum of, ...), loads and what is computed
-    from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are the sides
-    of the next fold, and so on. With `is_rounded`, a product may be cast before it is summed.
+    sides of what the largest reduction sums (or takes the maximum of, ...), loads and what is
+    computed from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are
+    the sides of the next reduction, and so on. With `is_rounded`, a product may be cast before it
+    is summed.
     """
     nodes = ast.toposort()
     if name >= 0:
@@ -229,47 +232,47 @@ def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
             and node.src[0].arg == name
         ]
         return loads[0] if len(loads) == 1 else None
-    rank, place = (0, -1 - name) if name >= -4 else ((-3 - name) // 2, (-3 - name) % 2)
-    folds = _by_size(ast)
-    if rank >= len(folds):
+    rank, position = (0, -1 - name) if name >= -4 else ((-3 - name) // 2, (-3 - name) % 2)
+    reductions = _by_size(ast)
+    if rank >= len(reductions):
         return None
-    value = folds[rank].src[0]
+    value = reductions[rank].src[0]
     if is_rounded and value.op is Ops.CAST and value.src[0].op is Ops.MUL:
         value = value.src[0]
     if not value.op.is_alu or len(value.src) != 2:
         return None
-    side = value.src[place] if place < 2 else narrow(value.src[place - 2])
+    side = value.src[position] if position < 2 else narrow(value.src[position - 2])
     if any(node.op in (Ops.REDUCE, Ops.AFTER) for node in side.toposort()) or not side.ranges:
         return None
     return side
 
 
-def name_of_side(ast: UOp, fold: UOp, place: int) -> int:
-    """What `operand_of` calls a side of what `fold` combines."""
-    rank = _by_size(ast).index(fold)
-    return -1 - place if rank == 0 else -3 - 2 * rank - place
+def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
+    """What `operand_of` calls a side of what `reduction` combines."""
+    rank = _by_size(ast).index(reduction)
+    return -1 - position if rank == 0 else -3 - 2 * rank - position
 
 
 def _by_size(ast: UOp) -> list[UOp]:
-    """The folds of a kernel, largest first."""
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    return sorted(folds, key=_iterations, reverse=True)
+    """The reductions of a kernel, largest first."""
+    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    return sorted(reductions, key=_iterations, reverse=True)
 
 
-def _iterations(fold: UOp) -> int:
-    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
-    return int(prod(part.vmax + 1 for part in loops))
+def _iterations(reduction: UOp) -> int:
+    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
+    return int(prod(loop.vmax + 1 for loop in loops))
 
 
-def _lanes(each: Dimension, last: Dimension, is_written: bool, value: UOp, target: Target) -> int:
+def _lanes(each: Dimension, last: Dimension, is_unrolled: bool, value: UOp, target: Target) -> int:
     """How many elements along a dimension are copied at once; its extent is rounded up to that."""
     width = target.lanes_of(value.dtype)
     if each is last:
-        if target.has_mask and (each.is_window or (is_written and len(each.times) > 1)):
+        if target.has_mask and (each.is_overlapping or (is_unrolled and len(each.times) > 1)):
             return min(width, 1 << (each.extent - 1).bit_length())
-        return each.extent if is_written else 1
-    if is_written and each.is_contiguous(value) and not last.is_contiguous(value):
-        # Neighbours in memory are not neighbours in the copy: a tile of both is turned.
+        return each.extent if is_unrolled else 1
+    if is_unrolled and each.is_contiguous(value) and not last.is_contiguous(value):
+        # Neighbours in memory are not neighbours in the copy: a tile of both is transposed.
         return width if target.has_mask and each.extent >= width else math.gcd(each.extent, width)
     return 1
 
@@ -293,10 +296,10 @@ class _Groups(NamedTuple):
 
 
 def _groups(
-    value: UOp, packed: list[Dimension], is_written: bool, target: Target
+    value: UOp, packed: list[Dimension], is_unrolled: bool, target: Target
 ) -> _Groups | None:
-    """Groups that are turned in registers: as many rows as a vector has groups."""
-    if not is_written or len(packed) < 3 or not target.has_mask:
+    """Groups that are transposed in registers: as many rows as a vector has groups."""
+    if not is_unrolled or len(packed) < 3 or not target.has_mask:
         return None
     last, rows = packed[-1], packed[-2]
     size, width = last.extent, target.lanes_of(value.dtype)
@@ -314,14 +317,14 @@ def _groups(
     return None
 
 
-def _place(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
-    """A place in a dimension of `extent` elements, `lanes` of them written out, and the ranges that
+def _index(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
+    """An index in a dimension of `extent` elements, `lanes` of them unrolled, and the ranges that
     go over it.
     """
     count = -(-extent // lanes)
     if lanes == 1:
-        place = UOp.range(count, number, Axis.STAGE)
-        return place, [place]
+        index = UOp.range(count, number, Axis.STAGE)
+        return index, [index]
     lane = UOp.range(lanes, number + 1, Axis.UPCAST)
     if count == 1:
         return lane, [lane]

@@ -1,8 +1,8 @@
 """STAGE on a target with blocks: the tile of an operand that a block needs, in its shared memory.
 
-The copy is written for the block as a whole, by loops of its own; `lower.copies` gives a part of it
-to each lane and keeps several tiles at once, so that a lane may fill the next one while others read
-this one. So the Opts that come later, LOCAL, UPCAST and TC, only change who reads.
+The copy is written for the block as a whole, by loops of its own; `lower.copies` gives a slice of
+it to each lane and has several tiles at once, so that a lane may fill the next one while others
+read this one. So the Opts that come later, LOCAL, UPCAST and TC, only change who reads.
 
     before   REDUCE(LOAD(a, m*K + k0*8 + k1) * ..., k0, k1)
     after    REDUCE(LOAD(AFTER(shared, BARRIER(END(STORE(shared, k*132 + r, LOAD(a, ...)), k, r))),
@@ -40,11 +40,11 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
         raise OptError(
             f"stage: no one value {opt.arg}",
             opt=opt,
-            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
-            "combines, -3, -4 for what that is cast from",
+            names="a parameter that is loaded at one place, or -1, -2 for what the largest "
+            "reduction combines, -3, -4 for what that is cast from",
         )
-    inner = [part for part in loop_order(ast) if part in load.ranges and part not in outer]
-    if not inner or any(part.src[0].op is not Ops.CONST for part in inner):
+    inner = [axis for axis in loop_order(ast) if axis in load.ranges and axis not in outer]
+    if not inner or any(axis.src[0].op is not Ops.CONST for axis in inner):
         raise OptError("stage: the tile of the operand has no known size", opt=opt)
     order, padding = layout or (tuple(range(len(inner))), 0)
     if not isinstance(order, tuple) or sorted(order) != list(range(len(inner))):
@@ -54,7 +54,7 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     packed = [inner[position] for position in order]
     nodes = ast.toposort()
     number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
-    extents = [int(part.src[0].arg) for part in packed]
+    extents = [int(axis.src[0].arg) for axis in packed]
     strides = _strides(extents, padding)
     pointer = load.dtype.ptr(extents[0] * strides[0], Place.SHARED)
     memory = UOp(Ops.DEFINE_LOCAL, pointer, (loop,), number)
@@ -77,13 +77,13 @@ def _loops(ast: UOp, opt: Opt) -> tuple[UOp, set[UOp]]:
     axes = axes_of(ast)
     if opt.axis is None or not 0 <= opt.axis < len(axes) or axes[opt.axis].arg[1] != Axis.REDUCE:
         raise OptError(f"stage: axis {opt.axis} is no reduce loop of the kernel", opt=opt)
-    if any(part.arg[1] is Axis.GROUP for part in axes):
-        raise OptError("stage: lanes share the fold, each with a part of its own", opt=opt)
+    if any(axis.arg[1] is Axis.GROUP for axis in axes):
+        raise OptError("stage: lanes share the reduction, each with a slice of its own", opt=opt)
     loop = axes[opt.axis]
     loops = loop_order(ast)
     around = loops[: loops.index(loop) + 1]
-    grid = [part for part in loops if part.arg[1] is Axis.GLOBAL]
-    return loop, {*grid, *(part for part in around if part.arg[1] in _COMMON)}
+    grid = [axis for axis in loops if axis.arg[1] is Axis.GLOBAL]
+    return loop, {*grid, *(axis for axis in around if axis.arg[1] in _COMMON)}
 
 
 def _strides(extents: Sequence[int], padding: int) -> list[int]:
@@ -91,13 +91,13 @@ def _strides(extents: Sequence[int], padding: int) -> list[int]:
     rows = [*extents[1:-1], extents[-1] + (padding if len(extents) > 1 else 0)]
     if len(extents) == 1:
         return [1]
-    return [*(int(prod(rows[place:])) for place in range(len(rows))), 1]
+    return [*(int(prod(rows[position:])) for position in range(len(rows))), 1]
 
 
-def _position(parts: Sequence[UOp], strides: Sequence[int]) -> UOp:
+def _position(loops: Sequence[UOp], strides: Sequence[int]) -> UOp:
     total = UOp.const(dtypes.index, 0)
-    for part, stride in zip(parts, strides, strict=True):
-        total = part * stride + total
+    for loop, stride in zip(loops, strides, strict=True):
+        total = loop * stride + total
     return simplify(total)
 
 

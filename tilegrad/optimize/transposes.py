@@ -1,8 +1,8 @@
 """Transposes in registers: what is stored along one axis is loaded along another.
 
 Tiles of vectors along both axes are proposed, with sides of a whole vector and less, and orders of
-the loops over tiles; of these the model takes the best: a row of a tile is a part of a line of the
-cache and may lie on a page of its own, so the order decides what is fetched again.
+the loops over tiles; of these the model takes the best: a row of a tile is a fraction of a line of
+the cache and may lie on a page of its own, so the order decides what is fetched again.
 """
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ def _sides(axis: UOp, width: int) -> list[int]:
     # A shorter side is worth a trial only where it covers less twice.
     return [
         side
-        for place, side in enumerate(sides)
-        if all(padded_to(extent.arg, side) < padded_to(extent.arg, each) for each in sides[:place])
+        for position, side in enumerate(sides)
+        if all(
+            padded_to(extent.arg, side) < padded_to(extent.arg, each) for each in sides[:position]
+        )
     ]
 
 

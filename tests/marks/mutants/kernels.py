@@ -101,7 +101,7 @@ MUTANTS: dict[str, Mutant] = {
     "M9.3": Mutant(
         "each operand of a matrix unit serves one product",
         "tilegrad/optimize/heuristic_units.py",
-        "amount := next((n for n in (4, 3, 2) if part.src[0].arg % n == 0), 0)",
+        "amount := next((n for n in (4, 3, 2) if loop.src[0].arg % n == 0), 0)",
         "amount := 0",
     ),
     "M9.4": Mutant(
@@ -163,7 +163,7 @@ MUTANTS: dict[str, Mutant] = {
     "M11.4": Mutant(
         "no register tile has two axes",
         "tilegrad/optimize/heuristic_simt.py",
-        "                self.tile(folds[0])\n",
+        "                self.tile(reductions[0])\n",
         "                pass\n",
     ),
     "M11.5": Mutant(

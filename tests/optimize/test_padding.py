@@ -9,10 +9,10 @@ from tests.optimize.kernels import buffer, conv2d, kernel
 from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.ir import Axis, Ops, UOp
-from tilegrad.optimize.borders import find_borders
 from tilegrad.optimize.facts import stride
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.padding import find_padding
 from tilegrad.target import Target
 
 TARGET = Target(
@@ -35,7 +35,7 @@ def test_turns_that_read_zeros_are_counted(side: int, padding: int, taps: int) -
     fold, loads, opts = fold_of(side, padding, taps)
     out = side + 2 * padding - taps + 1
     read = sum(0 <= y + k - padding < side for y in range(out) for k in range(taps))
-    found = find_borders(fold, loads)
+    found = find_padding(fold, loads)
     assert found is not None
     assert found.share == pytest.approx((read / (out * taps)) ** 2)
     assert found.inner.vmax == taps - 1
@@ -51,7 +51,7 @@ def test_turns_that_read_zeros_are_counted(side: int, padding: int, taps: int) -
 
 def test_few_zeros_change_nothing() -> None:
     fold, loads, opts = fold_of(14, 1)
-    assert find_borders(fold, loads) is None
+    assert find_padding(fold, loads) is None
     assert Opt(OptOps.UPCAST, 0, 8) not in opts
 
 

@@ -1,0 +1,106 @@
+"""Register tiles whose vectors lie along the contraction axis, as in `x @ w.T` of few rows: both
+operands are contiguous along it, so vectors of some rows of one are multiplied with vectors of some
+rows of the other as they are loaded, nothing is packed, and the lanes are summed at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.facts import ACCUMULATORS, nbytes_of, padded_to, stride
+from tilegrad.optimize.opt import loop_order
+from tilegrad.target import Target
+
+__all__ = ["ContractionTile", "find_contraction_tile"]
+
+# What the sums of lanes at the end cost, in iterations of the reduction, and what it costs that a
+# vector is loaded for the rows of one tile.
+_SUMMED = 60
+_LOADED = 0.92
+# So many vectors at least for each row of the tile.
+_LEAST = 4
+# How many rows of the operand with fewer, the best first, and so of the other one beside them.
+_ROWS = (8, 6, 7, 5, 4)
+_BESIDE = (4, 3, 2)
+# What it is worth where rows come from memory again, or from the second cache: of the first, the
+# rows that are read again may take so much.
+_FAR = 0.6
+_NEAR = 3 / 4
+
+
+@dataclass(frozen=True)
+class ContractionTile:
+    """A tile: the reduce loop that gives the lanes, how many, and how much of which outputs are
+    rows.
+
+    Attributes:
+        worth: an estimate of the share of the best possible, as for other tiles.
+    """
+
+    lanes: UOp
+    width: int
+    rows: tuple[tuple[UOp, int], tuple[UOp, int]]
+    worth: float
+
+
+def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> ContractionTile | None:
+    """A tile along the contraction axis, if the reduction has one."""
+    width = target.lanes_of(reduction.dtype)
+    sides = [node for node in reduction.src[0].src if node.op is Ops.LOAD and len(node.src) == 2]
+    if (
+        width < 2
+        or not reduction.src[0].op.is_alu
+        or len(sides) != 2
+        or len(reduction.src[0].src) != 2
+    ):
+        return None
+    if any(side.dtype is not reduction.dtype for side in sides):
+        return None
+    lanes = next(
+        (
+            axis
+            for axis in reduction.src[1:]
+            if all(stride(side.src[1], axis) == 1 for side in sides)
+            and axis.src[0].op is Ops.CONST
+            and axis.src[0].arg >= _LEAST * width
+        ),
+        None,
+    )
+    outputs = [
+        axis
+        for axis in loop_order(ast)
+        if axis.arg[1] is Axis.LOOP and axis in reduction.ranges and axis.src[0].op is Ops.CONST
+    ]
+    owned = [
+        [axis for axis in outputs if axis in side.ranges and axis not in other.ranges]
+        for side, other in (sides, sides[::-1])
+    ]
+    if lanes is None or not all(owned):
+        return None
+    few, many = sorted(
+        (max(axes, key=lambda axis: axis.src[0].arg) for axes in owned),
+        key=lambda axis: axis.src[0].arg,
+    )
+    rows = _some(few.src[0].arg, _ROWS)
+    most = int(target.registers * ACCUMULATORS) // rows
+    beside = _some(many.src[0].arg, tuple(count for count in _BESIDE if count <= most))
+    depth = lanes.src[0].arg
+    worth = _LOADED * depth / (depth + _SUMMED) * depth / padded_to(depth, width)
+    for loop, count in ((few, rows), (many, beside)):
+        worth *= loop.src[0].arg / padded_to(loop.src[0].arg, count)
+    again = [side for side in sides if many in side.ranges]
+    if few.src[0].arg > rows and nbytes_of(again) > target.cache_bytes[-1]:
+        worth *= _FAR
+    if rows * depth * reduction.dtype.itemsize > target.cache_bytes[0] * _NEAR:
+        worth *= _FAR
+    return ContractionTile(lanes, width, ((few, rows), (many, beside)), worth)
+
+
+def _some(extent: int, counts: tuple[int, ...]) -> int:
+    """The first of `counts` that pads least."""
+    fitting = [count for count in counts if count <= extent]
+    if not fitting:
+        return extent
+    return min(fitting, key=lambda count: padded_to(extent, count))
