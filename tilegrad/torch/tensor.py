@@ -18,6 +18,7 @@ from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.uop import UOp
+from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import Core, as_dtype
@@ -49,7 +50,19 @@ class LegacyKind(type):
     dtype: DType
 
 
-class Tensor(InMemory, Differentiable):  # type: ignore[misc]
+class _Kind(type(ours.Tensor)):  # type: ignore[misc]
+    """The type of `Tensor`: complex numbers are tensors, too."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return super().__instancecheck__(value) or (cls is Tensor and isinstance(value, Paired))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return super().__subclasscheck__(kind) or (
+            cls is Tensor and Paired in getattr(kind, "__mro__", ())
+        )
+
+
+class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
