@@ -259,8 +259,8 @@ class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
 
     def _moves_leaf(self) -> bool:
         """Whether what is written to this tensor is written to one that is trained."""
-        if self._requires_grad:
-            return self._is_leaf
+        if self._requires_grad and self._is_leaf:
+            return True
         aliases = () if is_alone(self) else self._aliases()
         return any(each._requires_grad and each._is_leaf for each in aliases)
 

@@ -143,7 +143,8 @@ def look(tensor: Any) -> Look:
         return Look(None, path.shape, path.moves)
     moves: list[Move] = []
     for _ in range(path):
-        moves.append((node.op, node.arg))
+        # What a gradient does behind a DETACH is that tensor's, and not part of how it looks.
+        moves.append(_DETACH if node.op is Ops.DETACH else (node.op, node.arg))
         node = node.src[0]
     return Look(node, node.shape, tuple(reversed(moves)))
 
