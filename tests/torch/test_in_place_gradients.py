@@ -147,3 +147,56 @@ def test_an_alias_of_data_has_the_gradient_of_what_it_takes() -> None:
     alias.sum().backward()
     assert not x.requires_grad and x.tolist() == [4.0, 3.0, 5.0]
     assert k.grad.tolist() == [1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_extreme_of_an_axis_has_its_gradient_at_its_index(name: str) -> None:
+    x = torch.tensor([[1.0, 1.0, 1.0], [2.0, float("nan"), 2.0]], requires_grad=True)
+    values, indices = getattr(x, name)(1)
+    assert indices.tolist() == [0, 1]
+    values.sum().backward()
+    assert x.grad.tolist() == [[1, 0, 0], [0, 1, 0]]
+    x.grad = None
+    values, indices = getattr(x, f"cum{name}")(1)
+    assert indices.tolist() == [[0, 1, 2], [0, 1, 1]]
+    values.sum().backward()
+    assert x.grad.tolist() == [[1, 1, 1], [1, 2, 0]]
+
+
+# What changes nothing gives another tensor of the same memory all the same.
+SAME: dict[str, Callable[[Any], Any]] = {
+    "reshape": lambda x: x.reshape(2, 3),
+    "expand_as": lambda x: x.expand_as(x),
+    "permute": lambda x: x.permute(0, 1),
+    "transpose": lambda x: x.transpose(1, 1),
+    "chunk": lambda x: x.chunk(1)[0],
+    "split": lambda x: x.split(2)[0],
+    "narrow": lambda x: x.narrow(0, 0, 2),
+    "movedim": lambda x: x.movedim(0, 0),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_view_of_all_is_a_tensor_of_its_own(name: str) -> None:
+    leaf = torch.ones(2, 3, requires_grad=True)
+    view = SAME[name](leaf)
+    assert view is not leaf and not view.is_leaf and view.grad_fn is not None
+    (view * 2 + leaf).sum().backward()
+    assert leaf.grad.tolist() == [[3] * 3] * 2
+    plain = torch.zeros(2, 3)
+    SAME[name](plain).fill_(4)
+    assert plain.sum().item() == 24
+
+
+def test_contiguous_is_the_tensor_or_a_copy() -> None:
+    leaf = torch.ones(2, 3, requires_grad=True)
+    assert leaf.contiguous() is leaf
+    x = torch.zeros(2, 3)
+    for copy in (x[:, 0], x[:, :1], x.T, x[:, ::2], x[:1].expand(2, 3)):
+        assert not copy.is_contiguous()
+        copy.contiguous().fill_(1)
+    assert x.sum().item() == 0
+    for alias in (x, x[0], x[1:], x[1:, 1:], x[:1, 1:]):
+        assert alias.is_contiguous() == (alias.data_ptr() == alias.contiguous().data_ptr())
+    x[1:].contiguous().fill_(1)
+    assert x.tolist() == [[0, 0, 0], [1, 1, 1]]
