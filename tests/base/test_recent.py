@@ -90,7 +90,7 @@ BOUNDED = {
     "runtime/buffer.py _returns": "the buffers that are alive",
     "schedule/cost.py _known": "_MOST_KNOWN",
     "tensor/handle/aliases.py _answers": "_MOST_ANSWERS",
-    "tensor/storage/checked.py _looked": "weak: the nodes that are alive",
+    "tensor/storage/known.py _looked": "weak: the memory that is alive",
     "tensor/handle/device.py _names": "_MOST",
     "tensor/exchange/dlpack.py _given": "what others hold of ours",
     "tensor/spectral/fft.py _chirps": "_MOST_KEPT",

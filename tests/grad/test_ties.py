@@ -4,6 +4,7 @@ first in row-major order, or the last NaN. The references are loops over windows
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -152,3 +153,47 @@ def test_other_ways_to_differentiate() -> None:
     mapped = vmap(lambda one: one.max_pool2d(2))(image).sum().gradient(image)[0].numpy()
     one = np.array([[1, 0], [0, 0]], "f4")
     np.testing.assert_array_equal(mapped, np.tile(one, (2, 1, 2, 2)))
+
+
+def gradient_of(function: Any, x: Any) -> list[Any]:
+    tensor = Tensor(x, requires_grad=True)
+    function(tensor).sum().backward()
+    assert tensor.grad is not None
+    found: list[Any] = tensor.grad.tolist()
+    return found
+
+
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
+def test_a_nan_among_the_elements(name: str) -> None:
+    """As in PyTorch the NaNs share the gradient of `max()`, and all elements of `amax()` have one
+    that is NaN.
+    """
+    x = np.array([[1.0, NAN, 3.0], [4.0, 2.0, NAN]], "f4")
+    whole = gradient_of(lambda t: getattr(t, name)(), x)
+    if name in ("max", "min"):
+        assert whole == [[0, 0.5, 0], [0, 0, 0.5]]
+        return
+    assert np.isnan(whole).all()
+    rows = gradient_of(lambda t: getattr(t, name)(0), x)
+    wanted = {"amax": [[0, NAN, NAN], [1, NAN, NAN]], "amin": [[1, NAN, NAN], [0, NAN, NAN]]}
+    np.testing.assert_array_equal(rows, wanted[name])
+    tangent = jvp(lambda t: getattr(t, name)(0), (Tensor(x),), (Tensor.ones(2, 3),))[1]
+    assert np.isnan(tangent.numpy()[1:]).all() and tangent.numpy()[0] == 1
+
+
+def test_the_larger_of_two_beside_a_nan() -> None:
+    """Either may be the NaN that the result is; of `fmax` the NaN has no gradient, and of equal
+    ones the first has it.
+    """
+    x, y = np.array([NAN, 1, 2, NAN], "f4"), np.array([1, NAN, 2, NAN], "f4")
+    wanted = {
+        "maximum": ([1, 1, 0.5, 1], [1, 1, 0.5, 1]),
+        "fmax": ([0, 1, 1, 1], [1, 0, 0, 0]),
+    }
+    pairs = {"maximum": "minimum", "fmax": "fmin"}
+    for name, gradients in wanted.items():
+        for each in (name, pairs[name]):
+            method = getattr(Tensor, each)
+            mine = gradient_of(functools.partial(lambda m, t: m(t, Tensor(y)), method), x)
+            theirs = gradient_of(functools.partial(method, Tensor(x)), y)
+            assert (mine, theirs) == gradients, each

@@ -137,6 +137,12 @@ def test_every_dtype(file: Path) -> None:
         assert (found[name].dtype.name, found[name].tolist()) == (name, [6])
 
 
+def test_complex_numbers_are_pairs(file: Path) -> None:
+    given = tensor(storage("ComplexFloatStorage", "0", 6), (2, 2), (3, 1), 1)
+    found = load(file, zipped(given, {"0": RAW}))
+    assert found.tolist() == [[[2.0, 3.0], [4.0, 5.0]], [[8.0, 9.0], [10.0, 11.0]]]
+
+
 def test_plain_values_come_back(file: Path) -> None:
     order = "collections.OrderedDict"
     value = {
@@ -316,9 +322,9 @@ ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: zipped(tensor(FLOATS, HUGE * 2, (0, 0)), {"0": RAW}),
         "a tensor of sizes",
     ),
-    "complex": (
-        lambda: zipped(tensor(storage("ComplexFloatStorage", "0", 6), (6,), (1,)), {"0": RAW}),
-        "a complex64 tensor",
+    "too few complex numbers": (
+        lambda: zipped(tensor(storage("ComplexFloatStorage", "0", 6), (7,), (1,)), {"0": RAW}),
+        r"sizes \(7, 2\) that needs 56 bytes of a storage of 48",
     ),
     "big-endian": (
         lambda: zipped(FLOATS, {"0": RAW}, byteorder=b"big"),

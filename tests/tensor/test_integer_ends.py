@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import Tensor
+from tilegrad import Tensor, dtypes
+from tilegrad.base.errors import DTypeError
 
 
 def wrapped(value: int, dtype: str) -> int:
@@ -78,3 +79,26 @@ def test_ldexp_by_any_integer(dtype: str) -> None:
     powers = [each for each in ends_of(dtype) if abs(each) > 1000]
     found = Tensor([1.0]).ldexp(Tensor(np.array([3, *powers], dtype)))
     assert found.tolist() == [8.0, *(math.inf if each > 0 else 0.0 for each in powers)]
+
+
+# What puts a number into the integers `x`; the second is of truth values.
+PUT: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "masked_fill": lambda x, mask, number: x.masked_fill(mask, number),
+    "where": lambda x, mask, number: mask.where(number, x),
+    "clamp": lambda x, mask, number: x.clamp(min=number),
+    "maximum": lambda x, mask, number: x.maximum(number),
+    "pad": lambda x, mask, number: x.pad((0, 1), value=number),
+    "scatter": lambda x, mask, number: x.scatter(0, Tensor([0]), number),
+    "index_fill": lambda x, mask, number: x.index_fill(0, Tensor([0]), number),
+}
+
+
+@pytest.mark.parametrize("name", PUT)
+def test_a_number_that_an_integer_cannot_be_is_not_put_into_a_tensor(name: str) -> None:
+    """Its bits were another number."""
+    for dtype in (dtypes.int8, dtypes.int32, dtypes.int64):
+        x, mask = Tensor([1, 2]).cast(dtype), Tensor([True, False])
+        assert dtype.max in PUT[name](x, mask, dtype.max).tolist()
+        for number in (dtype.max + 1, dtype.min - 1):
+            with pytest.raises(DTypeError, match=f"{number} does not fit {dtype.name}"):
+                PUT[name](x, mask, number)

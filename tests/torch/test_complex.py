@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,3 +94,78 @@ def test_they_print_as_in_pytorch() -> None:
         "tensor([ 1.0000+2.0000j, -1.5000-2.5000j])"
     )
     assert repr(torch.tensor([1 - 1j])) == "tensor([1.-1.j])"
+
+
+class Rotated(torch.nn.Module):
+    """A layer with a buffer of complex numbers, as rotary embeddings have."""
+
+    def __init__(self, angle: float):
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(2), torch.tensor([0.0, angle])))
+        self.register_buffer("rest", torch.polar(torch.ones(2), torch.ones(2)), persistent=False)
+        self.register_buffer("last", torch.zeros(2))
+        self.linear = torch.nn.Linear(2, 2)
+
+
+def test_complex_numbers_are_tensors() -> None:
+    z = torch.fft.fft(torch.tensor([1.0, 2.0]))
+    assert isinstance(z, torch.Tensor) and issubclass(type(z), torch.Tensor)
+    assert torch.is_tensor(z) and torch.is_complex(z) and z.is_complex()
+    assert not isinstance(z, (torch.FloatTensor, torch.nn.Parameter))
+    assert not isinstance(1j, torch.Tensor)
+    assert (z.is_meta, z.is_cuda, z.stride(), z.nbytes, z.is_contiguous()) == (
+        False, False, (1,), 16, True,
+    )  # fmt: skip
+
+
+def test_buffers_of_complex_numbers_are_state() -> None:
+    module, other = Rotated(1.0), Rotated(2.0)
+    state = module.state_dict()
+    assert list(state) == ["turns", "last", "linear.weight", "linear.bias"]
+    assert [name for name, _ in module.named_buffers()] == ["turns", "rest", "last"]
+    assert len(list(module.parameters())) == 2
+    assert other.load_state_dict(state) == ([], [])
+    close(other.turns.numpy(), np.exp(1j * np.array([0.0, 1.0])))
+    other.turns.zero_()
+    # The values were copied.
+    close(module.turns.numpy(), np.exp(1j * np.array([0.0, 1.0])))
+    assert module.double().turns.dtype is torch.complex64
+    assert module.to("cpu").turns.dtype is torch.complex64
+    with pytest.raises(RuntimeError, match="size mismatch for turns"):
+        module.load_state_dict({**state, "turns": torch.zeros(3, dtype=torch.cfloat)})
+
+
+@pytest.mark.parametrize("kind", [torch.complex64, torch.complex128])
+def test_saved_complex_numbers_are_complex_numbers(kind: object, tmp_path: Path) -> None:
+    z = torch.tensor(A).to(kind)
+    torch.save({"z": z, "parts": [z.T, z.real]}, tmp_path / "z.pt")
+    found = torch.load(tmp_path / "z.pt")
+    assert found["z"].dtype is kind
+    close(found["z"].numpy(), A)
+    close(found["parts"][0].numpy(), A.T)
+    close(found["parts"][1].numpy(), A.real)
+    theirs = pytest.importorskip("torch")
+    read = theirs.load(tmp_path / "z.pt")
+    close(read["parts"][0].numpy(), A.T)
+    theirs.save({"z": theirs.tensor(A)[:, 1]}, tmp_path / "theirs.pt")
+    close(torch.load(tmp_path / "theirs.pt")["z"].numpy(), A[:, 1])
+
+
+def test_complex_numbers_are_written_in_place() -> None:
+    z = torch.tensor(A)
+    same, row = z, z[1]
+    z += 1
+    row.mul_(2j)
+    expected = A + 1
+    expected[1] *= 2j
+    close(same.numpy(), expected)
+    z.real.zero_()
+    close(z.numpy(), 1j * expected.imag)
+    assert z.copy_(torch.tensor(B)) is z
+    close(row.numpy(), B[1])
+    close(z.fill_(2 - 1j).numpy(), np.full((2, 2), 2 - 1j))
+
+
+def test_parameters_are_pairs() -> None:
+    with pytest.raises(NotImplementedError, match="hold their pairs"):
+        torch.nn.Parameter(torch.zeros(2, dtype=torch.cfloat))

@@ -79,3 +79,124 @@ def test_sums_over_choices_that_are_read_between() -> None:
     expected = np.zeros_like(array)
     expected[np.arange(20), array.argmax(1)] = 4
     assert np.array_equal(w.grad.numpy(), expected)
+
+
+# Each writes without gradients to a view of `w`, [[1, 2], [3, 4]], and gives the view.
+INTO_LEAVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[list[float]]]] = {
+    "row": (lambda w: w[0], lambda v: v.zero_(), [[0, 0], [3, 4]]),
+    "flat": (lambda w: w.view(-1), lambda v: v.mul_(2), [[2, 4], [6, 8]]),
+    "column": (lambda w: w.T[1], lambda v: v.add_(1), [[1, 3], [3, 5]]),
+    "part": (lambda w: w.unbind(0)[1], lambda v: v.fill_(7), [[1, 2], [7, 7]]),
+    "slice of slice": (lambda w: w[1:][:, 1:], lambda v: v.neg_(), [[1, 2], [3, -4]]),
+    "element": (lambda w: w[1], lambda v: v.__setitem__(0, 9.0), [[1, 2], [9, 4]]),
+}
+
+
+@pytest.mark.row("M4.1")
+@pytest.mark.parametrize("where", ["made before", "made inside", "of data"])
+@pytest.mark.parametrize("name", INTO_LEAVES)
+def test_a_view_of_a_leaf_is_written_without_gradients(name: str, where: str) -> None:
+    look, write, expected = INTO_LEAVES[name]
+    w = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    view = look(w.data) if where == "of data" else look(w)
+    before = (w * 3).sum()
+    with torch.no_grad():
+        write(look(w) if where == "made inside" else view)
+    assert w.is_leaf and w.requires_grad and w.tolist() == expected
+    assert view.requires_grad == (where != "of data")
+    before.backward()
+    assert w.grad.tolist() == [[3, 3], [3, 3]]
+    w.grad = None
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [[2 * each for each in row] for row in expected]
+    if where != "of data":
+        w.grad = None
+        (view * view).sum().backward()
+        seen = torch.zeros(2, 2)
+        look(seen).copy_(2 * view.detach())
+        assert w.grad.tolist() == seen.tolist()
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_detached_alias_has_the_gradient_of_what_it_takes(is_leaf: bool, is_whole: bool) -> None:
+    w = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    y = w if is_leaf else w * 2
+    before, k = y.detach().clone(), torch.tensor([2.0, 5.0], requires_grad=True)
+    alias = y.detach()
+    column = alias[:, 1]
+    if is_whole:
+        alias *= k
+    else:
+        alias[1] = k
+    assert alias.requires_grad and column.requires_grad and y.is_leaf == is_leaf
+    expected = before * k if is_whole else torch.stack([before[0], k])
+    assert y.tolist() == alias.tolist() == expected.tolist()
+    (alias.sum() + 10 * column.sum() + (y * 3).sum()).backward()
+    factors = torch.tensor([1.0, 11.0])
+    assert k.grad.tolist() == ((before.sum(0) if is_whole else 1.0) * factors).tolist()
+    assert w.grad.tolist() == [[3, 3], [3, 3]] if is_leaf else [[6, 6], [6, 6]]
+
+
+def test_an_alias_of_data_has_the_gradient_of_what_it_takes() -> None:
+    x, k = torch.ones(3), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    alias = x.detach()
+    alias *= k
+    alias[1:] += k[:2]
+    alias[0] = 4.0
+    alias.sum().backward()
+    assert not x.requires_grad and x.tolist() == [4.0, 3.0, 5.0]
+    assert k.grad.tolist() == [1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_extreme_of_an_axis_has_its_gradient_at_its_index(name: str) -> None:
+    x = torch.tensor([[1.0, 1.0, 1.0], [2.0, float("nan"), 2.0]], requires_grad=True)
+    values, indices = getattr(x, name)(1)
+    assert indices.tolist() == [0, 1]
+    values.sum().backward()
+    assert x.grad.tolist() == [[1, 0, 0], [0, 1, 0]]
+    x.grad = None
+    values, indices = getattr(x, f"cum{name}")(1)
+    assert indices.tolist() == [[0, 1, 2], [0, 1, 1]]
+    values.sum().backward()
+    assert x.grad.tolist() == [[1, 1, 1], [1, 2, 0]]
+
+
+# What changes nothing gives another tensor of the same memory all the same.
+SAME: dict[str, Callable[[Any], Any]] = {
+    "reshape": lambda x: x.reshape(2, 3),
+    "expand_as": lambda x: x.expand_as(x),
+    "permute": lambda x: x.permute(0, 1),
+    "transpose": lambda x: x.transpose(1, 1),
+    "chunk": lambda x: x.chunk(1)[0],
+    "split": lambda x: x.split(2)[0],
+    "narrow": lambda x: x.narrow(0, 0, 2),
+    "movedim": lambda x: x.movedim(0, 0),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_view_of_all_is_a_tensor_of_its_own(name: str) -> None:
+    leaf = torch.ones(2, 3, requires_grad=True)
+    view = SAME[name](leaf)
+    assert view is not leaf and not view.is_leaf and view.grad_fn is not None
+    (view * 2 + leaf).sum().backward()
+    assert leaf.grad.tolist() == [[3] * 3] * 2
+    plain = torch.zeros(2, 3)
+    SAME[name](plain).fill_(4)
+    assert plain.sum().item() == 24
+
+
+def test_contiguous_is_the_tensor_or_a_copy() -> None:
+    leaf = torch.ones(2, 3, requires_grad=True)
+    assert leaf.contiguous() is leaf
+    x = torch.zeros(2, 3)
+    for copy in (x[:, 0], x[:, :1], x.T, x[:, ::2], x[:1].expand(2, 3)):
+        assert not copy.is_contiguous()
+        copy.contiguous().fill_(1)
+    assert x.sum().item() == 0
+    for alias in (x, x[0], x[1:], x[1:, 1:], x[:1, 1:]):
+        assert alias.is_contiguous() == (alias.data_ptr() == alias.contiguous().data_ptr())
+    x[1:].contiguous().fill_(1)
+    assert x.tolist() == [[0, 0, 0], [1, 1, 1]]

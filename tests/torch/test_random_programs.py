@@ -14,17 +14,25 @@ import pytest
 import tilegrad.torch as ours
 from tilegrad.base.errors import TilegradError
 
-# What makes a tensor of `x`, and of `x` and `y`; `M` is either library.
+# What makes a tensor of `x`, and of `x` and `y`; `M` is either library, `I` two positions.
 NEW = [
     "x * 2", "x.exp().clamp(max=4)", "x.relu()", "x + 1", "x.abs()", "x.sigmoid()", "x.clone()",
     "x * x", "-x", "x.cumsum(0)", "x.max(0, keepdim=True)[0] + x", "x.flip(0)",
     "x + y.sum()", "x * y.mean()", "x.sum() + y", "M.where(x > 0, x, y.sum())",
-    "M.cat([x.reshape(-1), y.reshape(-1)])", "M.stack([x, x * 2])",
+    "M.cat([x.reshape(-1), y.reshape(-1)])", "M.stack([x, x * 2])", "x.clone().requires_grad_()",
+    "x.detach().clone().requires_grad_()", "x[x > 0]", "x[I]", "x.index_select(0, I[:1])",
+    "M.where(x > y.mean(), x, 0.5)", "x.masked_fill(x < 0, 0.25)", "x.amax(0)", "x.min()",
+    "x.relu().max(0)[0]", "x.softmax(-1)", "x.sort(0)[0]", "M.cat([x, x], -1)",
+    "x.gather(0, x.argmax(0, keepdim=True))", "M.maximum(x, y.mean())", "x.double().float()",
+    "x.long()", "x > 0", "x.argmax(0)", "M.stack([x[0], x[-1]])[0]", "x.contiguous()",
+    "x.index_put((I,), y.sum())", "x.T.contiguous()", "M.stack([x, x]).unbind(0)[1]",
 ]  # fmt: skip
 VIEWS = [
     "x.t()", "x[0:2]", "x[:, 0:2]", "x[1:]", "x.reshape(-1)", "x.view(x.shape)", "x[::2]",
     "x.unsqueeze(0)", "x.transpose(0, -1)", "x.select(0, 0)", "x[0]", "x.narrow(0, 0, 1)",
-    "x.flatten()", "x.chunk(2)[0]", "x.unbind(0)[-1]", "x[...]",
+    "x.flatten()", "x.chunk(2)[0]", "x.unbind(0)[-1]", "x[...]", "x.T", "x[1:][..., :1]",
+    "x.view(-1)[1:]", "x.squeeze()", "x.diagonal()", "x.movedim(0, -1)",
+    "x.expand(2, *x.shape)[0]", "x[None]", "x.split(1)[-1]", "x.expand_as(x)",
 ]  # fmt: skip
 WRITES = [
     "x.add_(1)", "x.mul_(2)", "x.relu_()", "x.clamp_(-1, 1)", "x.zero_()", "x.fill_(3)",
@@ -32,8 +40,26 @@ WRITES = [
     "x[..., 0] = y.sum()", "x[0].mul_(2)", "x += 1", "x *= y.sum()", "x -= x.mean()",
     "x.masked_fill_(x > 0, 0.5)", "x[x > 0.2] = 0.1", "M.nn.functional.relu(x, inplace=True)",
     "x.detach().add_(1)", "x.fmod_(1)", "x.swapaxes(0, -1).mul_(3)", "x.fill_(y.sum())",
+    "x.T[0] = 1.5", "x[1:][..., :1] += 1", "x[0:1] *= 2", "x[x > 0] += 1", "x[x > 0] *= y.mean()",
+    "x.index_put_((x > 0.5,), M.tensor(0.3))", "x.index_put_((I,), y.mean(), accumulate=True)",
+    "x[1:] = x[:-1].clone()", "x.copy_(x.flip(0))", "x.unbind(0)[0].add_(1)", "x[I] = y.mean()",
+    "x.chunk(2)[0].mul_(2)", "x.index_add_(0, I[:1], x[:1] * 2)", "x.index_fill_(0, I, 0.75)",
+    "x.diagonal().add_(1)", "x[:, 1:] = 0.5", "x.view(-1)[1:].mul_(0.5)",
+    "x.detach().mul_(y.sum())",
+    "x.data.add_(y.mean())", "x.detach()[0] = y.sum()", "x.data.mul_(0.5)", "x.data[0] = 1.5",
+    "with M.no_grad(): x.add_(1)", "with M.no_grad(): x[0].zero_()", "x.requires_grad_(False)",
+    "with M.no_grad(): x.T.mul_(2)", "with M.no_grad(): x.copy_(y.reshape(-1)[0])",
+    "with M.no_grad(): x.view(-1)[0] = 4", "with M.no_grad(): x[x > 0] *= 2", "x.detach_()",
+    "x.requires_grad_()", "x.lerp_(y.mean(), 0.5)", "x.add_(x)", "x.mul_(x)", "x[0] += x[-1]",
+    "x.masked_scatter_(x > 0, x * 2)", "x.where(x > 0, y.mean()).mul_(2)", "x ^= 3", "x //= 2",
 ]  # fmt: skip
-READS = ["x.sum().item()", "x.tolist()", "float(y.mean())", "bool((x > 0).any())"]
+STEPS = [
+    "(x * 0.3).sum().backward(retain_graph=True)", "x.mean().backward(retain_graph=True)",
+    "optimizer.step()", "optimizer.zero_grad()", "optimizer.zero_grad(set_to_none=False)",
+    "x.retain_grad()", "x.grad.zero_()", "leaf.register_hook(lambda g: g * 2)", "x.grad = None",
+    "x.data = x.data * 2", "leaf.grad.mul_(0.5)", "x.grad.add_(1)",
+]  # fmt: skip
+READS = ["x.sum().item()", "x.tolist()", "float(y.mean())", "bool((x > 0).any())", "x.grad is None"]
 
 
 class Step(NamedTuple):
@@ -50,8 +76,8 @@ def drawn(rng: random.Random) -> list[Step]:
     steps: list[Step] = []
     count = 3
     for _ in range(rng.randint(3, 12)):
-        kind = rng.choices(["new", "write", "read"], [45, 40, 15])[0]
-        texts = {"new": NEW + VIEWS, "write": WRITES, "read": READS}[kind]
+        kind = rng.choices(["new", "write", "step", "read"], [42, 38, 8, 12])[0]
+        texts = {"new": NEW + VIEWS, "write": WRITES, "step": STEPS, "read": READS}[kind]
         steps.append(Step(kind, rng.randrange(count), rng.randrange(count), rng.choice(texts)))
         count += kind == "new"
     return steps
@@ -65,20 +91,26 @@ def outcome(library: Any, steps: list[Step], seed: int) -> tuple[Any, ...]:
         for shape in [(3, 4), (2, 2)]
     ]
     tensors = [leaves[0], library.tensor(draw((3, 4)).astype(np.float32)), leaves[1] * 1]
+    optimizer = library.optim.SGD(leaves, lr=0.1, momentum=0.5)
+    rest = {"M": library, "I": library.tensor([0, 1]), "optimizer": optimizer, "leaf": leaves[0]}
     read: list[Any] = []
     for step in steps:
-        names = {"x": tensors[step.first], "y": tensors[step.second], "M": library}
+        names = {"x": tensors[step.first], "y": tensors[step.second], **rest}
         if step.kind == "new":
             tensors.append(eval(step.text, names))
         elif step.kind == "read":
             read.append(eval(step.text, names))
         else:
             exec(step.text, names)
-    kinds = [(each.requires_grad, each.is_leaf, tuple(each.shape)) for each in tensors]
+    kinds = [
+        (each.requires_grad, each.is_leaf, tuple(each.shape), each.element_size())
+        for each in tensors
+    ]
     total = sum((each * 0.3).sum() for each in tensors if each.requires_grad)
-    total.backward()
+    if not isinstance(total, int):
+        total.backward()
     values = [each.detach().numpy() for each in tensors]
-    return kinds, values, [_gradient(leaf) for leaf in leaves], read
+    return kinds, values, [_gradient(each) for each in (*leaves, *tensors) if each.is_leaf], read
 
 
 def _gradient(leaf: Any) -> np.ndarray:
@@ -100,7 +132,7 @@ def test_random_programs_do_what_they_do_in_pytorch(block: int) -> None:
         steps = drawn(random.Random(seed))
         try:
             theirs = outcome(torch, steps, seed)
-        except (RuntimeError, IndexError, ValueError):
+        except (RuntimeError, IndexError, ValueError, TypeError, AttributeError):
             continue
         try:
             mine = outcome(ours, steps, seed)

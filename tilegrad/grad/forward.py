@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.dtype import sum_dtype
 from tilegrad.base.errors import DTypeError, InternalError, TransformError
 from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
@@ -32,7 +32,7 @@ from tilegrad.grad.rules import (
     reshape,
 )
 from tilegrad.grad.sums import sum_axes
-from tilegrad.grad.ties import taken_from
+from tilegrad.grad.ties import is_alone, shares, taken_from
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
@@ -153,11 +153,10 @@ def _reduced(y: UOp, given: Sequence[Tangent]) -> Tangent:
         return UOp(Ops.REDUCE_AXIS, y.dtype, (tangent,), y.arg)
     if function is Ops.MUL:
         return sum_axes(tangent * product_of_others(x, axes), axes)
-    if len(y.arg) == 3:
+    if is_alone(y):
         return sum_axes(taken_from(y).where(tangent, 0.0), axes)
     # As in reverse mode, equal largest elements share.
-    is_largest = x.eq(expand(y, x.shape))
-    count = UOp(Ops.REDUCE_AXIS, dtypes.int32, (is_largest.cast(dtypes.int32),), (Ops.ADD, axes))
+    is_largest, count = shares(y)
     wide = sum_dtype(y.dtype)
     total = sum_axes(is_largest.where(tangent, 0.0).cast(wide), axes)
     return (total / count.cast(wide)).cast(y.dtype)

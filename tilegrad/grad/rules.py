@@ -19,7 +19,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.grad.prefixes import prefix_gradient
 from tilegrad.grad.sums import sum_axes
-from tilegrad.grad.ties import taken_from
+from tilegrad.grad.ties import is_alone, shares, taken_from
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, prod
@@ -38,10 +38,10 @@ _GROUP = 16
 
 
 def _maximum(y: UOp, g: UOp) -> tuple[UOp, UOp]:
-    """The larger side takes all; equal ones take half each."""
+    """The larger side takes all; equal ones take half each, and beside a NaN each takes all."""
     a, b = y.src
-    tied = a.eq(b).where(g * 0.5, 0.0)
-    return (b < a).where(g, tied), (a < b).where(g, tied)
+    rest = a.eq(b).where(g * 0.5, g)
+    return (a < b).where(0.0, rest), (b < a).where(0.0, rest)
 
 
 def _remainder(y: UOp, g: UOp) -> tuple[UOp, UOp]:
@@ -66,14 +66,14 @@ def _reduce(y: UOp, g: UOp) -> tuple[UOp]:
         return (expand(g, x.shape),)
     if function is Ops.MUL:
         return (expand(g, x.shape) * product_of_others(x, axes),)
-    if len(y.arg) == 3:
+    if is_alone(y):
         return (taken_from(y).where(expand(g, x.shape), 0.0),)
-    # Equal largest elements share. They are counted as integers: 70,000 overflow half.
-    is_largest = x.eq(expand(y, x.shape))
-    count = UOp(Ops.REDUCE_AXIS, dtypes.int32, (is_largest.cast(dtypes.int32),), (Ops.ADD, axes))
+    is_largest, count = shares(y)
     wide = sum_dtype(g.dtype)
-    share = (g.cast(wide) / count.cast(wide)).cast(g.dtype)
-    return (is_largest.where(expand(share, x.shape), 0.0),)
+    share = expand((g.cast(wide) / count.cast(wide)).cast(g.dtype), x.shape)
+    # Where a NaN is the largest, nothing is equal to it.
+    rest = 0.0 if len(y.arg) == 3 else expand(y.ne(y).where(math.nan, g * 0.0), x.shape)
+    return (is_largest.where(share, rest),)
 
 
 def _expanded(y: UOp, g: UOp) -> tuple[UOp]:

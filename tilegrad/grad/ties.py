@@ -1,8 +1,9 @@
 """The element that a largest value is taken from, where several are equal.
 
-A value by `amax` shares its derivative among them. One with a rule of `Ties` has it from a single
-element, which a second reduction finds: the position, counted from the end, is largest for the
-first. The derivative then compares positions alone, and need not read the elements again.
+A value by `amax` or `max()` shares its derivative among them. One of an axis, or of a pooling, has
+it from a single element, which a second reduction finds: the position, counted from the end, is
+largest for the first. The derivative then compares positions alone, and need not read the elements
+again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,25 @@ from tilegrad.ir.movement import expand, fill, reduce_axes, reshape, shrink
 from tilegrad.ir.op import Ops, Ties
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["taken_from"]
+__all__ = ["is_alone", "shares", "taken_from"]
+
+
+def is_alone(y: UOp) -> bool:
+    """Whether a value of the reduction `y` has its derivative from a single element."""
+    return len(y.arg) == 3 and y.arg[2] is not Ties.EVEN
+
+
+def shares(y: UOp) -> tuple[UOp, UOp]:
+    """Whether an element of its source shares the derivative of the reduction `y`, and how many do:
+    of a NaN all that are NaN, or by `amax` none.
+    """
+    (x,), axes = y.src, y.arg[1]
+    is_largest = x.eq(expand(y, x.shape))
+    if len(y.arg) == 3:
+        is_largest = is_largest | x.ne(x)
+    # They are counted as integers: 70,000 overflow half.
+    count = UOp(Ops.REDUCE_AXIS, dtypes.int32, (is_largest.cast(dtypes.int32),), (Ops.ADD, axes))
+    return is_largest, count
 
 
 def taken_from(y: UOp) -> UOp:

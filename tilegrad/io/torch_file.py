@@ -22,6 +22,7 @@ from tilegrad.io.torch_values import (
     PLAIN,
     STORAGES,
     Kind,
+    Marks,
     Storage,
     Values,
     items_of,
@@ -40,7 +41,7 @@ def torch_load(
     path: Source,
     device: str | None = None,
     keep_unknown: bool = False,
-    marks: dict[int, bool] | None = None,
+    marks: Marks | None = None,
 ) -> Any:
     """Read what `torch.save` wrote: its tensors as tensors on `device`.
 
@@ -57,10 +58,11 @@ def torch_load(
         path: a path, a file, bytes, or a uint8 tensor.
         device: name of the device, by default `Device.DEFAULT`.
         keep_unknown: put an `Unknown` where something is refused.
-        marks: a dict that takes, by `id`, the tensors that were saved as requiring a gradient,
-            and whether as parameters: tensors that are read require none.
+        marks: takes, by `id`, the tensors that were saved as requiring a gradient, and whether as
+            parameters (tensors that are read require none), and those that are complex numbers.
 
-    Returns the object that was saved; tensors have their shapes and dtypes.
+    Returns the object that was saved; tensors have their shapes and dtypes, but for complex
+    numbers, which are pairs of floats along a last axis.
 
     Raises DataError if the file is absent, damaged, written by a big-endian machine, wants a name
     that is no data, or holds a dtype that tensors do not have.
@@ -133,7 +135,7 @@ def _legacy(
     data: memoryview,
     device: str | None,
     keep_unknown: bool,
-    marks: dict[int, bool] | None = None,
+    marks: Marks | None = None,
 ) -> Any:
     """The legacy format: magic number, version, system, the value, the names of the storages, and
     for each its number of elements and its bytes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
@@ -18,7 +18,17 @@ from tilegrad.io.pickled import Global, Pickled, PickleError, Unknown, plain_key
 from tilegrad.tensor.exchange.interchange import strided
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["PLAIN", "STORAGES", "Kind", "Storage", "Values", "items_of", "storage_id", "view_of"]
+__all__ = [
+    "PLAIN",
+    "STORAGES",
+    "Kind",
+    "Marks",
+    "Storage",
+    "Values",
+    "items_of",
+    "storage_id",
+    "view_of",
+]
 
 _MAX_DEPTH = 100
 
@@ -36,6 +46,7 @@ _DTYPES = {
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
 _BYTES = "bytes"
+_COMPONENTS = {"complex64": "float32", "complex128": "float64"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,16 @@ class Kind:
     @property
     def itemsize(self) -> int:
         return 1 if self.name == _BYTES else _DTYPES[self.name]
+
+
+@dataclass(eq=False)
+class Marks:
+    """What a file says of tensors beside their values, by `id`: whether those that were `trained`
+    are parameters, and which are `pairs`: real and imaginary parts along a last axis.
+    """
+
+    trained: dict[int, bool] = field(default_factory=dict)
+    pairs: set[int] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -257,10 +278,9 @@ class Values:
         device: str | None,
         keep_unknown: bool = False,
         is_blind: bool = False,
-        marks: dict[int, bool] | None = None,
+        marks: Marks | None = None,
     ):
         self.device, self.keep_unknown, self.is_blind = device, keep_unknown, is_blind
-        # Of tensors that were saved as trained: whether as a parameter, by the tensor's number.
         self.marks = marks
         self.table: Mapping[str, Any] = PLAIN | {
             "torch._utils._rebuild_tensor": self.tensor,
@@ -340,7 +360,7 @@ class Values:
             raise PickleError(f"a tensor without a storage: {type(storage).__name__}")
         found = self._view(storage, storage.kind, offset, size, stride)
         if self.marks is not None and more[:1] == (True,):
-            self.marks[id(found)] = False
+            self.marks.trained[id(found)] = False
         return found
 
     def tensor_of_kind(
@@ -356,7 +376,7 @@ class Values:
         if not isinstance(data, Tensor):
             raise PickleError(f"a parameter of a {type(data).__name__}")
         if self.marks is not None:
-            self.marks[id(data)] = True
+            self.marks.trained[id(data)] = True
         return data
 
     def subclass(self, maker: Any, kind: Any, arguments: Any, state: Any) -> Any:
@@ -375,6 +395,8 @@ class Values:
             raise PickleError(f"a tensor of sizes {size!r:.60} and strides {stride!r:.60}")
         if type(offset) is not int or offset < 0:
             raise PickleError(f"a tensor at offset {offset!r:.40}")
+        if kind.name in _COMPONENTS:
+            return self._pairs(storage, Kind(_COMPONENTS[kind.name]), offset, size, stride)
         dtype = dtype_called(kind.name)
         if dtype is None:
             raise PickleError(
@@ -397,6 +419,16 @@ class Values:
         found: Tensor = strided(
             lambda shape: self._leaf(data, dtype, shape, begin, storage), size, stride, span
         )
+        return found
+
+    def _pairs(
+        self, storage: Storage, component: Kind, offset: int, size: Any, stride: Any
+    ) -> Tensor:
+        """Complex numbers, as their parts along a last axis."""
+        steps = (*[2 * step for step in stride], 1)
+        found = self._view(storage, component, 2 * offset, (*size, 2), steps)
+        if self.marks is not None:
+            self.marks.pairs.add(id(found))
         return found
 
     def _leaf(

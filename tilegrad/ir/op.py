@@ -52,10 +52,12 @@ class Axis(Members):
 
 class Ties(Members):
     """Which of several equal largest elements a REDUCE_AXIS by MAX takes its derivative from, where
-    they do not share it: `FIRST` the first of them, or the first NaN; `POOL`, of a pooling, the
-    first of them, or the last NaN, and never the padding around a tensor.
+    not all of them share it, which is NaN if a NaN is the largest: `EVEN` all of them, or all that
+    are NaN; `FIRST` the first of them, or the first NaN; `POOL`, of a pooling, the first of them,
+    or the last NaN, and never the padding around a tensor.
     """
 
+    EVEN = "even"
     FIRST = "first"
     POOL = "pool"
 

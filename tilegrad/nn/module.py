@@ -26,7 +26,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, MissingError
 from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
-from tilegrad.nn.tree import children_of, is_state, walk
+from tilegrad.nn.tree import Paired, children_of, is_state, is_tensor, walk
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -280,7 +280,7 @@ class Module:
         seen: set[int] = set()
         for found in walk(self, prefix):
             item = found.item
-            if isinstance(item, Tensor) and id(item) not in seen:
+            if is_tensor(item) and id(item) not in seen:
                 if is_state(found) == wants_buffers and (recurse or found.holder is self):
                     seen.add(id(item))
                     yield found.name, item
@@ -465,10 +465,13 @@ class Module:
             device, dtype = device.device, device.dtype
         wanted = None if dtype is None else as_dtype(dtype)
         for _, tensor, _, _ in list(walk(self)):
+            is_pair = isinstance(tensor, Paired)
+            if is_pair:
+                tensor = tensor.pair
             if not isinstance(tensor, Tensor):
                 continue
             moved = tensor.detach() if device is None else tensor.detach().to(device)
-            if wanted is not None and tensor.dtype.is_float:
+            if wanted is not None and tensor.dtype.is_float and not is_pair:
                 moved = moved.cast(wanted)
             if moved.dtype is not tensor.dtype or moved.device != tensor.device:
                 tensor.replace(moved.clone())

@@ -15,7 +15,7 @@ from tilegrad.base.errors import DataError, DTypeError, ShapeError, article
 from tilegrad.engine.realize.realize import readers_of
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.ir.op import Ops
-from tilegrad.nn.tree import walk
+from tilegrad.nn.tree import Paired, is_tensor, walk
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.storage.memory import base_of, is_view
 from tilegrad.tensor.tensor import Tensor
@@ -82,7 +82,7 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
     """
     found: dict[str, Tensor] = {}
     for name, item, _, _ in walk(obj, prefix, transient=False):
-        if isinstance(item, Tensor):
+        if is_tensor(item):
             if found.get(name, item) is not item:
                 raise DataError(f"get_state_dict: two tensors are called {name!r}", line=here())
             found[name] = item
@@ -155,7 +155,9 @@ def load_state_dict(
     if strict:
         _check_names(unmatched)
     pairs = [
-        (name, own[name], _as_tensor(value)) for name, value in state_dict.items() if name in own
+        (name, _as_tensor(own[name]), _as_tensor(value))
+        for name, value in state_dict.items()
+        if name in own
     ]
     _check_pairs(pairs)
     # A tensor with several names is written once.
@@ -185,6 +187,8 @@ def _listed(names: list[str]) -> str:
 
 
 def _as_tensor(value: Any) -> Tensor:
+    if isinstance(value, Paired):
+        value = value.pair
     return value if isinstance(value, Tensor) else Tensor(value)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Found", "children_of", "is_state", "walk"]
+__all__ = ["Found", "Paired", "children_of", "is_state", "is_tensor", "walk"]
 
 
 class Found(NamedTuple):
@@ -23,6 +23,19 @@ class Found(NamedTuple):
     item: Any
     holder: Any
     key: str
+
+
+class Paired:
+    """What is a tensor to its users and holds its numbers in another one: complex numbers, as pairs
+    along a last axis.
+    """
+
+    pair: Any
+
+
+def is_tensor(item: object) -> bool:
+    """Whether `item` is a tensor of a model."""
+    return isinstance(item, (Tensor, Paired))
 
 
 def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Found]:
@@ -40,7 +53,7 @@ def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Foun
     ]
     while stack:
         found, above = stack.pop()
-        if isinstance(found.item, Tensor):
+        if is_tensor(found.item):
             yield found
         elif id(found.item) not in seen or (
             not transient
@@ -74,7 +87,7 @@ def _stands_in(item: object, above: tuple[Any, ...]) -> bool:
 
 def _rank(found: Found) -> int:
     """Which attributes come first: 0 what is trained, 1 state, 2 what is no tensor."""
-    return int(is_state(found)) if isinstance(found.item, Tensor) else 2
+    return int(is_state(found)) if is_tensor(found.item) else 2
 
 
 def is_state(found: Found) -> bool:

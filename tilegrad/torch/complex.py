@@ -8,6 +8,7 @@ and Python's complex numbers meet them as in PyTorch.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ import numpy
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, article
+from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_dtypes import ComplexDType, of_parts
@@ -23,6 +25,7 @@ from tilegrad.torch.devices import device
 from tilegrad.torch.naming import called
 from tilegrad.torch.printing import complex_text
 from tilegrad.torch.sizes import Size
+from tilegrad.torch.storage import InMemory, Storage
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["Complex", "as_complex", "einsum", "make", "polar", "view_as_complex", "view_as_real"]
@@ -32,8 +35,8 @@ __all__ = ["Complex", "as_complex", "einsum", "make", "polar", "view_as_complex"
 _MOST_PRODUCTS = 8
 
 
-class Complex:
-    """A tensor of complex numbers.
+class Complex(InMemory, Paired):
+    """A tensor of complex numbers: an instance of `torch.Tensor`.
 
     >>> import tilegrad.torch as torch
     >>> z = torch.complex(torch.tensor([3.0]), torch.tensor([4.0]))
@@ -83,6 +86,11 @@ class Complex:
         return self
 
     @property
+    def data(self) -> Self:
+        """The same memory without gradients."""
+        return self.detach()
+
+    @property
     def is_leaf(self) -> bool:
         """Whether nothing above it in its graph has a gradient."""
         return self.pair.is_leaf
@@ -97,6 +105,45 @@ class Complex:
     def grad(self, value: Any) -> None:
         self.pair.grad = None if value is None else value.pair
 
+    def stride(self, dim: int | None = None) -> Any:
+        """How many elements of memory lie between neighbours along each axis, or along `dim`; as in
+        row-major order where the two parts are apart.
+        """
+        *steps, last = self.pair.stride()
+        strides = tuple([step // 2 for step in steps]) if last == 1 else self._in_order()
+        return strides if dim is None else strides[dim]
+
+    def _in_order(self) -> tuple[int, ...]:
+        sizes = self.shape
+        return tuple([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))])
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the values are in row-major order in memory."""
+        found: bool = self.stride() == self._in_order()
+        return found
+
+    def storage_offset(self) -> Any:
+        """The position of the first element in the memory that the tensor views."""
+        return self.pair.storage_offset() // 2
+
+    def untyped_storage(self) -> Storage:
+        """The memory, as something to compare."""
+        return self.pair.untyped_storage()
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is on a GPU of CUDA's."""
+        return bool(self.pair.is_cuda)
+
+    @property
+    def grad_fn(self) -> Any:
+        """The step that the pairs came from; None of a leaf."""
+        return self.pair.grad_fn
+
+    def retain_grad(self) -> None:
+        """Let `backward` add up a gradient here, too."""
+        self.pair.retain_grad()
+
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one axis."""
         return self.shape if dim is None else self.shape[dim]
@@ -108,6 +155,8 @@ class Complex:
     def numel(self) -> int:
         """The number of elements."""
         return self.shape.numel()
+
+    nelement, ndimension = numel, dim
 
     def is_complex(self) -> bool:
         """True."""
@@ -136,13 +185,13 @@ class Complex:
     # parts
 
     @property
-    def real(self) -> Tensor:
+    def real(self) -> Tensor:  # type: ignore[override]
         """The real parts, a view."""
         found: Tensor = self.pair[..., 0]
         return found
 
     @property
-    def imag(self) -> Tensor:
+    def imag(self) -> Tensor:  # type: ignore[override]
         """The imaginary parts, a view."""
         found: Tensor = self.pair[..., 1]
         return found
@@ -185,6 +234,9 @@ class Complex:
     def __repr__(self) -> str:
         note = "requires_grad=True" if self.requires_grad and self.is_leaf else ""
         return complex_text(self.numpy(), self.dtype.name, note)
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if self.ndim else format(self.item(), spec)
 
     def detach(self) -> Self:
         """The same values without gradients."""
@@ -403,6 +455,24 @@ class Complex:
     multiply, subtract, divide, true_divide, mm, bmm = mul, sub, div, div, matmul, matmul
     eq, ne = __eq__, __ne__
 
+    # in place
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> Self:
+        """Write the values of another tensor here."""
+        self.pair.copy_(as_complex(src).pair)
+        return self
+
+    def fill_(self, value: Any) -> Self:
+        """Write a number everywhere."""
+        number = complex(value)
+        self.pair.copy_(tensor([number.real, number.imag], dtype=self.pair.dtype))
+        return self
+
+    def zero_(self) -> Self:
+        """Write 0 everywhere."""
+        self.pair.zero_()
+        return self
+
     # axes
 
     def _axis(self, dim: int) -> int:
@@ -534,6 +604,20 @@ for _name in (
     "swapaxes", "t", "take", "tile", "trace", "tril", "triu", "unbind", "unflatten", "unfold",
 ):  # fmt: skip
     setattr(Complex, _name, _moved(_name))
+
+
+def _in_place(name: str) -> Any:
+    def method(self: Complex, *args: Any, **options: Any) -> Complex:
+        return self.copy_(getattr(self, name)(*args, **options))
+
+    method.__doc__ = f"As `{name}`, written here."
+    return called(method, f"{name}_")
+
+
+for _name in ("add", "sub", "mul", "div", "pow", "neg", "exp", "log", "sqrt", "reciprocal", "conj"):
+    setattr(Complex, f"{_name}_" if _name != "conj" else "conj_physical_", _in_place(_name))
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(Complex, f"__i{_name}__", _in_place(f"__{_name}__"))
 
 
 def as_complex(value: Any) -> Complex:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import struct
 import zipfile
@@ -21,8 +22,10 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, article
 from tilegrad.io import torch_load
+from tilegrad.io.torch_values import Marks
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import device, name_of
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -35,6 +38,9 @@ _STORAGES = {
     dtypes.int16: "ShortStorage", dtypes.int32: "IntStorage", dtypes.int64: "LongStorage",
     dtypes.bool: "BoolStorage",
 }  # fmt: skip
+
+
+_PAIRS = {dtypes.float32: "ComplexFloatStorage", dtypes.float64: "ComplexDoubleStorage"}
 
 
 class _Writer:
@@ -68,6 +74,8 @@ class _Writer:
         """
         if isinstance(value, OurTensor):
             self.tensor(as_ours(value))
+        elif isinstance(value, Complex):
+            self.tensor(value.pair, _PAIRS[value.pair.dtype])
         elif isinstance(value, (numpy.generic, bool, int, float, str, type(None))):
             self.scalar(value.item() if isinstance(value, numpy.generic) else value)
         elif isinstance(value, Size):
@@ -116,9 +124,11 @@ class _Writer:
             self.out += b"}"
         self.many(b"(", [each for pair in value.items() for each in pair], b"u")
 
-    def tensor(self, tensor: Any) -> None:
-        """A tensor as a storage of its own, in row-major order."""
-        kind = _STORAGES.get(tensor.dtype)
+    def tensor(self, tensor: Any, kind: str | None = None) -> None:
+        """A tensor as a storage of its own, in row-major order; pairs as complex numbers of a
+        `kind`.
+        """
+        is_pairs, kind = kind is not None, kind or _STORAGES.get(tensor.dtype)
         if kind is None:
             raise DataError(
                 f"torch.save: {article(tensor.dtype.name)} tensor has no storage", line=here()
@@ -126,7 +136,7 @@ class _Writer:
         key = self._keys.setdefault(id(tensor), len(self._keys))
         if key == len(self.tensors):
             self.tensors.append(tensor)
-        sizes = tuple(int(size) for size in tensor.shape)
+        sizes = tuple(int(size) for size in tensor.shape[: -1 if is_pairs else None])
         strides, step = [], 1
         for size in reversed(sizes):
             strides.append(step)
@@ -136,7 +146,7 @@ class _Writer:
             self.out += b"("
             self.value("storage")
             self.name("torch", kind)
-            for part in (str(key), "cpu", int(tensor.numel())):
+            for part in (str(key), "cpu", math.prod(sizes)):
                 self.value(part)
             self.out += b"tQ"
 
@@ -203,7 +213,7 @@ def load(
     source = f.read() if hasattr(f, "read") else f
     place = name_of(map_location) if isinstance(map_location, (str, int)) else None
     found: list[Any] = []
-    marks: dict[int, bool] = {}
+    marks = Marks()
     value = _own(torch_load(source, place, marks=marks), found, marks)
     if found:
         # The file may be written anew while the tensors live.
@@ -211,13 +221,15 @@ def load(
     return value
 
 
-def _own(value: Any, found: list[Any], marks: dict[int, bool]) -> Any:
+def _own(value: Any, found: list[Any], marks: Marks) -> Any:
     if isinstance(value, OurTensor):
         made = as_ours(value).clone()
         made._is_leaf = True
         if made._has_elements():
             found.append(made)
-        is_parameter = marks.get(id(value))
+        if id(value) in marks.pairs:
+            return Complex(made)
+        is_parameter = marks.trained.get(id(value))
         if is_parameter is not None:
             made.requires_grad = made.dtype.is_float
             made._is_parameter = is_parameter

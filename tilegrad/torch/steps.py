@@ -57,7 +57,11 @@ class AccumulateGrad(Step):
 
 
 # What gives a new tensor in PyTorch, where it changes nothing too.
-_VIEWS = ("__getitem__", "view", "squeeze")
+_VIEWS = frozenset({
+    "__getitem__", "chunk", "expand", "expand_as", "moveaxis", "movedim", "narrow", "permute",
+    "reshape", "reshape_as", "split", "squeeze", "swapaxes", "swapdims", "tensor_split",
+    "transpose", "view", "view_as",
+})  # fmt: skip
 _kinds: dict[str, type[Step]] = {}
 
 
@@ -116,6 +120,8 @@ def noting(method: Callable[..., Any], name: str) -> Any:
                 return found
             found = self._alike()
         if found.__class__ is tuple or found.__class__ is list:
+            if is_view and len(found) == 1 and found[0] is self:
+                found = (self._alike(),)
             operands = (self, *args)
         else:
             try:

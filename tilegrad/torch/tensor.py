@@ -17,7 +17,9 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
+from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.uop import UOp
+from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import Core, as_dtype
@@ -49,7 +51,19 @@ class LegacyKind(type):
     dtype: DType
 
 
-class Tensor(InMemory, Differentiable):  # type: ignore[misc]
+class _Kind(type(ours.Tensor)):  # type: ignore[misc]
+    """The type of `Tensor`: complex numbers are tensors, too."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return super().__instancecheck__(value) or (cls is Tensor and isinstance(value, Paired))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return super().__subclasscheck__(kind) or (
+            cls is Tensor and Paired in getattr(kind, "__mro__", ())
+        )
+
+
+class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
@@ -135,9 +149,18 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
     def data(self, value: Any) -> None:
         if same_storage(self, value) and self.shape == value.shape:
             return
-        wanted, self._requires_grad = self._requires_grad, None
+        wanted, is_leaf, old = self._requires_grad, self._is_leaf, self.uop
+        earlier = (*self._earlier_references(), weakref.ref(old))
+        self._requires_grad = None
         self.replace(value.detach())
+        if wanted and not is_leaf and value.shape == old.shape:
+            # What was computed keeps the gradient that it has.
+            self.uop = unrecorded(self.uop, lambda gradient: gradient, old)
+            self._requires_grad, self._is_leaf = True, False
+            return
         self.requires_grad = wanted
+        if wanted:
+            self._previous = earlier
 
     # where values come out
 
@@ -246,8 +269,8 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
 
     def _moves_leaf(self) -> bool:
         """Whether what is written to this tensor is written to one that is trained."""
-        if self._requires_grad:
-            return self._is_leaf
+        if self._requires_grad and self._is_leaf:
+            return True
         aliases = () if is_alone(self) else self._aliases()
         return any(each._requires_grad and each._is_leaf for each in aliases)
 
@@ -416,6 +439,13 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
             return self.to(dtype).mean(*args, **options)
         return super().mean(*args, **options)
 
+    def contiguous(self) -> Self:
+        """The same values in row-major order: this tensor or an alias of it where they are, else a
+        copy.
+        """
+        is_leaf = self._requires_grad and self._is_leaf
+        return self if is_leaf and self.is_contiguous() else super().contiguous()
+
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the values are in row-major order in the memory that this tensor views."""
         if 0 in self.shape:
@@ -479,7 +509,7 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
         keepdim = args[1] if len(args) > 1 else options.pop("keepdim", False)
         if options:
             raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(options))!r}")
-        values = getattr(ours.Tensor, f"a{name}")(self, dim, keepdim)
+        values = getattr(ours.Tensor, name)(self, dim, keepdim)
         if dim is None or isinstance(dim, tuple):
             return values
         return pair_of(name, values, getattr(self, f"arg{name}")(dim, keepdim))
@@ -487,21 +517,19 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
     def cummax(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
         """The largest value so far, and where it stands."""
         dim = options.get("axis", dim)
-        found = super().cummax(dim)
-        if isinstance(found, tuple):
-            return wide_pair("cummax", found)
-        return self._running_pair("cummax", found, dim)
+        return self._running_pair("cummax", super().cummax(dim), dim)
 
     def cummin(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
         """The smallest value so far, and where it stands."""
         dim = options.get("axis", dim)
-        found = super().cummin(dim)
-        if isinstance(found, tuple):
-            return wide_pair("cummin", found)
-        return self._running_pair("cummin", found, dim)
+        return self._running_pair("cummin", super().cummin(dim), dim)
 
-    def _running_pair(self, name: str, values: Any, dim: int) -> ValuesAndIndices:
+    def _running_pair(self, name: str, made: Any, dim: int) -> ValuesAndIndices:
         """Running extremes, and the last position that has the value of each."""
+        if isinstance(made, tuple):
+            values, indices = wide_pair(name, made)
+            return pair_of(name, self._taken_at(dim, values, indices), indices)
+        values = made
         if not self.ndim:
             return pair_of(name, values, self.zeros_like(dtype=dtypes.int64))
         size = self.shape[dim]
@@ -510,7 +538,12 @@ class Tensor(InMemory, Differentiable):  # type: ignore[misc]
         is_here = (self == values) | (self.isnan() & values.isnan())
         marked = is_here.where(as_ours(places.reshape(along)).expand(self.shape), -1)
         found = ours.Tensor.cummax(marked, dim)
-        return pair_of(name, values, found[0] if isinstance(found, tuple) else found)
+        indices = found[0] if isinstance(found, tuple) else found
+        return pair_of(name, self._taken_at(dim, values, indices), indices)
+
+    def _taken_at(self, dim: int, values: Any, indices: Any) -> Any:
+        """`values`, each with its gradient from the element that it was taken from."""
+        return self.gather(dim, indices) if self._requires_grad and self.ndim else values
 
 
 def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:

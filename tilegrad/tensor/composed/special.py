@@ -506,7 +506,7 @@ class Special(Digests):
         [2.0, 3.0]
         """
         left, right = self._same_dtype("fmax", other)
-        return left.isnan().where(right, right.isnan().where(left, left.maximum(right)))
+        return ((left >= right) | right.isnan()).where(left, right)
 
     def fmin(self, other: Any) -> Self:
         """Smaller of the two; of a number and NaN the number.
@@ -523,7 +523,7 @@ class Special(Digests):
         [1.0, 3.0]
         """
         left, right = self._same_dtype("fmin", other)
-        return left.isnan().where(right, right.isnan().where(left, left.minimum(right)))
+        return ((left <= right) | right.isnan()).where(left, right)
 
     def logaddexp2(self, other: Any) -> Self:
         """log2(2^self + 2^other), without overflow.

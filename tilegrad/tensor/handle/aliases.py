@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.ir.view import ShapeTracker
+from tilegrad.tensor.handle.sizes import is_one, same
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "can_move", "can_view", "extended", "hold",
-    "is_alone", "look", "moved", "overlaps", "same_storage", "shared", "show", "steps",
+    "is_alone", "is_contiguous", "look", "moved", "overlaps", "same_storage", "shared", "show",
+    "steps",
 ]  # fmt: skip
 
 Move = tuple[Ops, Any]
@@ -143,7 +145,8 @@ def look(tensor: Any) -> Look:
         return Look(None, path.shape, path.moves)
     moves: list[Move] = []
     for _ in range(path):
-        moves.append((node.op, node.arg))
+        # What a gradient does behind a DETACH is that tensor's, and not part of how it looks.
+        moves.append(_DETACH if node.op is Ops.DETACH else (node.op, node.arg))
         node = node.src[0]
     return Look(node, node.shape, tuple(reversed(moves)))
 
@@ -177,9 +180,14 @@ def show(tensor: Any, found: Look, root: UOp) -> None:
         tensor._alias = tensor._alias[0], count
 
 
-def can_view(tensor: Any, sizes: tuple[sint, ...]) -> bool:
+def is_contiguous(tensor: Any) -> bool:
+    """Whether the elements of an alias are side by side in its storage, in row-major order."""
+    return can_view(tensor, None)
+
+
+def can_view(tensor: Any, sizes: tuple[sint, ...] | None) -> bool:
     """Whether a reshape of an alias is an alias: whether strides over its storage can say it. Where
-    they cannot, it is a copy.
+    they cannot, it is a copy. Without `sizes`, as `is_contiguous`.
     """
     alias: Alias | None = tensor._alias
     if alias is None or alias[1] == 0:
@@ -188,7 +196,7 @@ def can_view(tensor: Any, sizes: tuple[sint, ...]) -> bool:
     shape, path = node.shape, alias[1]
     if isinstance(path, Away):
         found = look(tensor)
-        return found.is_in_order or _can_reshape(found.shape, found.moves, sizes)
+        return found.is_in_order or _can_be_seen(found, shape, sizes)
     # As one flat key, and of a window its size only: where it begins has no say in this.
     key: list[Any] = [sizes]
     is_in_order = True
@@ -208,12 +216,28 @@ def can_view(tensor: Any, sizes: tuple[sint, ...]) -> bool:
     if answer is None:
         if len(_answers) >= _MOST_ANSWERS:
             _answers.clear()
-        without_ones = [[size for size in each if size != 1] for each in (shape, sizes)]
-        found = look(tensor)
-        answer = _answers[known] = without_ones[0] == without_ones[1] or _can_reshape(
-            found.shape, found.moves, sizes
-        )
+        answer = _answers[known] = _can_be_seen(look(tensor), shape, sizes)
     return answer
+
+
+def _can_be_seen(found: Look, shape: tuple[sint, ...], sizes: tuple[sint, ...] | None) -> bool:
+    """As `can_view`, of an alias of a `shape` that looks as `found`."""
+    if sizes is None:
+        return _is_row_major(_tracker(found.shape, found.moves))
+    without_ones = [[size for size in each if size != 1] for each in (shape, sizes)]
+    return without_ones[0] == without_ones[1] or _can_reshape(found.shape, found.moves, sizes)
+
+
+def _is_row_major(tracker: ShapeTracker) -> bool:
+    if len(tracker.views) != 1 or tracker.views[0].mask is not None:
+        return False
+    view = tracker.views[0]
+    following: sint = 1
+    for size, stride in zip(reversed(view.shape), reversed(view.strides)):
+        if not is_one(size) and not same(stride, following):
+            return 0 in view.shape
+        following = following * size
+    return True
 
 
 # By what is asked: reshapes of views recur with the same sizes.

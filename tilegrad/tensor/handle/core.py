@@ -63,6 +63,8 @@ __all__ = [
 
 Operand = Any
 _DTYPES = frozenset(dtypes.all)
+# What gives its number as a value.
+_PUTTING = frozenset({"maximum", "minimum", "pad", "scatter", "where"})
 
 
 def compute(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
@@ -504,8 +506,10 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
         return dtype
     if isinstance(value, int):
         kind = dtypes.default_int if dtype is dtypes.bool else dtype
-        # What fits as bits is taken, so that `x & 0xFFFFFFFF` and `~mask` need no thought.
-        if kind.is_int and not -(1 << (kind.bits - 1)) <= value < 1 << kind.bits:
+        # What fits as bits is taken, so that `x & 0xFFFFFFFF` and `~mask` need no thought; but what
+        # is put into a tensor is to be found there.
+        most = kind.max if name in _PUTTING else (1 << kind.bits) - 1
+        if kind.is_int and not -(1 << (kind.bits - 1)) <= value <= most:
             raise DTypeError(
                 f"{name}: {value} does not fit {kind.name}",
                 rule="a number takes the tensor's dtype; cast the tensor first",

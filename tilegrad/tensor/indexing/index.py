@@ -95,9 +95,7 @@ class Indexing(Creation):
         """
         if config.CHECK or not key.dtype.is_int or not self.ndim or self.device != key.device:
             return False
-        call = key._call
-        if call is None or call.value is not None:
-            checked("getitem", key, self.shape[0], 0)
+        checked("getitem", key, self.shape[0], 0)
         return True
 
     @templated

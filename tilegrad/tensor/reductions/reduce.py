@@ -175,7 +175,7 @@ class Reduce(Activations):
         [5, 3]
         """
         self._some("max", axis)
-        ties = Ties.FIRST if type(axis) is int else None
+        ties = Ties.FIRST if type(axis) is int else Ties.EVEN
         made = self._reduction("max", Ops.MAX, axis, keepdim, ties)
         return self._values_alone("max", axis, keepdim, made) if type(axis) is int else made
 
@@ -200,7 +200,7 @@ class Reduce(Activations):
         [1, 2]
         """
         self._some("min", axis)
-        ties = Ties.FIRST if type(axis) is int else None
+        ties = Ties.FIRST if type(axis) is int else Ties.EVEN
         made = self._mirrored()._reduction("min", Ops.MAX, axis, keepdim, ties)._mirrored()
         return self._values_alone("min", axis, keepdim, made) if type(axis) is int else made
 

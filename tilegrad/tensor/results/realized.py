@@ -20,11 +20,11 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.handle.aliases import Away, can_view, look, shared
+from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.pairs import ValuesAlone
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, running, segments, writes
@@ -77,9 +77,9 @@ class Realized(Attention):
         [[1, 3], [2, 4]]
         """
         node = self.uop
+        is_copy = self._alias is not None and not is_contiguous(self)
         if node.op in (Ops.BUFFER, Ops.CONTIGUOUS):
-            return self
-        is_copy = not can_view(self, (multiply(self.shape),))
+            return self.clone() if is_copy else self
         if node.is_constant and self._has_elements():
             # All constants of a value are one node; memory that is written to later must be one
             # tensor's own.

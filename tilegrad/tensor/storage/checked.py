@@ -1,26 +1,22 @@
 """What `CHECK=1` looks at: whether the integers that data gives for indices lie inside their axes.
 
 An index that is a number is checked where the tensor is made; so are those that came from a list or
-an array, and the few of a small tensor that is in memory: to look at them runs nothing. One that is
-found in other data is known only when a kernel reads it; there, what lies outside is read as zero
-and not written. With the switch on, a step in Python looks at the indices first. Inside a loop none
-can: there the indices of all turns are kept, and looked at once the loop has run, before anybody
-sees its results.
+an array, and the few of a small tensor that is in memory (`tensor.storage.known`): to look at them
+runs nothing. One that is found in other data is known only when a kernel reads it; there, what lies
+outside is read as zero and not written. With the switch on, a step in Python looks at the indices
+first. Inside a loop none can: there the indices of all turns are kept, and looked at once the loop
+has run, before anybody sees its results.
 """
 
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DataError, IndexBoundsError, TilegradError
-from tilegrad.engine.realize.realize import view_of
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.base.errors import DataError, IndexBoundsError
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -28,6 +24,7 @@ from tilegrad.tensor.handle.core import compute, describe
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming, watch
 from tilegrad.tensor.storage import host
+from tilegrad.tensor.storage.known import known
 from tilegrad.tensor.storage.memory import bound
 
 __all__ = ["Indices", "check_shares", "check_weights", "checked", "checked_later"]
@@ -100,11 +97,11 @@ def checked(
     Raises IndexBoundsError for what is known to lie outside.
     """
     if not config.CHECK:
-        known = _known(index.uop)
-        if known is not None and isinstance(size, int) and size >= 0:
+        values = known(index)
+        if values is not None and isinstance(size, int) and size >= 0:
             least = -size if wraps and index.dtype.kind == "int" else 0
-            if not _are_known_inside(index.uop, known, least, size - 1, skip):
-                _found(name, index, size, least, axis, skip, here()).look(_in_order(index, *known))
+            if not values.is_inside(least, size - 1, skip):
+                _found(name, index, size, least, axis, skip, here()).look(values.array())
         return index
     if not all(isinstance(extent, int) for extent in index.shape):
         return index
@@ -129,91 +126,12 @@ def _found(
     return Indices(name, index, extent, least, axis, skip, describe(index.uop), line)
 
 
-# Elements that are looked at where they are known: what came from the host, and other memory.
-_MOST_FROM_HOST = 1 << 16
-_MOST_IN_MEMORY = 1 << 10
-
-
-# Of so few Python finds the ends as fast as NumPy, which takes time to load.
-_MOST_IN_PYTHON = 64
-_FORMATS: dict[str, Any] = {
-    "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
-    "uint32": "I", "uint64": "Q", "float32": "f", "float64": "d",
-}  # fmt: skip
-_SAME_ELEMENTS = frozenset({Ops.COPY, Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.EXPAND, Ops.DETACH})
-
-
-def _in_order(index: Any, data: memoryview, dtype: DType) -> Any:
-    """Known values as an array, in the shape of the index unless their order is another."""
-    node, shape = index.uop, tuple(index.shape)
-    while node.op in _SAME_ELEMENTS:
-        if node.op in (Ops.PERMUTE, Ops.FLIP, Ops.EXPAND):
-            shape = (data.nbytes // dtype.itemsize,)
-        node = node.src[0]
-    return host.array_from(data, dtype, shape)
-
-
-def _known(node: UOp) -> tuple[memoryview, DType] | None:
-    """The bytes of a small tensor's elements, in some order, that are in the host's reach; None
-    where they are still to be computed. Nothing runs.
-    """
-    while node.op in _SAME_ELEMENTS:
-        node = node.src[0]
-    if node.op is not Ops.BUFFER or node.arg.device not in ("HOST", "CPU"):
-        return None
-    most = _MOST_FROM_HOST if node.arg.device == "HOST" else _MOST_IN_MEMORY
-    if node.arg.size > most or node.dtype.name not in _FORMATS:
-        return None
-    try:
-        # What was never written to, as in Tensor.empty, holds nothing to look at.
-        data = view_of(node) if buffer_of(node).is_allocated else None
-    except TilegradError:
-        return None
-    return None if data is None or not data.nbytes else (data, node.dtype)
-
-
-# By memory: the version of it that was looked at, and the ends that its elements lie between.
-_looked: weakref.WeakKeyDictionary[UOp, tuple[int, float, float, int | None]]
-_looked = weakref.WeakKeyDictionary()
-
-
-def _are_known_inside(
-    node: UOp, known: tuple[memoryview, DType], least: int, most: int, skip: int | None
-) -> bool:
-    """As `_are_inside`, and remembered of memory that nobody else can write to."""
-    while node.op is not Ops.BUFFER:
-        node = node.src[0]
-    buffer = buffer_of(node)
-    found = _looked.get(node)
-    version = buffer.watch() if found is None else buffer.version
-    if found == (version, least, most, skip) and buffer.is_private:
-        return True
-    if not _are_inside(known, least, most, skip):
-        return False
-    _looked[node] = version, least, most, skip
-    return True
-
-
-def _are_inside(
-    known: tuple[memoryview, DType], least: float, most: float, skip: int | None = None
-) -> bool:
-    data, dtype = known
-    if data.nbytes <= _MOST_IN_PYTHON * dtype.itemsize:
-        values: Any = data.cast("B").cast(_FORMATS[dtype.name])
-        return all(not (value < least or value > most) or value == skip for value in values)
-    array = host.array_from(data, dtype, (data.nbytes // dtype.itemsize,))
-    if array.min() >= least and array.max() <= most:
-        return True
-    is_outside = (array < least) | (array > most)
-    return not (is_outside if skip is None else is_outside & (array != skip)).any()
-
-
 def check_shares(name: str, what: str, tensor: Any) -> None:
     """Raise DataError where a value that is known is not in 0..1; NaN is let through."""
-    known = _known(tensor.uop)
-    if known is None or _are_inside(known, 0.0, 1.0):
+    found = known(tensor)
+    if found is None or found.is_inside(0.0, 1.0):
         return
-    array = host.array_from(*known, (known[0].nbytes // known[1].itemsize,))
+    array = found.array()
     raise DataError(
         f"{name}: a {what} is {float(array[(array < 0) | (array > 1)][0]):g}",
         rule="from 0 to 1",
@@ -224,10 +142,10 @@ def check_shares(name: str, what: str, tensor: Any) -> None:
 
 def check_weights(name: str, tensor: Any) -> None:
     """Raise DataError where a weight that is known is negative or not finite, or all are 0."""
-    known = _known(tensor.uop)
-    if known is None:
+    found = known(tensor)
+    if found is None:
         return
-    array = host.array_from(*known, (known[0].nbytes // known[1].itemsize,))
+    array = found.array()
     is_good = (array >= 0) & (array < math.inf)
     if is_good.all() and array.any():
         return

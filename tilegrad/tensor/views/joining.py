@@ -16,7 +16,14 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.core import cast_node, check_devices, check_tensors, compute, describe
+from tilegrad.tensor.handle.core import (
+    cast_node,
+    check_devices,
+    check_tensors,
+    compute,
+    describe,
+    number_dtype,
+)
 from tilegrad.tensor.handle.sizes import (
     NO_VARIABLES,
     Variables,
@@ -95,6 +102,7 @@ class Joining(Movement):
             variables = merge(variables, border._variables)
             border_node = cast_node(border.uop, dtype)
         elif value != 0:
+            number_dtype("pad", dtype, value)
             border_node = UOp.const(dtype, value)
         else:
             return inner._like(padded)._holding(variables)

@@ -15,7 +15,9 @@ from tilegrad.base.config import gradients
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize.realize import exclusive
+from tilegrad.grad.partial_writes import spread, where_written
 from tilegrad.grad.regions import unrecorded, without_outputs
+from tilegrad.grad.rules import filled
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.composed.algebra import Algebra
@@ -24,6 +26,7 @@ from tilegrad.tensor.handle.aliases import (
     Look,
     is_alone,
     look,
+    moved,
     overlaps,
     same_storage,
     shared,
@@ -106,8 +109,9 @@ def _note(tensor: Any) -> None:
 
 class _Write(NamedTuple):
     """A value that one alias of a storage is to take: how that one looks there (`found`), all
-    aliases and how they look, the variables in the value and the place, and whether the gradient of
-    each alias takes no notice of the write.
+    aliases and how they look, the variables in the value and the place, whether the gradient of
+    each alias takes no notice of the write. `given` is the value with its graph; with `wants_grad`
+    aliases require a gradient from now on.
     """
 
     found: Look
@@ -116,6 +120,8 @@ class _Write(NamedTuple):
     value: UOp
     variables: Variables
     unseen: Sequence[bool]
+    given: UOp
+    wants_grad: bool
 
 
 def _plain(found: Look) -> Look:
@@ -123,17 +129,55 @@ def _plain(found: Look) -> Look:
     return found if found.root is None else found._replace(root=without_outputs(found.root))
 
 
-def _is_detached(found: Look) -> bool:
-    return (Ops.DETACH, None) in found.moves
+def _detached(found: Look) -> int:
+    """How often an alias was detached from its storage."""
+    return sum(op is Ops.DETACH for op, _ in found.moves)
 
 
-def _is_unseen(found: Look, each: Any, seen: Look) -> bool:
-    """Whether the gradient of the alias `each` takes no notice of a write to one that looks as
-    `found`: without gradients, and where one of the two was detached from the other.
+def _is_leaf(each: Any) -> bool:
+    return bool(each._requires_grad and each._is_leaf)
+
+
+def _depths_of_leaves(aliases: Sequence[Any], looks: Sequence[Look]) -> set[int]:
+    return {_detached(seen) for each, seen in zip(aliases, looks) if _is_leaf(each)}
+
+
+def _unseen(found: Look, aliases: Sequence[Any], looks: Sequence[Look], wants: Any) -> list[bool]:
+    """Of each alias whether its gradient takes no notice of a write to one that looks as `found`:
+    without gradients, and where one of the two was detached from the other. A leaf, and a view of
+    it, have the gradient of what is there now.
     """
-    if each._requires_grad and each._is_leaf:
-        return False
-    return not gradients.get() or _is_detached(found) != _is_detached(seen)
+    if not (wants or any(each._requires_grad for each in aliases)):
+        return [False] * len(aliases)
+    of_leaves = _depths_of_leaves(aliases, looks)
+    is_recorded, depth = gradients.get(), _detached(found)
+    return [
+        bool(each._requires_grad or wants)
+        and _detached(seen) not in of_leaves
+        and not (is_recorded and depth == _detached(seen))
+        for each, seen in zip(aliases, looks)
+    ]
+
+
+def _with_gradient(each: Any, seen: Look, root: UOp, target: UOp) -> None:
+    """Let a detached alias look at `root`, and its gradient go to `target`."""
+    at = max(place for place, (op, _) in enumerate(seen.moves) if op is Ops.DETACH)
+    below, above = seen._replace(moves=seen.moves[:at]), seen.moves[at + 1 :]
+    show(each, seen, root)
+    node = unrecorded(below.over(root), lambda gradient: moved(gradient, above), target)
+    each.uop = moved(node, above)
+
+
+def _written_to(write: _Write, seen: Look, old: UOp) -> UOp:
+    """What an alias that looks as `seen` was, `old`, with what is written."""
+    found, seen = (
+        look._replace(moves=tuple([move for move in look.moves if move[0] is not Ops.DETACH]))
+        for look in (write.found, seen)
+    )
+    whole = filled(found.shape, 0, old.dtype)
+    view = found.over(whole)
+    mask = seen.over(where_written(view, whole))
+    return mask.where(seen.over(spread(write.given, view, whole)), old)
 
 
 def _after(root: UOp, view: UOp, value: UOp, variables: Variables) -> UOp:
@@ -245,22 +289,21 @@ class Assignment(Algebra):
                 remedy="write to what it views, or to a clone() of it",
             )
         aliases = self._aliases()
-        value = self._allowed(name, other, aliases)
-        if value is not other.uop:
-            wants_grad = False
         if len(aliases) > 1:
             looks = [_plain(look(each)) for each in aliases]
             found = _plain(found)
         else:
             found = Look(without_outputs(self.uop), self.shape, ())
             looks = [found]
-        unseen = [
-            bool(each._requires_grad or wants_grad) and _is_unseen(found, each, seen)
-            for each, seen in zip(aliases, looks)
-        ]
-        write = _Write(
-            found, aliases, looks, value, merge(self._variables, other._variables), unseen
-        )
+        value = self._allowed(name, other, found, _depths_of_leaves(aliases, looks))
+        if _detached(found):
+            # Those that it was detached from take no gradient of it.
+            value = other.detach().uop if other._requires_grad else value
+        elif value is not other.uop:
+            wants_grad = False
+        unseen = _unseen(found, aliases, looks, wants_grad)
+        variables = merge(self._variables, other._variables)
+        write = _Write(found, aliases, looks, value, variables, unseen, other.uop, bool(wants_grad))
         own = self._own_root(write)
         if not found.is_in_order:
             self._refuse_partial(name, write)
@@ -303,14 +346,16 @@ class Assignment(Algebra):
         everyone: Any = live()
         return [tensor for tensor in everyone if same_storage(tensor, self)]
 
-    def _allowed(self, name: str, other: Self, aliases: Sequence[Self]) -> UOp:
-        """The graph of a value that aliases of a leaf may take.
+    def _allowed(self, name: str, other: Self, found: Look, of_leaves: set[int]) -> UOp:
+        """The graph of a value that aliases of a leaf may take; `of_leaves` says how often leaves
+        among the aliases were detached.
 
         Raises DTypeError for a view of a leaf that requires a gradient.
         """
-        if not any(each._requires_grad and each._is_leaf for each in aliases):
+        if not of_leaves:
             return other.uop
-        if self._requires_grad and not self._is_leaf:
+        is_view = self._requires_grad and not self._is_leaf and _detached(found) in of_leaves
+        if is_view and gradients.get():
             raise DTypeError(
                 f"{name}: a view of a leaf that requires a gradient cannot be written to",
                 tensor=describe(self.uop),
@@ -356,7 +401,8 @@ class Assignment(Algebra):
         aliases = self._aliases()
         looks = [look(each) for each in aliases]
         unseen = [False] * len(aliases)
-        write = _Write(looks[0], aliases, looks, self.uop, self._variables, unseen)
+        node = self.uop
+        write = _Write(looks[0], aliases, looks, node, self._variables, unseen, node, False)
         if len(aliases) > 1 and self._own_root(write) is None:
             root = self._in_memory(write)
             self._show(write, root)
@@ -373,19 +419,29 @@ class Assignment(Algebra):
         """Let the value be written to the part of the memory `own` at which this tensor looks."""
         version = memory.version_of(own)
         fresh = _after(own, write.found.over(own), write.value, write.variables)
-        self._show(write, fresh)
+        self._show(write, fresh, is_partial=True)
         memory.supersede(version)
         latest = memory.version_of(fresh)
         if memory.writes_before(latest) >= _MOST_WAITING and not is_open(latest):
             running.run([latest], write.variables)
 
-    def _show(self, write: _Write, root: UOp) -> None:
-        """Let the aliases look at `root` instead of at what their storage was."""
+    def _show(self, write: _Write, root: UOp, *, is_partial: bool = False) -> None:
+        """Let the aliases look at `root` instead of at what their storage was. Where a part was
+        written, no gradient flows on from a leaf to what it was before.
+        """
+        of_leaves = _depths_of_leaves(write.aliases, write.looks) if is_partial else ()
+        of_leaf = unrecorded(root, lambda gradient: gradient, None) if of_leaves else root
         for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             _note(each)
             previous = writes.earlier_leaf(each, each.uop)
             old = each.uop if each._requires_grad else None
-            show(each, seen, unrecorded(root, seen.over, old) if is_unseen else root)
+            target = self._target(write, each, seen, is_unseen=is_unseen)
+            if target is not None:
+                _with_gradient(each, seen, root, target)
+            elif is_unseen:
+                show(each, seen, unrecorded(root, seen.over, old))
+            else:
+                show(each, seen, of_leaf if _detached(seen) in of_leaves else root)
             each._previous, each._is_shared = previous, False
             if each._requires_grad and each._is_leaf:
                 ends.add(each.uop)
@@ -393,6 +449,16 @@ class Assignment(Algebra):
             running.put_off(root, write.variables)
         else:
             self._variables = write.variables
+
+    def _target(self, write: _Write, each: Self, seen: Look, *, is_unseen: bool) -> UOp | None:
+        """Where the gradient of a detached alias goes that requires one; None for another one."""
+        if not _detached(seen) or _is_leaf(each):
+            return None
+        if is_unseen:
+            return each.uop if each._requires_grad else None
+        if not (each._requires_grad or (write.wants_grad)):
+            return None
+        return write.given if each is self else _written_to(write, seen, each.uop)
 
     def _assignable(self, given: Any) -> Self:
         """`given` as a tensor, if it fits this one exactly; a number fits any shape."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DataError, TilegradError
+from tilegrad.base.errors import DataError, TilegradError, UnsupportedError
 from tilegrad.nn import module as ours
+from tilegrad.nn.tree import Paired, is_tensor
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.capturing import compiled
@@ -59,6 +61,13 @@ class Parameter(Tensor, metaclass=_ParameterKind):
     else:
 
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
+            if isinstance(data, Paired):
+                raise UnsupportedError(
+                    "Parameter: complex numbers are not trained by themselves",
+                    line=here(),
+                    fix="hold their pairs, torch.nn.Parameter(torch.view_as_real(data)), and use "
+                    "torch.view_as_complex(parameter)",
+                )
             with modes.enable_grad():
                 made = as_ours(data) if isinstance(data, OurTensor) else Tensor(data)
                 return marked(made.detach().clone(), requires_grad)
@@ -161,10 +170,7 @@ class Module(ours.Module):
             if (
                 isinstance(part, ours.Module)
                 or is_parameter(part)
-                or (
-                    isinstance(part, OurTensor)
-                    and (name in self.buffer_names or name in self._own_buffers)
-                )
+                or (is_tensor(part) and (name in self.buffer_names or name in self._own_buffers))
             ):
                 yield name, part
 
@@ -187,7 +193,7 @@ class Module(ours.Module):
         return {
             str(name): part
             for name, part in self._children_by_name()
-            if isinstance(part, OurTensor) and not is_parameter(part)
+            if is_tensor(part) and not is_parameter(part)
         }
 
     @property
@@ -290,9 +296,7 @@ class Module(ours.Module):
         found = super().state_dict(prefix)
         made: dict[str, Any] = OrderedDict() if destination is None else destination
         for name, tensor in found.items():
-            made[name] = (
-                tensor if keep_vars or not isinstance(tensor, OurTensor) else tensor.detach()
-            )
+            made[name] = tensor if keep_vars or not is_tensor(tensor) else tensor.detach()
         return made
 
     def load_state_dict(  # type: ignore[override]
