@@ -256,7 +256,7 @@ class Streamer(Tiler):
         """
         extent = loop.src[0].arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
-        vectors = 1 if _picks_along(self.ast, loop) else 4
+        vectors = 1 if _is_picked(self.ast, loop) else 4
         amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
         if self.is_short_and_gated(loop, width):
             self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
@@ -334,15 +334,15 @@ class Streamer(Tiler):
                 self.overlap_to(loop, extent if extent <= _MOST_ITERATIONS else FEW_ROWS)
 
 
-def _picks_along(ast: UOp, loop: UOp) -> bool:
+def _is_picked(ast: UOp, loop: UOp) -> bool:
     """Whether each iteration of `loop` loads an element whose position was loaded."""
     return any(
-        node.op is Ops.LOAD and any(_moves_along(each, loop) for each in node.src[1].toposort())
+        node.op is Ops.LOAD and any(_varies(each, loop) for each in node.src[1].toposort())
         for node in ast.toposort()
     )
 
 
-def _moves_along(node: UOp, loop: UOp) -> bool:
+def _varies(node: UOp, loop: UOp) -> bool:
     return node.op is Ops.LOAD and loop in node.src[1].ranges
 
 
