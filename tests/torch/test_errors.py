@@ -23,7 +23,7 @@ def _leaf() -> Any:
     [
         (lambda: nn.MultiheadAttention(5, 2), AssertionError, "2 heads do not divide embed_dim 5"),
         (lambda: nn.TransformerEncoderLayer(5, 2), AssertionError, "2 heads do not divide"),
-        (lambda: nn.Sequential(3), TypeError, "an int cannot be called"),
+        (lambda: nn.Sequential(3), TypeError, "int is not a Module subclass"),
         (lambda: lr_scheduler.StepLR(3, 1), TypeError, "StepLR: an int is no optimizer"),
         (lambda: lr_scheduler.OneCycleLR(3, 1.0, 3), TypeError, "an int is no optimizer"),
         (lambda: lr_scheduler.CyclicLR(3, 1.0, 2.0), TypeError, "an int is no optimizer"),

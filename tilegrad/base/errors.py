@@ -17,9 +17,10 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
-    "DivisionError", "IndexBoundsError", "InternalError", "KindError", "MissingError",
-    "NotANumberError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
-    "TransformError", "UnsupportedError", "article", "located",
+    "DivisionError", "IndexBoundsError", "IndexKindError", "IndexShapeError", "InternalError",
+    "KindError", "MissingError", "NotANumberError", "OptError", "OptionError", "OutOfMemoryError",
+    "ShapeError", "SizeKindError", "StepError", "TilegradError", "TransformError",
+    "UnsupportedDTypeError", "UnsupportedError", "article", "located",
 ]  # fmt: skip
 
 
@@ -75,12 +76,38 @@ class KindError(ConfigError, TypeError):
     """An argument is no layer, no optimizer, or of another type than is asked for."""
 
 
+class OptionError(ConfigError, AssertionError):
+    """An option lies outside its range, where PyTorch asserts that it does not."""
+
+
+class SizeKindError(ShapeError, TypeError):
+    """A size is no integer."""
+
+
 class DivisionError(ShapeError, AssertionError):
-    """A size is no multiple of what divides it, where PyTorch asserts that it is."""
+    """Sizes do not fit or divide each other, where PyTorch asserts that they do."""
 
 
 class UnsupportedError(ShapeError, NotImplementedError):
     """An operation is not defined for this number of axes; PyTorch raises NotImplementedError."""
+
+
+class UnsupportedDTypeError(DTypeError, NotImplementedError):
+    """An operation, or a mode of it, is not defined for this dtype or at all; PyTorch raises
+    NotImplementedError.
+    """
+
+
+class IndexKindError(DTypeError, IndexError):
+    """What stands in the brackets of an index is of no kind that picks elements."""
+
+
+class IndexShapeError(ShapeError, IndexError):
+    """Shapes of indices do not meet, or there is no element that an index could choose."""
+
+
+class StepError(IndexBoundsError, ValueError):
+    """The step of a slice is none that can be taken."""
 
 
 class OptError(TilegradError, ValueError):

@@ -5,7 +5,7 @@ Those of `nn.functional` and of `Tensor` are the same functions.
 
 from __future__ import annotations
 
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ConfigError, OptionError, ShapeError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
@@ -421,7 +421,7 @@ class Hardtanh(Module):
         max_val: upper limit.
         inplace: accepted for other libraries' sake; ignored.
 
-    Raises ConfigError unless min_val < max_val.
+    Raises OptionError unless min_val < max_val.
 
     >>> nn.Hardtanh()(Tensor([-4.0, 0.5, 4.0])).tolist()
     [-1.0, 0.5, 1.0]
@@ -429,7 +429,7 @@ class Hardtanh(Module):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
         if not min_val < max_val:
-            raise ConfigError(
+            raise OptionError(
                 f"Hardtanh: min_val {min_val} must be below max_val {max_val}", line=here()
             )
         self.min_val, self.max_val = min_val, max_val

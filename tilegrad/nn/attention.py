@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.base.errors import ConfigError, DivisionError, ShapeError
+from tilegrad.base.errors import ConfigError, DivisionError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.containers import ModuleList
 from tilegrad.nn.dropout import Dropout
@@ -143,7 +143,7 @@ class MultiheadAttention(Module):
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         name = "MultiheadAttention"
         if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
-            raise ShapeError(
+            raise DivisionError(
                 f"{name}: queries, keys and values have {query.ndim}, {key.ndim} and {value.ndim} "
                 "axes; 2 or 3 each are needed",
                 query=describe(query.uop),
@@ -151,7 +151,7 @@ class MultiheadAttention(Module):
             )
         sizes = (self.embed_dim, self.kdim, self.vdim)
         for tensor, size in zip((query, key, value), sizes, strict=True):
-            check_size(name, "features", tensor, -1, size)
+            check_size(name, "features", tensor, -1, size, DivisionError)
 
     def _scores(
         self,

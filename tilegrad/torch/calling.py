@@ -11,10 +11,14 @@ from typing import Any
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.expecting import no_tensor, refused_as_tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["as_function", "written_to"]
+
+# What has methods of some names of tensors', and is none.
+_PLAIN = (str, bytes, list, tuple, dict, set)
 
 
 def written_to(out: Any, found: Any) -> Any:
@@ -38,19 +42,27 @@ def as_function(name: str) -> Callable[..., Any]:
     def call(*args: Any, out: Any = None, **options: Any) -> Any:
         if not args:
             args = (options.pop("input", options.pop("self", None)),)
+        try:
+            if args[0].__class__ is Tensor:
+                found = method(*args, **options)
+            else:
+                found = computed(*args, **options)
+        except AttributeError as error:
+            raise refused_as_tensor(name, error, args, options) from None
+        return found if out is None else written_to(out, found)
+
+    def computed(*args: Any, **options: Any) -> Any:
         first = args[0]
-        if first.__class__ is Tensor:
-            found = method(*args, **options)
-        elif isinstance(first, (bool, int, float)):
+        if isinstance(first, (bool, int, float)):
             rest = [*args[1:], *options.values()]
             is_beside = any(isinstance(each, OurTensor) for each in rest)
-            found = method(tensor(first) if is_beside else first, *args[1:], **options)
-        elif isinstance(first, OurTensor):
-            found = method(as_ours(first), *args[1:], **options)
-        elif isinstance(first, Complex):
-            found = getattr(Complex, name, method)(*args, **options)
-        else:
-            found = getattr(type(first), name, method)(*args, **options)
-        return found if out is None else written_to(out, found)
+            return method(tensor(first) if is_beside else first, *args[1:], **options)
+        if isinstance(first, OurTensor):
+            return method(as_ours(first), *args[1:], **options)
+        if isinstance(first, Complex):
+            return getattr(Complex, name, method)(*args, **options)
+        if first is None or isinstance(first, _PLAIN):
+            raise no_tensor(name, first)
+        return getattr(type(first), name, method)(*args, **options)
 
     return called(call, name)

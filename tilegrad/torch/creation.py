@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.sizes import here
@@ -90,6 +90,8 @@ def tensor(
     >>> torch.tensor([1, 2]).dtype.name, torch.tensor([1.0, 2.0]).dtype.name
     ('int64', 'float32')
     """
+    if data is None:
+        raise KindError("tensor: None has no dtype", line=here())
     if isinstance(data, OurTensor):
         place = data.device if device is None else device
         made: Tensor = as_ours(data).detach().clone().to(place)

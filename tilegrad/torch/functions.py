@@ -9,9 +9,13 @@ import string
 from typing import Any
 
 from tilegrad.base.dtype import DType, promote
+from tilegrad.base.errors import ConfigError, KindError, article
 from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -35,6 +39,8 @@ def is_tensor(obj: object) -> bool:
 
 def numel(input: ours.Tensor) -> int:
     """The number of elements."""
+    if not isinstance(input, OurTensor):
+        raise no_tensor("numel", input)
     return int(input.numel())
 
 
@@ -56,6 +62,8 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """Elements of `input` where the condition holds, else of `other`; alone, where it holds."""
+    if not isinstance(condition, OurTensor):
+        raise no_tensor("where", condition)
     chosen = as_ours(condition)
     if input is None and other is None:
         return chosen.nonzero(as_tuple=True)
@@ -74,16 +82,30 @@ def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
 # several tensors
 
 
-def _each(tensors: Any) -> list[Any]:
-    given = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else [
-        *tensors
-    ]  # fmt: skip
+def each_tensor(name: str, given: Any) -> list[Any]:
+    """The tensors in a list or tuple, as tensors of `torch`.
+
+    Raises KindError for what is no list of tensors, ConfigError for an empty one.
+    """
+    if not isinstance(given, (list, tuple)):
+        shown = article(type(given).__name__)
+        raise KindError(f"{name}: a list of tensors is needed, not {shown}", line=here())
+    for place, each in enumerate(given):
+        if not isinstance(each, (OurTensor, Complex)):
+            raise no_tensor(name, each, f" as element {place}")
+    if not given:
+        raise ConfigError(f"{name}: there is no tensor", line=here())
     return [as_ours(each) for each in given]
+
+
+def _each(name: str, tensors: Any) -> list[Any]:
+    is_list = len(tensors) == 1 and isinstance(tensors[0], (list, tuple))
+    return each_tensor(name, tensors[0] if is_list else tensors)
 
 
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Tensors one after the other along an axis."""
-    parts = [as_ours(each) for each in tensors]
+    parts = each_tensor("cat", tensors)
     # As in PyTorch, a vector without elements fits any shape.
     full = [each for each in parts if tuple(each.shape) != (0,)] or parts[:1]
     found: Tensor = full[0].cat(*full[1:], dim=dim if axis is None else axis)
@@ -95,19 +117,19 @@ concat = concatenate = cat
 
 def stack(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors of one shape along a new axis."""
-    first, *others = [as_ours(each) for each in tensors]
+    first, *others = each_tensor("stack", tensors)
     found: Tensor = first.stack(*others, dim=dim)
     return found
 
 
 def hstack(tensors: Any) -> Tensor:
     """Tensors side by side: along axis 1, vectors along axis 0."""
-    return Tensor.hstack(_each((tensors,)))
+    return Tensor.hstack(each_tensor("hstack", tensors))
 
 
 def vstack(tensors: Any) -> Tensor:
     """Tensors one below the other."""
-    return Tensor.vstack(_each((tensors,)))
+    return Tensor.vstack(each_tensor("vstack", tensors))
 
 
 row_stack = vstack
@@ -115,22 +137,22 @@ row_stack = vstack
 
 def dstack(tensors: Any) -> Tensor:
     """Tensors one behind the other, along axis 2."""
-    return Tensor.dstack(_each((tensors,)))
+    return Tensor.dstack(each_tensor("dstack", tensors))
 
 
 def column_stack(tensors: Any) -> Tensor:
     """Vectors as columns, and matrices, side by side."""
-    return Tensor.column_stack(_each((tensors,)))
+    return Tensor.column_stack(each_tensor("column_stack", tensors))
 
 
 def block_diag(*tensors: Any) -> Tensor:
     """Matrices along the diagonal of a larger one."""
-    return Tensor.block_diag(*_each(tensors))
+    return Tensor.block_diag(*_each("block_diag", tensors))
 
 
 def cartesian_prod(*tensors: Any) -> Tensor:
     """All tuples of elements, one of each vector."""
-    return Tensor.cartesian_prod(*_each(tensors))
+    return Tensor.cartesian_prod(*_each("cartesian_prod", tensors))
 
 
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
@@ -141,14 +163,14 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Each vector's elements along an axis of its own."""
-    first, *others = _each(tensors)
+    first, *others = _each("meshgrid", tensors)
     found: tuple[Tensor, ...] = first.meshgrid(*others, indexing=indexing)
     return found
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors stretched to one shape."""
-    return Tensor.broadcast_tensors(*_each(tensors))
+    return Tensor.broadcast_tensors(*_each("broadcast_tensors", tensors))
 
 
 def broadcast_shapes(*shapes: Any) -> Any:
@@ -158,19 +180,19 @@ def broadcast_shapes(*shapes: Any) -> Any:
 
 def atleast_1d(*tensors: Any) -> Any:
     """The tensors with at least one axis."""
-    found = [Tensor.atleast_1d(each) for each in _each(tensors)]
+    found = [Tensor.atleast_1d(each) for each in _each("atleast_1d", tensors)]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def atleast_2d(*tensors: Any) -> Any:
     """The tensors with at least two axes."""
-    found = [Tensor.atleast_2d(each) for each in _each(tensors)]
+    found = [Tensor.atleast_2d(each) for each in _each("atleast_2d", tensors)]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def atleast_3d(*tensors: Any) -> Any:
     """The tensors with at least three axes."""
-    found = [Tensor.atleast_3d(each) for each in _each(tensors)]
+    found = [Tensor.atleast_3d(each) for each in _each("atleast_3d", tensors)]
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -184,7 +206,10 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         count = len(given) // 2
         equation = ",".join(texts[:count]) + "".join(f"->{text}" for text in texts[count:])
         operands = given[: 2 * count : 2]
-    return Tensor.einsum(equation, *_each(operands))
+    if not isinstance(equation, str):
+        shown = article(type(equation).__name__)
+        raise KindError(f"einsum: the equation must be a text, not {shown}", line=here())
+    return Tensor.einsum(equation, *_each("einsum", operands))
 
 
 def _label(axis: Any) -> str:
@@ -199,7 +224,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
 
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of matrices, in the order that takes the least work."""
-    found: Tensor = with_ours(Tensor.multi_dot(*_each(matrices)))
+    found: Tensor = with_ours(Tensor.multi_dot(*_each("chain_matmul", matrices)))
     return found
 
 

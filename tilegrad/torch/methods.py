@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import ConfigError, DTypeError, UnsupportedDTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.expecting import with_tensors
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import LowestAndHighest, wide_pair
 from tilegrad.torch.promotion import given_way
@@ -45,6 +46,14 @@ _PRODUCTS = (
 
 # What PyTorch refuses of bools.
 _DIFFERENCES = ("__neg__", "neg", "negative", "__sub__", "__rsub__", "sub", "subtract", "sub_")
+# What PyTorch refuses of integers and some numbers.
+_QUOTIENTS = (
+    "__floordiv__", "__mod__", "__pow__", "div", "floor_divide", "fmod", "pow", "remainder",
+)  # fmt: skip
+_MASKS = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
+_GRADIENTS = ("register_hook", "retain_grad")
+# What takes tensors only, in the places of which others have no such names.
+_OF_TENSORS = ("equal", "expand_as", "gather", "scatter_add", "type_as", "view_as")
 # What is infinite, or no number, where a matrix has no such solution.
 _SOLUTIONS = ("cholesky", "inv", "inverse", "solve")
 
@@ -88,6 +97,10 @@ def adjust(kind: Any) -> None:
         (_PRODUCTS, _product),
         (_DIFFERENCES, _of_numbers),
         (_SOLUTIONS, _solved),
+        (_QUOTIENTS, _by_number),
+        (_MASKS, _masked),
+        (_GRADIENTS, _with_gradient),
+        (_OF_TENSORS, _of_tensors),
         (("unique", "unique_consecutive"), _counted),
     ):
         for name in names:
@@ -214,12 +227,54 @@ def _of_numbers(method: Callable[..., Any]) -> Any:
     name = method.__name__.strip("_")
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
-        if self.uop.dtype is dtypes.bool and not any(
-            getattr(each, "dtype", dtypes.bool) is not dtypes.bool for each in args[:1]
-        ):
+        if self.uop.dtype is dtypes.bool or any(_is_bool(each) for each in args[:1]):
             raise DTypeError(
                 f"{name}: bools have no difference", fix="~x of a mask, x ^ y, or x.long()"
             )
+        return method(self, *args, **options)
+
+    return give
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or getattr(value, "dtype", None) is dtypes.bool
+
+
+def _by_number(method: Callable[..., Any]) -> Any:
+    """A division, or a power, of integers by a number for which PyTorch has no result."""
+    name = method.__name__.strip("_")
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        if args and args[0].__class__ is int and not self.uop.dtype.is_float:
+            if name == "pow" and args[0] < 0:
+                raise DTypeError(
+                    "pow: integers have no negative powers among the integers", fix="x.float()"
+                )
+            is_whole = name != "div" or options.get("rounding_mode") is not None
+            if name != "pow" and is_whole and not args[0]:
+                raise DTypeError(f"{name}: an integer is divided by 0", fix="x.float()")
+        return method(self, *args, **options)
+
+    return give
+
+
+def _masked(method: Callable[..., Any]) -> Any:
+    name = method.__name__
+
+    def give(self: Any, mask: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(mask, OurTensor) and mask.dtype is not dtypes.bool:
+            raise DTypeError(f"{name}: the mask must be bool, it is {mask.dtype.name}")
+        return method(self, mask, *args, **options)
+
+    return give
+
+
+def _with_gradient(method: Callable[..., Any]) -> Any:
+    name = method.__name__
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        if not self._requires_grad:
+            raise RuntimeError(f"cannot {name} on a tensor that doesn't require gradient")
         return method(self, *args, **options)
 
     return give
@@ -229,6 +284,9 @@ def _solved(method: Callable[..., Any]) -> Any:
     name = method.__name__
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
+        if not self.dtype.is_float:
+            raise DTypeError(f"linalg.{name}: the dtype must be a float, it is {self.dtype.name}")
+        one_dtype(f"linalg.{name}", (self, *args))
         found = method(self, *args, **options)
         if is_transforming() or current_recording() is not None:
             return found
@@ -240,6 +298,10 @@ def _solved(method: Callable[..., Any]) -> Any:
         return found
 
     return give
+
+
+def _of_tensors(method: Callable[..., Any]) -> Any:
+    return with_tensors(method, method.__name__)
 
 
 def _counted(method: Callable[..., Any]) -> Any:
@@ -286,8 +348,34 @@ def _named(method: Callable[..., Any], key: str) -> Any:
     return give
 
 
+# Of draws: the argument that has a range, its place, its name, and what it must not be below.
+_RANGES = {
+    "normal_": (1, "std", 0.0), "log_normal_": (1, "std", 0.0), "cauchy_": (1, "sigma", 0.0),
+    "exponential_": (0, "lambd", 0.0), "geometric_": (0, "p", 0.0), "bernoulli_": (0, "p", 0.0),
+    "bernoulli": (0, "p", 0.0),
+}  # fmt: skip
+
+
+def _check_draw(name: str, drawn: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Refuse a draw of integers where it is of floats, and a number outside its range."""
+    is_of_floats = name not in ("random_", "geometric_", "bernoulli_")
+    if is_of_floats and not drawn.dtype.is_float:
+        raise UnsupportedDTypeError(f"{name}: the dtype must be a float, it is {drawn.dtype.name}")
+    if name == "uniform_":
+        if len(args) > 1 and args[0] > args[1]:
+            raise ConfigError(f"uniform_: no range leads from {args[0]} to {args[1]}")
+        return
+    place, key, least = _RANGES.get(name, (9, "", 0.0))
+    value = args[place] if place < len(args) else options.get(key)
+    if isinstance(value, (int, float)) and (value < least or (key == "p" and value > 1)):
+        raise ConfigError(f"{name}: {key} {value} is out of range")
+
+
 def _drawn(method: Callable[..., Any]) -> Any:
+    name = method.__name__
+
     def give(self: Any, *args: Any, generator: Any = None, **options: Any) -> Any:
+        _check_draw(name, self, args, options)
         if generator is None:
             return method(self, *args, **options)
         with drawing(generator):

@@ -133,6 +133,8 @@ class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
+        if wanted is not None and not isinstance(wanted, bool):
+            raise RuntimeError("requires_grad must be a bool")
         if not wanted and self._requires_grad and not self._is_leaf:
             raise RuntimeError(
                 "you can only change requires_grad flags of leaf variables: use detach() for a "
@@ -147,12 +149,15 @@ class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
 
     @data.setter
     def data(self, value: Any) -> None:
+        if not isinstance(value, OurTensor):
+            shown = type(value).__name__
+            raise TypeError(f"Variable data has to be a tensor, but got {shown}")
         if same_storage(self, value) and self.shape == value.shape:
             return
         wanted, is_leaf, old = self._requires_grad, self._is_leaf, self.uop
         earlier = (*self._earlier_references(), weakref.ref(old))
         self._requires_grad = None
-        self.replace(value.detach())
+        self.replace(as_ours(value).detach())
         if wanted and not is_leaf and value.shape == old.shape:
             # What was computed keeps the gradient that it has.
             self.uop = unrecorded(self.uop, lambda gradient: gradient, old)
@@ -218,6 +223,22 @@ class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
     def __format__(self, spec: str) -> str:
         return str(self) if self.ndim else format(self.item(), spec)
 
+    def __eq__(self, other: object) -> Any:
+        try:
+            return super().__eq__(other)
+        except DTypeError:
+            if isinstance(other, (OurTensor, bool, int, float)):
+                raise
+            return NotImplemented  # None and texts are not equal to a tensor.
+
+    def __ne__(self, other: object) -> Any:
+        try:
+            return super().__ne__(other)
+        except DTypeError:
+            if isinstance(other, (OurTensor, bool, int, float)):
+                raise
+            return NotImplemented
+
     def __hash__(self) -> int:
         return id(self)
 
@@ -282,6 +303,9 @@ class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
         super().__setitem__(key, value)
         if self._requires_grad:
             note(self, "CopySlices", (self, value))
+
+    def __delitem__(self, key: Any) -> None:
+        raise TypeError("Tensor does not support deleting items")
 
     def _alike(self) -> Tensor:
         """A view of all of it, which is a tensor of its own and no leaf."""
@@ -417,6 +441,8 @@ class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
 
     def var(self, *args: Any, **options: Any) -> Any:
         """The variance; a bool behind the axes is PyTorch's `unbiased`."""
+        if not self.dtype.is_float:
+            raise DTypeError(f"var: the dtype must be a float, it is {self.dtype.name}")
         return super().var(*_unbiased(args, options), **options)
 
     def std(self, *args: Any, **options: Any) -> Any:

@@ -11,9 +11,14 @@ from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "HALF_LOG_TAU", "Distribution", "Independent", "LocationScale", "normal", "one_of", "over_last",
-    "together", "uniform",
+    "HALF_LOG_TAU", "Distribution", "Independent", "LocationScale", "NoFormulaError", "normal",
+    "one_of", "over_last", "together", "uniform",
 ]  # fmt: skip
+
+
+class NoFormulaError(ConfigError, NotImplementedError):
+    """Nothing is known of a distribution by which this could be computed."""
+
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
@@ -59,9 +64,9 @@ class Distribution:
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draws as by `sample`, with the gradient of the parameters.
 
-        Raises ConfigError where a draw has none.
+        Raises NoFormulaError where a draw has none.
         """
-        raise ConfigError(
+        raise NoFormulaError(
             f"{type(self).__name__}.rsample: a draw has no gradient", fix="sample()", line=here()
         )
 

@@ -6,8 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.base.errors import ConfigError
-from tilegrad.nn.distributions.base import Distribution, Independent, over_last
+from tilegrad.nn.distributions.base import (
+    Distribution,
+    Independent,
+    NoFormulaError,
+    over_last,
+)
 from tilegrad.nn.distributions.continuous import Exponential, Laplace, Uniform
 from tilegrad.nn.distributions.discrete import (
     Bernoulli,
@@ -163,7 +167,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
     Returns a float tensor of the shape of the batch.
 
-    Raises ConfigError for classes that have no formula.
+    Raises NoFormulaError for classes that have no formula.
 
     >>> Normal = nn.distributions.Normal
     >>> nn.distributions.kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
@@ -175,7 +179,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     if own is not None:
         return own(p, q)
     if type(p) is not type(q) or type(p) not in DIVERGENCES:
-        raise ConfigError(
+        raise NoFormulaError(
             f"kl_divergence: there is no formula for {type(p).__name__} and {type(q).__name__}",
             known=", ".join(kind.__name__ for kind in DIVERGENCES),
             fix="average p.log_prob(x) - q.log_prob(x) over x = p.rsample((n,))",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilegrad.base.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
+from tilegrad.base.errors import ConfigError, DTypeError, OptionError, ShapeError, UnsupportedError
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -134,9 +134,9 @@ def _by_counts(rows: Tensor, input: Tensor, count: int) -> Tensor:
 
 
 def padding_index(padding_idx: int, count: int) -> int:
-    """A row's number, from the end where it is negative. Raises ConfigError out of range."""
+    """A row's number, from the end where it is negative. Raises OptionError out of range."""
     if not -count <= padding_idx < count:
-        raise ConfigError(
+        raise OptionError(
             f"Embedding: padding_idx {padding_idx} is none of {count} rows", line=here()
         )
     return padding_idx % count
@@ -419,8 +419,9 @@ def interpolate(
 
     Returns a tensor of shape (N, C, *new sizes) in the dtype of `input`.
 
-    Raises DTypeError for another mode, or one without `antialias`; UnsupportedError for another
-    number of axes than the mode has; ShapeError unless there are as many sizes as axes to resample.
+    Raises UnsupportedDTypeError for another mode, ConfigError for one without `antialias`;
+    UnsupportedError for another number of axes than the mode has; ShapeError unless there are as
+    many sizes as axes to resample.
 
     >>> nn.functional.interpolate(Tensor([[[1.0, 2.0]]]), scale_factor=2).tolist()
     [[[1.0, 1.0, 2.0, 2.0]]]
@@ -461,7 +462,7 @@ def grid_sample(
 
     Returns a float tensor of shape (N, C, Ho, Wo) or (N, C, Do, Ho, Wo).
 
-    Raises DTypeError for another mode or padding, ShapeError for other shapes.
+    Raises ConfigError for another mode or padding, ShapeError for other shapes.
 
     >>> nn.functional.grid_sample(Tensor([[[[1.0, 2.0]]]]), Tensor([[[[0.0, 0.0]]]])).tolist()
     [[[[1.5]]]]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypedDict
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
-from tilegrad.base.errors import ConfigError, DTypeError, article
+from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.tensor.handle.sizes import here
@@ -316,7 +316,7 @@ class Optimizer:
     def _check_common(self, common: Mapping[str, Any]) -> None:
         unknown = sorted(set(common) - set(Common.__annotations__))
         if unknown:
-            raise ConfigError(
+            raise KindError(
                 f"{self._name}: unknown options: {', '.join(unknown)}",
                 known="its arguments, and " + ", ".join(Common.__annotations__),
                 line=here(),

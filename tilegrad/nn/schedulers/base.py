@@ -148,6 +148,15 @@ def at_least_one(name: str, **values: int) -> None:
             raise ConfigError(f"{name}: {key} must be at least 1, not {value}", line=here())
 
 
+def in_range(name: str, least: float, most: float, **values: float) -> None:
+    """Raises ConfigError for a value that does not lie between `least` and `most`."""
+    for key, value in values.items():
+        if not least <= value <= most:
+            raise ConfigError(
+                f"{name}: {key} must lie between {least} and {most}, not {value}", line=here()
+            )
+
+
 def check_optimizer(name: str, optimizer: object) -> None:
     """Raises KindError for what is no optimizer."""
     if not isinstance(optimizer, Optimizer):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, cosine, power
+from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, cosine, in_range, power
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -94,6 +95,7 @@ class ConstantLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5):
+        in_range("ConstantLR", 0, 1, factor=factor)
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer)
 
@@ -129,6 +131,8 @@ class LinearLR(LRScheduler):
         total_iters: int = 5,
     ):
         at_least_one("LinearLR", total_iters=total_iters)
+        in_range("LinearLR", sys.float_info.min, 1, start_factor=start_factor)
+        in_range("LinearLR", 0, 1, end_factor=end_factor)
         self.start_factor, self.end_factor = start_factor, end_factor
         self.total_iters = total_iters
         super().__init__(optimizer)

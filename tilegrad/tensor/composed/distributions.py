@@ -149,16 +149,16 @@ class Distributions(Spectra):
                 line=here(),
                 rule="a vector or the rows of a matrix, with one weight or more",
             )
-        check_weights("multinomial", self)
-        rows = self.detach()._floating()._wide()
-        rows = rows if self.ndim == 2 else rows.unsqueeze(0)
-        size = rows._sizes[1]
+        size = self._sizes[-1]
         if count < 1 or (not replacement and count > size):
             raise ShapeError(
                 f"multinomial: {count} of {size} places",
                 line=here(),
                 remedy="draw at least one; more than there are with replacement=True",
             )
+        check_weights("multinomial", self)
+        rows = self.detach()._floating()._wide()
+        rows = rows if self.ndim == 2 else rows.unsqueeze(0)
         if replacement:
             sums = rows.cumsum(1)
             drawn = type(self).rand(rows._sizes[0], count, device=self.device, dtype=rows.dtype)

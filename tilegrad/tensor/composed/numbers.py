@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple, Self
 
 from tilegrad.base.dtype import dtypes, promote
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DTypeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.products import Products
 from tilegrad.tensor.handle.core import describe
@@ -86,7 +86,7 @@ class Numbers(Products):
     def _check_integers(self, name: str, other: Any) -> None:
         kind = getattr(other, "dtype", dtypes.int32 if isinstance(other, int) else dtypes.float32)
         if not (self.dtype.is_int and kind.is_int):
-            raise DTypeError(
+            raise UnsupportedDTypeError(
                 f"{name}: integers are needed, not {self.dtype.name} and {kind.name}",
                 tensor=describe(self.uop),
                 line=here(),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import ConfigError, DTypeError, ShapeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.handle.core import Core, check_devices, describe
@@ -67,8 +67,9 @@ class Resampling(Rearranging):
 
         Returns a tensor of this dtype with the new sizes.
 
-        Raises DTypeError for another mode, or `align_corners` or `antialias` with one that has
-        none; ShapeError unless there are as many sizes as axes to resample, all positive.
+        Raises UnsupportedDTypeError for another mode, ConfigError for `align_corners` or
+        `antialias` with one that has none; ShapeError unless there are as many sizes as axes to
+        resample, all positive.
 
         >>> Tensor([[[0.0, 2.0]]]).interpolate(4).tolist()
         [[[0.0, 0.5, 1.5, 2.0]]]
@@ -76,16 +77,16 @@ class Resampling(Rearranging):
         [[[0.0, 1.0, 2.0]]]
         """
         if mode not in _MODES:
-            raise DTypeError(
+            raise UnsupportedDTypeError(
                 f"interpolate: unknown mode {mode!r}",
                 allowed=", ".join(map(repr, _MODES)),
                 line=here(),
             )
         kind = _MODES[mode]
         if align_corners and kind not in ("linear", "cubic"):
-            raise DTypeError(f"interpolate: mode {mode!r} has no corners to align", line=here())
+            raise ConfigError(f"interpolate: mode {mode!r} has no corners to align", line=here())
         if antialias and kind not in ("linear", "cubic"):
-            raise DTypeError(f"interpolate: mode {mode!r} has no antialias", line=here())
+            raise ConfigError(f"interpolate: mode {mode!r} has no antialias", line=here())
         sizes, ratios = self._output_sizes(size, scale_factor)
         first = self.ndim - len(sizes)
         if not self._has_elements():
@@ -182,8 +183,8 @@ class Resampling(Rearranging):
 
         Returns a float tensor of shape (N, C, Ho, Wo) or (N, C, Do, Ho, Wo).
 
-        Raises DTypeError for another mode or padding, or a grid that is no float; ShapeError for
-        other shapes.
+        Raises ConfigError for another mode or padding, DTypeError for a grid that is no float,
+        ShapeError for other shapes.
 
         >>> x = Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
         >>> x.grid_sample(Tensor([[[[0.0, 0.0], [-0.5, -0.5]]]])).tolist()
@@ -333,11 +334,11 @@ class Resampling(Rearranging):
 def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
     """Raise unless `grid` holds places in `image`."""
     if mode not in _GRID_MODES:
-        raise DTypeError(
+        raise ConfigError(
             f"grid_sample: unknown mode {mode!r}", allowed="'bilinear', 'nearest'", line=here()
         )
     if padding_mode not in _PADDINGS:
-        raise DTypeError(
+        raise ConfigError(
             f"grid_sample: unknown padding_mode {padding_mode!r}",
             allowed=", ".join(map(repr, _PADDINGS)),
             line=here(),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes, promote, truncate
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DTypeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -99,7 +99,7 @@ class Arithmetic(Patches):
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
         """Raise DTypeError unless this tensor holds integers (or bools)."""
         if self.dtype.is_float or (but_bool and self.dtype is dtypes.bool):
-            raise DTypeError(
+            raise UnsupportedDTypeError(
                 f"{name}: integers are needed, not {self.dtype.name}",
                 tensor=describe(self.uop),
                 line=here(),
@@ -596,7 +596,7 @@ class Arithmetic(Patches):
     def _bits(self, name: str, op: Ops, other: Operand) -> Self:
         self._integers(name)
         if isinstance(other, float) or (isinstance(other, Core) and other.dtype.is_float):
-            raise DTypeError(
+            raise UnsupportedDTypeError(
                 f"{name}: integers are needed, not "
                 + (other.dtype.name if isinstance(other, Core) else repr(other)),
                 left=describe(self.uop),
@@ -643,7 +643,7 @@ class Arithmetic(Patches):
     def _shifted(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
         self._integers(name, but_bool=True)
         if isinstance(other, Core) and (other.dtype.is_float or other.dtype is dtypes.bool):
-            raise DTypeError(
+            raise UnsupportedDTypeError(
                 f"{name}: integers are needed, not {other.dtype.name}",
                 left=describe(self.uop),
                 right=describe(other.uop),

@@ -22,7 +22,13 @@ from typing import Any, Self
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes, sum_dtype
-from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.base.errors import (
+    DTypeError,
+    IndexBoundsError,
+    IndexKindError,
+    ShapeError,
+    StepError,
+)
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -163,8 +169,8 @@ class Indexing(Creation):
         elif hasattr(entry, "__array__") and not isinstance(entry, Core):
             if getattr(entry, "shape", None) == ():
                 if entry.dtype.kind == "b":
-                    raise DTypeError("getitem: a bool is no index", line=here())
-                return as_int("getitem", "an index", entry)
+                    raise IndexKindError("getitem: a bool is no index", line=here())
+                return _as_index(entry)
             entry = _Known(entry.reshape(-1).tolist(), tuple(entry.shape))
         if isinstance(entry, _Known):
             entry.values = [
@@ -173,12 +179,14 @@ class Indexing(Creation):
             return entry
         if not isinstance(entry, Core):
             if isinstance(entry, bool):
-                raise DTypeError("getitem: a bool is no index", line=here())
-            return as_int("getitem", "an index", entry)
+                raise IndexKindError("getitem: a bool is no index", line=here())
+            return _as_index(entry)
         if entry.dtype is dtypes.bool and not entry.ndim:
-            raise DTypeError("getitem: a bool is no index", mask=describe(entry.uop), line=here())
+            raise IndexKindError(
+                "getitem: a bool is no index", mask=describe(entry.uop), line=here()
+            )
         if entry.dtype.is_float:
-            raise DTypeError(
+            raise IndexKindError(
                 f"getitem: an index must be an integer, not {entry.dtype.name}",
                 tensor=describe(self.uop),
                 index=describe(entry.uop),
@@ -268,7 +276,7 @@ class Indexing(Creation):
         size = self.shape[axis]
         step = 1 if entry.step is None else as_int("getitem", "a step", entry.step)
         if step == 0:
-            raise IndexBoundsError("getitem: slice step is 0", line=here())
+            raise StepError("getitem: slice step is 0", line=here())
         if isinstance(size, UOp) or isinstance(entry.start, UOp) or isinstance(entry.stop, UOp):
             return self._sliced_symbolic(axis, entry, step)
         for bound in (entry.start, entry.stop):
@@ -625,7 +633,15 @@ def _as_number(value: Any) -> int | bool:
     """
     if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
         return bool(value)
-    return as_int("getitem", "an index", value)
+    return _as_index(value)
+
+
+def _as_index(value: Any) -> int:
+    """`value` as an integer that picks an element. Raises IndexKindError for anything else."""
+    try:
+        return as_int("getitem", "an index", value)
+    except DTypeError as error:
+        raise IndexKindError(error.headline, line=here()) from None
 
 
 def _from_the_front(place: Any, size: Any) -> Any:

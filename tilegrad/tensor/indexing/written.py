@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import IndexBoundsError, ShapeError
+from tilegrad.base.errors import ShapeError, StepError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, check_devices
@@ -149,5 +149,5 @@ class Writing(Indexing):
             if bound is not None:
                 as_int("setitem", "a slice bound", bound)
         if entry.step is not None and as_int("setitem", "a step", entry.step) == 0:
-            raise IndexBoundsError("setitem: slice step is 0", line=here())
+            raise StepError("setitem: slice step is 0", line=here())
         return entry.indices(size)

@@ -12,7 +12,7 @@ import math
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype, total_dtype
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, IndexShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops, Ties
@@ -248,7 +248,7 @@ class Reduce(Activations):
 
     def _some(self, name: str, axis: Axes) -> None:
         if any(is_zero(self.shape[place]) for place in as_axes(name, axis, self.ndim)):
-            raise ShapeError(
+            raise IndexShapeError(
                 f"{name}: there is no element to choose from",
                 tensor=describe(self.uop),
                 line=here(),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Self, TypeVar, overload
 
 from tilegrad.base.dtype import dtypes, promote
-from tilegrad.base.errors import DTypeError, ShapeError, article
+from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedError, article
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
@@ -195,7 +195,7 @@ class Joining(Movement):
     def _pad_with_itself(self, amounts: list[Bounds], mode: str) -> Self:
         """A border taken from the tensor itself."""
         if mode not in ("reflect", "replicate", "circular"):
-            raise ShapeError(
+            raise UnsupportedError(
                 f"pad: unknown mode {mode!r}",
                 allowed="constant, reflect, replicate, circular",
                 line=here(),

@@ -13,6 +13,7 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.expecting import refused_as_tensor
 from tilegrad.torch.methods import one_dtype
 from tilegrad.torch.naming import called
 from tilegrad.torch.step_names import BY_ARGUMENTS, FUNCTIONS
@@ -47,7 +48,10 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
             args = tuple([_cast(each, wanted) for each in args])
         elif is_product:
             one_dtype(name, args)
-        made = function(*args, **options)
+        try:
+            made = function(*args, **options)
+        except AttributeError as error:
+            raise refused_as_tensor(name, error, args, options) from None
         if where and (args[where] if where < len(args) else options.get("inplace")):
             made = taken_by(args[0] if args else options["input"], made)
         if type(made) is not Tensor:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from tilegrad import nn as ours
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, UnsupportedError
 from tilegrad.nn import lazy
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
-from tilegrad.torch.nn.module import Module, Parameter, counterparts, is_parameter
+from tilegrad.torch.nn.module import (
+    Module,
+    Parameter,
+    check_module,
+    counterparts,
+    is_parameter,
+)
 from tilegrad.torch.nn.synchronized import synchronized
 from tilegrad.torch.step_names import FUNCTIONS, LAYERS
 from tilegrad.torch.steps import note
@@ -25,6 +32,14 @@ _OTHERS = ("Module", "Parameter", "QuickGELU", "LayerNorm2d", "BatchNorm", "Inst
 _AXES = {
     "BatchNorm1d": (2, 3), "BatchNorm2d": (4,), "BatchNorm3d": (5,), "InstanceNorm1d": (2, 3),
     "InstanceNorm2d": (3, 4), "InstanceNorm3d": (4, 5),
+    **{
+        f"{name}{axes}d": (axes + 1, axes + 2)
+        for name in (
+            "AdaptiveAvgPool", "AdaptiveMaxPool", "AvgPool", "CircularPad", "LPPool", "MaxPool",
+            "ReflectionPad", "ReplicationPad",
+        )
+        for axes in (1, 2, 3)
+    },
 }  # fmt: skip
 _OLD = {"size_average": None, "reduce": None}
 
@@ -46,7 +61,7 @@ def _made(name: str, kind: type) -> type:
         call = _noting(call, FUNCTIONS[LAYERS[name]])
     if call is not kind.__call__:
         space["__call__"] = call
-    if name in ("ParameterList", "ParameterDict"):
+    if name in _CONTAINERS:
         space |= _CONTAINERS[name]
     for base in kind.__mro__:
         for key, value in vars(base).items():
@@ -112,7 +127,7 @@ def _of_axes(call: Any, *allowed: int) -> Any:
     def __call__(self: Any, x: Any) -> Any:
         if x.ndim not in allowed:
             shown = " or ".join(f"{count}D" for count in allowed)
-            raise ValueError(f"expected {shown} input (got {x.ndim}D input)")
+            raise UnsupportedError(f"expected {shown} input (got {x.ndim}D input)", line=here())
         return call(self, x)
 
     return __call__
@@ -150,6 +165,60 @@ def _trained(value: Any) -> Any:
     return Parameter(value) if is_plain and value.dtype.is_float else value
 
 
+class _ModuleList:
+    def __init__(self: Any, modules: Any = None) -> None:
+        list.__init__(self, _each_module(modules or ()))
+
+    def append(self: Any, module: Any) -> Any:
+        """Put `module` at the end; gives this list."""
+        check_module(module)
+        list.append(self, module)
+        return self
+
+    def extend(self: Any, modules: Any) -> Any:
+        """Put `modules` at the end; gives this list."""
+        list.extend(self, _each_module(modules))
+        return self
+
+    def insert(self: Any, index: int, module: Any) -> None:
+        """Put `module` before the one at `index`."""
+        check_module(module)
+        list.insert(self, index, module)
+
+    def __setitem__(self: Any, index: Any, module: Any) -> None:
+        if isinstance(index, slice):
+            module = _each_module(module)
+        else:
+            check_module(module)
+        list.__setitem__(self, index, module)
+
+
+def _each_module(modules: Any) -> list[Any]:
+    if not isinstance(modules, Iterable):
+        shown = type(modules).__name__
+        raise TypeError(f"ModuleList.extend should be called with an iterable, but got {shown}")
+    held = list(modules)
+    for module in held:
+        check_module(module)
+    return held
+
+
+class _ModuleDict:
+    def __init__(self: Any, modules: Any = None) -> None:
+        dict.__init__(self)
+        self.update(modules or {})
+
+    def update(self: Any, modules: Any) -> None:
+        """Hold `modules`, in place of those that have their names."""
+        for name, module in dict(modules).items():
+            self[name] = module
+
+    def __setitem__(self: Any, name: str, module: Any) -> None:
+        check_module(module)
+        self._check_name("module", name, self)
+        dict.__setitem__(self, name, module)
+
+
 class _ParameterList:
     def __init__(self: Any, values: Any = None) -> None:
         list.__init__(self, [_trained(value) for value in values or ()])
@@ -180,7 +249,10 @@ def _methods(kind: type) -> dict[str, Any]:
     return {name: value for name, value in vars(kind).items() if name not in skipped}
 
 
-_CONTAINERS = {"ParameterList": _methods(_ParameterList), "ParameterDict": _methods(_ParameterDict)}
+_CONTAINERS = {
+    "ModuleDict": _methods(_ModuleDict), "ModuleList": _methods(_ModuleList),
+    "ParameterDict": _methods(_ParameterDict), "ParameterList": _methods(_ParameterList),
+}  # fmt: skip
 
 
 def layers() -> dict[str, type]:

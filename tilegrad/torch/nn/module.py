@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DataError, TilegradError, UnsupportedError
+from tilegrad.base.errors import DataError, KindError, TilegradError, UnsupportedError
 from tilegrad.nn import module as ours
 from tilegrad.nn.tree import Paired, is_tensor
 from tilegrad.tensor.handle.sizes import here
@@ -21,7 +21,7 @@ from tilegrad.torch.nn.printing import arguments_of, text_of
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
-__all__ = ["Buffer", "Module", "Parameter", "adopted", "is_parameter", "marked"]
+__all__ = ["Buffer", "Module", "Parameter", "adopted", "check_module", "is_parameter", "marked"]
 
 
 def is_parameter(value: object) -> bool:
@@ -111,6 +111,20 @@ class IncompatibleKeys(NamedTuple):
 counterparts: dict[type, type] = {}
 
 
+def check_module(value: object) -> None:
+    """Raises KindError for what is neither a module nor None."""
+    if value is not None and not isinstance(value, ours.Module):
+        raise KindError(f"{type(value).__name__} is not a Module subclass", line=here())
+
+
+def _kind_of(value: Any) -> str:
+    return str(value.type()) if isinstance(value, Tensor) else type(value).__name__
+
+
+def _unheld(value: Any, kind: str, name: str, wanted: str) -> TypeError:
+    return TypeError(f"cannot assign '{_kind_of(value)}' object to {kind} '{name}' ({wanted})")
+
+
 def adopted(module: Any) -> Any:
     """A layer that one of tilegrad's made for itself, with all below it, as a layer of this
     package; what is one stays as it is.
@@ -132,26 +146,36 @@ class Module(ours.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (OurTensor, ours.Module)):
             value = self._own(name, value)
-        elif value is not None and isinstance(self.__dict__.get(name), ours.Module):
-            raise TypeError(
-                f"cannot assign '{type(value).__name__}' as child module '{name}' "
-                "(torch.nn.Module or None expected)"
-            )
-        if isinstance(value, Tensor) and not is_parameter(value):
-            if is_parameter(self.__dict__.get(name)):
-                raise TypeError(
-                    f"cannot assign '{value.type()}' as parameter '{name}' "
-                    "(torch.nn.Parameter or None expected)"
-                )
+        if value is not None and name in self.__dict__:
+            self._check_kind(name, value)
         super().__setattr__(name, value)
+
+    def _check_kind(self, name: str, value: Any) -> None:
+        """Raises TypeError where `value` is none of the kind that stands under this name."""
+        held = self.__dict__[name]
+        if isinstance(held, ours.Module):
+            is_wrong = not isinstance(value, ours.Module)
+            kind, wanted = "child module", "torch.nn.Module or None expected"
+        elif is_parameter(held):
+            is_wrong = not is_parameter(value)
+            kind, wanted = "parameter", "torch.nn.Parameter or None expected"
+        else:
+            is_state = is_tensor(held) and self._is_buffer(name)
+            is_wrong = is_state and not is_tensor(value)
+            kind, wanted = "buffer", "torch.nn.Buffer, torch.Tensor or None expected"
+        if is_wrong:
+            raise TypeError(f"cannot assign '{_kind_of(value)}' as {kind} '{name}' ({wanted})")
+
+    def _is_buffer(self, name: object) -> bool:
+        return name in self.buffer_names or name in self._own_buffers
 
     def _own(self, name: str, value: Any) -> Any:
         """A value as an attribute: layers of tilegrad's make tensors of its class."""
         if isinstance(value, ours.Module):
             return adopted(value)
         if not isinstance(value, Tensor):
-            is_state = name in self.buffer_names or name in self._own_buffers
-            wanted = None if is_state or not value.dtype.is_float else value._requires_grad
+            is_plain = self._is_buffer(name) or not value.dtype.is_float
+            wanted = None if is_plain else value._requires_grad
             return marked(value) if wanted else as_ours(value)
         if "_is_persistent" in value.__dict__ and name not in self._own_buffers:
             self._own_buffers = (*self._own_buffers, name)
@@ -170,7 +194,7 @@ class Module(ours.Module):
             if (
                 isinstance(part, ours.Module)
                 or is_parameter(part)
-                or (is_tensor(part) and (name in self.buffer_names or name in self._own_buffers))
+                or (is_tensor(part) and self._is_buffer(name))
             ):
                 yield name, part
 
@@ -256,6 +280,8 @@ class Module(ours.Module):
         `persistent` it stays out of `state_dict()`.
         """
         self._check_name("buffer", name, self._buffers)
+        if tensor is not None and not is_tensor(tensor):
+            raise _unheld(tensor, "buffer", name, "torch Tensor or None required")
         self._own_buffers = (*self._own_buffers, name)
         if not persistent:
             self._transient = (*self._transient, name)
@@ -266,14 +292,36 @@ class Module(ours.Module):
         self._check_name("parameter", name, self._parameters)
         if param is None:
             self._reserved = (*self._reserved, name)
+        elif not isinstance(param, OurTensor) or (
+            isinstance(param, Tensor) and not is_parameter(param)
+        ):
+            raise _unheld(param, "parameter", name, "torch.nn.Parameter or None required")
         setattr(self, name, None if param is None else marked(param))
 
+    def add_module(self, name: str, module: Any) -> None:
+        """Hold a module, or None for one that is to come, as the attribute `name`."""
+        check_module(module)
+        self._check_name("module", name, self._modules)
+        super().add_module(name, module)
+
+    register_module = add_module
+
     def _check_name(self, kind: str, name: str, held: Mapping[str, Any]) -> None:
-        """Raises KeyError for a name that a module cannot have, or has for something else."""
+        """Raises TypeError for what is no name, KeyError for a name that a module cannot have, or
+        has for something else.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
         if not name or "." in name:
             raise KeyError(f'{kind} name can\'t contain "."' if name else f"{kind} name is empty")
         if name not in held and getattr(self, name, None) is not None:
             raise KeyError(f"attribute '{name}' already exists")
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of this module and of all below it; gives this module."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        return super().train(mode)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Train all parameters, or none; gives this module."""
@@ -370,6 +418,11 @@ class Module(ours.Module):
                 device, dtype = given.device, given.dtype
             elif isinstance(given, (str, int)) and not isinstance(given, bool):
                 device = given
+        if isinstance(dtype, DType) and not dtype.is_float:
+            raise TypeError(
+                "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                f"dtype=torch.{dtype.name}"
+            )
         place = None if device is None else name_of(device)
         if place is not None and not is_meta(place):
             self._refuse_meta()

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy
 
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.nn import data as ours
 from tilegrad.nn.data import BatchSampler, SequentialSampler
 from tilegrad.tensor.handle.sizes import here
@@ -158,8 +158,10 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*[default_collate(part) for part in zip(*batch, strict=True)])
     if isinstance(first, (tuple, list)):
+        if any(len(each) != len(first) for each in batch):
+            raise RuntimeError("each element in list of batch should be of equal size")
         return [default_collate(part) for part in zip(*batch, strict=True)]
-    raise ConfigError(
+    raise KindError(
         f"default_collate: cannot join items of class {type(first).__name__}",
         fix="pass a collate_fn to the DataLoader",
         line=here(),
@@ -206,8 +208,13 @@ class RandomSampler(Sampler[int]):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ):
+        if not isinstance(replacement, bool):
+            raise TypeError(
+                f"replacement should be a boolean value, but got replacement={replacement}"
+            )
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self._count = num_samples
+        _positive("num_samples", self.num_samples)
 
     @property
     def num_samples(self) -> int:
@@ -254,7 +261,17 @@ class WeightedRandomSampler(Sampler[int]):
         replacement: bool = True,
         generator: Generator | None = None,
     ):
+        _positive("num_samples", num_samples)
+        if not isinstance(replacement, bool):
+            raise ValueError(
+                f"replacement should be a boolean value, but got replacement={replacement}"
+            )
         self.weights: Tensor = tensor(weights).double()
+        if self.weights.ndim != 1:
+            shape = tuple(self.weights.shape)
+            raise ValueError(
+                f"weights should be a 1d sequence but given weights have shape {shape}"
+            )
         self.num_samples, self.replacement = num_samples, replacement
         self.generator = generator
 
@@ -271,6 +288,27 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 DistributedSampler = ours.DistributedSampler
+
+
+def _positive(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
+
+
+def _check_workers(
+    num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool
+) -> None:
+    """Raises ConfigError for options that workers cannot have, or that need some."""
+    if num_workers < 0 or timeout < 0:
+        raise ConfigError(
+            f"DataLoader: num_workers {num_workers} and timeout {timeout} cannot be negative",
+            line=here(),
+        )
+    if not num_workers and (prefetch_factor is not None or persistent_workers):
+        raise ConfigError(
+            "DataLoader: prefetch_factor and persistent_workers need num_workers above 0",
+            line=here(),
+        )
 
 
 class DataLoader(Generic[Item]):
@@ -302,6 +340,14 @@ class DataLoader(Generic[Item]):
         pin_memory_device: str = "",
         in_order: bool = True,
     ):
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        if batch_size is not None:
+            _positive("batch_size", batch_size)
+        elif drop_last:
+            raise ConfigError(
+                "DataLoader: batch_size=None makes no batches, which drop_last could drop",
+                line=here(),
+            )
         if sampler is not None and shuffle:
             raise ConfigError("sampler option is mutually exclusive with shuffle", line=here())
         self.dataset, self.batch_size, self.num_workers = dataset, batch_size, num_workers

@@ -1,0 +1,43 @@
+"""Arguments that are no tensors where PyTorch asks for tensors: a TypeError that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilegrad.base.errors import KindError, article
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.torch.naming import called
+
+__all__ = ["no_tensor", "refused_as_tensor", "with_tensors"]
+
+
+def no_tensor(name: str, value: object, place: str = "") -> KindError:
+    """The error of `name`, which was given `value` in the place of a tensor."""
+    shown = article(type(value).__name__)
+    return KindError(f"{name}: a tensor is needed{place}, not {shown}", line=here())
+
+
+def refused_as_tensor(
+    name: str, error: AttributeError, args: tuple[Any, ...], options: Mapping[str, Any]
+) -> Exception:
+    """`error`, or what says of the argument in which nothing of its name was found that it should
+    have been a tensor.
+    """
+    asked = getattr(error, "obj", error)
+    # What has a dtype is a tensor, or an array: that its method is absent is the error then.
+    if not hasattr(asked, "dtype") and any(asked is each for each in (*args, *options.values())):
+        return no_tensor(name, asked)
+    return error
+
+
+def with_tensors(function: Callable[..., Any], name: str) -> Any:
+    """`function`, which raises KindError for an argument that lacks what tensors have."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except AttributeError as error:
+            raise refused_as_tensor(name, error, args, options) from None
+
+    return called(call, name)
