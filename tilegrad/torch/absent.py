@@ -42,8 +42,6 @@ _HINTS = {
     "torch.xpu": "there is no GPU here so far",
     "torch.mps": "there is no GPU here so far",
     "torch.igamma": "torch.lgamma and torch.digamma are there",
-    "torch.Tensor.resize_": "make a tensor of the new shape",
-    "torch.Tensor.set_": "x.data = other takes another tensor's memory",
     "torchvision": "load images with another library, and torch.from_numpy(array)",
 }
 

@@ -32,6 +32,7 @@ from tilegrad.torch.differentiable import Differentiable
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
 from tilegrad.torch.promotion import given_way, kind_of
+from tilegrad.torch.resizing import Resizing
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.spelling import spelled
 from tilegrad.torch.steps import note, noted_methods, step_of
@@ -63,7 +64,7 @@ class _Kind(type(ours.Tensor)):  # type: ignore[misc]
         )
 
 
-class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
+class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: ignore[misc]
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
@@ -306,6 +307,11 @@ class Tensor(InMemory, Differentiable, metaclass=_Kind):  # type: ignore[misc]
 
     def __delitem__(self, key: Any) -> None:
         raise TypeError("Tensor does not support deleting items")
+
+    def _alias_of_all(self, root: UOp) -> Any:
+        made = _alias_of(self)
+        made.uop, made._alias = root, (shared(self)[0], 0)
+        return made
 
     def _alike(self) -> Tensor:
         """A view of all of it, which is a tensor of its own and no leaf."""
