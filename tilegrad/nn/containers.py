@@ -52,6 +52,9 @@ class Sequential(Module):
     ((5, 1), '2.bias', 3)
     """
 
+    # The names of layers that are no modules. Other attributes of a subclass are no layers.
+    _functions: tuple[str, ...] = ()
+
     def __init__(self, *layers: Any):
         if len(layers) == 1 and isinstance(layers[0], Mapping):
             for name, layer in layers[0].items():
@@ -60,7 +63,12 @@ class Sequential(Module):
             self.extend(layers)
 
     def _layers(self) -> dict[str, Any]:
-        return {name: child for name, child in self.__dict__.items() if not name.startswith("_")}
+        """The modules among the attributes, and what was added as a layer and is none."""
+        return {
+            name: child
+            for name, child in self.__dict__.items()
+            if isinstance(child, Module) or name in self._functions
+        }
 
     def add_module(self, name: str, module: Any) -> None:
         """Put `module` behind the others, under `name`."""
@@ -72,6 +80,11 @@ class Sequential(Module):
             )
         if hasattr(type(self), name) or name.startswith("_") or "." in name:
             raise ConfigError(f"Sequential: a layer cannot be called {name!r}", line=here())
+        self._put(name, module)
+
+    def _put(self, name: str, module: Any) -> None:
+        others = [each for each in self._functions if each != name]
+        self._functions = (*others,) if isinstance(module, Module) else (*others, name)
         setattr(self, name, module)
 
     def append(self, layer: Any) -> Self:
@@ -102,6 +115,7 @@ class Sequential(Module):
     def _set(self, layers: list[Any]) -> None:
         for name in self._layers():
             delattr(self, name)
+        self._functions = ()
         self.extend(layers)
 
     def __len__(self) -> int:
@@ -122,7 +136,7 @@ class Sequential(Module):
                 f"Sequential: {article(type(layer).__name__)} cannot be called, at {name!r}",
                 line=here(),
             )
-        setattr(self, name, layer)
+        self._put(name, layer)
 
     def __delitem__(self, index: int) -> None:
         self.pop(index)

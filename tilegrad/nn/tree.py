@@ -71,7 +71,7 @@ def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Foun
                 for key, child in children_of(found.item)
                 if key not in hidden
             ]
-            if not isinstance(found.item, (Mapping, list, tuple)):
+            if _has_attributes(found.item):
                 below.sort(key=_rank)
             stack.extend((child, above) for child in reversed(below))
 
@@ -101,22 +101,34 @@ def is_state(found: Found) -> bool:
 
 
 def children_of(item: object) -> Iterator[tuple[object, object]]:
-    """What `item` holds, by key, index or attribute; nothing for what cannot hold a weight."""
+    """What `item` holds, by key, index or attribute; nothing for what cannot hold a weight. A list
+    or a dict that is a module holds what it lists, and then its attributes.
+    """
     if hasattr(item, "_children_by_name"):
         yield from item._children_by_name()
-    elif isinstance(item, Mapping):
+        return
+    if isinstance(item, Mapping):
         yield from item.items()
     elif isinstance(item, tuple) and hasattr(item, "_fields"):
         yield from zip(item._fields, item, strict=True)
     elif isinstance(item, (list, tuple)):
         yield from enumerate(item)
-    elif not isinstance(item, _NO_CONTAINERS) and not _is_machinery(type(item)):
+    if (
+        _has_attributes(item)
+        and not isinstance(item, _NO_CONTAINERS)
+        and not _is_machinery(type(item))
+    ):
         for kind in type(item).__mro__:
             slots = kind.__dict__.get("__slots__", ())
             for slot in (slots,) if isinstance(slots, str) else slots:
                 if hasattr(item, slot) and slot not in ("__dict__", "__weakref__"):
                     yield slot, getattr(item, slot)
         yield from getattr(item, "__dict__", {}).items()
+
+
+def _has_attributes(item: object) -> bool:
+    """Whether the attributes of `item` belong to a model: a plain container's do not."""
+    return not isinstance(item, (Mapping, list, tuple)) or hasattr(item, "buffer_names")
 
 
 _NO_CONTAINERS = (

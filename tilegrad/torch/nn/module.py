@@ -185,12 +185,12 @@ class Module(ours.Module):
 
     def _children_by_name(self) -> Iterator[tuple[object, Any]]:
         """The layers, parameters and buffers right below."""
-        items: Any = self.__dict__.items()
+        listed: Any = ()
         if isinstance(self, list):
-            items = enumerate(self)
+            listed = enumerate(self)
         elif isinstance(self, dict):
-            items = self.items()
-        for name, part in list(items):
+            listed = self.items()
+        for name, part in [*listed, *self.__dict__.items()]:
             if (
                 isinstance(part, ours.Module)
                 or is_parameter(part)
