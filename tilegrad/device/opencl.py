@@ -24,13 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import keep_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
-from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.runtime.interface import Interface, heading
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import Target, opencl_target
 
@@ -40,7 +39,6 @@ __all__ = ["OpenCLProgram", "OpenCLRuntime", "backend"]
 _MOST_LANES, _MOST_SHARED = 256, 64 << 10
 _OPTIONS = ("-cl-std=CL1.2",)
 _EXACT_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
-_CODES = {dtypes.int32: "<i", dtypes.uint32: "<I", dtypes.int64: "<q", dtypes.uint64: "<Q"}
 _INSTALL = (
     "install the driver of your GPU, or PoCL, which runs on processors: "
     "pip install pocl-binary-distribution, or on Debian apt-get install pocl-opencl-icd"
@@ -229,12 +227,10 @@ class OpenCLRuntime(Runtime):
         program = self._build(cl.Program(self._context, [self.device], [code]), "")
         kernel = cl.Kernel(program, name)
         info = cl.kernel_work_group_info
-        slots, _, codes = head.decode().partition(":")[2].partition("|")
         return OpenCLProgram(
             name,
             kernel,
-            tuple(map(int, slots.split())),
-            tuple(codes.split()),
+            *Interface.read(head.decode())[1:],
             int(kernel.get_work_group_info(info.WORK_GROUP_SIZE, self.device)),
             int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self.device)),
         )
@@ -314,15 +310,10 @@ def _target(cl: Any, device: Any) -> Target:
 
 
 def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
-    """The text, below a line that says what a launch passes: which slots have memory, as a kernel
-    may have no use for some, and the integers.
-    """
+    """The text, below the line that says what a launch passes."""
     from tilegrad.render.opencl import OpenCLRenderer
 
-    slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
-    codes = [_CODES[node.dtype] for node in program if node.op is Ops.DEFINE_VAR]
-    head = f"// {function}: {' '.join(map(str, slots))} | {' '.join(codes)}"
-    return f"{head}\n{OpenCLRenderer(target).render(function, program)}\n"
+    return f"{heading(function, program)}\n{OpenCLRenderer(target).render(function, program)}\n"
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:

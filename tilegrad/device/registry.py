@@ -38,7 +38,7 @@ _BUILT_IN = {
     "CUDA": "tilegrad.device.texts",
     "HIP": "tilegrad.device.texts",
     "AMD": "tilegrad.device.amd",
-    "METAL": "tilegrad.device.texts",
+    "METAL": "tilegrad.device.metal",
     "AARCH64": "tilegrad.device.aarch64",
     "RISCV": "tilegrad.device.riscv",
     "WASM": "tilegrad.device.wasm",

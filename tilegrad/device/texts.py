@@ -1,4 +1,4 @@
-"""GPUs whose programs are written as text and not launched from here: CUDA, HIP, METAL.
+"""GPUs whose programs are written as text and not launched from here: CUDA, HIP.
 
     render    the renderer of the row, for the architecture behind the colon: NULL:CUDA:sm_90
     run       not here: NULL:CUDA compiles, EMU:CUDA runs it in Python
@@ -17,7 +17,7 @@ from tilegrad.base.errors import DeviceError
 from tilegrad.device.backend import Backend, arch_of, text_only
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Runtime
-from tilegrad.target import Target, cuda_target, hip_target, metal_target
+from tilegrad.target import Target, cuda_target, hip_target
 
 __all__ = ["TEXTS", "TextDevice", "backend"]
 
@@ -54,7 +54,6 @@ class TextDevice:
 TEXTS = {
     "CUDA": TextDevice("tilegrad.render.cuda", "CUDARenderer", cuda_target, "sm_80"),
     "HIP": TextDevice("tilegrad.render.hip", "HIPRenderer", hip_target, "gfx1100"),
-    "METAL": TextDevice("tilegrad.render.metal", "MetalRenderer", metal_target),
 }
 
 

@@ -1,0 +1,266 @@
+"""The METAL device on objects that check the order, types and lifetimes of calls, and whose kernels
+run as C++. No Apple machine is needed, and none is touched.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.device.fake_metal import IS_KNOWN, FakeMetal
+from tests.device.shim.device import SHIMS
+from tilegrad import Context, Device, Tensor, jit
+from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
+from tilegrad.device import metal
+from tilegrad.device.metal import MetalRuntime
+from tilegrad.runtime.protocol import Runtime
+
+pytestmark = pytest.mark.skipif(not IS_KNOWN, reason="the jump of this processor is not known")
+runs = pytest.mark.skipif(not SHIMS["METAL"].is_here, reason="no C++ compiler is here")
+
+KERNEL = b"""// add: 0 2 | <i
+#include <metal_stdlib>
+using namespace metal;
+kernel void add(device int* data0, device int* data2, constant int& n, \
+uint3 gid [[threadgroup_position_in_grid]], uint3 lid [[thread_position_in_threadgroup]]) {
+  *(data0+(gid.x*4+lid.x)) = (*(data2+(gid.x*4+lid.x))+n);
+}
+"""
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeMetal]:
+    found = FakeMetal()
+    yield found
+    assert not found.wrong
+
+
+@pytest.fixture
+def runtime(fake: FakeMetal) -> MetalRuntime:
+    found = metal.opened("METAL", fake.objc).runtime
+    assert isinstance(found, MetalRuntime)
+    fake.calls.clear()
+    return found
+
+
+@pytest.fixture
+def device(fake: FakeMetal) -> Iterator[str]:
+    """A name under which the fake is a device, which is the default meanwhile."""
+    name = "FAKEMETAL"
+    opened = metal.opened(name, fake.objc)
+
+    def factory(called: str, given: Runtime | None = None) -> metal.Backend:
+        return opened
+
+    Device.register(name, factory)
+    try:
+        with Context(DEVICE=name, DISABLE_COMPILER_CACHE=1):
+            yield name
+    finally:
+        Device.unregister(name)
+
+
+# whole programs
+
+
+@runs
+def test_products_and_rows_are_those_of_numpy(device: str, fake: FakeMetal) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((40, 33)), rng.standard_normal((33, 50))
+    found = (Tensor(a.astype(np.float32)) @ Tensor(b.astype(np.float32))).softmax(1).numpy()
+    powers = np.exp(a @ b - (a @ b).max(1, keepdims=True))
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), atol=1e-5)
+    assert ("ComputeCommandEncoder", "endEncoding") in fake.calls
+
+
+@runs
+def test_a_training_step_and_its_capture(device: str) -> None:
+    rng = np.random.default_rng(2)
+    x = Tensor(rng.standard_normal((16, 8)).astype(np.float32)).realize()
+    weight = Tensor(np.zeros((8, 1), np.float32), requires_grad=True).realize()
+    wanted = x.numpy() @ np.arange(8, dtype=np.float32)[:, None]
+    goal = Tensor(wanted).realize()
+
+    @jit
+    def step() -> Tensor:
+        loss = ((x @ weight - goal) ** 2).mean()
+        loss.backward()
+        assert weight.grad is not None
+        weight.assign(weight.detach() - weight.grad * 0.05).realize()
+        weight.grad = None
+        return loss.realize()
+
+    expected, seen = np.zeros((8, 1)), []
+    for _ in range(5):
+        difference = x.numpy() @ expected - wanted
+        expected = expected - 0.05 * 2 * x.numpy().T @ difference / 16
+        seen.append((step().item(), float((difference**2).mean())))
+    np.testing.assert_allclose(*zip(*seen), rtol=1e-4)
+
+
+# the calls of a launch
+
+
+@pytest.mark.row("M7.7")
+def test_the_order_of_calls(runtime: MetalRuntime, fake: FakeMetal) -> None:
+    """Device, library, function, pipeline; then queue, command buffer, encoder, arguments,
+    dispatch, end, commit, wait.
+    """
+    program = runtime.load("add", KERNEL)
+    first, second = runtime.allocate(64), runtime.allocate(64)
+    fake.calls = [call for call in fake.calls if "String" not in call[0] + call[1]]
+    loaded = [
+        ("class b'MTLCompileOptions'", "new"),
+        ("MTLCompileOptions", "setFastMathEnabled:"),
+        ("Device", "newLibraryWithSource:options:error:"),
+        ("MTLCompileOptions", "release"),
+        ("Library", "newFunctionWithName:"),
+        ("Library", "release"),
+        ("Device", "newComputePipelineStateWithFunction:error:"),
+        ("Function", "release"),
+        ("ComputePipelineState", "maxTotalThreadsPerThreadgroup"),
+    ]
+    memory = [("Device", "newBufferWithLength:options:"), ("Buffer", "contents")]
+    assert fake.calls == [*loaded, *memory, *memory]
+    fake.calls.clear()
+    if SHIMS["METAL"].is_here:
+        handles = [first, first, second]
+        runtime.launch(program, handles, [5], (4, 1, 1), (4, 1, 1), wait=True)
+        encoder = "ComputeCommandEncoder"
+        assert fake.calls == [
+            ("CommandQueue", "commandBuffer"),
+            ("CommandBuffer", "computeCommandEncoder"),
+            (encoder, "setComputePipelineState:"),
+            (encoder, "setBuffer:offset:atIndex:"),
+            (encoder, "setBuffer:offset:atIndex:"),
+            (encoder, "setBytes:length:atIndex:"),
+            (encoder, "dispatchThreadgroups:threadsPerThreadgroup:"),
+            (encoder, "endEncoding"),
+            ("CommandBuffer", "retain"),
+            ("CommandBuffer", "commit"),
+            ("CommandBuffer", "waitUntilCompleted"),
+            ("CommandBuffer", "status"),
+            ("CommandBuffer", "GPUStartTime"),
+            ("CommandBuffer", "GPUEndTime"),
+            ("CommandBuffer", "release"),
+        ]
+
+
+@runs
+def test_arguments_arrive(runtime: MetalRuntime) -> None:
+    """Memory of the slots in use, from their offsets on, and integers behind them."""
+    program = runtime.load("add", KERNEL)
+    out, source = runtime.allocate(128), runtime.allocate(96)
+    runtime.copy_in(source, memoryview(np.arange(24, dtype=np.int32)))
+    unused = runtime.allocate(16)
+    shifted = runtime.view(runtime.view(source, 16, 80), 16, 64)
+    runtime.copy_in(out, memoryview(np.zeros(32, np.int32)))
+    handles = [runtime.view(out, 32, 64), unused, shifted]
+    seconds = runtime.launch(program, handles, [-7], (4, 1, 1), (4, 1, 1), wait=True)
+    assert seconds == 0.25
+    found = np.zeros(32, np.int32)
+    runtime.copy_out(memoryview(found), out)
+    want = np.zeros(32, np.int32)
+    want[8:24] = np.arange(8, 24) - 7
+    np.testing.assert_array_equal(found, want)
+
+
+@runs
+def test_a_copy_waits_for_what_was_launched(runtime: MetalRuntime) -> None:
+    """The fake runs a launch when somebody waits for it, and not before."""
+    program = runtime.load("add", KERNEL)
+    memory = runtime.allocate(64)
+    runtime.copy_in(memory, memoryview(np.arange(16, dtype=np.int32)))
+    for _ in range(3):
+        runtime.launch(program, [memory, None, memory], [1], (4, 1, 1), (4, 1, 1))  # type: ignore[list-item]
+    found = np.zeros(16, np.int32)
+    runtime.copy_out(memoryview(found), memory)
+    np.testing.assert_array_equal(found, np.arange(16) + 3)
+
+
+@runs
+def test_everything_is_given_back(runtime: MetalRuntime, fake: FakeMetal) -> None:
+    program = runtime.load("add", KERNEL)
+    memory = runtime.allocate(64)
+    counts = set()
+    for _ in range(100):
+        runtime.launch(program, [memory, memory, memory], [1], (1, 1, 1), (4, 1, 1))
+        counts.add(fake.alive()["CommandBuffer"])
+    # What is under way stays far below the 64 that a queue holds.
+    assert max(counts) <= 32
+    runtime.synchronize()
+    runtime.free(memory, 64)
+    del program
+    gc.collect()
+    assert fake.alive() == {"Device": 1, "CommandQueue": 1}
+
+
+# what goes wrong
+
+
+def test_what_the_compiler_says_is_told(fake: FakeMetal, runtime: MetalRuntime) -> None:
+    fake.refuses = (
+        "Compilation failed:\nprogram_source:3:5: error: unknown type name 'flot'\n flot x"
+    )
+    with pytest.raises(CompileError, match="metal: unknown type name 'flot'") as caught:
+        runtime.load("add", KERNEL)
+    assert caught.value.details["kernel"] == "add"
+    assert str(caught.value.details["source"]).endswith("failed.metal")
+    assert fake.alive() == {"Device": 1, "CommandQueue": 1}
+
+
+def test_a_text_without_the_kernel(runtime: MetalRuntime, fake: FakeMetal) -> None:
+    with pytest.raises(CompileError, match="no kernel other"):
+        runtime.load("other", KERNEL)
+    assert fake.alive() == {"Device": 1, "CommandQueue": 1}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(2, DeviceError), (8, OutOfMemoryError)], ids=["timeout", "no room"]
+)
+def test_a_launch_that_fails(
+    fake: FakeMetal, runtime: MetalRuntime, code: int, kind: type[Exception]
+) -> None:
+    """It is told where somebody waits for it, and the device goes on."""
+    program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
+    fake.fails = ("Caused GPU Timeout Error", code)
+    runtime.launch(program, [memory, memory, memory], [1], (1, 1, 1), (4, 1, 1))
+    with pytest.raises(kind, match="Caused GPU Timeout Error"):
+        runtime.synchronize()
+    runtime.synchronize()
+    assert "CommandBuffer" not in fake.alive()
+
+
+def test_too_many_lanes(fake: FakeMetal, runtime: MetalRuntime) -> None:
+    fake.lanes = 64
+    program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
+    with pytest.raises(DeviceError, match=r"add: 128 lanes in a block, local size \(32, 4, 1\)"):
+        runtime.launch(program, [memory, memory, memory], [1], (1, 1, 1), (32, 4, 1))
+
+
+def test_no_room(fake: FakeMetal, runtime: MetalRuntime) -> None:
+    with pytest.raises(OutOfMemoryError, match="too large for Apple M9"):
+        runtime.allocate(1 << 28)
+    fake.room = 100
+    memory = runtime.allocate(100)
+    with pytest.raises(MemoryError):
+        runtime.allocate(1)
+    runtime.free(memory, 100)
+    assert runtime.allocate(1).offset == 0
+
+
+def test_no_gpu_and_no_second_one() -> None:
+    with pytest.raises(DeviceError, match="no GPU that runs kernels"):
+        metal.opened("METAL", FakeMetal(has_gpu=False).objc)
+    with pytest.raises(DeviceError, match="there is no device 1"):
+        metal.opened("METAL:1", FakeMetal().objc)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="here it has one")
+def test_on_another_system_it_says_so() -> None:
+    with pytest.raises(DeviceError, match="only Apple's systems have it"):
+        _ = Tensor([1.0], device="METAL").realize()

@@ -1,0 +1,387 @@
+"""Apple's GPUs through the framework Metal, called as Objective-C by ctypes.
+
+    render    tilegrad.render.metal     the Metal shading language
+    compile   the system, at load       which keeps what it made of a text
+    run       here                      shared memory, one queue, a command buffer for each launch
+
+`METAL` is the GPU that the system prefers. `NULL:METAL` and `EMU:METAL` need none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import struct
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
+from tilegrad.base.failed import keep_failed
+from tilegrad.base.forks import held_at_fork
+from tilegrad.device.backend import Backend, arch_of
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import address_of
+from tilegrad.runtime.interface import Interface, heading
+from tilegrad.runtime.objective_c import Count, Object, ObjectiveC, open_metal
+from tilegrad.runtime.protocol import Dims, Runtime
+from tilegrad.target import metal_target
+
+__all__ = ["Memory", "MetalProgram", "MetalRuntime", "backend", "opened"]
+
+# MTLResourceStorageModeShared: host and GPU see the same bytes.
+_SHARED = 0
+# MTLCommandBufferStatusError, and of its errors MTLCommandBufferErrorOutOfMemory.
+_FAILED, _NO_ROOM = 5, 8
+# A queue holds 64 command buffers; a launch beyond them would wait for the first.
+_MOST_PENDING = 32
+
+
+class _Size(ctypes.Structure):
+    """MTLSize."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in ("width", "height", "depth")]
+
+
+class Memory(NamedTuple):
+    """Bytes of a buffer from an offset on."""
+
+    buffer: int
+    address: int
+    offset: int
+
+
+class MetalProgram:
+    """A kernel, compiled for the GPU; it is given back with the last reference."""
+
+    __slots__ = ("__weakref__", "interface", "lanes", "pipeline")
+
+    def __init__(
+        self, interface: Interface, pipeline: int, lanes: int, release: Callable[[int], object]
+    ):
+        self.interface, self.pipeline, self.lanes = interface, pipeline, lanes
+        weakref.finalize(self, release, pipeline).atexit = False
+
+
+class MetalRuntime(Runtime):
+    """Memory, a queue and programs of one GPU."""
+
+    def __init__(self, objc: ObjectiveC, device: int):
+        self._objc, self._device = objc, device
+        with objc.pool():
+            self.title = self._text(objc.send(device, "name"))
+        self._queue = objc.send(device, "newCommandQueue")
+        self._most_bytes = objc.send(device, "maxBufferLength", result=Count)
+        # Command buffers under way, in their order.
+        self._pending: deque[tuple[str, int]] = deque()
+        self._lock = held_at_fork(threading.RLock(), 80)
+        self._process = os.getpid()
+
+    def _text(self, string: int) -> str:
+        """The characters of an NSString."""
+        found = self._objc.send(string, "UTF8String", result=ctypes.c_char_p) if string else b""
+        return (found or b"").decode(errors="replace")
+
+    def _release(self, handle: int) -> None:
+        # In a forked process the framework must not be called.
+        if os.getpid() == self._process:
+            self._objc.send(handle, "release", result=None)
+
+    def _require_own_process(self) -> None:
+        """Raise DeviceError in a fork of the process that opened the device."""
+        if os.getpid() != self._process:
+            raise DeviceError(
+                f"METAL: {self.title} was opened before this process was forked",
+                remedy="start the process anew (multiprocessing: spawn), or fork before",
+            )
+
+    # memory
+
+    def allocate(self, nbytes: int) -> Memory:
+        self._require_own_process()
+        if nbytes > self._most_bytes:
+            raise OutOfMemoryError(
+                f"allocate: a buffer of {nbytes} bytes is too large for {self.title}",
+                limit=f"{self._most_bytes} bytes in one buffer",
+                remedy="use smaller batches, or several tensors",
+            )
+        buffer = self._objc.send(
+            self._device, "newBufferWithLength:options:", Count(nbytes), Count(_SHARED)
+        )
+        if not buffer:
+            raise MemoryError(nbytes)
+        return Memory(buffer, self._objc.send(buffer, "contents"), 0)
+
+    def free(self, handle: Memory, nbytes: int) -> None:
+        # A command buffer under way keeps what it uses.
+        self._release(handle.buffer)
+
+    def copy_in(self, handle: Memory, data: memoryview) -> None:
+        source = data if data.contiguous else memoryview(bytes(data))
+        self.synchronize()
+        if source.nbytes:
+            ctypes.memmove(handle.address + handle.offset, address_of(source), source.nbytes)
+
+    def copy_out(self, data: memoryview, handle: Memory) -> None:
+        self.synchronize()
+        if data.nbytes:
+            ctypes.memmove(address_of(data), handle.address + handle.offset, data.nbytes)
+
+    def view(self, handle: Memory, offset: int, nbytes: int) -> Memory:
+        return handle._replace(offset=handle.offset + offset)
+
+    def transfer(self, target: Memory, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
+        if source_runtime is not self:
+            return False
+        self.synchronize()
+        ctypes.memmove(target.address + target.offset, source.address + source.offset, nbytes)
+        return True
+
+    # programs
+
+    def load(self, name: str, binary: bytes) -> MetalProgram:
+        """The kernel of a text, below the line that says what it takes.
+
+        Raises CompileError with the system's first message.
+        """
+        self._require_own_process()
+        objc, source = self._objc, binary.decode()
+        interface = Interface.read(source.partition("\n")[0])
+        with objc.pool():
+            library = self._compiled(name, source)
+            try:
+                function = objc.send(library, "newFunctionWithName:", self._string(name))
+            finally:
+                self._release(library)
+            if not function:
+                raise CompileError(f"metal: the text has no kernel {name}", device=self.title)
+            error = Object()
+            try:
+                pipeline = objc.send(
+                    self._device,
+                    "newComputePipelineStateWithFunction:error:",
+                    Object(function),
+                    ctypes.pointer(error),
+                )
+            finally:
+                self._release(function)
+            if not pipeline:
+                raise self._refusal(name, source, error)
+        lanes = objc.send(pipeline, "maxTotalThreadsPerThreadgroup", result=Count)
+        return MetalProgram(interface, pipeline, lanes, self._release)
+
+    def _string(self, text: str) -> Object:
+        """An NSString, which the pool gives back."""
+        objc = self._objc
+        return Object(
+            objc.send(
+                objc.class_named("NSString"),
+                "stringWithUTF8String:",
+                ctypes.c_char_p(text.encode()),
+            )
+        )
+
+    def _compiled(self, name: str, source: str) -> int:
+        """The library of a text. Its sums and products keep their order and rounding."""
+        objc, error = self._objc, Object()
+        options = objc.send(objc.class_named("MTLCompileOptions"), "new")
+        try:
+            objc.send(options, "setFastMathEnabled:", ctypes.c_bool(False), result=None)
+            library: int = objc.send(
+                self._device,
+                "newLibraryWithSource:options:error:",
+                self._string(source),
+                Object(options),
+                ctypes.pointer(error),
+            )
+        finally:
+            self._release(options)
+        if not library:
+            raise self._refusal(name, source, error)
+        return library
+
+    def _refusal(self, name: str, source: str, error: Object) -> CompileError:
+        """What the system says against a text, by its first error."""
+        said = self._description(error.value or 0)
+        lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
+        first = next((line for line in lines if "error:" in line), lines[0])
+        return CompileError(
+            f"metal: {first.rpartition('error:')[2].strip()}",
+            kernel=name,
+            device=self.title,
+            source=keep_failed("failed.metal", source),
+        )
+
+    def _description(self, error: int) -> str:
+        return self._text(self._objc.send(error, "localizedDescription")) if error else ""
+
+    def launch(
+        self,
+        program: MetalProgram,
+        handles: Sequence[Memory],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        self._require_own_process()
+        self._check_limits(program, local_size)
+        objc = self._objc
+        with self._lock, objc.pool():
+            commands: int = objc.send(self._queue, "commandBuffer")
+            encoder = objc.send(commands, "computeCommandEncoder")
+            self._encode(encoder, program, handles, variables)
+            objc.send(
+                encoder,
+                "dispatchThreadgroups:threadsPerThreadgroup:",
+                _Size(*global_size),
+                _Size(*local_size),
+                result=None,
+            )
+            objc.send(encoder, "endEncoding", result=None)
+            # It outlives the pool: whoever waits for it gives it back.
+            objc.send(commands, "retain")
+            objc.send(commands, "commit", result=None)
+            self._pending.append((program.interface.name, commands))
+            if wait:
+                return self._wait_for_last()
+            if len(self._pending) >= _MOST_PENDING:
+                self._finish(*self._pending.popleft())
+        return None
+
+    def _encode(
+        self,
+        encoder: int,
+        program: MetalProgram,
+        handles: Sequence[Memory],
+        variables: Sequence[int],
+    ) -> None:
+        """The kernel and its arguments: memory first, then integers."""
+        objc, (_, slots, codes) = self._objc, program.interface
+        objc.send(encoder, "setComputePipelineState:", Object(program.pipeline), result=None)
+        for place, slot in enumerate(slots):
+            memory = handles[slot]
+            objc.send(
+                encoder,
+                "setBuffer:offset:atIndex:",
+                Object(memory.buffer),
+                Count(memory.offset),
+                Count(place),
+                result=None,
+            )
+        for place, (code, value) in enumerate(zip(codes, variables), len(slots)):
+            packed = struct.pack(code, value)
+            objc.send(
+                encoder,
+                "setBytes:length:atIndex:",
+                ctypes.c_char_p(packed),
+                Count(len(packed)),
+                Count(place),
+                result=None,
+            )
+
+    def _check_limits(self, program: MetalProgram, local_size: Dims) -> None:
+        """Raise DeviceError if a block has more lanes than the GPU runs of this kernel."""
+        if math.prod(local_size) > program.lanes:
+            raise DeviceError(
+                f"{program.interface.name}: {math.prod(local_size)} lanes in a block, local size "
+                f"{tuple(local_size)}",
+                limit=f"{program.lanes} of this kernel on {self.title}",
+            )
+
+    # waiting
+
+    def synchronize(self) -> None:
+        self._require_own_process()
+        with self._lock:
+            if self._pending:
+                self._wait_for_last()
+
+    def _wait_for_last(self) -> float:
+        """Wait for all launches, and give the seconds of the last one."""
+        seconds = 0.0
+        while self._pending:
+            seconds = self._finish(*self._pending.popleft())
+        return seconds
+
+    def _finish(self, name: str, commands: int) -> float:
+        """Wait for a launch, and give its seconds.
+
+        Raises DeviceError, or OutOfMemoryError, if it failed.
+        """
+        objc = self._objc
+        try:
+            with objc.pool():
+                objc.send(commands, "waitUntilCompleted", result=None)
+                if objc.send(commands, "status", result=Count) == _FAILED:
+                    raise self._failure(name, objc.send(commands, "error"))
+                start, end = (
+                    objc.send(commands, moment, result=ctypes.c_double)
+                    for moment in ("GPUStartTime", "GPUEndTime")
+                )
+        finally:
+            self._release(commands)
+        return float(end - start)
+
+    def _failure(self, name: str, error: int) -> DeviceError | OutOfMemoryError:
+        said = self._description(error) or "no message"
+        if error and self._objc.send(error, "code", result=Count) == _NO_ROOM:
+            return OutOfMemoryError(
+                f"{self.title} has no room: {said}",
+                kernel=name,
+                remedy="free tensors that are no longer needed, or use smaller batches",
+            )
+        return DeviceError(f"{self.title}: {name}: {said}")
+
+
+def _render(function: str, program: Sequence[UOp]) -> str:
+    from tilegrad.render.metal import MetalRenderer
+
+    return MetalRenderer().render(function, program)
+
+
+def _render_headed(function: str, program: Sequence[UOp]) -> str:
+    """The text, below the line that says what a launch passes."""
+    return f"{heading(function, program)}\n{_render(function, program)}"
+
+
+def backend(name: str, runtime: Runtime | None = None) -> Backend:
+    """The device `name`; `runtime` stands for the hardware.
+
+    Raises DeviceError where there is no GPU of Apple's.
+    """
+    if arch := arch_of(name, ""):
+        raise DeviceError(f"metal: {arch!r} is no architecture", rule="METAL has one for all")
+    if runtime is not None:
+        return Backend(name, metal_target(), _render, str.encode, runtime, compiler="text")
+    return opened(name, open_metal())
+
+
+def opened(name: str, objc: Any) -> Backend:
+    """The device `name` of the frameworks that `objc` calls.
+
+    Raises DeviceError where the system has no GPU.
+    """
+    if number := name.partition(":")[2]:
+        raise DeviceError(
+            f"METAL: there is no device {number}", found="METAL, the GPU that the system prefers"
+        )
+    device = objc.system_device()
+    if not device:
+        raise DeviceError(
+            "METAL: the system has no GPU that runs kernels",
+            remedy="use CPU; NULL:METAL compiles and runs nothing",
+        )
+    runtime = MetalRuntime(objc, device)
+    return Backend(
+        name,
+        metal_target(),
+        _render_headed,
+        str.encode,
+        runtime,
+        compiler="Metal shading language",
+        hardware=runtime.title,
+    )
