@@ -66,3 +66,18 @@ def test_elements_picked_along_an_axis(rows: int, columns: int, dtype: type) -> 
     # Computed, so that the indices are known to the kernel alone.
     computed = Tensor(index).realize() * Tensor(np.ones(1, dtype)).realize()
     np.testing.assert_array_equal(Tensor(table).gather(1, computed).numpy(), want)
+
+
+def test_rows_picked_by_what_was_picked() -> None:
+    """A position and its gate go on reading the same: a gate inside of another is one of both."""
+    table = np.zeros((3, 4), np.float32)
+    for _ in range(2):
+        x = Tensor(table)
+        assert x.sort(0)[0].sort(0)[0].numpy().tolist() == table.tolist()
+        table = table - 1
+    random = np.random.default_rng(5)
+    rows = random.normal(size=(6, 5)).astype(np.float32)
+    order = np.stack([random.permutation(6) for _ in range(5)], 1).astype(np.int32)
+    twice = Tensor(rows).gather(0, Tensor(order).gather(0, Tensor(order)))
+    want = np.take_along_axis(rows, np.take_along_axis(order, order, 0), 0)
+    np.testing.assert_array_equal(twice.numpy(), want)

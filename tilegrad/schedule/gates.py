@@ -13,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
+from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.proof import bounds_under
+from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules.terms import conjuncts
 from tilegrad.ir.uop import UOp
 
@@ -23,23 +26,31 @@ __all__ = ["shorten_gates"]
 
 def shorten_gates(ast: UOp) -> UOp:
     """`ast` with shorter gates where positions depend on loaded values."""
-    shorter: dict[UOp, UOp] = {}
-    for node in ast.toposort():
-        if node.op is Ops.LOAD and len(node.src) == 4:
-            gate = node.src[3]
-            if gate not in shorter and any(each.op is Ops.LOAD for each in gate.toposort()):
-                shorter[gate] = _shortened(gate)
-    return ast.substitute({gate: each for gate, each in shorter.items() if each is not gate})
+    return graph_rewrite(ast, _GATES)
 
 
-def _shortened(gate: UOp) -> UOp:
-    conditions = [*conjuncts(gate)]
+def _shortened(load: UOp) -> UOp | None:
+    if len(load.src) < 4:
+        return None
+    gate = load.src[3]
+    conditions = found = conjuncts(gate)
+    if len(found) < 3 or all(node.op is not Ops.LOAD for node in gate.toposort()):
+        return None
     # The last ones first: the memory's bounds stand behind those of the indices.
-    for condition in reversed(conditions[1:]):
+    for condition in reversed(found[1:]):
         others = [each for each in conditions if each is not condition]
         if _follows(condition, others):
             conditions = others
-    return gate if len(conditions) == len([*conjuncts(gate)]) else reduce(UOp.__and__, conditions)
+    if len(conditions) == len(found):
+        return None
+    return load.replace(src=(*load.src[:3], reduce(UOp.__and__, conditions)))
+
+
+# Loads inside of others first: a position and its gate go on reading the same.
+_GATES = PatternMatcher(
+    "gates",
+    [Rule("shorten-gate", UPat(Ops.LOAD, name="load"), function=_shortened)],
+)
 
 
 def _follows(condition: UOp, others: Sequence[UOp]) -> bool:
