@@ -86,7 +86,7 @@ PLANTED = {
     "wider integers forget the sign": Plant("render/llvm_values.py", "{'sext' if is_signed else 'zext'}", "zext"),
     "casts of large floats wrap": Plant("render/llvm_values.py", 'inside = self.make(f"select {flags} {below}, {a} {inside}, {a} {high}")', "pass"),
     # gradients
-    "equal operands of a maximum both get all": Plant("grad/rules.py", "a.eq(b).where(g * 0.5, 0.0)", "a.eq(b).where(g, 0.0)"),
+    "equal operands of a maximum both get all": Plant("grad/rules.py", "a.eq(b).where(g * 0.5, g)", "a.eq(b).where(g, g)"),
     "equal maxima each get all": Plant("grad/rules.py", "expand(share, x.shape), 0.0", "expand(g, x.shape), 0.0"),
     "the branches of where are swapped": Plant("grad/rules.py", "y.src[0].where(g, 0.0), y.src[0].where(0.0, g)", "y.src[0].where(0.0, g), y.src[0].where(g, 0.0)"),
     "copies get half the sum": Plant("grad/rules.py", "return (sum_axes(g, tuple(", "return (sum_axes(g * 0.5, tuple("),

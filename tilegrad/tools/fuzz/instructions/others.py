@@ -73,8 +73,16 @@ def _axis(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...] | No
     return (chance.randrange(ndim),) if ndim else None
 
 
+def _first(a: Any, axis: int) -> Any:
+    """The gradient of the largest of an axis: the first of those that are equal takes all."""
+    numbers = _np().expand_dims(_np().argmax(a, axis), axis)
+    made = _np().zeros_like(a)
+    _np().put_along_axis(made, numbers, 1, axis)
+    return made
+
+
 def _even(a: Any, axis: int) -> Any:
-    """The gradient of a maximum: even shares for all that are equal to it."""
+    """The gradient of `amax`: even shares for all that are equal to it."""
     at = a == a.max(axis, keepdims=True)
     return at / at.sum(axis, keepdims=True)
 
@@ -92,7 +100,8 @@ def _same(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...] | No
 CLOSED = [
     Instruction("relu_gradient", 1, "{a}.relu().sum().gradient({a})[0]", lambda a: (a > 0) * 1.0, takes=_F, needs_exact=True, torch=None, has_loose_zero=True),
     Instruction("abs_gradient", 1, "{a}.abs().sum().gradient({a})[0]", lambda a: _np().sign(a), takes=_F, needs_exact=True, torch=None, has_loose_zero=True),
-    Instruction("max_gradient", 1, "{a}.max({p[0]}).sum().gradient({a})[0]", _even, _axis, _F, needs_exact=True, is_exact=False, torch=None, has_loose_zero=True),
+    Instruction("max_gradient", 1, "{a}.max({p[0]}).sum().gradient({a})[0]", _first, _axis, _F, needs_exact=True, is_exact=False, torch=None, has_loose_zero=True),
+    Instruction("amax_gradient", 1, "{a}.amax({p[0]}).sum().gradient({a})[0]", _even, _axis, _F, needs_exact=True, is_exact=False, torch=None, has_loose_zero=True),
     Instruction("maximum_gradient", 2, "{a}.maximum({b}.detach()).sum().gradient({a})[0]", _larger, _same, _F, needs_exact=True, torch=None, has_loose_zero=True),
     Instruction("square_gradient", 1, "({a} * {a}).sum().gradient({a})[0]", lambda a: 2 * a, takes=_F, error=lambda given, out: 2 * given[0].error, torch=None, has_loose_zero=True),
 ]  # fmt: skip
