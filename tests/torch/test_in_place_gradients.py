@@ -89,6 +89,11 @@ INTO_LEAVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[li
     "part": (lambda w: w.unbind(0)[1], lambda v: v.fill_(7), [[1, 2], [7, 7]]),
     "slice of slice": (lambda w: w[1:][:, 1:], lambda v: v.neg_(), [[1, 2], [3, -4]]),
     "element": (lambda w: w[1], lambda v: v.__setitem__(0, 9.0), [[1, 2], [9, 4]]),
+    "mask of all": (
+        lambda w: w.view(2, 2),
+        lambda v: v.__setitem__(v > 2, v[v > 2] * 2),
+        [[1, 2], [6, 8]],
+    ),
 }
 
 
