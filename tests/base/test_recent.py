@@ -98,6 +98,7 @@ BOUNDED = {
     "tensor/storage/graphs.py older_leaves": "weak: the nodes that are alive",
     "tensor/handle/waiting.py _older_threads": "weak: the threads that run",
     "tensor/handle/hooks.py _hooks": "the tensors that are alive and have hooks",
+    "tensor/handle/hooks.py _watched": "the tensors that are alive and have hooks",
     "tensor/handle/living.py ends": "weak: the nodes that are alive",
     "tensor/handle/living.py _old": "the tensors that are alive",
     "tensor/handle/living.py _young": "the tensors that are alive",

@@ -156,3 +156,15 @@ def test_a_leaf_that_another_thread_made_during_a_run_has_its_gradient_once(
         (leaf * leaf).sum().backward()
         assert leaf.grad is not None
         np.testing.assert_array_equal(leaf.grad.numpy(), 2 * array)
+
+
+def test_a_hook_on_what_was_read_is_called() -> None:
+    """The node that had the hook was gone once its value was memory."""
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y, seen = x * 3, []
+    y.register_hook(lambda gradient: seen.append(gradient.tolist()))
+    y.retain_grad()
+    assert y.tolist() == [3, 6]
+    (y * 5).sum().backward()
+    assert seen == [[5, 5]] and y.grad is not None and y.grad.tolist() == [5, 5]
+    assert x.grad is not None and x.grad.tolist() == [15, 15]

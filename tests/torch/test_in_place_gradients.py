@@ -89,6 +89,11 @@ INTO_LEAVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[li
     "part": (lambda w: w.unbind(0)[1], lambda v: v.fill_(7), [[1, 2], [7, 7]]),
     "slice of slice": (lambda w: w[1:][:, 1:], lambda v: v.neg_(), [[1, 2], [3, -4]]),
     "element": (lambda w: w[1], lambda v: v.__setitem__(0, 9.0), [[1, 2], [9, 4]]),
+    "mask of all": (
+        lambda w: w.view(2, 2),
+        lambda v: v.__setitem__(v > 2, v[v > 2] * 2),
+        [[1, 2], [6, 8]],
+    ),
 }
 
 
@@ -200,3 +205,49 @@ def test_contiguous_is_the_tensor_or_a_copy() -> None:
         assert alias.is_contiguous() == (alias.data_ptr() == alias.contiguous().data_ptr())
     x[1:].contiguous().fill_(1)
     assert x.tolist() == [[0, 0, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("where", ["made", "after a write", "in part"])
+def test_retained_gradients_are_those_of_what_is_there(where: str, is_read: bool) -> None:
+    w = torch.ones(2, requires_grad=True)
+    y = w * 3
+    if where != "after a write":
+        y.retain_grad()
+    if where == "in part":
+        y[0] = 4.0
+    else:
+        y.mul_(2)
+    if where == "after a write":
+        y.retain_grad()
+    if is_read:
+        y.tolist()
+    (y * 5).sum().backward()
+    assert y.grad.tolist() == [5, 5]
+    assert w.grad.tolist() == ([0, 15] if where == "in part" else [30, 30])
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_view_of_all_of_what_was_written_in_part_keeps_the_gradient(is_read: bool) -> None:
+    """Once it was read, no gradient came to `w`, without a word."""
+    w, x = torch.ones(2, 2, requires_grad=True), torch.arange(4.0).reshape(2, 2)
+    x[1:] = x[:-1].clone()
+    view = x[None]
+    view.fill_((w * 1).sum())
+    if is_read:
+        assert x.tolist() == [[4, 4], [4, 4]]
+    (x * 2).sum().backward()
+    assert w.grad.tolist() == [[8, 8], [8, 8]]
+
+
+def test_views_of_a_leaf_keep_its_gradient_when_it_takes_other_data() -> None:
+    leaf = torch.ones(3, requires_grad=True)
+    head, double = leaf[:2], leaf * 2
+    leaf.data = torch.tensor([5.0, 6.0, 7.0])
+    assert head.tolist() == [1, 1] and leaf.tolist() == [5, 6, 7]
+    (head.sum() + leaf.sum()).backward()
+    assert leaf.grad.tolist() == [2, 2, 1]
+    double.data = torch.zeros(3)
+    assert not double.is_leaf
+    double.sum().backward()
+    assert leaf.grad.tolist() == [4, 4, 3]

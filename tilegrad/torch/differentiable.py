@@ -7,16 +7,29 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilegrad.tensor.handle.aliases import same_storage
+from tilegrad.tensor.handle.living import Some
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
 from tilegrad.torch.steps import Step, step_of
 
-__all__ = ["Differentiable"]
+__all__ = ["Differentiable", "follow_retained", "retaining"]
 
 _numbers = itertools.count()
 # Leaves with hooks that run when their gradient was added to, by the number of each.
 _accumulating: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+# Tensors that were computed and keep their gradients.
+retaining = Some()
+
+
+def follow_retained(written: Any) -> None:
+    """Let the aliases of a tensor that was written to keep the gradients of what they are now."""
+    for each in retaining:
+        if same_storage(each, written):
+            each.retain_grad()
 
 
 class Differentiable(OurTensor):
@@ -26,6 +39,8 @@ class Differentiable(OurTensor):
     _adopt: Callable[[OurTensor], Any]
     # What computed it, where that was noted (steps.py).
     _step: Any = None
+    # The hook that keeps its gradient.
+    _retained: RemovableHandle | None = None
 
     @property
     def is_leaf(self) -> bool:
@@ -80,9 +95,22 @@ class Differentiable(OurTensor):
                     hook(leaf)
 
     def retain_grad(self) -> None:
-        """Keep the gradient of a tensor that was computed, in `grad`."""
-        if not self.is_leaf:
-            super().retain_grad()
+        """Keep the gradient of a tensor that was computed, in `grad`: of what it is when gradients
+        are asked for, whatever was written to it since.
+        """
+        if self.is_leaf:
+            return
+        if self._retained is not None:
+            self._retained.remove()
+        known = weakref.ref(self)
+
+        def store(gradient: Any) -> None:
+            tensor = known()
+            if tensor is not None:
+                tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
+
+        self._retained = self.register_hook(store)
+        retaining.add(self)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
         """Call hook(tensor) after each `backward` that has added to `grad` of this leaf.

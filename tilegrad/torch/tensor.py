@@ -28,7 +28,7 @@ from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.devices import as_device, device, is_meta, name_of
-from tilegrad.torch.differentiable import Differentiable
+from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
 from tilegrad.torch.promotion import given_way, kind_of
@@ -278,7 +278,10 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         if isinstance(value, OurTensor) and kind_of(value.dtype) == kind_of(self.dtype):
             value = value.cast(self.dtype)
         if _state.made is None or not self._requires_grad:
-            return super()._update(value, is_new=is_new)
+            super()._update(value, is_new=is_new)
+            if len(retaining):
+                follow_retained(self)
+            return self
         return self.assign(value.detach() if isinstance(value, OurTensor) else value)
 
     def _take(
@@ -286,6 +289,8 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     ) -> None:
         super()._take(name, other, is_sole=is_sole, wants_grad=wants_grad)
         written.add(self)
+        if len(retaining):
+            follow_retained(self)
         if not _state.is_stepping and self._moves_leaf():
             _settle(self)
 

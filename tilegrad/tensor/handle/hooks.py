@@ -1,6 +1,7 @@
 """Hooks on leaves: they belong to the tensor, whatever it is assigned and wherever its memory is.
 
-Hooks on what was computed belong to its node (`tilegrad.grad.node_hooks`).
+Hooks on what was computed belong to its node (`tilegrad.grad.node_hooks`), which lives as long as
+the tensor: once that was read, nothing else may hold it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-__all__ = ["Hook", "add", "hooks_of"]
+from tilegrad.ir.uop import UOp
+
+__all__ = ["Hook", "add", "attach", "hooks_of"]
 
 Hook = Callable[[Any], Any]
 """Takes the gradient of a tensor; gives what is used instead, or None."""
 
 # By the identity of a tensor that is alive.
 _hooks: dict[int, tuple[weakref.ref[Any], dict[int, Hook]]] = {}
+_watched: dict[int, tuple[weakref.ref[Any], list[UOp]]] = {}
 _next_key = itertools.count().__next__
 
 
@@ -30,6 +34,16 @@ def add(tensor: Any, hook: Hook) -> tuple[dict[int, Hook], int]:
     key = _next_key()
     found[1][key] = hook
     return found[1], key
+
+
+def attach(tensor: Any, node: UOp) -> None:
+    """Let `node`, which has hooks, live as long as `tensor`, whose value it is."""
+    number = id(tensor)
+    found = _watched.get(number)
+    if found is None:
+        found = _watched[number] = weakref.ref(tensor, MethodType(_watched.pop, number)), []
+    if node not in found[1]:
+        found[1].append(node)
 
 
 def hooks_of(tensor: Any) -> list[Hook]:

@@ -520,18 +520,28 @@ def follow(tensor: Any) -> None:
     if is_copy and not tensor._requires_grad:
         note_past({version: stored})
     owner = owners.get(fresh)
-    # A view is followed like what it looks at, which may be a leaf.
-    if tensor._requires_grad and not tensor._is_leaf and owner is not None and owner() is tensor:
+    if _has_a_graph(tensor, None if owner is None else owner()):
         if version.op is Ops.AFTER:
             graphs[fresh] = version
-        elif is_copy:
-            # It has memory of its own, and nothing of it was overwritten.
+        elif is_copy or (version.op is Ops.ASSIGN and old not in toposort([version.src[1]])):
+            # It has memory of its own, or none of what it was computed from was overwritten.
             value = version.src[1]
             graphs[fresh] = UOp(Ops.CONTIGUOUS, value.dtype, (value,))
         else:
             forgotten.add(fresh)
     if is_row_major(stored):
         tensor._variables = sizes_in(tensor.shape, tensor._variables)
+
+
+def _has_a_graph(tensor: Any, owner: Any) -> bool:
+    """Whether a gradient of what is in the memory of `owner`, at which `tensor` looks, goes on to
+    what it was computed from. A view is followed like what it looks at, which may be a leaf.
+    """
+    if not tensor._requires_grad or tensor._is_leaf:
+        return False
+    if owner is None:
+        return not any(each._requires_grad and each._is_leaf for each in tensor._aliases())
+    return owner is tensor
 
 
 def settle(root: UOp, stored: UOp) -> bool:

@@ -328,7 +328,7 @@ class Assignment(Algebra):
         what an alias was before a write that gradients took no notice of.
         """
         for each, is_unseen in zip(write.aliases, write.unseen):
-            if is_unseen or not each._requires_grad or each._is_leaf:
+            if is_unseen or not gradients.get() or not each._requires_grad or each._is_leaf:
                 continue
             root = look(each).root if len(write.aliases) > 1 else each.uop
             if root is not None and without_outputs(root) is not root:
@@ -363,7 +363,8 @@ class Assignment(Algebra):
                 remedy="write to a view of its detach(), or to a clone() of it",
             )
         # The leaf keeps a gradient of its own, and none flows on from it.
-        return other.detach().uop if other._requires_grad else other.uop
+        is_cut = other._requires_grad or not gradients.get()
+        return other.detach().uop if is_cut else other.uop
 
     def _own_root(self, write: _Write) -> UOp | None:
         """The root of the storage as memory that is no other tensor's; None if it has none yet."""

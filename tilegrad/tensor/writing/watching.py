@@ -128,7 +128,9 @@ class Watching(Updating):
             new = hook(own.gradient(gradient))
             return None if new is None else own.replacing(new)
 
-        return RemovableHandle(*watch(self.uop, see))
+        node = self.uop
+        hooks.attach(self, node)
+        return RemovableHandle(*watch(node, see))
 
     def retain_grad(self) -> None:
         """Let `backward` add to `grad` of this tensor too, if it was computed.
