@@ -55,7 +55,7 @@ def test_distributions_between_0_and_1_are_those_of_their_density(
         first = mean(lambda x: x)
         wanted = {
             "mean": first,
-            "variance": mean(lambda x: (x - first) ** 2),
+            "variance": mean(lambda x, first=first: (x - first) ** 2),
             "entropy": mean(lambda x, f=f: -math.log(f(x))),
             "log_prob": math.log(f(0.3)),
             "cdf": mean(lambda x: 1.0, 0.3),

@@ -8,12 +8,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import distributions as ours
+from tilegrad.nn.distributions.base import NoFormulaError
 from tilegrad.nn.distributions.divergences import DIVERGENCES
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints
 from tilegrad.torch.absent import absent
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.naming import called
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
@@ -157,8 +160,7 @@ def _made(kind: Any) -> type:
         "has_rsample": kind.rsample is not ours.Distribution.rsample,
     }  # fmt: skip
     for name in _METHODS:
-        if hasattr(kind, name):
-            space[name] = _given(getattr(kind, name))
+        space[name] = _given(getattr(kind, name)) if hasattr(kind, name) else _absent(name)
     for name in _VALUES:
         found = getattr(kind, name, None)
         if isinstance(found, property):
@@ -167,6 +169,13 @@ def _made(kind: Any) -> type:
     if kind in DIVERGENCES:
         DIVERGENCES[made] = DIVERGENCES[kind]
     return made
+
+
+def _absent(name: str) -> Any:
+    def refuse(self: Any, *args: Any, **options: Any) -> Any:
+        raise NoFormulaError(f"{type(self).__name__}.{name}: there is no formula", line=here())
+
+    return called(refuse, name)
 
 
 def _transform(kind: type) -> type:

@@ -78,16 +78,6 @@ class Distribution:
         """The mean of -log_prob."""
         raise NotImplementedError
 
-    def cdf(self, value: Tensor) -> Tensor:
-        """The probability of at most `value`. Raises NoFormulaError where nothing is known of it."""
-        raise NoFormulaError(f"{type(self).__name__}.cdf: there is no formula", line=here())
-
-    def icdf(self, share: Tensor) -> Tensor:
-        """The value that is not exceeded with probability `share`. Raises NoFormulaError where
-        nothing is known of it.
-        """
-        raise NoFormulaError(f"{type(self).__name__}.icdf: there is no formula", line=here())
-
     def perplexity(self) -> Tensor:
         """The exponential of the entropy."""
         return self.entropy().exp()

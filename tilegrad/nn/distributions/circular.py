@@ -58,19 +58,19 @@ class VonMises(Distribution):
         # Below, rho is a difference of nearly equal numbers.
         is_flat = k < 1e-2
         ratio = is_flat.where(1 / k + k, (1 + rho.square()) / (2 * rho))
-        turns = uniform((_PROPOSALS, *shape), k).contiguous()
+        angles = uniform((_PROPOSALS, *shape), k).contiguous()
         chances = uniform((_PROPOSALS, *shape), k).clip(2**-25).contiguous()
         cosine = k * 0
-        for turn, chance in zip(turns.unbind(0), chances.unbind(0)):
-            z = (turn * math.pi).cos()
+        for share, chance in zip(angles.unbind(0), chances.unbind(0)):
+            z = (share * math.pi).cos()
             proposed = (1 + ratio * z) / (ratio + z)
             c = k * (ratio - proposed)
             is_taken = (c * (2 - c) > chance) | ((c / chance).log() + 1 - c >= 0)
             cosine = is_taken.where(proposed, cosine)
         side = (uniform(shape, k) < 0.5).where(-1.0, 1.0)
         angle = side * cosine.clip(-1, 1).acos() + self.loc.detach()
-        turned = angle + math.pi
-        return (angle - 2 * math.pi * (turned / (2 * math.pi)).floor()).detach()
+        shifted = angle + math.pi
+        return (angle - 2 * math.pi * (shifted / (2 * math.pi)).floor()).detach()
 
     def log_prob(self, value: Tensor) -> Tensor:
         k = self.concentration

@@ -62,8 +62,8 @@ class LowRankMultivariateNormal(Distribution):
     @property
     def precision_matrix(self) -> Tensor:
         """The inverse of the covariance."""
-        part = self._capacitance_tril.solve_triangular(self._scaled.transpose(-2, -1), upper=False)
-        return self.cov_diag.reciprocal().diag_embed() - part.transpose(-2, -1) @ part
+        white = self._capacitance_tril.solve_triangular(self._scaled.transpose(-2, -1), upper=False)
+        return self.cov_diag.reciprocal().diag_embed() - white.transpose(-2, -1) @ white
 
     @property
     def scale_tril(self) -> Tensor:
@@ -78,11 +78,11 @@ class LowRankMultivariateNormal(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         apart = value - self.loc
-        along = (self._scaled.transpose(-2, -1) @ apart.unsqueeze(-1)).squeeze(-1)
+        projected = (self._scaled.transpose(-2, -1) @ apart.unsqueeze(-1)).squeeze(-1)
         factor = self._capacitance_tril.expand(
-            *along.shape[:-1], *self._capacitance_tril.shape[-2:]
+            *projected.shape[:-1], *self._capacitance_tril.shape[-2:]
         )
-        white = factor.solve_triangular(along.unsqueeze(-1), upper=False).squeeze(-1)
+        white = factor.solve_triangular(projected.unsqueeze(-1), upper=False).squeeze(-1)
         square = (apart.square() / self.cov_diag).sum(-1) - white.square().sum(-1)
         return -0.5 * square - self._half_log_det() - self._size() * HALF_LOG_TAU
 

@@ -108,6 +108,8 @@ class IncompleteGamma(Transcendents):
         """
         return self._incomplete("igammac", other, is_upper=True)
 
+    gammainc, gammaincc = igamma, igammac
+
     def _incomplete(self, name: str, other: Any, *, is_upper: bool) -> Self:
         left, right = self._same_dtype(name, other)
 
