@@ -73,6 +73,8 @@ def functions() -> Iterator[Composed]:
     pair = ((37,), (37,))
     yield op("xlog1py", -0.9, 4, 8, shapes=pair)
     yield op("zeta", 1.5, 9, 100, shapes=pair)
+    yield op("igamma", 0.1, 40, 60, theirs=special("gammainc"), shapes=pair)
+    yield op("igammac", 0.1, 40, 60, theirs=special("gammaincc"), shapes=pair)
     yield op("polygamma", 0.5, 9, 100, lambda x: x.polygamma(2),
              lambda x: special("polygamma")(2, x))  # fmt: skip
     yield op("mvlgamma", 1.5, 9, 60, lambda x: x.mvlgamma(3),

@@ -8,12 +8,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import distributions as ours
+from tilegrad.nn.distributions.base import NoFormulaError
 from tilegrad.nn.distributions.divergences import DIVERGENCES
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints
 from tilegrad.torch.absent import absent
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.naming import called
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import Cauchy as Cauchy
     from tilegrad.nn.distributions import Chi2 as Chi2
     from tilegrad.nn.distributions import ComposeTransform as ComposeTransform
+    from tilegrad.nn.distributions import ContinuousBernoulli as ContinuousBernoulli
     from tilegrad.nn.distributions import Dirichlet as Dirichlet
     from tilegrad.nn.distributions import Distribution as Distribution
     from tilegrad.nn.distributions import Exponential as Exponential
@@ -38,8 +42,13 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import HalfNormal as HalfNormal
     from tilegrad.nn.distributions import Independent as Independent
     from tilegrad.nn.distributions import InverseGamma as InverseGamma
+    from tilegrad.nn.distributions import Kumaraswamy as Kumaraswamy
     from tilegrad.nn.distributions import Laplace as Laplace
+    from tilegrad.nn.distributions import LogisticNormal as LogisticNormal
     from tilegrad.nn.distributions import LogNormal as LogNormal
+    from tilegrad.nn.distributions import (
+        LowRankMultivariateNormal as LowRankMultivariateNormal,
+    )
     from tilegrad.nn.distributions import MixtureSameFamily as MixtureSameFamily
     from tilegrad.nn.distributions import Multinomial as Multinomial
     from tilegrad.nn.distributions import MultivariateNormal as MultivariateNormal
@@ -56,25 +65,29 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import RelaxedOneHotCategorical as RelaxedOneHotCategorical
     from tilegrad.nn.distributions import SigmoidTransform as SigmoidTransform
     from tilegrad.nn.distributions import SoftplusTransform as SoftplusTransform
+    from tilegrad.nn.distributions import (
+        StickBreakingTransform as StickBreakingTransform,
+    )
     from tilegrad.nn.distributions import StudentT as StudentT
     from tilegrad.nn.distributions import TanhTransform as TanhTransform
     from tilegrad.nn.distributions import Transform as Transform
     from tilegrad.nn.distributions import TransformedDistribution as TransformedDistribution
     from tilegrad.nn.distributions import Uniform as Uniform
+    from tilegrad.nn.distributions import VonMises as VonMises
     from tilegrad.nn.distributions import Weibull as Weibull
 else:
     Distribution = ours.Distribution
 
 __all__ = [
     "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
-    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential",
-    "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
-    "InverseGamma", "Laplace", "LogNormal", "MixtureSameFamily", "Multinomial",
-    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
-    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT",
-    "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",
-    "register_kl",
+    "ComposeTransform", "ContinuousBernoulli", "Dirichlet", "Distribution", "ExpTransform",
+    "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
+    "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "LogisticNormal",
+    "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
+    "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto",
+    "Poisson", "PowerTransform", "RelaxedBernoulli", "RelaxedOneHotCategorical", "SigmoidTransform",
+    "SoftplusTransform", "StickBreakingTransform", "StudentT", "TanhTransform", "Transform",
+    "TransformedDistribution", "Uniform", "VonMises", "Weibull", "kl_divergence", "register_kl",
 ]  # fmt: skip
 
 _METHODS = ("sample", "rsample", "log_prob", "entropy", "perplexity", "cdf", "icdf")
@@ -147,8 +160,7 @@ def _made(kind: Any) -> type:
         "has_rsample": kind.rsample is not ours.Distribution.rsample,
     }  # fmt: skip
     for name in _METHODS:
-        if hasattr(kind, name):
-            space[name] = _given(getattr(kind, name))
+        space[name] = _given(getattr(kind, name)) if hasattr(kind, name) else _absent(name)
     for name in _VALUES:
         found = getattr(kind, name, None)
         if isinstance(found, property):
@@ -157,6 +169,13 @@ def _made(kind: Any) -> type:
     if kind in DIVERGENCES:
         DIVERGENCES[made] = DIVERGENCES[kind]
     return made
+
+
+def _absent(name: str) -> Any:
+    def refuse(self: Any, *args: Any, **options: Any) -> Any:
+        raise NoFormulaError(f"{type(self).__name__}.{name}: there is no formula", line=here())
+
+    return called(refuse, name)
 
 
 def _transform(kind: type) -> type:
@@ -196,12 +215,13 @@ if not TYPE_CHECKING:
 
 # PyTorch's files of the same names.
 _FILES = (
-    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "dirichlet", "distribution",
-    "exponential", "fishersnedecor", "gamma", "geometric", "gumbel", "half_cauchy", "half_normal",
-    "independent", "inverse_gamma", "kl", "laplace", "log_normal", "mixture_same_family",
+    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "continuous_bernoulli",
+    "dirichlet", "distribution", "exponential", "fishersnedecor", "gamma", "geometric", "gumbel",
+    "half_cauchy", "half_normal", "independent", "inverse_gamma", "kl", "kumaraswamy", "laplace",
+    "log_normal", "logistic_normal", "lowrank_multivariate_normal", "mixture_same_family",
     "multinomial", "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical",
     "pareto", "poisson", "relaxed_bernoulli", "relaxed_categorical", "studentT",
-    "transformed_distribution", "transforms", "uniform", "weibull",
+    "transformed_distribution", "transforms", "uniform", "von_mises", "weibull",
 )  # fmt: skip
 also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 also_known(sys.modules[__name__], ("constraints",), constraints, {})

@@ -8,9 +8,10 @@ from tilegrad.torch.absent import absent
 from tilegrad.torch.tensor import Tensor
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0",
-    "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln",
-    "ndtr", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy", "zeta",
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc",
+    "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit",
+    "logsumexp", "multigammaln", "ndtr", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py",
+    "xlogy", "zeta",
 ]  # fmt: skip
 
 digamma = Tensor.digamma
@@ -22,6 +23,8 @@ erfinv = Tensor.erfinv
 exp2 = Tensor.exp2
 expit = Tensor.sigmoid
 expm1 = Tensor.expm1
+gammainc = Tensor.igamma
+gammaincc = Tensor.igammac
 gammaln = Tensor.lgamma
 i0 = Tensor.i0
 i0e = Tensor.i0e

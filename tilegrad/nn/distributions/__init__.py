@@ -11,6 +11,8 @@ for, so parameters are not checked: a scale that is not positive gives what its 
 """
 
 from tilegrad.nn.distributions.base import Distribution, Independent
+from tilegrad.nn.distributions.bounded import ContinuousBernoulli, Kumaraswamy, LogisticNormal
+from tilegrad.nn.distributions.circular import VonMises
 from tilegrad.nn.distributions.continuous import (
     Cauchy,
     Exponential,
@@ -35,6 +37,7 @@ from tilegrad.nn.distributions.discrete import (
 )
 from tilegrad.nn.distributions.divergences import kl_divergence, register_kl
 from tilegrad.nn.distributions.gamma import Beta, Chi2, Dirichlet, Gamma, InverseGamma, StudentT
+from tilegrad.nn.distributions.low_rank import LowRankMultivariateNormal
 from tilegrad.nn.distributions.mixture import MixtureSameFamily
 from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
 from tilegrad.nn.distributions.transforms import (
@@ -44,6 +47,7 @@ from tilegrad.nn.distributions.transforms import (
     PowerTransform,
     SigmoidTransform,
     SoftplusTransform,
+    StickBreakingTransform,
     TanhTransform,
     Transform,
     TransformedDistribution,
@@ -51,12 +55,12 @@ from tilegrad.nn.distributions.transforms import (
 
 __all__ = [
     "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
-    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential",
-    "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal", "Independent",
-    "InverseGamma", "Laplace", "LogNormal", "MixtureSameFamily", "Multinomial",
-    "MultivariateNormal", "NegativeBinomial", "Normal", "OneHotCategorical",
-    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
-    "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT",
-    "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",
-    "register_kl",
+    "ComposeTransform", "ContinuousBernoulli", "Dirichlet", "Distribution", "ExpTransform",
+    "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
+    "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "LogisticNormal",
+    "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
+    "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto",
+    "Poisson", "PowerTransform", "RelaxedBernoulli", "RelaxedOneHotCategorical", "SigmoidTransform",
+    "SoftplusTransform", "StickBreakingTransform", "StudentT", "TanhTransform", "Transform",
+    "TransformedDistribution", "Uniform", "VonMises", "Weibull", "kl_divergence", "register_kl",
 ]  # fmt: skip

@@ -134,6 +134,9 @@ class FisherSnedecor(Distribution):
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self._above.sample(sample_shape) / self._below.sample(sample_shape)
 
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._above.rsample(sample_shape) / self._below.rsample(sample_shape)
+
     def log_prob(self, value: Tensor) -> Tensor:
         half, other, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
         density = half * ratio.log() + (half - 1) * value.log()

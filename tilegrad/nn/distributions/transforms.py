@@ -11,7 +11,8 @@ from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
     "AffineTransform", "ComposeTransform", "ExpTransform", "PowerTransform", "SigmoidTransform",
-    "SoftplusTransform", "TanhTransform", "Transform", "TransformedDistribution",
+    "SoftplusTransform", "StickBreakingTransform", "TanhTransform", "Transform",
+    "TransformedDistribution",
 ]  # fmt: skip
 
 
@@ -264,6 +265,47 @@ class ComposeTransform(Transform):
             x = made
         found: Tensor = total
         return found
+
+
+class StickBreakingTransform(Transform):
+    """Shares of a stick of length 1, of which each number breaks off a part of what is left; of
+    zeros all shares are equal.
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: (..., n) to (..., n + 1); float.
+
+    >>> [round(x, 4) for x in nn.distributions.StickBreakingTransform()(Tensor([0.0])).tolist()]
+    [0.5, 0.5]
+    """
+
+    event_dim = 1
+
+    def _call(self, x: Tensor) -> Tensor:
+        broken = (x - _log_parts_left(x)).sigmoid()
+        left = (1 - broken).cumprod(-1)
+        return broken.cat(broken[..., :1] * 0 + 1, dim=-1) * (left[..., :1] * 0 + 1).cat(
+            left, dim=-1
+        )
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        shares = y[..., :-1]
+        # What is left behind each share, as a sum, not as a difference from 1.
+        left = y[..., 1:].flip(-1).cumsum(-1).flip(-1)
+        return shares.log() - left.log() + _log_parts_left(shares)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """log |det| of the first n shares by the numbers."""
+        moved = x - _log_parts_left(x)
+        return ((-moved).logsigmoid() + y[..., :-1].log()).sum(-1)
+
+
+def _log_parts_left(x: Tensor) -> Tensor:
+    """log(n), log(n - 1), ..., 0: where a number is 0, it breaks off one of the parts left."""
+    size = x._sizes[-1]
+    return Tensor.arange(size, 0, -1, device=x.device).cast(x.dtype).log()
 
 
 class TransformedDistribution(Distribution):

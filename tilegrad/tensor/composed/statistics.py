@@ -13,7 +13,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.tensor.composed.transcendents import Transcendents
+from tilegrad.tensor.composed.incomplete import IncompleteGamma
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Extremes, Ranked
 from tilegrad.tensor.handle.sizes import (
@@ -30,7 +30,7 @@ from tilegrad.tensor.reductions.spelling import takes_dim
 __all__ = ["Statistics"]
 
 
-class Statistics(Transcendents):
+class Statistics(IncompleteGamma):
     """Counting, ranking and comparing folds."""
 
     __slots__ = ()

@@ -183,6 +183,8 @@ class Updating(Assignment):
     transpose_ = _becomes(Assignment.transpose)
     t_ = _becomes(Assignment.t)
     i0_ = _takes(Assignment.i0)
+    igamma_ = _takes(Assignment.igamma)
+    igammac_ = _takes(Assignment.igammac)
     polygamma_ = _takes(Assignment.polygamma)
     mvlgamma_ = _takes(Assignment.mvlgamma)
     absolute_ = abs_
