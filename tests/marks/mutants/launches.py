@@ -190,6 +190,12 @@ MUTANTS: dict[str, Mutant] = {
         "_MATH.items()},\n",
         "",
     ),
+    "M7.7": Mutant(
+        "Metal's encoder ends after its commands are committed",
+        "tilegrad/device/metal.py",
+        '            objc.send(encoder, "endEncoding", result=None)\n',
+        "",
+    ),
     "B1.1": Mutant(
         "kernels of all sizes are called alike",
         "tilegrad/optimize/name.py",
