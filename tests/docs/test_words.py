@@ -20,8 +20,8 @@ ALLOWED = {
     "FOLDING", "fold", "folded", "fold_cast", "fold_constants", "fold_gep",
     "Place", "place", "PART", "keep_failed", "folding", "place_of", "part_of",
     # Names of NumPy and of the public interface; locks are held, and writes are in place.
-    "sliding_window_view", "take_along_axis", "put_along_axis", "KEEP_KERNELS", "KEEP_SECONDS", "keep_unknown",
-    "held_at_fork", "_in_place", "in_place", "take_along_dim",
+    "sliding_window_view", "take_along_axis", "put_along_axis", "KEEP_KERNELS", "KEEP_SECONDS",
+    "keep_unknown", "held_at_fork", "_in_place", "in_place", "take_along_dim",
     # Windows of signals, and of filters.
     "hann_window", "hamming_window", "blackman_window", "kaiser_window", "bartlett_window",
     "filter_window", "find_filter_window", "FilterWindow", "window", "window_length",
