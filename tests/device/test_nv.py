@@ -76,12 +76,13 @@ def runtime(fake: FakeDriver) -> NVRuntime:
 
 @pytest.fixture
 def no_devices() -> Iterator[None]:
-    """The device NV is opened anew."""
-    before = Device._open.pop("NV", None)
+    """The devices NV and CUDA are opened anew."""
+    before = {kind: Device._open.pop(kind, None) for kind in ("NV", "CUDA")}
     yield
-    Device._open.pop("NV", None)
-    if before is not None:
-        Device._open["NV"] = before
+    for kind, opened in before.items():
+        Device._open.pop(kind, None)
+        if opened is not None:
+            Device._open[kind] = opened
 
 
 # whole programs
@@ -205,7 +206,7 @@ def test_the_list_of_devices_says_why_there_is_none(monkeypatch: pytest.MonkeyPa
 def test_the_list_of_devices_names_the_one_there_is(
     fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nv_driver, "bindings", lambda: fake)
+    monkeypatch.setattr(nv_driver, "bindings", lambda kind="NV": fake)
     row = next(line for line in devices().splitlines() if line[2:].startswith("NV "))
     assert "usable" in row and "NV sm_80" in row and "Imaginary GPU" in row
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError
 
-__all__ = ["Cubin", "compile_cuda", "find_tool", "why_not"]
+__all__ = ["Cubin", "compile_cuda", "find_tool", "release", "why_not"]
 
 _REMEDY = "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime"
 _SUCCESS = 0
@@ -79,6 +79,16 @@ def why_not() -> str:
     except DeviceError as error:
         return f"{error.headline}; {_REMEDY}"
     return "" if _includes() else f"nvrtc: there is no cuda_fp16.h; {_REMEDY}"
+
+
+def release() -> tuple[int, int]:
+    """The release of CUDA that the compiler is of.
+
+    Raises DeviceError where there is no compiler.
+    """
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return major.value, minor.value
 
 
 def compile_cuda(source: str, arch: str, flags: Sequence[str] = ()) -> Cubin:

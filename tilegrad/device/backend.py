@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DeviceError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer, LRUAllocator
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
 
-__all__ = ["Backend", "arch_of", "text_only"]
+__all__ = ["Backend", "arch_of"]
 
 _lock = held_at_fork(threading.Lock(), 65)
 
@@ -73,22 +72,3 @@ def arch_of(name: str, default: str) -> str:
     """The architecture that a device's name gives, as NULL:CUDA:sm_90 does; a number is none."""
     rest = name.partition(":")[2]
     return rest.lower() if rest and not rest.isdecimal() else default
-
-
-def text_only(
-    name: str,
-    target: Target,
-    render: Callable[[str, Sequence[UOp]], str],
-    runtime: Runtime | None,
-) -> Backend:
-    """A device whose programs are written and not yet run: described over another runtime.
-
-    Raises DeviceError where there is no other runtime.
-    """
-    if runtime is None:
-        kind = name.split(":")[0]
-        raise DeviceError(
-            f"{kind}: kernels are written as text, and cannot be launched yet",
-            remedy=f"NULL:{kind} compiles for it and runs nothing, EMU:{kind} runs it in Python",
-        )
-    return Backend(name, target, render, str.encode, runtime, compiler="text")

@@ -24,7 +24,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import Target, cuda_target
 
-__all__ = ["backend", "nv_target", "opened"]
+__all__ = ["backend", "find_device", "heading_of", "nv_target", "opened", "release"]
 
 _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
@@ -72,14 +72,17 @@ def _block(program: Sequence[UOp]) -> Dims:
     return tuple(sizes)
 
 
-def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
-    """The text, below a line that says what a launch passes."""
-    from tilegrad.render.ptx import PTXRenderer
-
+def heading_of(function: str, program: Sequence[UOp]) -> str:
+    """The line above a kernel's code that says what a launch passes."""
     slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
     variables = sum(node.op is Ops.DEFINE_VAR for node in program)
-    head = heading(function, slots, variables, _block(program))
-    return f"{head}\n{PTXRenderer(target).render(function, program)}"
+    return heading(function, slots, variables, _block(program))
+
+
+def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
+    from tilegrad.render.ptx import PTXRenderer
+
+    return f"{heading_of(function, program)}\n{PTXRenderer(target).render(function, program)}"
 
 
 def _compile_for(arch: str, program: str | None, source: str) -> bytes:
@@ -92,17 +95,17 @@ def _compile_for(arch: str, program: str | None, source: str) -> bytes:
     return head.encode() + b"\n" + assemble(text, arch, program)[0]
 
 
-def _find(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
+def find_device(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
     """The device that a name asks for, its architecture, and what its maker calls it.
 
-    Raises DeviceError where it is not there, too old, or the driver is too old for it.
+    Raises DeviceError where it is not there.
     """
     count = int(driver.call("cuDeviceGetCount"))
     number = int(name.partition(":")[2] or 0)
     if number >= count:
         raise DeviceError(
-            f"NV: there is no device {number}",
-            found=f"{count} devices, from NV on" if count else "no NVIDIA GPU",
+            f"{driver.kind}: there is no device {number}",
+            found=f"{count} devices, from {driver.kind} on" if count else "no NVIDIA GPU",
         )
     device = driver.call("cuDeviceGet", number)
     title = bytes(driver.call("cuDeviceGetName", 128, device)).split(b"\0")[0].decode().strip()
@@ -110,7 +113,6 @@ def _find(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
         driver.attribute(f"COMPUTE_CAPABILITY_{half}", device) for half in ("MAJOR", "MINOR")
     )
     arch = f"sm_{major}{minor}"
-    _require_release(driver.version, arch, title)
     return device, arch, title
 
 
@@ -125,13 +127,14 @@ def _require_release(version: int, arch: str, title: str) -> None:
     if version < needed:
         raise DeviceError(
             f"NV: the driver of {title} is too old",
-            found=f"it reads what CUDA {_release(version)} makes",
-            needed=f"CUDA {_release(needed)}, for {arch}",
+            found=f"it reads what CUDA {release(version)} makes",
+            needed=f"CUDA {release(needed)}, for {arch}",
             remedy="install a newer NVIDIA driver",
         )
 
 
-def _release(version: int) -> str:
+def release(version: int) -> str:
+    """The release of CUDA that a driver's version is of."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
@@ -169,7 +172,8 @@ def opened(name: str, module: Any, *, assembles: bool = True) -> Backend:
     Raises DeviceError where there is no such device, or the driver is too old for it.
     """
     driver = nv_driver.Driver(module)
-    device, arch, title = _find(driver, name)
+    device, arch, title = find_device(driver, name)
+    _require_release(driver.version, arch, title)
     target = nv_target(arch)
     program, compiler = _ptxas_for(driver.version) if assembles else None, "PTX"
     if program is not None:

@@ -25,8 +25,9 @@ _LOST = frozenset(
 )  # fmt: skip
 
 
-def bindings() -> Any:
-    """The module `cuda.bindings.driver`, imported when the first device is opened.
+def bindings(kind: str = "NV") -> Any:
+    """The module `cuda.bindings.driver`, imported when the first device is opened; `kind` is that
+    of the device.
 
     Raises DeviceError where it is not installed.
     """
@@ -34,28 +35,32 @@ def bindings() -> Any:
         from cuda.bindings import driver
     except ImportError as error:
         raise DeviceError(
-            f"NV: cuda-bindings cannot be imported: {error}",
+            f"{kind}: cuda-bindings cannot be imported: {error}",
             remedy=f"pip install 'tilegrad[nvidia]'; then {_INSTALL}",
         ) from None
     return driver
 
 
 class Driver:
-    """The driver's functions for one device, in whatever thread they are called."""
+    """The driver's functions for one device of the kind NV or CUDA, in whatever thread they are
+    called.
+    """
 
-    def __init__(self, module: Any):
-        self.module = module
+    def __init__(self, module: Any, kind: str = "NV"):
+        self.module, self.kind = module, kind
         self.context: Any = None
         self._threads = threading.local()
         try:
             self.call("cuInit", 0)
             self.version: int = self.call("cuDriverGetVersion")
         except DeviceError as error:
-            raise DeviceError(f"NV: {error.headline}", remedy=_INSTALL) from None
+            raise DeviceError(f"{kind}: {error.headline}", remedy=_INSTALL) from None
         except Exception as error:
             # The bindings raise errors of their own where there is no driver library.
             text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DeviceError(f"NV: no NVIDIA driver is here: {text}", remedy=_INSTALL) from None
+            raise DeviceError(
+                f"{kind}: no NVIDIA driver is here: {text}", remedy=_INSTALL
+            ) from None
 
     def call(self, name: str, *arguments: Any) -> Any:
         """What the function gives beside its result: nothing, a value, or several.

@@ -94,7 +94,7 @@ class NVRuntime(Runtime):
         """
         if os.getpid() != self._process:
             raise DeviceError(
-                f"NV: {self.name} was opened before this process was forked",
+                f"{self.driver.kind}: {self.name} was opened before this process was forked",
                 remedy="start the process anew (multiprocessing: spawn), or fork before",
             )
         self.driver.enter()
@@ -212,7 +212,7 @@ class NVRuntime(Runtime):
             source = code.decode(errors="replace") if code.startswith(b".version") else ""
             details = {"source": keep_failed("failed.ptx", source)} if source else {}
             raise CompileError(
-                f"nv: {said[0].strip() if said else error.headline}",
+                f"{driver.kind.lower()}: {said[0].strip() if said else error.headline}",
                 kernel=name,
                 device=self.name,
                 **details,

@@ -19,9 +19,10 @@ from typing import Any
 
 from tilegrad.base.errors import DeviceError
 from tilegrad.runtime.buffer import address_of
+from tilegrad.runtime.interface import Interface
 from tilegrad.runtime.protocol import Dims, Runtime
 
-__all__ = ["HipProgram", "HipRuntime", "gpu_architectures", "open_library"]
+__all__ = ["HipProgram", "HipRuntime", "HipSourceRuntime", "gpu_architectures", "open_library"]
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
@@ -47,8 +48,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def open_library() -> Any:
-    """The library with what is used of it declared.
+def open_library(kind: str = "AMD") -> Any:
+    """The library with what is used of it declared, for a device of this kind.
 
     Raises DeviceError where there is none.
     """
@@ -62,10 +63,10 @@ def open_library() -> Any:
         library.hipGetErrorString.restype = ctypes.c_char_p
         return library
     raise DeviceError(
-        "AMD: libamdhip64 cannot be loaded",
+        f"{kind}: libamdhip64 cannot be loaded",
         looked_for=", ".join(_LIBRARIES),
         remedy="install ROCm's HIP runtime (hip-runtime-amd); "
-        "NULL:AMD compiles and runs nothing without it",
+        f"NULL:{kind} compiles and runs nothing without it",
     )
 
 
@@ -91,15 +92,18 @@ def gpu_architectures(root: str = _TOPOLOGY) -> dict[int, str]:
 class HipProgram:
     """A function of a loaded module; the module is unloaded with it."""
 
-    __slots__ = ("__weakref__", "function", "name")
+    __slots__ = ("__weakref__", "function", "interface", "name")
 
     def __init__(self, name: str, function: Any, unload: Any, module: Any):
         self.name, self.function = name, function
+        self.interface: Interface | None = None
         weakref.finalize(self, unload, module).atexit = False
 
 
 class HipRuntime(Runtime):
     """GPU number `device`, through `library`."""
+
+    kind = "AMD"
 
     def __init__(self, library: Any, device: int = 0):
         self._library, self._device = library, device
@@ -107,7 +111,7 @@ class HipRuntime(Runtime):
         count = ctypes.c_int()
         self._call("hipGetDeviceCount", ctypes.byref(count))
         if device >= count.value:
-            raise DeviceError(f"AMD: there is no GPU number {device}", found=count.value)
+            raise DeviceError(f"{self.kind}: there is no GPU number {device}", found=count.value)
         self._call("hipSetDevice", device)
         self._stream = ctypes.c_void_p()
         self._call("hipStreamCreate", ctypes.byref(self._stream))
@@ -119,7 +123,7 @@ class HipRuntime(Runtime):
             raise MemoryError(name)
         if code:
             text = self._library.hipGetErrorString(code) or b"unknown"
-            raise DeviceError(f"AMD: {name}: {text.decode()}", code=code)
+            raise DeviceError(f"{self.kind}: {name}: {text.decode()}", code=code)
 
     def allocate(self, nbytes: int) -> int:
         self._call("hipSetDevice", self._device)
@@ -183,12 +187,16 @@ class HipRuntime(Runtime):
         extra = (ctypes.c_void_p * 5)(
             _BLOCK, ctypes.addressof(block), _BLOCK_BYTES, ctypes.addressof(size), _END
         )
+        return self._launch(program, (*global_size, *local_size), None, extra, wait)
+
+    def _launch(
+        self, program: HipProgram, sizes: Dims, parameters: Any, extra: Any, wait: bool
+    ) -> float | None:
         began = time.perf_counter()
         self._call("hipSetDevice", self._device)
         self._call(
-            "hipModuleLaunchKernel", program.function, *global_size, *local_size, 0, self._stream,
-            None, extra,
-        )  # fmt: skip
+            "hipModuleLaunchKernel", program.function, *sizes, 0, self._stream, parameters, extra
+        )
         if not wait:
             return None
         self.synchronize()
@@ -196,3 +204,35 @@ class HipRuntime(Runtime):
 
     def synchronize(self) -> None:
         self._call("hipStreamSynchronize", self._stream)
+
+
+class HipSourceRuntime(HipRuntime):
+    """As `HipRuntime`, of kernels that a C++ compiler made: their first line says what they take,
+    and each argument is passed by its address.
+    """
+
+    kind = "HIP"
+
+    def load(self, name: str, binary: bytes) -> HipProgram:
+        head, _, code = binary.partition(b"\n")
+        program = super().load(name, code)
+        program.interface = Interface.read(head.decode())
+        return program
+
+    def launch(
+        self,
+        program: HipProgram,
+        handles: Sequence[int],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        assert program.interface is not None
+        _, slots, codes = program.interface
+        words = [struct.pack("<Q", handles[slot]) for slot in slots]
+        words += [struct.pack(code, value) for code, value in zip(codes, variables, strict=True)]
+        # The library copies them before it returns.
+        buffers = [ctypes.create_string_buffer(word, len(word)) for word in words]
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
+        return self._launch(program, (*global_size, *local_size), pointers, None, wait)

@@ -1,0 +1,112 @@
+"""The CUDA device: on a recorded driver whose launches run the C++ on this processor, and by
+NVIDIA's compiler. No GPU is needed, and none is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.device.fake_cuda import FakeCUDA
+from tests.device.shim.device import SHIMS
+from tilegrad import Context, Device, Tensor, jit
+from tilegrad.base.errors import CompileError, DeviceError
+from tilegrad.compile import nvrtc
+from tilegrad.device import cuda
+from tilegrad.device.backend import Backend
+from tilegrad.runtime.protocol import Runtime
+
+has_compiler = pytest.mark.skipif(not SHIMS["CUDA"].is_here, reason="no C++ compiler is here")
+has_nvrtc = pytest.mark.skipif(bool(why := nvrtc.why_not()), reason=why)
+
+
+def as_it_is(source: str, arch: str) -> bytes:
+    return source.encode()
+
+
+@pytest.fixture
+def fake() -> FakeCUDA:
+    return FakeCUDA(arch=(9, 0))
+
+
+@pytest.fixture
+def device(fake: FakeCUDA) -> Iterator[str]:
+    """A name under which the fake is a device, which is the default meanwhile."""
+    name = "FAKECUDA"
+
+    def factory(called: str, given: Runtime | None = None) -> Backend:
+        return cuda.opened(called, fake, as_it_is, (13, 0))
+
+    Device.register(name, factory)
+    try:
+        with Context(DEVICE=name, DISABLE_COMPILER_CACHE=1):
+            yield name
+    finally:
+        Device.unregister(name)
+
+
+@has_compiler
+def test_products_and_rows_are_those_of_numpy(device: str, fake: FakeCUDA) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((40, 33)), rng.standard_normal((33, 50))
+    found = (Tensor(a.astype(np.float32)) @ Tensor(b.astype(np.float32))).softmax(1).numpy()
+    powers = np.exp(a @ b - (a @ b).max(1, keepdims=True))
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), atol=1e-5)
+    assert "cuLaunchKernel" in fake.names()
+
+
+@has_compiler
+def test_captured_steps_are_launched_as_a_graph(device: str, fake: FakeCUDA) -> None:
+    """Integers, such as the seed of a draw, arrive too."""
+    weight = Tensor(np.ones((64, 64), np.float32)).realize()
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return ((x @ weight).relu().sum(1) + 0.0 * Tensor.rand(64).sum()).realize()
+
+    for size in range(6):
+        x = np.full((64, 64), size, np.float32)
+        np.testing.assert_allclose(step(Tensor(x).realize()).numpy(), 64.0 * 64 * size)
+    assert "cuGraphLaunch" in fake.names()
+
+
+def test_the_target_is_that_of_the_gpu(fake: FakeCUDA) -> None:
+    found = cuda.opened("CUDA", fake, as_it_is, (13, 0))
+    assert found.target.name == "CUDA" and found.hardware == "Imaginary GPU"
+    assert found.compiler == "NVRTC 13.0"
+
+
+def test_a_driver_older_than_the_compiler(fake: FakeCUDA) -> None:
+    with pytest.raises(DeviceError, match="too old for the compiler") as caught:
+        cuda.opened("CUDA", FakeCUDA(version=12080), as_it_is, (13, 5))
+    assert caught.value.details["needed"] == "CUDA 13.0, for NVRTC 13.5"
+    assert caught.value.details["found"] == "it loads what CUDA 12.8 makes"
+
+
+def test_no_second_gpu(fake: FakeCUDA) -> None:
+    with pytest.raises(DeviceError, match="CUDA: there is no device 1"):
+        cuda.opened("CUDA:1", fake, as_it_is, (13, 0))
+
+
+def test_an_architecture_is_asked_of_the_gpu() -> None:
+    with pytest.raises(DeviceError, match="'sm_90' is no number of a device"):
+        _ = Device["CUDA:sm_90"]
+
+
+@has_nvrtc
+def test_what_the_compiler_says_is_told() -> None:
+    source = '// add: 0 | 0 | 1 1 1\nextern "C" __global__ void add(int* x) { *x = unknown; }'
+    with pytest.raises(CompileError, match='cuda: identifier "unknown" is undefined') as caught:
+        cuda._compile_for("sm_90", cuda._cubin, source)
+    assert caught.value.details["kernel"] == "add"
+    assert str(caught.value.details["source"]).endswith("failed.cu")
+
+
+@has_nvrtc
+def test_a_text_becomes_machine_code_behind_its_heading(fake: FakeCUDA) -> None:
+    opened = cuda.opened("CUDA", fake, cuda._cubin, nvrtc.release())
+    source = '// add: 0 | 0 | 1 1 1\nextern "C" __global__ void add(int* x) { *x = 1; }'
+    head, _, code = opened.compile(source).partition(b"\n")
+    assert head == b"// add: 0 | 0 | 1 1 1" and code.startswith(b"\x7fELF")

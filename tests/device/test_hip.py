@@ -1,0 +1,158 @@
+"""The HIP device: on a library that takes calls down and runs the C++ on this processor, and by a
+compiler that gives the text back. No GPU is needed, and none is touched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.device.shim.device import SHIMS, ShimRuntime
+from tests.device.test_amd import FakeLibrary
+from tilegrad import Context, Device, Tensor
+from tilegrad.base.errors import CompileError, DeviceError
+from tilegrad.compile.hiprtc import compile_hip
+from tilegrad.device import hip
+from tilegrad.device.backend import Backend
+from tilegrad.runtime.hip import HipSourceRuntime
+from tilegrad.runtime.protocol import Runtime
+
+has_compiler = pytest.mark.skipif(not SHIMS["HIP"].is_here, reason="no C++ compiler is here")
+
+
+class Compiler:
+    """libhiprtc: the code object of a text is the text."""
+
+    def __init__(self, log: str = ""):
+        self.log, self.options = log, [""]
+        self.programs: dict[int, bytes] = {}
+
+    def hiprtcCreateProgram(self, program: Any, source: bytes, name: bytes, *headers: Any) -> int:
+        assert headers == (0, None, None)
+        program._obj.value = 100 + len(self.programs)
+        self.programs[program._obj.value] = source
+        return 0
+
+    def hiprtcCompileProgram(self, program: Any, count: int, options: Any) -> int:
+        assert program.value in self.programs and len(options) == count
+        self.options = [each.decode() for each in options]
+        return 6 if self.log else 0
+
+    def _size(self, size: Any, data: bytes) -> int:
+        size._obj.value = len(data)
+        return 0
+
+    def _text(self, room: Any, data: bytes) -> int:
+        ctypes.memmove(room, data, len(data))
+        return 0
+
+    def hiprtcGetCodeSize(self, program: Any, size: Any) -> int:
+        return self._size(size, self.programs[program.value])
+
+    def hiprtcGetCode(self, program: Any, room: Any) -> int:
+        return self._text(room, self.programs[program.value])
+
+    def hiprtcGetProgramLogSize(self, program: Any, size: Any) -> int:
+        return self._size(size, self.log.encode() + b"\0")
+
+    def hiprtcGetProgramLog(self, program: Any, room: Any) -> int:
+        return self._text(room, self.log.encode() + b"\0")
+
+    def hiprtcDestroyProgram(self, program: Any) -> int:
+        del self.programs[program._obj.value]
+        return 0
+
+
+class Library(FakeLibrary):
+    """libamdhip64, whose modules are texts."""
+
+    def __init__(self) -> None:
+        super().__init__(room=1 << 24)
+        self._folder = tempfile.TemporaryDirectory()
+        self._shim = ShimRuntime(SHIMS["HIP"], Path(self._folder.name))
+        self._modules: list[Any] = []
+
+    def hipModuleLoadData(self, module: Any, image: bytes) -> int:
+        self._modules.append(self._shim.load("", self._shim.compile(image.decode())))
+        module._obj.value = len(self._modules)
+        return 0
+
+    def hipModuleGetFunction(self, function: Any, module: Any, name: bytes) -> int:
+        function._obj.value = module.value
+        return 0
+
+    def hipModuleLaunchKernel(self, function: Any, *rest: Any) -> int:
+        *sizes, shared, _stream, parameters, extra = rest
+        assert shared == 0 and extra is None
+        self.calls.append(("hipModuleLaunchKernel", tuple(sizes)))
+        _, run, meets, slots = self._modules[function.value - 1]
+        # Of memory the address is passed, of integers where they lie.
+        passed = [
+            ctypes.c_uint64.from_address(each).value if place < len(slots) else each
+            for place, each in enumerate(parameters)
+        ]
+        counts = [(ctypes.c_uint * 3)(*sizes[start : start + 3]) for start in (0, 3)]
+        wrong = run((ctypes.c_void_p * len(passed))(*passed), *counts, meets)
+        assert not wrong, f"lane {wrong - 1} waits where lane 0 does not"
+        return 0
+
+
+@pytest.fixture
+def library() -> Iterator[Library]:
+    """What is behind the default device."""
+    name, found, compiler = "FAKEHIP", Library(), Compiler()
+
+    def factory(called: str, given: Runtime | None = None) -> Backend:
+        return hip.opened(called, found, compiler, ["gfx942"])
+
+    Device.register(name, factory)
+    try:
+        with Context(DEVICE=name, DISABLE_COMPILER_CACHE=1):
+            yield found
+    finally:
+        Device.unregister(name)
+    assert not compiler.programs
+    assert compiler.options[:3] == ["--offload-arch=gfx942", "-O3", "-ffp-contract=off"]
+
+
+@has_compiler
+def test_products_rows_and_draws_are_those_of_numpy(library: Library) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((40, 33)), rng.standard_normal((33, 50))
+    found = (Tensor(a.astype(np.float32)) @ Tensor(b.astype(np.float32))).softmax(1).numpy()
+    powers = np.exp(a @ b - (a @ b).max(1, keepdims=True))
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), atol=1e-5)
+    # The seed and the offset are integers.
+    Tensor.manual_seed(3)
+    drawn = Tensor.rand(100).numpy()
+    Tensor.manual_seed(3)
+    np.testing.assert_array_equal(drawn, Tensor.rand(100, device="CPU").numpy())
+    assert "hipModuleLaunchKernel" in library.names()
+
+
+def test_what_the_compiler_says_is_told() -> None:
+    compiler = Compiler("kernel.hip:2:9: error: unknown type name 'flot'\n 1 error generated.")
+    backend = hip.opened("HIP", FakeLibrary(), compiler, ["gfx1100"])
+    with pytest.raises(CompileError, match="hip: unknown type name 'flot'") as caught:
+        backend.compile("// add: 0 | \nflot x;")
+    assert caught.value.details["kernel"] == "add" and not compiler.programs
+    with pytest.raises(CompileError):
+        compile_hip(compiler, "flot x;", "gfx1100")
+
+
+def test_no_second_gpu() -> None:
+    with pytest.raises(DeviceError, match="HIP: there is no GPU number 1"):
+        hip.opened("HIP:1", FakeLibrary(), Compiler(), ["gfx1100"])
+    with pytest.raises(DeviceError, match="HIP: there is no GPU number 2"):
+        HipSourceRuntime(FakeLibrary(), 2)
+
+
+def test_an_architecture_is_that_of_the_gpu() -> None:
+    with pytest.raises(DeviceError, match="names an architecture, not a GPU"):
+        _ = Device["HIP:gfx942"]
