@@ -46,7 +46,7 @@ WGSL = Dialect(
     barrier="workgroupBarrier();",
     wraps_integers=True,
 )
-# Names that WGSL keeps for itself, of those that a kernel may be called.
+# Names reserved by WGSL that a kernel may be called.
 _RESERVED = re.compile(
     r"_|(alias|array|atomic|bool|break|case|const|continue|default|diagnostic|discard|else|enable|"
     r"false|fn|for|gid|if|let|lid|loop|main|mat\d.*|override|ptr|requires|return|struct|switch|"
