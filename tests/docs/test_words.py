@@ -29,10 +29,7 @@ ALLOWED = {
     "Fold", "three_phase",
 }  # fmt: skip
 # Files that are not done yet, and transforms of distributions, whose `parts` are PyTorch's.
-NOT_YET = (
-    "async_copies", "block_rows", "copies", "fragments", "keep", "noted_runs", "parts", "ptx",
-    "running", "segments", "transforms", "wgsl",
-)  # fmt: skip
+NOT_YET = ("noted_runs", "running", "segments", "transforms")
 FILES = sorted(
     path
     for folder in FOLDERS
