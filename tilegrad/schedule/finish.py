@@ -100,7 +100,7 @@ def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
             if own:
                 # A loop nest stands before the reductions in it.
                 inside = _loops_inside(node)
-                positions = (place for place, group in enumerate(groups) if inside & {*group})
+                positions = (position for position, group in enumerate(groups) if inside & {*group})
                 groups.insert(next(positions, len(groups)), own)
     rest = [loop for loop in inner if loop not in seen]
     return [*groups, rest] if rest else groups

@@ -137,14 +137,14 @@ def step_of(
     made = {leaf: shaped(found[n], leaf.shape) for leaf, n in own.items() if n in found}
     targets: dict[int, UOp] = {}
     stacks: dict[int, UOp] = {}
-    for output, place in written.items():
+    for output, slot in written.items():
         value = arg.value(output)
         if output < arg.carries:
-            other = spare.get(output, place)
-            first = place if arg.length % 2 else other
-            targets[output] = memory.leaf(value.dtype, value.shape, first, place, other)
+            other = spare.get(output, slot)
+            first = slot if arg.length % 2 else other
+            targets[output] = memory.leaf(value.dtype, value.shape, first, slot, other)
         else:
-            stacks[output] = memory.leaf(value.dtype, arg.shape(output), place)
+            stacks[output] = memory.leaf(value.dtype, arg.shape(output), slot)
             targets[output] = _row(stacks[output], step)
     outputs = [output for output in written if output < count]
     assigned = _values(arg, outputs, made, stacks, step)
