@@ -28,8 +28,8 @@ ALLOWED = {
     # PyTorch's names.
     "Fold", "three_phase",
 }  # fmt: skip
-# Files that are not done yet, and transforms of distributions, whose `parts` are PyTorch's.
-NOT_YET = ("noted_runs", "running", "segments", "transforms")
+# Transforms of distributions, whose `parts` are PyTorch's.
+NOT_YET = ("transforms",)
 FILES = sorted(
     path
     for folder in FOLDERS
