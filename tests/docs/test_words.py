@@ -18,7 +18,7 @@ FOLDERS = (
 ALLOWED = {
     # Constant folding, and names of folders that are not done yet.
     "FOLDING", "fold", "folded", "fold_cast", "fold_constants", "fold_gep",
-    "Place", "place", "PART", "keep_failed", "folding", "place_of", "part_of",
+    "Place", "place", "folding",
     # Names of NumPy and of the public interface; locks are held, and writes are in place.
     "sliding_window_view", "take_along_axis", "put_along_axis", "KEEP_KERNELS", "KEEP_SECONDS",
     "keep_unknown", "held_at_fork", "_in_place", "in_place", "take_along_dim",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilegrad.base.errors import CompileError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 
 __all__ = ["Usage", "assemble", "find_ptxas", "ptxas_release"]
 
@@ -84,7 +84,7 @@ def assemble(source: str, arch: str, program: str) -> tuple[bytes, Usage]:
                 f"ptxas: {_message(done.stdout + done.stderr)}",
                 kernel=_kernel(source),
                 arch=arch,
-                source=keep_failed("failed.ptx", source),
+                source=write_failed("failed.ptx", source),
             )
         return binary.read_bytes(), _usage(done.stdout + done.stderr)
 

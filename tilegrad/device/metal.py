@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -212,7 +212,7 @@ class MetalRuntime(Runtime):
             f"metal: {first.rpartition('error:')[2].strip()}",
             kernel=name,
             device=self.title,
-            source=keep_failed("failed.metal", source),
+            source=write_failed("failed.metal", source),
         )
 
     def _description(self, error: int) -> str:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -218,7 +218,7 @@ class OpenCLRuntime(Runtime):
                 f"cl: {first.rpartition('error:')[2].strip()}",
                 kernel=source.partition(":")[0].removeprefix("// "),
                 device=f"{self.device.name}, {self.device.platform.version}",
-                source=keep_failed("failed.cl", source),
+                source=write_failed("failed.cl", source),
             ) from None
 
     def load(self, name: str, binary: bytes) -> OpenCLProgram:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -284,7 +284,7 @@ class WebGPURuntime(Runtime):
             f"webgpu: {first.rpartition('error: ')[2].strip()}",
             kernel=source.partition(":")[0].removeprefix("// "),
             device=self.name,
-            source=keep_failed("failed.wgsl", source),
+            source=write_failed("failed.wgsl", source),
         )
 
     def load(self, name: str, binary: bytes) -> WebGPUProgram:

@@ -552,7 +552,7 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.AFTER: _tensor_after,
     Ops.CUSTOM: _custom,
     Ops.LOOP: _loop,
-    Ops.PART: _output,
+    Ops.LOOP_OUTPUT: _output,
     Ops.SINK: _effect,
 }
 _CODE_CHECKS: dict[Ops, Check] = {

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tilegrad.base.config import config
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import InternalError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.origin import method_names, user_lines
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
@@ -321,6 +321,6 @@ def _described(node: UOp) -> str:
 def _saved(graph: UOp | Sequence[UOp]) -> str:
     """The file that the graph was written to; the usual name for a graph without text."""
     try:
-        return keep_failed("failed.ir", dump(graph) + "\n")
+        return write_failed("failed.ir", dump(graph) + "\n")
     except KeyError:
         return "failed.ir"

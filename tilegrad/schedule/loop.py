@@ -5,7 +5,7 @@ the step is a variable in it, at which the rows of stacks begin. A carry alterna
 buffers: a step reads the one and writes the other, so that the last step writes the memory of the
 result, whatever the length, and nothing is copied.
 
-before   PART(LOOP(first, xs), 1)                body of the LOOP: SINK(c + x, c * x)
+before   LOOP_OUTPUT(LOOP(first, xs), 1)                body of the LOOP: SINK(c + x, c * x)
 after    a Loop of SINK(ASSIGN(next, c + x), ASSIGN(SHRINK(out, ((step, step + 1),)), c * x))
 
 Only the outputs that the graph asks for are made, and only the carries that these need.

@@ -66,6 +66,6 @@ FORCED = {
     Ops.SCATTER_ADD: Reason.SCATTERED,
     Ops.CUSTOM: Reason.CUSTOM,
     Ops.LOOP: Reason.LOOPED,
-    Ops.PART: Reason.LOOPED,
+    Ops.LOOP_OUTPUT: Reason.LOOPED,
 }
 """The ops whose values are stored whatever it costs, and why."""

@@ -55,7 +55,7 @@ from tilegrad.target import Target
 __all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
 
 # Memory of others, and what is remembered in any case.
-_NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
+_NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.LOOP_OUTPUT)
 
 
 class _Made(NamedTuple):
@@ -208,7 +208,7 @@ class _Scheduler:
                 self._add_call(node, node)
         elif node.op is Ops.LOOP:
             self._add_loop(node)
-        elif node.op is Ops.PART:
+        elif node.op is Ops.LOOP_OUTPUT:
             # Its loop makes it.
             assert node in self.memory
         elif node in self.direct:
@@ -248,7 +248,9 @@ class _Scheduler:
         The buffers: what is written, a second one for each carry, what is read.
         """
         outputs = {
-            each.arg: each for each in self.nodes if each.op is Ops.PART and each.src[0] is node
+            each.arg: each
+            for each in self.nodes
+            if each.op is Ops.LOOP_OUTPUT and each.src[0] is node
         }
         arg = node.arg
         carries = carries_of(arg, outputs)

@@ -60,7 +60,7 @@ __all__ = [
 _waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
 # Memory, and what is remembered as it runs.
 _NEVER_MATERIALISED = frozenset({
-    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.BIND
+    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.BIND
 })  # fmt: skip
 # The number of runs between a materialised value and memory that has no graph, by the value.
 _generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
