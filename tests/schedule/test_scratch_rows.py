@@ -11,7 +11,7 @@ import pytest
 
 from tests.schedule.plans import edges, kernels, plan, sizes
 from tilegrad import Tensor, Variable
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.schedule import make_schedule
@@ -31,7 +31,7 @@ def scratch(ast: UOp | None) -> list[int]:
     assert ast is not None
     found = [node.dtype for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     pointers = [dtype for dtype in found if isinstance(dtype, Pointer)]
-    assert all(pointer.place is Place.SCRATCH for pointer in pointers)
+    assert all(pointer.space is AddressSpace.SCRATCH for pointer in pointers)
     return sorted(pointer.size for pointer in pointers)
 
 

@@ -45,8 +45,8 @@ def find_ptxas() -> str | None:
     except (ImportError, ValueError):
         return None
     folders = spec.submodule_search_locations if spec is not None else None
-    for place in folders or ():
-        for path in sorted(Path(place).glob("*/bin/ptxas"), reverse=True):
+    for folder in folders or ():
+        for path in sorted(Path(folder).glob("*/bin/ptxas"), reverse=True):
             return str(path)
     return None
 

@@ -262,24 +262,24 @@ class MetalRuntime(Runtime):
         """The kernel and its arguments: memory first, then integers."""
         objc, (_, slots, codes) = self._objc, program.interface
         objc.send(encoder, "setComputePipelineState:", Object(program.pipeline), result=None)
-        for place, slot in enumerate(slots):
+        for number, slot in enumerate(slots):
             memory = handles[slot]
             objc.send(
                 encoder,
                 "setBuffer:offset:atIndex:",
                 Object(memory.buffer),
                 Count(memory.offset),
-                Count(place),
+                Count(number),
                 result=None,
             )
-        for place, (code, value) in enumerate(zip(codes, variables), len(slots)):
+        for number, (code, value) in enumerate(zip(codes, variables), len(slots)):
             packed = struct.pack(code, value)
             objc.send(
                 encoder,
                 "setBytes:length:atIndex:",
                 ctypes.c_char_p(packed),
                 Count(len(packed)),
-                Count(place),
+                Count(number),
                 result=None,
             )
 

@@ -70,8 +70,8 @@ class Arguments:
         self.count = count
 
     def set(self, numbers: Sequence[int]) -> None:
-        for place, number in enumerate(numbers):
-            self.words[place] = int(number) & _WORD
+        for position, number in enumerate(numbers):
+            self.words[position] = int(number) & _WORD
 
 
 class NVRuntime(Runtime):

@@ -87,7 +87,7 @@ def _find(cl: Any, name: str) -> Any:
     if number >= len(found):
         raise DeviceError(
             f"CL: there is no device {number}",
-            found=", ".join(f"CL:{place} {each.name}" for place, each in enumerate(found)),
+            found=", ".join(f"CL:{number} {each.name}" for number, each in enumerate(found)),
         )
     device = found[number]
     if "Portable Computing Language" in device.platform.name:

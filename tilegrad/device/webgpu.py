@@ -99,7 +99,7 @@ def _find(wgpu: Any, name: str) -> Any:
         raise DeviceError(
             f"WEBGPU: there is no device {number}",
             found=", ".join(
-                f"WEBGPU:{place} {each.info['device']}" for place, each in enumerate(found)
+                f"WEBGPU:{number} {each.info['device']}" for number, each in enumerate(found)
             ),
         )
     return found[number]

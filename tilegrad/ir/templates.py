@@ -87,7 +87,9 @@ class Template:
         for number, step in enumerate(self.steps, first):
             picked = step[3](range(number))
             sources = (picked,) if step[4] else picked
-            found += [(number, place) for place, source in enumerate(sources) if source == slot]
+            found += [
+                (number, position) for position, source in enumerate(sources) if source == slot
+            ]
         return found
 
     def shape_of(self, slot: int) -> tuple[Any, ...] | None:

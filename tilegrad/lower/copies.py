@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
@@ -129,7 +129,7 @@ def _is_tile(store: UOp) -> bool:
     return (
         memory.op is Ops.DEFINE_LOCAL
         and isinstance(memory.dtype, Pointer)
-        and memory.dtype.place is Place.SHARED
+        and memory.dtype.space is AddressSpace.SHARED
         and len(memory.src) == 1
         and memory.src[0].axis is Axis.REDUCE
     )
@@ -262,7 +262,7 @@ class _Tiles:
         pointer = memory.dtype
         assert isinstance(pointer, Pointer)
         self.size = pointer.size
-        whole = pointer.base.ptr(pointer.size * TILES, Place.SHARED)
+        whole = pointer.base.ptr(pointer.size * TILES, AddressSpace.SHARED)
         self.whole = UOp(Ops.DEFINE_LOCAL, whole, (), memory.arg)
 
     def offset(self, trip: UOp) -> UOp:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -95,7 +95,7 @@ def _matrices(operand: UOp, bits: Sequence[UOp]) -> _Matrices | None:
         return None
     memory = loads[0].src[0]
     pointer = memory.dtype
-    if not isinstance(pointer, Pointer) or pointer.place is not Place.SHARED:
+    if not isinstance(pointer, Pointer) or pointer.space is not AddressSpace.SHARED:
         return None
     if pointer.base.itemsize != 2 or any(load.src[0] is not memory for load in loads):
         return None

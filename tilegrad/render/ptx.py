@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -188,7 +188,7 @@ class _Kernel:
         """An array; names of arrays stand for addresses in shared memory alone."""
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
-        is_shared = pointer.place is Place.SHARED
+        is_shared = pointer.space is AddressSpace.SHARED
         space = "shared" if is_shared else "local"
         size = pointer.size * pointer.base.nbytes
         name = f"{space}{node.arg}"

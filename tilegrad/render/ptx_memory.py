@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -27,7 +27,7 @@ _HALVES = 8
 # The largest offset that an instruction holds; that of `cp.async` is what `ptxas` puts into one for
 # sm_80 and sm_90a.
 _FARTHEST, FARTHEST_COPY = 1 << 23, 1 << 13
-_SPACES = {Place.GLOBAL: "global", Place.SHARED: "shared"}
+_SPACES = {AddressSpace.GLOBAL: "global", AddressSpace.SHARED: "shared"}
 _MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
 
 
@@ -120,7 +120,7 @@ class Memory:
     # addresses
 
     def space(self, buffer: UOp) -> str:
-        return _SPACES.get(_pointer(buffer).place, "local")
+        return _SPACES.get(_pointer(buffer).space, "local")
 
     def address(
         self, memory: UOp, index: UOp, operand: str | None = None, farthest: int = _FARTHEST

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -221,7 +221,7 @@ class WGSLRendering(Rendering):
         name = self._texts[node] = self._fresh("temp")
         layout = self.layouts[node]
         kind = f"array<{layout.element}, {layout.length(pointer.size)}>"
-        if pointer.place is Place.SHARED:
+        if pointer.space is AddressSpace.SHARED:
             self.need(f"var<workgroup> {name}: {kind};")
         else:
             self._arrays.append(f"  var {name}: {kind};")

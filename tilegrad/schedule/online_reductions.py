@@ -195,7 +195,7 @@ class _Cut:
         if node in self.row.memories:
             pointer = _pointer(node)
             lives_in = (*node.src, self.slices)
-            return node.replace(dtype=pointer.base.ptr(self.size, pointer.place), src=lives_in)
+            return node.replace(dtype=pointer.base.ptr(self.size, pointer.space), src=lives_in)
         made = self._made(node, self.inner)
         if made is None:
             return None
@@ -338,7 +338,7 @@ class _Cut:
         if memory not in self.filled:
             varying, _ = self._content(memory)
             value = _product([self.inside(each) for each in varying])
-            pointer = value.dtype.ptr(self.size, _pointer(memory).place)
+            pointer = value.dtype.ptr(self.size, _pointer(memory).space)
             mine, filled_at = (
                 self.inside(memory).replace(dtype=pointer),
                 self.positions[self.at(memory)],
