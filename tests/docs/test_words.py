@@ -15,8 +15,8 @@ ALLOWED = {
     "FOLDING", "fold", "folded", "folding", "fold_cast", "fold_constants", "fold_gep",
     "Place", "place",
     # Names of NumPy and of the public interface; locks are held, and writes are in place.
-    "sliding_window_view", "take_along_axis", "put_along_axis", "KEEP_KERNELS", "KEEP_SECONDS",
-    "keep_unknown", "held_at_fork", "_in_place", "in_place", "take_along_dim",
+    "put_along_axis", "sliding_window_view", "take_along_axis", "KEEP_KERNELS", "KEEP_SECONDS",
+    "keep_unknown", "held_at_fork", "_IN_PLACE", "_in_place", "in_place", "take_along_dim",
     # Windows of signals, and of filters.
     "hann_window", "hamming_window", "blackman_window", "kaiser_window", "bartlett_window",
     "_make_window", "window", "window_length", "filter_window", "find_filter_window",
