@@ -74,7 +74,7 @@ def ceilings(renew: bool) -> str:
 
 
 def cache(clear: bool) -> str:
-    """Where compiled code is kept, how much of it, and how much there may be."""
+    """The folder of compiled code, its size, and the limit."""
     from tilegrad.base import cache
 
     found = cache.clear() if clear else cache.usage()

@@ -207,22 +207,22 @@ class Target:
         return self.vector_bytes > 0
 
     def cycles(self, op: Ops) -> float:
-        """Cycles in which nothing else starts for one vector of results of `op`, by its price."""
+        """Issue cycles of one vector of results of `op`, by its price."""
         return op.definition.price / self.timing.ports
 
     @property
     def set_bytes(self) -> int:
-        """How far apart lines lie that share a set of the nearest cache."""
+        """Bytes between lines that share a set of the nearest cache."""
         return self.cache_sets * self.line_bytes
 
     @property
     def cache_ways(self) -> int:
-        """How many lines a set of the nearest cache holds."""
+        """Lines of a set of the nearest cache."""
         return max(self.cache_bytes[0] // self.set_bytes, 1)
 
     def level_of(self, nbytes: int) -> int:
-        """Where `nbytes` stay that are used again and again: 0 is the nearest cache, 1 the second,
-        2 the last, 3 memory. Half of the last cache is left to other things.
+        """The level of memory that `nbytes` used again and again fit: 0 is the nearest cache, 1 the
+        second, 2 the last, 3 memory. Half of the last cache is left to other data.
         """
         first, last = self.cache_bytes[0], self.cache_bytes[-1]
         second = self.cache_bytes[min(1, len(self.cache_bytes) - 1)]
@@ -331,8 +331,8 @@ def dot_unit(k: int, left: DType, right: DType, dtype_out: DType) -> MatrixUnit:
     """An instruction that adds `k` products to each lane of a vector: `vdpbf16ps` (two of bfloat16
     to a float32), `vpdpbusd` (four of uint8 by int8 to an int32).
     """
-    row = (tuple((0, place) for place in range(k)),)
-    column = (tuple((place, 0) for place in range(k)),)
+    row = (tuple((0, depth) for depth in range(k)),)
+    column = (tuple((depth, 0) for depth in range(k)),)
     name = f"dot{k}.{left.name}.{right.name}.{dtype_out.name}"
     other = None if left is right else right
     return MatrixUnit(
@@ -351,7 +351,7 @@ def matrix_unit(
     synchronous: bool = True,
     dtype_right: DType | None = None,
 ) -> MatrixUnit:
-    """The unit whose printed form has these fields; its layouts follow from its kind."""
+    """The unit whose text has these fields; its layouts follow from its kind."""
     del m, n, synchronous
     if name.startswith("mfma"):
         return _mfma(k, dtype_in)
@@ -384,7 +384,7 @@ def cuda_target(arch: str) -> Target:
     if found is None or int(found[1]) not in _CAPABILITIES:
         raise DeviceError(
             f"cuda: {arch!r} is no architecture",
-            form="sm_ and the compute capability, as sm_90",
+            expected="sm_ and the compute capability, as sm_90",
             known=", ".join(f"sm_{number}" for number in _CAPABILITIES),
         )
     capability = int(found[1])

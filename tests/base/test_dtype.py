@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tilegrad.base import dtype as dtype_module
 from tilegrad.base.dtype import (
+    AddressSpace,
     DType,
-    Place,
     Pointer,
     as_const,
     dtypes,
@@ -51,7 +51,7 @@ def test_names_of_c() -> None:
         (dtypes.float.vec(4), "dtypes.float.vec(4)"),
         (dtypes.float.ptr(16), "dtypes.float.ptr(16)"),
         (dtypes.float.ptr(), "dtypes.float.ptr()"),
-        (dtypes.int.ptr(8, Place.SHARED), "dtypes.int.ptr(8, Place.SHARED)"),
+        (dtypes.int.ptr(8, AddressSpace.SHARED), "dtypes.int.ptr(8, AddressSpace.SHARED)"),
         (dtypes.half.vec(2).ptr(8), "dtypes.half.vec(2).ptr(8)"),
         (dtypes.index, "dtypes.index"),
         (dtypes.void, "dtypes.void"),
@@ -71,11 +71,11 @@ def test_vectors_and_pointers_are_single_objects() -> None:
     assert dtypes.float.vec(1) is dtypes.float
     with pytest.raises(ValueError, match=r"vec: dtypes\.float\.vec\(4\) is a vector already"):
         four.vec(2)
-    pointer = dtypes.float.ptr(4, Place.SCRATCH)
-    assert pointer is dtypes.float.ptr(4, Place.SCRATCH)
+    pointer = dtypes.float.ptr(4, AddressSpace.SCRATCH)
+    assert pointer is dtypes.float.ptr(4, AddressSpace.SCRATCH)
     assert pointer is not dtypes.float.ptr(4)
     assert isinstance(pointer, Pointer)
-    assert (pointer.base, pointer.size, pointer.place) == (dtypes.float, 4, Place.SCRATCH)
+    assert (pointer.base, pointer.size, pointer.space) == (dtypes.float, 4, AddressSpace.SCRATCH)
     assert pointer.kind == "pointer"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.device.emulator import execute
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
@@ -40,7 +40,11 @@ class Program:
         return self.add(Ops.DEFINE_GLOBAL, dtype.ptr(size), arg=slot)
 
     def local(
-        self, number: int, size: int, dtype: DType = FLOAT, place: Place = Place.SHARED
+        self,
+        number: int,
+        size: int,
+        dtype: DType = FLOAT,
+        place: AddressSpace = AddressSpace.SHARED,
     ) -> UOp:
         return self.add(Ops.DEFINE_LOCAL, dtype.ptr(size, place), arg=number)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.device.programs import FLOAT, HALF, INT, Program, blank, elements, filled
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import CompileError, DeviceError, IndexBoundsError, InternalError
 from tilegrad.device.emulator import TARGET
 from tilegrad.device.registry import Device
@@ -151,7 +151,7 @@ def test_a_store_may_combine() -> None:
 def test_scratch_belongs_to_a_lane_and_starts_as_nonsense() -> None:
     p = Program()
     out, lane = p.data(0, 4), p.special("lidx0", 2)
-    scratch = p.local(0, 2, place=Place.SCRATCH)
+    scratch = p.local(0, 2, place=AddressSpace.SCRATCH)
     written = p.all(scratch.store(p.const(0), lane.cast(FLOAT)))
     late = p.add(Ops.AFTER, scratch.dtype, scratch, written)
     p.all(out.store(p.all(lane * 2), late.load(p.const(0))))

@@ -24,7 +24,7 @@ WITHOUT = {
     "mnist", "fashion_mnist", "cifar10", "MNIST_URL", "FASHION_MNIST_URL",
     # Slots, which the docstring of the class describes.
     "Tensor.uop", "Tensor.grad", "Tensor.device", "Tensor.dtype",
-    "Place", "Pointer", "located",
+    "AddressSpace", "Pointer", "located",
     # Constants and dtypes of the array API.
     "__array_api_version__", "newaxis", "e", "inf", "nan", "pi", "bool", "float32", "float64",
     *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),

@@ -127,9 +127,9 @@ BOUNDED = {
     ),
     "render/stream.py": {"_coefficient": KERNEL},
     "schedule/collapse.py": dict.fromkeys(["_as_choice", "_choice_of"], KERNEL),
-    "schedule/parts.py": dict.fromkeys(
+    "schedule/online_reductions.py": dict.fromkeys(
         [
-            "_Cut._correction", "_Cut._filled", "_Cut._fold", "_Cut._found", "_Cut._gather",
+            "_Cut._correction", "_Cut._filled", "_Cut._reduce", "_Cut._found", "_Cut._gather",
             "_Cut._visit", "_Cut.inside", "_Cut.whole",
         ],
         KERNEL,

@@ -9,7 +9,7 @@ import pytest
 
 from tilegrad.base import cache
 from tilegrad.base.config import Context
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir import Axis, Ops, Stage, UOp
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
@@ -31,7 +31,7 @@ def pointer(slot: int, size: int = 16, dtype: DType = dtypes.float) -> UOp:
     return UOp(Ops.DEFINE_GLOBAL, dtype.ptr(size), (), slot)
 
 
-def local(size: int, place: Place = Place.SHARED, *ranges: UOp) -> UOp:
+def local(size: int, place: AddressSpace = AddressSpace.SHARED, *ranges: UOp) -> UOp:
     return UOp(Ops.DEFINE_LOCAL, dtypes.float.ptr(size, place), ranges, 0)
 
 
@@ -104,7 +104,7 @@ def staged() -> UOp:
     """A row is copied to scratch, in parallel rows, and read twice."""
     i = UOp.range(4, 0, Axis.THREAD)
     copy, j, again = (UOp.range(4, number, Axis.LOOP) for number in (1, 2, 3))
-    memory = local(4, Place.SCRATCH, i)
+    memory = local(4, AddressSpace.SCRATCH, i)
     filled = memory.after(memory.store(copy, A.load(i * 4 + copy)).end(copy))
     row = total(filled.load(again), UOp.range(4, 3, Axis.LOOP))
     return kernel(OUT.store(i * 4 + j, filled.load(j) * row))

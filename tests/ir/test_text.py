@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ir.values import evaluate
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
@@ -37,7 +37,7 @@ def random_dtype(rng: random.Random) -> DType:
     if kind < 0.2:
         dtype = dtype.vec(rng.choice((2, 4, 8)))
     if kind > 0.8:
-        dtype = dtype.ptr(rng.choice((-1, 1, 16)), rng.choice(list(Place)))
+        dtype = dtype.ptr(rng.choice((-1, 1, 16)), rng.choice(list(AddressSpace)))
     return dtype
 
 
@@ -267,7 +267,7 @@ def test_render(node: UOp, text: str) -> None:
 
 def test_render_memory() -> None:
     a = UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(16), (), 0)
-    shared = UOp(Ops.DEFINE_LOCAL, dtypes.float.ptr(16, Place.SHARED), (), 1)
+    shared = UOp(Ops.DEFINE_LOCAL, dtypes.float.ptr(16, AddressSpace.SHARED), (), 1)
     assert render(a.load(x)) == "data0[x]"
     assert render(a.load(x, UOp.const(dtypes.float, 0), x < 9)) == "(data0[x] if (x<9) else 0.0)"
     assert render(a.store(x, a.load(y))) == "data0[x] = data0[y]"

@@ -31,7 +31,7 @@ from tests.optimize.kernels import (
     text,
 )
 from tilegrad import Context
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute
 from tilegrad.ir.args import KernelInfo
@@ -470,7 +470,7 @@ def test_two_ways_to_say_that_one_loop_is_over_are_one() -> None:
     """Of two stores in one loop, a load waits for the first before the second, another for the
     second before the first: in the program both wait for the foot of the loop.
     """
-    memory = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(16, Place.SCRATCH), (), 0)
+    memory = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(16, AddressSpace.SCRATCH), (), 0)
     loop, source, target = UOp.range(8, 0), param(1, 16), param(0, 2)
     first = memory.store(loop, source.load(loop)).end(loop)
     second = memory.store(loop + 8, source.load(loop + 8)).end(loop)

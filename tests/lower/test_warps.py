@@ -16,7 +16,7 @@ from tests.optimize.kernels import (
     run,
     text,
 )
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute
 from tilegrad.ir.op import Ops
@@ -33,7 +33,9 @@ X = np.random.default_rng(0).standard_normal((3, 1024)).astype(np.float32)
 def shared_elements(found: list[UOp]) -> int:
     arrays = [node.dtype for node in found if node.op is Ops.DEFINE_LOCAL]
     return sum(
-        array.size for array in arrays if isinstance(array, Pointer) and array.place is Place.SHARED
+        array.size
+        for array in arrays
+        if isinstance(array, Pointer) and array.space is AddressSpace.SHARED
     )
 
 

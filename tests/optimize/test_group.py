@@ -25,7 +25,7 @@ from tests.optimize.kernels import (
     softmax,
     text,
 )
-from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.device.emulator import execute
 from tilegrad.ir.op import Axis, Ops
@@ -68,7 +68,7 @@ def shared_bytes(found: list[UOp]) -> int:
     return sum(
         array.size * array.base.itemsize
         for array in arrays
-        if isinstance(array, Pointer) and array.place is Place.SHARED
+        if isinstance(array, Pointer) and array.space is AddressSpace.SHARED
     )
 
 

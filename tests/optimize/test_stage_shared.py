@@ -29,7 +29,7 @@ from tests.optimize.kernels import (
     softmax,
 )
 from tilegrad import Context, Tensor
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
@@ -249,7 +249,7 @@ def _kind(node: UOp) -> str:
     if node.op in (Ops.LOAD, Ops.STORE):
         pointer = memory_of(node.src[0]).dtype
         assert isinstance(pointer, Pointer)
-        return f"{node.op.name.lower()} {pointer.place.name.lower()}"
+        return f"{node.op.name.lower()} {pointer.space.name.lower()}"
     return {Ops.MULACC: "multiply", Ops.BARRIER: "barrier"}.get(node.op, "")
 
 
@@ -349,7 +349,7 @@ def test_the_interpreter_of_ptx_sees_what_is_missing(gone: str, terms: int) -> N
 def test_two_tiles_of_each_operand_stay_in_shared_memory() -> None:
     found = program(kernel(product(64, 32, 64)[0]), OPTS)
     tiles = [node.dtype for node in found if node.op is Ops.DEFINE_LOCAL]
-    assert [each.place for each in tiles if isinstance(each, Pointer)] == [Place.SHARED] * 2
+    assert [each.space for each in tiles if isinstance(each, Pointer)] == [AddressSpace.SHARED] * 2
     # Rows of 32 results, padded by a vector, for each of 8 terms.
     assert [each.size for each in tiles if isinstance(each, Pointer)] == [2 * 8 * 36] * 2
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cstyle import ClangRenderer
@@ -199,7 +199,7 @@ def group_4() -> Program:
     """GROUP 0,4: lanes gather in shared memory, one of them adds up and writes."""
     out, rows = data(0, size=4), data(1)
     row, lane = special("gidx0", 4), special("lidx0", 4)
-    shared = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(4, Place.SHARED), (), 0)
+    shared = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(4, AddressSpace.SHARED), (), 0)
     x = load(rows, lane + (row << 2))
     put = shared.store(lane, x)
     meet = UOp(Ops.BARRIER, dtypes.void, (put,))
@@ -215,7 +215,7 @@ def group_2(is_top: bool = False) -> Program:
     lane reads on.
     """
     rows, row, lane = data(1), special("gidx0", 4), special("lidx0", 2)
-    shared = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(2, Place.SHARED), (), 0)
+    shared = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(2, AddressSpace.SHARED), (), 0)
     gathered, counter = accumulator(const(0.0, FLOAT)), loop(2)
     near = (row << 2) + (lane << 1) + counter
     index = near if is_top else lane + (row << 2) + (counter << 1)

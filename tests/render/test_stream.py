@@ -9,7 +9,7 @@ import pytest
 
 from tests.schedule.plans import kernel_of
 from tilegrad import Device, Tensor
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.render.llvm import LLVMRenderer
@@ -88,7 +88,7 @@ def test_a_copy_asks_for_what_it_reads_next(step: int, turns: int, asks: bool) -
     """Of runs that go on; what is far apart would crowd itself out of a cache."""
     size = step * turns
     given = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(size), (), 0)
-    scratch = UOp(Ops.DEFINE_LOCAL, dtypes.float32.ptr(16 * turns, Place.SCRATCH), (), 0)
+    scratch = UOp(Ops.DEFINE_LOCAL, dtypes.float32.ptr(16 * turns, AddressSpace.SCRATCH), (), 0)
     loop = UOp.range(turns, 0, Axis.STAGE)
     load = given.load(loop * step, dtype=dtypes.float32.vec(16))
     store = scratch.store(loop * 16, load)

@@ -84,6 +84,6 @@ def test_equal_parts_are_put_together_without_gates(axis: int) -> None:
     assert all(len(load.src) == 2 for load in loads)
     both = np.concatenate([x.numpy(), x.numpy() + 1], axis)
     np.testing.assert_array_equal(x.cat(x + 1, dim=axis).numpy(), both)
-    # A running fold goes on from part to part.
+    # A scan goes on from operand to operand.
     running = x.cat(x + 1, dim=axis).cumsum(axis).numpy()
     np.testing.assert_allclose(running, both.cumsum(axis), rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.render.programs import FLOAT, const, data, load, special
 from tilegrad import Context, Tensor
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.base.trace import recording
 from tilegrad.compile import nvrtc
@@ -79,7 +79,7 @@ def test_wide_accesses_are_served_by_parts_of_a_warp(nbytes: int, groups: int) -
 
 def test_shared_memory_of_a_transposed_tile_conflicts_unless_it_is_padded() -> None:
     def transposed(width: int) -> list[UOp]:
-        tile = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(32 * width, Place.SHARED), (), 0)
+        tile = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(32 * width, AddressSpace.SHARED), (), 0)
         out, lane = data(0, size=32), special("lidx0", 32)
         index = lane * width
         write = tile.store(index, const(1.0, FLOAT))

@@ -20,12 +20,12 @@ from tilegrad.base.float8 import FORMATS
 from tilegrad.base.members import Members
 
 __all__ = [
-    "DType", "Place", "Pointer", "as_const", "can_lossless_cast", "dtypes", "least_upper_dtype",
-    "promote", "saturate", "sum_dtype", "total_dtype", "truncate",
+    "AddressSpace", "DType", "Pointer", "as_const", "can_lossless_cast", "dtypes",
+    "least_upper_dtype", "promote", "saturate", "sum_dtype", "total_dtype", "truncate",
 ]  # fmt: skip
 
 
-class Place(Members):
+class AddressSpace(Members):
     """Where memory lives: `GLOBAL` outlives a kernel, `SHARED` is per block, `SCRATCH` and
     `REGISTER` per thread.
     """
@@ -116,20 +116,20 @@ class DType:
             found = self._vectors.setdefault(lanes, made)
         return found
 
-    def ptr(self, size: int = -1, place: Place = Place.GLOBAL) -> Pointer:
-        """A pointer to `size` elements of this type (-1: unknown) at `place`."""
-        key = self, size, place
+    def ptr(self, size: int = -1, space: AddressSpace = AddressSpace.GLOBAL) -> Pointer:
+        """A pointer to `size` elements of this type (-1: unknown) in `space`."""
+        key = self, size, space
         known = _pointers.get(key)
         if known is not None and (found := known()) is not None:
             return found
-        made = Pointer(self, size, place)
+        made = Pointer(self, size, space)
         reference = weakref.ref(made, MethodType(_pointers.pop, key))
         if _pointers.setdefault(key, reference) is reference:
             return made
         # Another thread was first, or it is about to remove a dead pointer, as of nodes (`UOp`).
         del reference
         time.sleep(0)
-        return self.ptr(size, place)
+        return self.ptr(size, space)
 
     @property
     def min(self) -> int | float | bool:
@@ -188,16 +188,16 @@ class DType:
 
 
 class Pointer(DType):
-    """The address of `size` elements of `base` (a scalar or vector type) at `place`."""
+    """The address of `size` elements of `base` (a scalar or vector type) in `space`."""
 
-    __slots__ = ("__weakref__", "base", "place", "size")
+    __slots__ = ("__weakref__", "base", "size", "space")
 
-    def __init__(self, base: DType, size: int, place: Place):
+    def __init__(self, base: DType, size: int, space: AddressSpace):
         super().__init__(f"{base.name}*", 8, "pointer", base.alias, 1)
-        self.base, self.size, self.place = base, size, place
+        self.base, self.size, self.space = base, size, space
 
     def __repr__(self) -> str:
-        where = "" if self.place is Place.GLOBAL else f", {self.place!r}"
+        where = "" if self.space is AddressSpace.GLOBAL else f", {self.space!r}"
         size = "" if self.size == -1 and not where else str(self.size)
         return f"{self.base._own_name()}.ptr({size}{where})"
 
@@ -206,11 +206,11 @@ class Pointer(DType):
 
 
 # Pointers that something has: a process of many shapes does not keep one for each.
-_pointers: dict[tuple[DType, int, Place], weakref.ref[Pointer]] = {}
+_pointers: dict[tuple[DType, int, AddressSpace], weakref.ref[Pointer]] = {}
 
 
 def _restore(text: str) -> DType:
-    found = eval(text, {"dtypes": dtypes, "Place": Place, "__builtins__": {}})
+    found = eval(text, {"dtypes": dtypes, "AddressSpace": AddressSpace, "__builtins__": {}})
     assert isinstance(found, DType)
     return found
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tilegrad.base import cache
 from tilegrad.base.trust import make_private
 
-__all__ = ["keep_failed"]
+__all__ = ["write_failed"]
 
 
-def keep_failed(name: str, text: str) -> str:
-    """The path of the file `name` with this text; only `name` where there is no cache folder. What
-    failed before it under this name is overwritten.
+def write_failed(name: str, text: str) -> str:
+    """The path of the file `name`, written with this text; only `name` where there is no cache
+    folder. An earlier file of this name is overwritten.
     """
     path = cache.folder() / name
     try:

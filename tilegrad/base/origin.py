@@ -131,9 +131,9 @@ def _position(entry: Entry) -> tuple[int, int, int, int]:
     unknown.
     """
     code, offset, _ = entry
-    for number, place in enumerate(code.co_positions()):
+    for number, position in enumerate(code.co_positions()):
         if number == offset // 2:
-            first, last, start, end = (number or 0 for number in place)
+            first, last, start, end = (number or 0 for number in position)
             return first or code.co_firstlineno, last, start, end
     return code.co_firstlineno, 0, 0, 0
 

@@ -232,8 +232,8 @@ class OptimizerGroup(_Steps):
         self.params = [tensor for each in optimizers for tensor in each.params]
         self.buffers = [tensor for each in optimizers for tensor in each.buffers]
 
-    def __getitem__(self, place: int) -> Any:
-        return self.optimizers[place]
+    def __getitem__(self, index: int) -> Any:
+        return self.optimizers[index]
 
     def zero_grad(self) -> None:
         """Forget all gradients."""

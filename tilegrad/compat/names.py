@@ -140,8 +140,8 @@ _HINTS = {
 
 def absent(name: str) -> str:
     """What to say of a dotted name of tinygrad's that is nothing here."""
-    place = name
-    while place and place not in _HINTS:
-        place = place.rpartition(".")[0]
-    hint = _HINTS.get(place, "docs/from-tinygrad.md lists what maps, docs/differences.md what not")
+    prefix = name
+    while prefix and prefix not in _HINTS:
+        prefix = prefix.rpartition(".")[0]
+    hint = _HINTS.get(prefix, "docs/from-tinygrad.md lists what maps, docs/differences.md what not")
     return f"tilegrad has no {name}: {hint}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilegrad.base.errors import CompileError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 
 __all__ = ["Compiler", "compile_c", "find_compiler"]
 
@@ -77,7 +77,7 @@ def compile_c(source: str, compiler: Compiler, flags: Sequence[str]) -> bytes:
         except subprocess.TimeoutExpired:
             raise CompileError(
                 f"clang: {compiler.command[0]} took longer than {_SECONDS} s",
-                source=keep_failed("failed.c", source),
+                source=write_failed("failed.c", source),
             ) from None
         if done.returncode or not output.is_file():
             raise _refusal(done.stderr, source, compiler)
@@ -92,5 +92,5 @@ def _refusal(messages: str, source: str, compiler: Compiler) -> CompileError:
         f"clang: {first.rpartition('error:')[2].strip()}",
         kernel=kernel[1] if kernel else "",
         compiler=compiler.version,
-        source=keep_failed("failed.c", source),
+        source=write_failed("failed.c", source),
     )

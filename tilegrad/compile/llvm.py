@@ -90,10 +90,10 @@ def _refusal(error: RuntimeError, triple: str) -> CompileError:
         lines.pop(0)
     details: dict[str, object] = {}
     headline = lines[0].strip() if lines else "no message"
-    place = re.match(r"<string>:(\d+):(\d+): error: (.*)", headline)
-    if place:
-        headline = place[3]
-        details["text"] = f"{place[1]}: {lines[1].strip()}" if len(lines) > 1 else place[1]
+    match = re.match(r"<string>:(\d+):(\d+): error: (.*)", headline)
+    if match:
+        headline = match[3]
+        details["text"] = f"{match[1]}: {lines[1].strip()}" if len(lines) > 1 else match[1]
     elif len(lines) > 1:
         details["near"] = lines[1].strip()
     return CompileError(f"llvm: {headline}", **details, target=triple)

@@ -35,8 +35,8 @@ class Cubin:
 def _roots() -> Iterator[Path]:
     """Folders that may hold `lib`, `include` and `bin`: of wheels, then of a toolkit."""
     spec = importlib.util.find_spec("nvidia")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        yield from sorted(filter(Path.is_dir, Path(place).iterdir()), reverse=True)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        yield from sorted(filter(Path.is_dir, Path(folder).iterdir()), reverse=True)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if value := os.environ.get(variable):
             yield Path(value)

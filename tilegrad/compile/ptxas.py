@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilegrad.base.errors import CompileError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 
 __all__ = ["Usage", "assemble", "find_ptxas", "ptxas_release"]
 
@@ -45,8 +45,8 @@ def find_ptxas() -> str | None:
     except (ImportError, ValueError):
         return None
     folders = spec.submodule_search_locations if spec is not None else None
-    for place in folders or ():
-        for path in sorted(Path(place).glob("*/bin/ptxas"), reverse=True):
+    for folder in folders or ():
+        for path in sorted(Path(folder).glob("*/bin/ptxas"), reverse=True):
             return str(path)
     return None
 
@@ -84,7 +84,7 @@ def assemble(source: str, arch: str, program: str) -> tuple[bytes, Usage]:
                 f"ptxas: {_message(done.stdout + done.stderr)}",
                 kernel=_kernel(source),
                 arch=arch,
-                source=keep_failed("failed.ptx", source),
+                source=write_failed("failed.ptx", source),
             )
         return binary.read_bytes(), _usage(done.stdout + done.stderr)
 

@@ -240,12 +240,12 @@ class CpuRuntime(Runtime):
         time.
         """
         words = array("q", bytes(8 * max(sum(count for _, count, _ in launches), 1)))
-        place = words.buffer_info()[0]
+        pointer = words.buffer_info()[0]
         table = array("q")
         for program, count, global_size in launches:
             chunks = global_size[0]
-            table.extend((program.address, place, -chunks if is_small else chunks))
-            place += 8 * count
+            table.extend((program.address, pointer, -chunks if is_small else chunks))
+            pointer += 8 * count
         address, number = table.buffer_info()[0], len(launches)
         run_graph = self.pool.run_graph
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.compile import nvrtc
 from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
@@ -64,7 +64,7 @@ def _compile_for(arch: str, compile_source: Compile, source: str) -> bytes:
             f"cuda: {first.rpartition('error:')[2].strip()}",
             kernel=head.partition(":")[0].removeprefix("// "),
             arch=arch,
-            source=keep_failed("failed.cu", text),
+            source=write_failed("failed.cu", text),
         ) from None
 
 

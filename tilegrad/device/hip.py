@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.hip import HipSourceRuntime, gpu_architectures, open_library
@@ -57,7 +57,7 @@ def _compile_for(arch: str, compiler: Any, source: str) -> bytes:
             f"hip: {first.rpartition('error:')[2].strip()}",
             kernel=head.partition(":")[0].removeprefix("// "),
             arch=arch,
-            source=keep_failed("failed.hip", text),
+            source=write_failed("failed.hip", text),
         ) from None
 
 

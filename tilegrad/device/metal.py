@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -212,7 +212,7 @@ class MetalRuntime(Runtime):
             f"metal: {first.rpartition('error:')[2].strip()}",
             kernel=name,
             device=self.title,
-            source=keep_failed("failed.metal", source),
+            source=write_failed("failed.metal", source),
         )
 
     def _description(self, error: int) -> str:
@@ -262,24 +262,24 @@ class MetalRuntime(Runtime):
         """The kernel and its arguments: memory first, then integers."""
         objc, (_, slots, codes) = self._objc, program.interface
         objc.send(encoder, "setComputePipelineState:", Object(program.pipeline), result=None)
-        for place, slot in enumerate(slots):
+        for number, slot in enumerate(slots):
             memory = handles[slot]
             objc.send(
                 encoder,
                 "setBuffer:offset:atIndex:",
                 Object(memory.buffer),
                 Count(memory.offset),
-                Count(place),
+                Count(number),
                 result=None,
             )
-        for place, (code, value) in enumerate(zip(codes, variables), len(slots)):
+        for number, (code, value) in enumerate(zip(codes, variables), len(slots)):
             packed = struct.pack(code, value)
             objc.send(
                 encoder,
                 "setBytes:length:atIndex:",
                 ctypes.c_char_p(packed),
                 Count(len(packed)),
-                Count(place),
+                Count(number),
                 result=None,
             )
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.nv_driver import Driver
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -70,8 +70,8 @@ class Arguments:
         self.count = count
 
     def set(self, numbers: Sequence[int]) -> None:
-        for place, number in enumerate(numbers):
-            self.words[place] = int(number) & _WORD
+        for position, number in enumerate(numbers):
+            self.words[position] = int(number) & _WORD
 
 
 class NVRuntime(Runtime):
@@ -210,7 +210,7 @@ class NVRuntime(Runtime):
         except DeviceError as error:
             said = log.rstrip(b"\0").decode(errors="replace").strip().splitlines()
             source = code.decode(errors="replace") if code.startswith(b".version") else ""
-            details = {"source": keep_failed("failed.ptx", source)} if source else {}
+            details = {"source": write_failed("failed.ptx", source)} if source else {}
             raise CompileError(
                 f"{driver.kind.lower()}: {said[0].strip() if said else error.headline}",
                 kernel=name,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -87,7 +87,7 @@ def _find(cl: Any, name: str) -> Any:
     if number >= len(found):
         raise DeviceError(
             f"CL: there is no device {number}",
-            found=", ".join(f"CL:{place} {each.name}" for place, each in enumerate(found)),
+            found=", ".join(f"CL:{number} {each.name}" for number, each in enumerate(found)),
         )
     device = found[number]
     if "Portable Computing Language" in device.platform.name:
@@ -218,7 +218,7 @@ class OpenCLRuntime(Runtime):
                 f"cl: {first.rpartition('error:')[2].strip()}",
                 kernel=source.partition(":")[0].removeprefix("// "),
                 device=f"{self.device.name}, {self.device.platform.version}",
-                source=keep_failed("failed.cl", source),
+                source=write_failed("failed.cl", source),
             ) from None
 
     def load(self, name: str, binary: bytes) -> OpenCLProgram:

@@ -189,11 +189,11 @@ class Trial:
             if not may_write_more and not each.is_read:
                 if (_bits(got) != _bits(wanted.values))[~wanted.written].any():
                     return f"data{each.slot} is written where it must not be"
-            place = _apart(got, wanted.values, wanted.written, each.dtype, self.depth)
-            if place is not None:
-                values_there = f"{_number(got, each.dtype, place)} and not "
-                values_there += str(_number(wanted.values, each.dtype, place))
-                return f"data{each.slot}[{place}] is {values_there}"
+            position = _apart(got, wanted.values, wanted.written, each.dtype, self.depth)
+            if position is not None:
+                values_there = f"{_number(got, each.dtype, position)} and not "
+                values_there += str(_number(wanted.values, each.dtype, position))
+                return f"data{each.slot}[{position}] is {values_there}"
         return self._trespass()
 
     def _trespass(self) -> str | None:
@@ -287,10 +287,10 @@ def _bits(values: Any) -> Any:
     return values.view(f"u{values.dtype.itemsize}")
 
 
-def _number(values: Any, dtype: DType, place: int) -> float | int:
+def _number(values: Any, dtype: DType, position: int) -> float | int:
     if dtype.is_float:
-        return float(_as_double(values[place : place + 1], dtype)[0])
-    return int(values[place])
+        return float(_as_double(values[position : position + 1], dtype)[0])
+    return int(values[position])
 
 
 def _as_double(values: Any, dtype: DType) -> Any:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -99,7 +99,7 @@ def _find(wgpu: Any, name: str) -> Any:
         raise DeviceError(
             f"WEBGPU: there is no device {number}",
             found=", ".join(
-                f"WEBGPU:{place} {each.info['device']}" for place, each in enumerate(found)
+                f"WEBGPU:{number} {each.info['device']}" for number, each in enumerate(found)
             ),
         )
     return found[number]
@@ -284,7 +284,7 @@ class WebGPURuntime(Runtime):
             f"webgpu: {first.rpartition('error: ')[2].strip()}",
             kernel=source.partition(":")[0].removeprefix("// "),
             device=self.name,
-            source=keep_failed("failed.wgsl", source),
+            source=write_failed("failed.wgsl", source),
         )
 
     def load(self, name: str, binary: bytes) -> WebGPUProgram:

@@ -138,7 +138,7 @@ def pullback(
             continue
         if gradient is None or (node.op in NO_DERIVATIVE and node not in computed):
             continue
-        if node.op is Ops.PART and node not in computed:
+        if node.op is Ops.LOOP_OUTPUT and node not in computed:
             outputs_of.setdefault(node.src[0], {})[node.arg] = gradient
             continue
         sources: Sequence[UOp] = (computed[node],) if node in computed else node.src

@@ -206,7 +206,7 @@ _RULES: dict[Ops, Callable[[_Batch, UOp], UOp]] = {
     Ops.AFTER: _Batch.after,
     Ops.CUSTOM: _Batch.custom,
     Ops.LOOP: _Batch.loop,
-    Ops.PART: _Batch.output,
+    Ops.LOOP_OUTPUT: _Batch.output,
 }
 
 

@@ -72,7 +72,7 @@ def pushforward(
             continue
         if not node.dtype.is_float:
             continue
-        if node.op is Ops.PART and node not in computed:
+        if node.op is Ops.LOOP_OUTPUT and node not in computed:
             flow[node] = tangents_of.get((node.src[0], node.arg))
             continue
         if node in computed:

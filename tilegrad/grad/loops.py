@@ -28,7 +28,7 @@ from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["LOOPS", "batched_loop", "loop_gradients", "loop_tangents"]
 
-LOOPS = frozenset({Ops.LOOP, Ops.PART})
+LOOPS = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT})
 """What has a derivative here, and not in a rule of one node."""
 
 Pullback = Callable[[Sequence[UOp], Sequence[UOp], Sequence[UOp]], list[UOp | None]]

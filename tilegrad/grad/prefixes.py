@@ -1,4 +1,4 @@
-"""Derivatives of running folds.
+"""Derivatives of scans.
 
 That of a running sum is a running sum from the other end. Any other op's goes by doubling:
 
@@ -23,7 +23,7 @@ Pair = Callable[[UOp, UOp], tuple[UOp | None, ...]]
 
 
 def prefix_gradient(y: UOp, g: UOp, derivative: Pair) -> UOp:
-    """The gradient with respect to what `y` is a running fold of; `derivative` is that of its
+    """The gradient with respect to what `y` is a scan of; `derivative` is that of its
     op.
     """
     (x,), (function, axis) = y.src, y.arg
@@ -40,7 +40,7 @@ def prefix_gradient(y: UOp, g: UOp, derivative: Pair) -> UOp:
 
 
 def prefix_derivative(y: UOp, tangent: UOp, derivative: Pair) -> UOp:
-    """The tangent of the running fold `y`, by that of what it folds."""
+    """The tangent of the scan `y`, by that of its operand."""
     (x,), (function, axis) = y.src, y.arg
     if function is Ops.ADD:
         return UOp(Ops.PREFIX_AXIS, tangent.dtype, (tangent,), y.arg)

@@ -237,9 +237,9 @@ def waiting_copy(value: UOp, *first: UOp) -> UOp:
         UOp(Ops.DEFINE_GLOBAL, value.dtype.ptr(count), (), 0),
         UOp(Ops.DEFINE_GLOBAL, value.dtype.ptr(count), (), 1),
     ]
-    place = simplify(UOp.range(count, 0))
+    index = simplify(UOp.range(count, 0))
     ast = UOp.sink(
-        pointers[0].store(place, pointers[1].load(place)),
+        pointers[0].store(index, pointers[1].load(index)),
         arg=KernelInfo("copied_again", (0,) if count > 1 else ()),
     )
     arg = KernelArg("copied_again", tuple(value.shape), ast, _pass)

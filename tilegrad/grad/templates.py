@@ -26,7 +26,7 @@ _MOST = 128
 _MOST_NODES, _MOST_CONSTANTS = 4096, 256
 # A graph with these ops is not known by its signature.
 _SINGULAR = frozenset({
-    Ops.CUSTOM, Ops.LOOP, Ops.PART, Ops.DEFINE_VAR, Ops.BIND, Ops.ASSIGN, Ops.AFTER,
+    Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.DEFINE_VAR, Ops.BIND, Ops.ASSIGN, Ops.AFTER,
 })  # fmt: skip
 
 Found = list[UOp | None]

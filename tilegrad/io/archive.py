@@ -204,11 +204,11 @@ class Archive:
                     struct.unpack_from(f"<{min(length, len(extra) - at - 4) // 8}Q", extra, at + 4)
                 )
                 given = [size, packed, header]
-                for place, value in enumerate(given):
+                for position, value in enumerate(given):
                     if value == _FULL:
                         if not numbers:
                             break
-                        given[place] = numbers.pop(0)
+                        given[position] = numbers.pop(0)
                 return given[1], given[0], given[2]
             at += 4 + length
         raise self._damaged("a large member without its size", "a zip64 field", "none", name)

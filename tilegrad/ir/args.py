@@ -83,7 +83,7 @@ class LoopArg:
 
     @property
     def outputs(self) -> int:
-        """The number of outputs, each a PART."""
+        """The number of outputs, each a LOOP_OUTPUT."""
         return len(self.body.src) + self.carries
 
     def value(self, number: int) -> Any:

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, LoopArg, RandArg
 from tilegrad.ir.op import Axis, Ops, Stage, Ties
 from tilegrad.ir.proof import bounds_under, find_outside, lane_of
@@ -117,7 +117,7 @@ def _define_var(node: UOp) -> str | None:
 
 
 def _define_global(node: UOp) -> str | None:
-    if not isinstance(node.dtype, Pointer) or node.dtype.place is not Place.GLOBAL:
+    if not isinstance(node.dtype, Pointer) or node.dtype.space is not AddressSpace.GLOBAL:
         return f"{dtype_text(node.dtype)} is no pointer to global memory"
     is_slot = isinstance(node.arg, int) and node.arg >= 0
     return None if is_slot else f"its argument is {node.arg!r}, not a slot"
@@ -125,7 +125,7 @@ def _define_global(node: UOp) -> str | None:
 
 def _define_local(node: UOp) -> str | None:
     dtype = node.dtype
-    if not isinstance(dtype, Pointer) or dtype.place is Place.GLOBAL or dtype.size < 1:
+    if not isinstance(dtype, Pointer) or dtype.space is AddressSpace.GLOBAL or dtype.size < 1:
         return f"{dtype_text(dtype)} is no pointer to shared memory or scratch of a known size"
     return _all_ranges(node.src)
 
@@ -552,7 +552,7 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.AFTER: _tensor_after,
     Ops.CUSTOM: _custom,
     Ops.LOOP: _loop,
-    Ops.PART: _output,
+    Ops.LOOP_OUTPUT: _output,
     Ops.SINK: _effect,
 }
 _CODE_CHECKS: dict[Ops, Check] = {

@@ -50,7 +50,7 @@ def shape_of(node: Any) -> Shape:
         return tuple(node.arg.shape)
     if op is Ops.LOOP:
         return ()
-    if op is Ops.PART:
+    if op is Ops.LOOP_OUTPUT:
         return tuple(src[0].arg.shape(arg))
     raise InternalError(f"infer: a {op} node has no shape", node=repr(node)[:200])
 

@@ -87,7 +87,7 @@ def _laid_out(
 
 def output_of(loop: UOp, number: int) -> UOp:
     """Output `number` of `loop`."""
-    return UOp(Ops.PART, loop.arg.value(number).dtype, (loop,), number)
+    return UOp(Ops.LOOP_OUTPUT, loop.arg.value(number).dtype, (loop,), number)
 
 
 def shaped(node: UOp, shape: tuple[int, ...]) -> UOp:

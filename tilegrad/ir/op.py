@@ -529,10 +529,10 @@ class Ops(Members):
     LOOP = op(
         None,
         "(*first values, *stacks, *shared): the graph in `arg`, a LoopArg, run once per step. Its "
-        "outputs are PARTs.",
+        "outputs are LOOP_OUTPUTs.",
         Stage.TENSOR,
     )
-    PART = op(
+    LOOP_OUTPUT = op(
         1,
         "Output number `arg` of a LOOP: the last value of each carry, then the stacked values of "
         "its steps, then the stacked values of each carry before each step.",

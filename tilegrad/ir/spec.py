@@ -14,9 +14,9 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import InternalError
-from tilegrad.base.failed import keep_failed
+from tilegrad.base.failed import write_failed
 from tilegrad.base.origin import method_names, user_lines
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
@@ -167,11 +167,11 @@ def _check_width(program: Sequence[UOp]) -> None:
 # By address space, the axes that run in parallel and may write to the same memory.
 _BLOCKS = (Axis.GLOBAL, Axis.THREAD)
 _LANES = (Axis.LOCAL, Axis.GROUP)
-_BESIDE: dict[Place, tuple[Axis, ...]] = {
-    Place.GLOBAL: (*_BLOCKS, *_LANES, Axis.UPCAST),
-    Place.SHARED: (*_LANES, Axis.UPCAST),
-    Place.SCRATCH: (Axis.UPCAST,),
-    Place.REGISTER: (Axis.UPCAST,),
+_BESIDE: dict[AddressSpace, tuple[Axis, ...]] = {
+    AddressSpace.GLOBAL: (*_BLOCKS, *_LANES, Axis.UPCAST),
+    AddressSpace.SHARED: (*_LANES, Axis.UPCAST),
+    AddressSpace.SCRATCH: (Axis.UPCAST,),
+    AddressSpace.REGISTER: (Axis.UPCAST,),
 }
 _REDUCED = (Axis.REDUCE, Axis.UNROLL)
 _RUN_BY_LAUNCH = {"gidx": Axis.GLOBAL, "lidx": Axis.LOCAL, "chunk": Axis.THREAD}
@@ -184,7 +184,7 @@ def _axis_of(node: UOp) -> Axis:
     return _RUN_BY_LAUNCH.get(str(node.arg[0]).rstrip("0123456789"), Axis.GLOBAL)
 
 
-def _racing(nodes: Iterable[UOp]) -> dict[Place, tuple[Axis, ...]]:
+def _racing(nodes: Iterable[UOp]) -> dict[AddressSpace, tuple[Axis, ...]]:
     """By address space, the axes that must not write to one element. Where chunks of an axis
     overlap, they do so by design, as chunks or unrolled.
     """
@@ -197,7 +197,7 @@ def _racing(nodes: Iterable[UOp]) -> dict[Place, tuple[Axis, ...]]:
     }
 
 
-def _check_lanes(nodes: Iterable[UOp], beside: Mapping[Place, tuple[Axis, ...]]) -> None:
+def _check_lanes(nodes: Iterable[UOp], beside: Mapping[AddressSpace, tuple[Axis, ...]]) -> None:
     """Lanes store different values at different positions, and reduce loops are closed."""
     # Bit i of a node's number: its value may differ along axis i.
     axes: list[UOp] = []
@@ -225,7 +225,7 @@ def _check_lanes(nodes: Iterable[UOp], beside: Mapping[Place, tuple[Axis, ...]])
             elif op is Ops.ASSIGN:
                 accumulator = node.src[0]
                 varies[accumulator] |= bits
-            elif op is Ops.AFTER and _space_of(node) is Place.SHARED:
+            elif op is Ops.AFTER and _space_of(node) is AddressSpace.SHARED:
                 # After a barrier all lanes of the block read the same.
                 bits &= ~lanes
             elif op is Ops.SINK:
@@ -233,15 +233,15 @@ def _check_lanes(nodes: Iterable[UOp], beside: Mapping[Place, tuple[Axis, ...]])
         varies[node] = bits
 
 
-def _space_of(node: UOp) -> Place | None:
-    return node.dtype.place if isinstance(node.dtype, Pointer) else None
+def _space_of(node: UOp) -> AddressSpace | None:
+    return node.dtype.space if isinstance(node.dtype, Pointer) else None
 
 
 def _check_store(
-    store: UOp, bits: int, axes: Sequence[UOp], beside: Mapping[Place, tuple[Axis, ...]]
+    store: UOp, bits: int, axes: Sequence[UOp], beside: Mapping[AddressSpace, tuple[Axis, ...]]
 ) -> None:
     pointer, index = store.src[:2]
-    others = beside[_space_of(pointer) or Place.GLOBAL]
+    others = beside[_space_of(pointer) or AddressSpace.GLOBAL]
     if store.arg is None and not bits:
         return
     memory = memory_of(pointer)
@@ -321,6 +321,6 @@ def _described(node: UOp) -> str:
 def _saved(graph: UOp | Sequence[UOp]) -> str:
     """The file that the graph was written to; the usual name for a graph without text."""
     try:
-        return keep_failed("failed.ir", dump(graph) + "\n")
+        return write_failed("failed.ir", dump(graph) + "\n")
     except KeyError:
         return "failed.ir"

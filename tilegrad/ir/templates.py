@@ -23,7 +23,7 @@ _MOST_ORIGINS = 4
 # Ops whose nodes are unique, such as memory, a draw, a call, a loop or a write: a template cannot
 # repeat them.
 _SINGULAR = frozenset({
-    Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.PART, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
+    Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
     Ops.DEFINE_VAR, Ops.BIND,
 })  # fmt: skip
 
@@ -87,7 +87,9 @@ class Template:
         for number, step in enumerate(self.steps, first):
             picked = step[3](range(number))
             sources = (picked,) if step[4] else picked
-            found += [(number, place) for place, source in enumerate(sources) if source == slot]
+            found += [
+                (number, position) for position, source in enumerate(sources) if source == slot
+            ]
         return found
 
     def shape_of(self, slot: int) -> tuple[Any, ...] | None:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
 from tilegrad.ir.op import Axis, Ops, Ties
@@ -234,7 +234,7 @@ def register(name: str, constructor: Callable[..., Any]) -> None:
         _TABLE[name] = _Constructor(constructor)
 
 
-for _known in (Ops, Axis, Ties, Place, BufferArg, RandArg, KernelInfo):
+for _known in (Ops, Axis, Ties, AddressSpace, BufferArg, RandArg, KernelInfo):
     register(_known.__name__, _known)
 
 _TOKEN = re.compile(

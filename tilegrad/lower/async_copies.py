@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
@@ -49,8 +49,9 @@ def _is_copy(store: UOp, users: Counter[UOp]) -> bool:
     value = store.src[2]
     if value.op is not Ops.LOAD or users[value] > 1 or store.index.dtype.lanes > 1:
         return False
-    places = [memory_of(pointer).dtype for pointer in (store.src[0], value.src[0])]
-    if [each.place for each in places if isinstance(each, Pointer)] != [Place.SHARED, Place.GLOBAL]:
+    pointers = [memory_of(pointer).dtype for pointer in (store.src[0], value.src[0])]
+    spaces = [each.space for each in pointers if isinstance(each, Pointer)]
+    if spaces != [AddressSpace.SHARED, AddressSpace.GLOBAL]:
         return False
     if value.dtype.nbytes not in _SIZES or value.index.dtype.lanes > 1:
         return False

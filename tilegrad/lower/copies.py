@@ -6,9 +6,9 @@ or, where the tile is transposed, in neighbouring rows. Lanes with neighbouring 
 neighbouring vectors, unless their stores would meet in a bank: then a few rows come first.
 
 There are two tiles of each operand. Before the loop the first is filled; each iteration waits at a
-barrier, loads the next tile, computes with its own, and stores the next. So loads from global
-memory have an iteration to come, and one barrier is enough: a lane that fills a tile anew has
-passed the barrier that all lanes reach after they have read it.
+barrier, loads the next tile, computes with its own, and stores the next (double buffering). So
+loads from global memory have an iteration to arrive, and one barrier is enough: a lane that fills a
+tile anew has passed the barrier that all lanes reach after they have read it.
 
     before   k: { BARRIER(END(STORE(shared, ..., LOAD(a, k)), i, j)); LOAD(shared, ...) }
     after    STORE(shared, ..., LOAD(a, 0))                        i, j in terms of lanes
@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
@@ -65,38 +65,38 @@ def share_copies(ast: UOp, target: Target) -> UOp:
         copies: list[tuple[_Copy, _Tiles]] = []
         for fill in own:
             memory = fill.src[0].src[0]
-            turns = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]))
+            tile = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]))
             copy = _Copy(fill, lanes, number, target)
-            first.append(turns.moved(copy.shared(), of_next=False))
-            copies.append((copy, turns))
+            first.append(tile.moved(copy.shared(), of_next=False))
+            copies.append((copy, tile))
             number += 2
         loop = copies[0][1].loop
-        # What is read behind it changes with each of the loops.
-        counted = dict.fromkeys(part for _, turns in copies for part in turns.counted)
+        # What is read behind the barrier changes with each of the loops.
+        counted = dict.fromkeys(axis for _, tile in copies for axis in tile.counted)
         mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, *counted))
-        for copy, turns in copies:
-            store = turns.moved(copy.shared(), of_next=True)
+        for copy, tile in copies:
+            store = tile.moved(copy.shared(), of_next=True)
             pointer = store.src[0].after(mapping[barrier])
             ahead.append(store.replace(src=(pointer, *store.src[1:])).end(loop, *copy.unrolled))
-            tiles.append(turns)
+            tiles.append(tile)
     ast = ast.substitute(mapping)
     ast = ast.replace(src=(*ast.src, *ahead))
-    for turns in tiles:
-        ast = _moved(ast, turns.memory, turns.whole, turns.offset(turns.trip))
+    for tile in tiles:
+        ast = _moved(ast, tile.memory, tile.whole, tile.offset(tile.trip))
     ast = simplify(ast)
     # Rows that are rescaled have a long body, and registers for one copy of it; so have the copies
     # of a convolution, element by element.
     found = {node.op for node in ast.toposort()}
-    is_plain = sum(part.axis is Axis.REDUCE for part in ranges) == 1
+    is_plain = sum(each.axis is Axis.REDUCE for each in ranges) == 1
     if Ops.WMMA in found and Ops.RESCALED not in found and is_plain:
-        for loop in dict.fromkeys(turns.loop for turns in tiles):
+        for loop in dict.fromkeys(tile.loop for tile in tiles):
             ast = _by_tiles(ast, loop)
     return ast
 
 
 def _loops_of_sum(ast: UOp, loop: UOp) -> tuple[UOp, ...]:
     """The loops of a sum of several axes whose tiles follow each other without a pause: the last
-    iteration of `loop`, the innermost one, copies what the others need next. To find that out takes
+    iteration of `loop`, the innermost one, copies the next tile of the others. Its indices take
     some ten instructions an iteration, which pays beside matrix units and where `loop` is short.
     """
     nodes = ast.toposort()
@@ -116,8 +116,8 @@ def _by_tiles(ast: UOp, loop: UOp) -> UOp:
     outer = UOp.range(trips.arg // TILES, number, loop.axis)
     inner = UOp.range(TILES, number + 1, loop.axis)
     order = list(ast.arg.order)
-    place = order.index(loop.number)
-    order[place : place + 1] = [outer.number, inner.number]
+    position = order.index(loop.number)
+    order[position : position + 1] = [outer.number, inner.number]
     ast = replace_ranges(ast, {loop: (outer * TILES + inner, (outer, inner))})
     info = ast.arg
     return ast.replace(arg=type(info)(info.name, tuple(order), info.opts))
@@ -129,7 +129,7 @@ def _is_tile(store: UOp) -> bool:
     return (
         memory.op is Ops.DEFINE_LOCAL
         and isinstance(memory.dtype, Pointer)
-        and memory.dtype.place is Place.SHARED
+        and memory.dtype.space is AddressSpace.SHARED
         and len(memory.src) == 1
         and memory.src[0].axis is Axis.REDUCE
     )
@@ -157,7 +157,7 @@ class _Copy:
         self.lanes, self.number, self.target = lanes, number, target
         self.itemsize = self.store.src[2].dtype.itemsize
         self.fast = self._contiguous()
-        self.rows = [part for part in self.nest if part is not self.fast]
+        self.rows = [loop for loop in self.nest if loop is not self.fast]
         self.width = self._width()
         self.unrolled: list[UOp] = []
 
@@ -165,7 +165,7 @@ class _Copy:
         """The store of one lane, over the ranges `unrolled`."""
         extent = self.fast.extent.arg
         vectors = extent // self.width
-        count = int(prod(part.extent.arg for part in self.rows)) * vectors
+        count = int(prod(each.extent.arg for each in self.rows)) * vectors
         lane, lanes = self._lane()
         steps = -(-count // lanes)
         step = UOp.range(steps, self.number, Axis.UPCAST)
@@ -173,13 +173,13 @@ class _Copy:
         self.unrolled = [step] * (steps > 1) + [vector] * (self.width > 1)
         at = step * lanes + lane if steps > 1 else lane
         digits = _Digits(self._rows_first(count // vectors, vectors), vectors)
-        row, place = digits.row_and_vector(at)
-        values = {self.fast: place * self.width + vector if self.width > 1 else place}
-        for part in reversed(self.rows):
-            values[part] = row % part.extent.arg
-            row = row // part.extent.arg
+        row, vector_index = digits.row_and_vector(at)
+        values = {self.fast: vector_index * self.width + vector if self.width > 1 else vector_index}
+        for loop in reversed(self.rows):
+            values[loop] = row % loop.extent.arg
+            row = row // loop.extent.arg
         pointer, index, value = self.store.src
-        values = {part: simplify(each) for part, each in values.items()}
+        values = {loop: simplify(each) for loop, each in values.items()}
         index, value = simplify(index.substitute(values)), simplify(value.substitute(values))
         if count % lanes == 0:
             return pointer.store(index, value)
@@ -189,20 +189,20 @@ class _Copy:
     def _lane(self) -> tuple[UOp, int]:
         """The number of a lane in its block, as hardware counts, and how many there are."""
         total, lanes = UOp.const(dtypes.index, 0), 1
-        for part in reversed(self.lanes):
-            total = part * lanes + total
-            lanes *= part.extent.arg
+        for loop in reversed(self.lanes):
+            total = loop * lanes + total
+            lanes *= loop.extent.arg
         return simplify(total), lanes
 
     def _contiguous(self) -> UOp:
-        """The range along which most loads move by one element; else the last."""
+        """The range in which most loads are contiguous; else the last."""
         loads = [node for node in self.store.src[2].toposort() if node.op is Ops.LOAD]
 
-        def moved_by_one(part: UOp) -> int:
+        def moved_by_one(loop: UOp) -> int:
             terms = (terms_of(load.index) for load in loads)
-            return sum(found is not None and found[0].get(part) == 1 for found in terms)
+            return sum(found is not None and found[0].get(loop) == 1 for found in terms)
 
-        return max(self.nest, key=lambda part: (moved_by_one(part), self.nest.index(part)))
+        return max(self.nest, key=lambda loop: (moved_by_one(loop), self.nest.index(loop)))
 
     def _width(self) -> int:
         return math.gcd(self.fast.extent.arg, self.target.access_lanes(self.store.src[2].dtype))
@@ -212,7 +212,7 @@ class _Copy:
         a warp share no bank; whole sectors are read all the same.
         """
         found = terms_of(self.store.index)
-        if found is None or len(self.rows) != 1 or any(part not in found[0] for part in self.nest):
+        if found is None or len(self.rows) != 1 or any(loop not in found[0] for loop in self.nest):
             return 1
         down, across = found[0][self.rows[0]], found[0][self.fast]
         warp = max(self.target.warp_lanes, 1)
@@ -232,8 +232,8 @@ class _Copy:
 
 
 def _conflicts(starts: Sequence[int], nbytes: int) -> int:
-    """How often banks make a warp wait that accesses `nbytes` at each of `starts`: wide accesses
-    are served by halves or quarters of it.
+    """The bank conflicts of a warp that accesses `nbytes` at each of `starts`: wide accesses are
+    served by halves or quarters of it.
     """
     together = max(len(starts) // max(nbytes // _WORD, 1), 1)
     waits = 0
@@ -252,17 +252,17 @@ class _Tiles:
     def __init__(self, memory: UOp, ranges: Sequence[UOp], of_sum: Sequence[UOp]):
         (self.loop,) = memory.src
         self.memory = memory
-        around = [part for part in ranges[: ranges.index(self.loop) + 1] if part.axis in _LOOPS]
+        around = [each for each in ranges[: ranges.index(self.loop) + 1] if each.axis in _LOOPS]
         # The loops whose iterations follow each other with a tile each: those of one sum.
-        self.counted = [part for part in around if part in of_sum and part is not self.loop]
+        self.counted = [each for each in around if each in of_sum and each is not self.loop]
         self.counted.append(self.loop)
         self.trip = UOp.const(dtypes.index, 0)
-        for part in around:
-            self.trip = self.trip * part.extent + part
+        for loop in around:
+            self.trip = self.trip * loop.extent + loop
         pointer = memory.dtype
         assert isinstance(pointer, Pointer)
         self.size = pointer.size
-        whole = pointer.base.ptr(pointer.size * TILES, Place.SHARED)
+        whole = pointer.base.ptr(pointer.size * TILES, AddressSpace.SHARED)
         self.whole = UOp(Ops.DEFINE_LOCAL, whole, (), memory.arg)
 
     def offset(self, trip: UOp) -> UOp:
@@ -305,7 +305,7 @@ def _advanced(loops: Sequence[UOp]) -> dict[UOp, UOp]:
 
 def _chosen(value: UOp, condition: UOp, here: Mapping[UOp, UOp], next_: Mapping[UOp, UOp]) -> UOp:
     """`value` with its ranges as in `here` where `condition` holds, else as in `next_`: of each
-    index, only the terms that differ are chosen, so that neighbours stay neighbours.
+    index, only the terms that differ are chosen, so that contiguous accesses remain contiguous.
     """
     made: dict[UOp, UOp] = {}
     for node in value.toposort():
@@ -323,9 +323,9 @@ def _one_of(condition: UOp, one: UOp, other: UOp) -> UOp:
     if one.dtype is not dtypes.index or left is None or right is None:
         return condition.where(one, other)
     total = UOp.const(dtypes.index, 0)
-    for part, scale in left[0].items():
-        if right[0].get(part) == scale:
-            total = part * scale + total
+    for term, scale in left[0].items():
+        if right[0].get(term) == scale:
+            total = term * scale + total
     rests = [simplify(side - total) for side in (one, other)]
     return simplify(condition.where(*rests) + total)
 

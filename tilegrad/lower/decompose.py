@@ -360,7 +360,7 @@ def _widened(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     op, lanes = node.op, node.dtype.lanes
     bits = dtypes.uint16 if dtype.itemsize == 2 else dtypes.uint8
     if isinstance(node.dtype, Pointer) and node.dtype.base.scalar is dtype:
-        return UOp(op, bits.ptr(node.dtype.size, node.dtype.place), src, node.arg)
+        return UOp(op, bits.ptr(node.dtype.size, node.dtype.space), src, node.arg)
     is_ours = node.dtype.scalar is dtype
     if op is Ops.LOAD and is_ours:
         rest = (_to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()

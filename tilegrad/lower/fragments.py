@@ -8,8 +8,8 @@ operands of at most two matrices are one FRAGMENT.
     before   WMMA(VECTORIZE(LOAD(shared, g*40 + t*2), LOAD(shared, g*40 + t*2 + 1), ...), ...)
     after    WMMA(FRAGMENT(LOAD(shared, l % 8 * 40 + l / 8 * ...) : half.vec(8)), ...)
 
-where lane l = 4*g + t. That the elements lie as FRAGMENT gives them is read from the indices, which
-are sums over the bits of the lane's number.
+where lane l = 4*g + t. The indices, which are sums over the bits of the lane's number, say whether
+the elements are in the order that FRAGMENT gives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -51,8 +51,8 @@ def use_fragments(ast: UOp, target: Target) -> UOp:
 
 
 class _Elements(NamedTuple):
-    """Where the elements of an operand lie: what one bit of the lane moves all of them by, what
-    each element adds, and what is common to all.
+    """The indices of an operand's elements: the stride of each bit of the lane, the offset of each
+    element, and the terms that all have in common.
     """
 
     by_bit: list[int]
@@ -61,7 +61,7 @@ class _Elements(NamedTuple):
 
 
 class _Matrices(NamedTuple):
-    """An operand whose elements lie as FRAGMENT gives them: matrices with rows `stride` apart."""
+    """An operand whose elements are in the order of FRAGMENT: matrices with rows `stride` apart."""
 
     operand: UOp
     elements: _Elements
@@ -80,7 +80,7 @@ class _Matrices(NamedTuple):
         return UOp(Ops.FRAGMENT, dtype.vec(count), (row,), (count // 2, self.is_transposed))
 
     def likeness(self) -> Hashable:
-        """What two operands have in common that lie apart by a constant."""
+        """A key that two operands share whose indices differ by a constant."""
         first, *others = self.elements.by_element
         shape = tuple(other - first for other in others)
         rest = frozenset(self.elements.rest.items())
@@ -95,7 +95,7 @@ def _matrices(operand: UOp, bits: Sequence[UOp]) -> _Matrices | None:
         return None
     memory = loads[0].src[0]
     pointer = memory.dtype
-    if not isinstance(pointer, Pointer) or pointer.place is not Place.SHARED:
+    if not isinstance(pointer, Pointer) or pointer.space is not AddressSpace.SHARED:
         return None
     if pointer.base.itemsize != 2 or any(load.src[0] is not memory for load in loads):
         return None
@@ -138,8 +138,8 @@ def _elements(indices: Sequence[UOp], bits: Sequence[UOp]) -> _Elements | None:
     first = found[0]
     if first is None or any(each is None or each[0] != first[0] for each in found):
         return None
-    rest = {part: scale for part, scale in first[0].items() if part not in bits}
-    if any(bit in part.ranges for part in rest for bit in bits):
+    rest = {term: scale for term, scale in first[0].items() if term not in bits}
+    if any(bit in term.ranges for term in rest for bit in bits):
         return None
     constants = [each[1] for each in found if each is not None]
     return _Elements([first[0].get(bit, 0) for bit in bits], constants, rest)
@@ -152,14 +152,16 @@ def _row_stride(elements: _Elements, *, is_transposed: bool) -> int | None:
     """
     by_bit, at = elements.by_bit, elements.by_element
     stride = by_bit[0] // 2 if is_transposed else by_bit[2]
-    along, across = (stride, 1) if is_transposed else (1, stride)
-    if by_bit != [2 * along, 4 * along, across, 2 * across, 4 * across] or stride % _ROW:
+    pair_stride, group_stride = (stride, 1) if is_transposed else (1, stride)
+    lane_strides = [2 * pair_stride, 4 * pair_stride]
+    lane_strides += [group_stride, 2 * group_stride, 4 * group_stride]
+    if by_bit != lane_strides or stride % _ROW:
         return None
-    if any(at[place + 1] - at[place] != along for place in range(0, len(at), 2)):
+    if any(at[first + 1] - at[first] != pair_stride for first in range(0, len(at), 2)):
         return None
     if len(at) == _ROW and at[6] - at[4] != at[2] - at[0]:
         return None
-    starts = [*at[::2], *(scale * part.divisor for part, scale in elements.rest.items())]
+    starts = [*at[::2], *(scale * term.divisor for term, scale in elements.rest.items())]
     return None if any(start % _ROW for start in starts) else stride
 
 
@@ -173,6 +175,6 @@ def _row_index(elements: _Elements, stride: int, bits: Sequence[UOp]) -> UOp:
         total = bits[3] * (at[2] - at[0]) + total
     if len(at) > 4:
         total = bits[4] * (at[4] - at[0]) + total
-    for part, scale in elements.rest.items():
-        total = part * scale + total
+    for term, scale in elements.rest.items():
+        total = term * scale + total
     return simplify(total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.rules import simplify
@@ -86,7 +86,7 @@ def spread_shared(ast: UOp) -> UOp:
                 offset = lane * size + offset
                 size *= lane.src[0].arg
             src = tuple(lane for lane in src if lane not in lanes)
-            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.place), src, node.arg)
+            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
             offsets[node] = simplify(offset)
             continue
         if node.op is Ops.AFTER and node.src[0] in offsets:
@@ -104,7 +104,7 @@ def _is_shared_by_lanes(node: UOp) -> bool:
     return (
         node.op is Ops.DEFINE_LOCAL
         and isinstance(node.dtype, Pointer)
-        and node.dtype.place is Place.SHARED
+        and node.dtype.space is AddressSpace.SHARED
         and any(lane.axis in _LANES for lane in node.src)
     )
 

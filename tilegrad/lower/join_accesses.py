@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -37,7 +37,7 @@ def _key(access: UOp) -> tuple[Key, int] | None:
     pointer, index = access.src[:2]
     memory = pointer.dtype
     # A lane's private array need not be aligned.
-    if not isinstance(memory, Pointer) or memory.place is Place.SCRATCH:
+    if not isinstance(memory, Pointer) or memory.space is AddressSpace.SCRATCH:
         return None
     found = terms_of(index)
     if found is None or index.dtype is not dtypes.index or memory.base is dtypes.bool:

@@ -249,7 +249,7 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
         owners = tuple(value for value in node.src if value is not lane)
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
-        array = pointer.base.ptr(pointer.size * width, pointer.place)
+        array = pointer.base.ptr(pointer.size * width, pointer.space)
         return UOp(op, array, owners, node.arg)
     if op is Ops.REDUCE:
         if lane not in node.src:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import reductions_of
@@ -250,7 +250,7 @@ def _scratch(number: int, dtype: DType, loops: Sequence[UOp], owners: Sequence[U
     of its own.
     """
     size = int(prod(loop.vmax + 1 for loop in loops))
-    return UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, Place.SCRATCH), tuple(owners), number)
+    return UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, AddressSpace.SCRATCH), tuple(owners), number)
 
 
 def _in_memory(ast: UOp, room: int, reductions: list[_Reduction]) -> UOp:

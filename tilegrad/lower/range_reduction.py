@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
@@ -143,7 +143,7 @@ def reduced_together(values: list[UOp], number: int, is_cosine: bool = False) ->
     dtype, lanes = values[0].dtype.scalar, values[0].dtype.lanes
     size = lanes * len(values)
     sizes, angles = (
-        UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, Place.SCRATCH), (), number + offset)
+        UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, AddressSpace.SCRATCH), (), number + offset)
         for offset in (0, 1)
     )
     offsets = [UOp.const(dtypes.int32, lanes * number) for number in range(len(values))]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
@@ -61,7 +61,11 @@ def _element(node: UOp) -> tuple[Key, int] | None:
         return None
     pointer, index, value = node.src
     memory = pointer.dtype
-    if pointer.op is Ops.AFTER or not isinstance(memory, Pointer) or memory.place is Place.SHARED:
+    if (
+        pointer.op is Ops.AFTER
+        or not isinstance(memory, Pointer)
+        or memory.space is AddressSpace.SHARED
+    ):
         return None
     if value.op is not Ops.GEP or len(value.arg) != 1 or memory.base is dtypes.bool:
         return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp, prod
@@ -97,7 +97,7 @@ def _read(reduce: UOp, lane: UOp, warp: int) -> _Meeting | None:
         return None
     memory, *effects = load.src[0].src
     pointer = memory.dtype
-    if not isinstance(pointer, Pointer) or pointer.place is not Place.SHARED:
+    if not isinstance(pointer, Pointer) or pointer.space is not AddressSpace.SHARED:
         return None
     if len(effects) != 1 or effects[0].op is not Ops.BARRIER:
         return None
@@ -134,7 +134,7 @@ def _rewritten(ast: UOp, meetings: list[_Meeting], warp: int) -> UOp:
             pointer = node.dtype
             assert isinstance(pointer, Pointer)
             size = memories[node].lanes // warp
-            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.place), src, node.arg)
+            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
             continue
         if node.op is Ops.AFTER and node.src[0] in memories:
             done[node] = src[0].after(*src[1:])

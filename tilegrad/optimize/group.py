@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
@@ -100,7 +100,7 @@ def is_second_stage(reduction: UOp) -> bool:
     return any(
         node.op is Ops.LOAD
         and isinstance(node.src[0].dtype, Pointer)
-        and node.src[0].dtype.place is Place.SHARED
+        and node.src[0].dtype.space is AddressSpace.SHARED
         # A tile that the block has staged is filled by loops, which an END closes.
         and not any(fill.op is Ops.END for each in node.src[0].src[1:] for fill in each.src)
         and any(axis in node.src[1].ranges for axis in loops)
@@ -124,7 +124,7 @@ def _meet(ast: UOp, lane: UOp, again: UOp) -> UOp:
         rest = tuple(axis for axis in reduction.src[1:] if axis is not lane)
         partial = reduction.replace(src=(reduction.src[0], *rest)) if rest else reduction.src[0]
         lives_in = sorted(reduction.ranges, key=lambda axis: axis.arg[0])
-        pointer = reduction.dtype.ptr(lane.src[0].arg, Place.SHARED)
+        pointer = reduction.dtype.ptr(lane.src[0].arg, AddressSpace.SHARED)
         shared.append(UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), number + offset))
         stores.append(shared[-1].store(lane, partial))
     barrier = UOp(Ops.BARRIER, dtypes.void, tuple(stores))

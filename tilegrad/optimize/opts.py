@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
@@ -295,7 +295,7 @@ def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
 def _is_private(pointer: UOp) -> bool:
     """Whether each thread has this memory to itself."""
     base = memory_of(pointer)
-    return isinstance(base.dtype, Pointer) and base.dtype.place is Place.SCRATCH
+    return isinstance(base.dtype, Pointer) and base.dtype.space is AddressSpace.SCRATCH
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:

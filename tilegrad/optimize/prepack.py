@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
@@ -125,7 +125,7 @@ def _is_scratch(memory: UOp) -> bool:
     return (
         memory.op is Ops.DEFINE_LOCAL
         and isinstance(pointer, Pointer)
-        and pointer.place is Place.SCRATCH
+        and pointer.space is AddressSpace.SCRATCH
     )
 
 

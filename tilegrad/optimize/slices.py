@@ -17,7 +17,7 @@ The first barrier of an iteration waits until all lanes have read what `w` held 
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
@@ -129,7 +129,7 @@ class _Sharer:
             lives_in = tuple(self.done[axis] for axis in memory.src if axis is not self.loop)
             # Padded, so that the lanes of several rows store to different banks.
             size = self.found.size + self.lane.extent.arg
-            pointer = value.dtype.ptr(size, Place.SHARED)
+            pointer = value.dtype.ptr(size, AddressSpace.SHARED)
             mine = UOp(Ops.DEFINE_LOCAL, pointer, lives_in, memory.arg)
             index = self.own * self.lane.extent.arg + self.lane
             store = mine.after(self.begin).store(index, value)
@@ -143,7 +143,7 @@ class _Sharer:
         partial = UOp(Ops.REDUCE, reduce.dtype, (value, self.own), reduce.arg)
         lives_in = [axis for axis in reduce.ranges if axis is not self.loop]
         lives_in = sorted((self.done[axis] for axis in lives_in), key=lambda axis: axis.arg[0])
-        pointer = reduce.dtype.ptr(self.lane.extent.arg, Place.SHARED)
+        pointer = reduce.dtype.ptr(self.lane.extent.arg, AddressSpace.SHARED)
         memory = UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), self.array)
         self.array += 1
         store = memory.after(self.begin).store(self.lane, partial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
@@ -72,7 +72,7 @@ def is_scratch(memory: UOp) -> bool:
     return (
         memory.op is Ops.DEFINE_LOCAL
         and isinstance(pointer, Pointer)
-        and pointer.place is Place.SCRATCH
+        and pointer.space is AddressSpace.SCRATCH
     )
 
 

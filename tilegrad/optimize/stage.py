@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import gate_loads
@@ -188,7 +188,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
         raise OptError(f"stage: {nbytes} bytes of scratch, {target.name} has {most}", opt=opt)
     return UOp(
         Ops.DEFINE_LOCAL,
-        load.dtype.ptr(size, Place.SCRATCH),
+        load.dtype.ptr(size, AddressSpace.SCRATCH),
         tuple(loop for loop in outer if loop in load.ranges),
         1 + max((node.arg for node in others), default=-1),
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
@@ -56,7 +56,7 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
     extents = [int(axis.src[0].arg) for axis in packed]
     strides = _strides(extents, padding)
-    pointer = load.dtype.ptr(extents[0] * strides[0], Place.SHARED)
+    pointer = load.dtype.ptr(extents[0] * strides[0], AddressSpace.SHARED)
     memory = UOp(Ops.DEFINE_LOCAL, pointer, (loop,), number)
     first = next_number(ast)
     nest = [UOp.range(extent, first + rank, Axis.STAGE) for rank, extent in enumerate(extents)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
@@ -90,7 +90,8 @@ class _Kernel(Function):
     def text(self, kind: str) -> str:
         body = super().text(kind)
         parameters = [f"ptr addrspace({_GLOBAL}) noalias %data{slot}" for slot in range(self.slots)]
-        parameters += [f"i64 %var{self.slots + place}.w" for place, _ in enumerate(self.variables)]
+        first = self.slots
+        parameters += [f"i64 %var{first + number}.w" for number, _ in enumerate(self.variables)]
         head = f"define {kind} @{self.name}({', '.join(parameters)}) #0 {{"
         return "\n".join([head, *body.splitlines()[1:]])
 
@@ -110,7 +111,7 @@ class _Kernel(Function):
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
         array = f"[{pointer.size} x {memory_type(pointer.base)}]"
-        if pointer.place is Place.SHARED:
+        if pointer.space is AddressSpace.SHARED:
             name = f"@{self.name}_shared{node.arg}"
             self.above.append(
                 f"{name} = internal addrspace({_SHARED}) global {array} poison, align 16"
@@ -131,9 +132,9 @@ class _Kernel(Function):
 
     def assign(self, node: UOp) -> None:
         accumulator, value = node.src
-        place = self.values[real(accumulator)]
+        address = self.values[real(accumulator)]
         text = self.use(value)
-        self.line(f"store {type_of(node.dtype)} {text}, ptr addrspace({_PRIVATE}) {place}")
+        self.line(f"store {type_of(node.dtype)} {text}, ptr addrspace({_PRIVATE}) {address}")
 
     def use(self, node: UOp) -> str:
         if node.op is Ops.DEFINE_ACC:
@@ -187,9 +188,9 @@ class _Kernel(Function):
         self.values[node] = self.load_one(pointer, index, dtype, rest[0], rest[1])
 
     def load_at(self, pointer: UOp, index: UOp, dtype: DType) -> str:
-        kind, place = self.pointer(pointer, index)
+        kind, address = self.pointer(pointer, index)
         align = dtype.itemsize * dtype.lanes
-        value = self.make(f"load {memory_type(dtype)}, {kind} {place}, align {align}")
+        value = self.make(f"load {memory_type(dtype)}, {kind} {address}, align {align}")
         return self.narrow(value, dtype)
 
     def load_one(
@@ -231,33 +232,33 @@ class _Kernel(Function):
         number = self.open_gate(self.lane_of(gate[0], lane)) if gate else None
         dtype = value.dtype if lane is None else value.dtype.scalar
         text = self.lane_of(value, lane)
-        kind, place = self.pointer(pointer, index)
+        kind, address = self.pointer(pointer, index)
         if node.arg is not None:
-            self.combine(node, dtype, text, kind, place)
+            self.combine(node, dtype, text, kind, address)
         else:
             align = dtype.itemsize * dtype.lanes
             text = self.widen(text, dtype)
-            self.line(f"store {memory_type(dtype)} {text}, {kind} {place}, align {align}")
+            self.line(f"store {memory_type(dtype)} {text}, {kind} {address}, align {align}")
         if number is not None:
             self.close_gate(number)
 
-    def combine(self, node: UOp, dtype: DType, value: str, kind: str, place: str) -> None:
+    def combine(self, node: UOp, dtype: DType, value: str, kind: str, address: str) -> None:
         """Atomically where there is an instruction, as lanes may meet there; else where it is
         certain that none do.
         """
         word = _atomic(node.arg, dtype)
         if word:
             self.line(
-                f'atomicrmw {word} {kind} {place}, {type_of(dtype)} {value} syncscope("agent") '
+                f'atomicrmw {word} {kind} {address}, {type_of(dtype)} {value} syncscope("agent") '
                 f"monotonic"
             )
             return
         refuse_shared(node, self.program, f"llvm: {self.target.name}")
         align = dtype.itemsize
-        found = self.make(f"load {memory_type(dtype)}, {kind} {place}, align {align}")
+        found = self.make(f"load {memory_type(dtype)}, {kind} {address}, align {align}")
         changed = self.binary(node.arg, dtype, self.narrow(found, dtype), value)
         text = self.widen(changed, dtype)
-        self.line(f"store {memory_type(dtype)} {text}, {kind} {place}, align {align}")
+        self.line(f"store {memory_type(dtype)} {text}, {kind} {address}, align {align}")
 
     # matrix units
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
@@ -95,7 +95,7 @@ class Dialect:
     built_in: frozenset[str] = frozenset()
     headers: Mapping[DType, str] = field(default_factory=dict)
     prelude: tuple[str, ...] = ()
-    pointers: Mapping[Place, str] = field(default_factory=dict)
+    pointers: Mapping[AddressSpace, str] = field(default_factory=dict)
     read_only: str = ""
     restrict: str = ""
     scalar: str = "{type} {name}"
@@ -309,10 +309,14 @@ class Rendering:
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
         name = self._texts[node] = self._fresh("temp")
-        place = self.dialect.shared if pointer.place is Place.SHARED else self.dialect.scratch
-        if pointer.place is Place.SHARED and not place:
+        qualifier = (
+            self.dialect.shared if pointer.space is AddressSpace.SHARED else self.dialect.scratch
+        )
+        if pointer.space is AddressSpace.SHARED and not qualifier:
             raise CompileError(f"render: {self.target.name} has no shared memory", dtype=pointer)
-        self._arrays.append(f"  {place}{self.memory_type(pointer.base)} {name}[{pointer.size}];")
+        self._arrays.append(
+            f"  {qualifier}{self.memory_type(pointer.base)} {name}[{pointer.size}];"
+        )
 
     def _signature(self) -> str:
         stored = {real(node.src[0]) for node in self.program if node.op is Ops.STORE}
@@ -409,7 +413,7 @@ class Rendering:
         return self.dialect.memory_types.get(dtype) or self.type(dtype)
 
     def pointer_type(self, pointer: Pointer, element: DType) -> str:
-        return f"{self.dialect.pointers.get(pointer.place, '')}{self.memory_type(element)}*"
+        return f"{self.dialect.pointers.get(pointer.space, '')}{self.memory_type(element)}*"
 
     def _lane_names(self, count: int) -> tuple[str, ...]:
         names = self.dialect.lanes if count <= len(self.dialect.lanes) else self.dialect.wide_lanes

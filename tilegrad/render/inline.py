@@ -88,10 +88,10 @@ def inlined(program: Sequence[UOp], expand: bool = False) -> set[UOp]:
 
     found = {node for node in program if _may_move(node, len(users[node]), expand)}
     # Where the text of a value stands in the end: at its last use, or where that use is written.
-    place: dict[UOp, int] = {}
+    latest: dict[UOp, int] = {}
     for node in reversed(program):
-        uses = (place[user] if user in found else at[user] for user in users[node])
-        place[node] = max(uses, default=at[node])
+        uses = (latest[user] if user in found else at[user] for user in users[node])
+        latest[node] = max(uses, default=at[node])
 
     loops = _Loops(program)
     reads: dict[UOp, frozenset[UOp]] = {}
@@ -102,7 +102,7 @@ def inlined(program: Sequence[UOp], expand: bool = False) -> set[UOp]:
         direct = frozenset(source for source in sources if source.op is Ops.DEFINE_ACC)
         reads[node] = direct.union(*(reads.get(source, frozenset()) for source in sources))
         if reads[node]:
-            last = loops.reached(at[node], place[node])
+            last = loops.reached(at[node], latest[node])
             changes = (assigned.get(accumulator, []) for accumulator in reads[node])
             if any(_any_between(positions, at[node], last) for positions in changes):
                 found.discard(node)
@@ -132,13 +132,13 @@ class _Loops:
             if node.op is Ops.RANGE:
                 now = (*now, position)
 
-    def reached(self, start: int, place: int) -> int:
+    def reached(self, start: int, latest: int) -> int:
         """The last position that may run between `start` and a visit of `place`.
 
         That is `place` itself, or the foot of a loop around it that `start` is outside of.
         """
-        entered = next((head for head in self._open[place] if head > start), None)
-        return place if entered is None else self._end.get(entered, len(self._open))
+        entered = next((head for head in self._open[latest] if head > start), None)
+        return latest if entered is None else self._end.get(entered, len(self._open))
 
 
 def _any_between(positions: list[int], low: int, high: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -132,9 +132,9 @@ class Function(Memory):
         self.entry.append(f"  %data{node.arg} = load ptr, ptr %slot{node.arg}")
 
     def define_var(self, node: UOp) -> None:
-        place = self.slots + self.variables.index(node)
-        name = f"%var{place}"
-        self.entry.append(f"  {name}.p = getelementptr i64, ptr %args, i64 {place}")
+        position = self.slots + self.variables.index(node)
+        name = f"%var{position}"
+        self.entry.append(f"  {name}.p = getelementptr i64, ptr %args, i64 {position}")
         self.entry.append(f"  {name}.w = load i64, ptr {name}.p")
         self.narrow_word(node, name)
 
@@ -148,7 +148,7 @@ class Function(Memory):
     def define_local(self, node: UOp) -> None:
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
-        if pointer.place is Place.SHARED:
+        if pointer.space is AddressSpace.SHARED:
             raise CompileError("llvm: a CPU kernel has no shared memory", kernel=self.name)
         name = f"%scratch{node.arg}"
         self.entry.append(

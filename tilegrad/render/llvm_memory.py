@@ -89,9 +89,9 @@ class Memory(Values):
         elif gate.dtype.lanes > 1:
             mask = self.use(gate)
             other = self.widen(self.use(node.src[2]), node.dtype)
-            place = self.address(node.src[0], node.src[1], is_masked=True)
-            value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)
-            self.ask_ahead(node, place)
+            at = self.address(node.src[0], node.src[1], is_masked=True)
+            value = self.load_masked(at, node.dtype, (type_of(gate.dtype), mask), other)
+            self.ask_ahead(node, at)
         elif node.dtype.lanes > 1:
             value = self.load_or_skip(node, self.use(gate))
         else:
@@ -99,16 +99,16 @@ class Memory(Values):
         self.values[node] = self.narrow(value, node.dtype)
 
     def load_always(self, node: UOp) -> str:
-        place = self.address(node.src[0], node.src[1])
+        at = self.address(node.src[0], node.src[1])
         align = node.dtype.itemsize
-        value = self.make(f"load {memory_type(node.dtype)}, ptr {place}, align {align}")
-        self.ask_ahead(node, place)
+        value = self.make(f"load {memory_type(node.dtype)}, ptr {at}, align {align}")
+        self.ask_ahead(node, at)
         return value
 
-    def load_masked(self, place: str, dtype: DType, mask: tuple[str, str], other: str) -> str:
+    def load_masked(self, at: str, dtype: DType, mask: tuple[str, str], other: str) -> str:
         """The lanes that `mask` (type, value) allows, and those of `other`."""
         kind = memory_type(dtype)
-        operands = (("ptr", place), ("i32", str(dtype.itemsize)), mask, (kind, other))
+        operands = (("ptr", at), ("i32", str(dtype.itemsize)), mask, (kind, other))
         return self.call("masked.load", kind, *operands, suffix=f"{mangled(kind)}.p0")
 
     def load_or_first(self, node: UOp, gate: str) -> str:
@@ -117,10 +117,10 @@ class Memory(Values):
         kind, where = memory_type(node.dtype), type_of(index.dtype)
         safe = self.make(f"select i1 {gate}, {where} {self.use(index)}, {where} 0")
         element = self.element_of(pointer)
-        place = self.make(
+        at = self.make(
             f"getelementptr inbounds {element}, ptr {self.values[pointer]}, {where} {safe}"
         )
-        value = self.make(f"load {kind}, ptr {place}, align {node.dtype.itemsize}")
+        value = self.make(f"load {kind}, ptr {at}, align {node.dtype.itemsize}")
         shut = self.widen(self.use(other), node.dtype)
         return self.make(f"select i1 {gate}, {kind} {value}, {kind} {shut}")
 
@@ -133,12 +133,12 @@ class Memory(Values):
         before = self.block
         shut = self.widen(self.use(other), node.dtype)
         number = self.open_gate(gate)
-        place = self.address(pointer, index)
-        value = self.make(f"load {kind}, ptr {place}, align {node.dtype.itemsize}")
+        at = self.address(pointer, index)
+        value = self.make(f"load {kind}, ptr {at}, align {node.dtype.itemsize}")
         self.close_gate(number)
         return self.make(f"phi {kind} [ {value}, %then{number} ], [ {shut}, %{before} ]")
 
-    def ask_ahead(self, node: UOp, place: str) -> None:
+    def ask_ahead(self, node: UOp, at: str) -> None:
         """Have memory brought near that is needed soon, some way behind `place`, where a load is to
         ask for it.
         """
@@ -149,7 +149,7 @@ class Memory(Values):
         name = "llvm.prefetch.p0"
         self.declared[name] = f"declare void @{name}(ptr, i32, i32, i32)"
         for offset in range(0, size * node.dtype.lanes, self.line_bytes):
-            line = self.make(f"getelementptr i8, ptr {place}, i64 {further * size + offset}")
+            line = self.make(f"getelementptr i8, ptr {at}, i64 {further * size + offset}")
             # For reading, and of data.
             self.line(f"call void @{name}(ptr {line}, i32 0, i32 {nearness}, i32 1)")
 
@@ -169,14 +169,14 @@ class Memory(Values):
     def store_always(self, node: UOp) -> None:
         pointer, index, value = node.src[:3]
         kind, align, hint = memory_type(value.dtype), value.dtype.itemsize, ""
-        place, text = self.address(pointer, index), self.use(value)
+        at, text = self.address(pointer, index), self.use(value)
         if node.arg is not None:
-            found = self.make(f"load {kind}, ptr {place}, align {align}")
+            found = self.make(f"load {kind}, ptr {at}, align {align}")
             text = self.binary(node.arg, value.dtype, self.narrow(found, value.dtype), text)
         text = self.widen(text, value.dtype)
         if node in self.streamed:
             align, hint = align * value.dtype.lanes, ", !nontemporal !0"
-        self.line(f"store {kind} {text}, ptr {place}, align {align}{hint}")
+        self.line(f"store {kind} {text}, ptr {at}, align {align}{hint}")
 
     def store_apart(self, node: UOp) -> None:
         """The lanes of a vector, each at its own index."""
@@ -199,17 +199,17 @@ class Memory(Values):
     def store_masked(self, node: UOp, gate: UOp) -> None:
         pointer, index, value = node.src[:3]
         kind, flags = memory_type(value.dtype), type_of(gate.dtype)
-        place, text = self.address(pointer, index, is_masked=True), self.use(value)
+        at, text = self.address(pointer, index, is_masked=True), self.use(value)
         if node.arg is not None:
             # Where nothing is written, nothing may be read.
             mask = (flags, self.use(gate))
-            found = self.load_masked(place, value.dtype, mask, "zeroinitializer")
+            found = self.load_masked(at, value.dtype, mask, "zeroinitializer")
             text = self.binary(node.arg, value.dtype, self.narrow(found, value.dtype), text)
         text = self.widen(text, value.dtype)
         full = f"llvm.masked.store.{mangled(kind)}.p0"
         self.declared[full] = f"declare void @{full}({kind}, ptr, i32, {flags})"
         self.line(
-            f"call void @{full}({kind} {text}, ptr {place}, i32 {value.dtype.itemsize}, {flags} "
+            f"call void @{full}({kind} {text}, ptr {at}, i32 {value.dtype.itemsize}, {flags} "
             f"{self.use(gate)})"
         )
 

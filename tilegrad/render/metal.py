@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -43,7 +43,11 @@ _DIALECT = Dialect(
     stems=_NAMES,
     vector="{type}({lanes})",
     lanes=(".x", ".y", ".z", ".w"),
-    pointers={Place.GLOBAL: "device ", Place.SHARED: "threadgroup ", Place.SCRATCH: "thread "},
+    pointers={
+        AddressSpace.GLOBAL: "device ",
+        AddressSpace.SHARED: "threadgroup ",
+        AddressSpace.SCRATCH: "thread ",
+    },
     scalar="constant {type}& {name}",
     launch_parameters=(
         "uint3 gid [[threadgroup_position_in_grid]]",

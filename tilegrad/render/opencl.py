@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -46,7 +46,11 @@ _DIALECT = Dialect(
         dtypes.float16: "#pragma OPENCL EXTENSION cl_khr_fp16 : enable",
         dtypes.float64: "#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
     },
-    pointers={Place.GLOBAL: "__global ", Place.SHARED: "__local ", Place.SCRATCH: "__private "},
+    pointers={
+        AddressSpace.GLOBAL: "__global ",
+        AddressSpace.SHARED: "__local ",
+        AddressSpace.SCRATCH: "__private ",
+    },
     ids={"gidx": "get_group_id({number})", "lidx": "get_local_id({number})"},
     shared="__attribute__((aligned(16))) __local ",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",

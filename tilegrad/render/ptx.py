@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -32,7 +32,7 @@ from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["PTXRenderer", "ptx_version"]
 
-# The first version of PTX that knows an architecture, and all that is written here (PTX ISA,
+# The first version of PTX that knows an architecture and every instruction used here (PTX ISA,
 # section "Target ISA notes" of each instruction, and its release notes).
 _VERSIONS = (
     (75, "7.0"), (80, "7.0"), (86, "7.1"), (87, "7.4"), (88, "9.0"), (89, "7.8"), (90, "8.0"),
@@ -87,7 +87,7 @@ class _Kernel:
         self.snapshots = _snapshots(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
-        # By the registers of two halves: the one that `ldmatrix` gave both in.
+        # The 32-bit register of `ldmatrix` that two halves were unpacked from, by their registers.
         self.words: dict[tuple[str, str], str] = {}
         self.open: list[tuple[UOp, str, str]] = []
 
@@ -170,12 +170,12 @@ class _Kernel:
     def _compute(self, node: UOp) -> None:
         width, code = node.dtype.lanes, self.code
         if node in self.fused:
-            form = self.fused[node]
-            rows = [_widened(code.lanes(source), width) for source in form.operands]
+            fused = self.fused[node]
+            rows = [_widened(code.lanes(source), width) for source in fused.operands]
             rows += [("0",) * width] * (3 - len(rows))
             self._set(
                 node,
-                [code.op("b32", "lop3.b32", *row, f"0x{form.byte:02X}") for row in zip(*rows)],
+                [code.op("b32", "lop3.b32", *row, f"0x{fused.byte:02X}") for row in zip(*rows)],
             )
             return
         rows = [_widened(code.lanes(source), width) for source in node.src]
@@ -188,7 +188,7 @@ class _Kernel:
         """An array; names of arrays stand for addresses in shared memory alone."""
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
-        is_shared = pointer.place is Place.SHARED
+        is_shared = pointer.space is AddressSpace.SHARED
         space = "shared" if is_shared else "local"
         size = pointer.size * pointer.base.nbytes
         name = f"{space}{node.arg}"
@@ -218,7 +218,7 @@ class _Kernel:
         target, kind = self.code.values[root(node)], kind_of(node.dtype)
         values = _widened(self.code.lanes(node.src[1]), node.dtype.lanes)
         if any(value in target[:lane] for lane, value in enumerate(values)):
-            # Lanes that change places: no value may be lost before it is read.
+            # Lanes that are permuted: no value may be overwritten before it is read.
             values = tuple([self.code.op(kind, f"mov.{kind}", value) for value in values])
         for name, value in zip(target, values, strict=True):
             if name != value:
@@ -252,15 +252,15 @@ class _Kernel:
     def _cast(self, node: UOp) -> None:
         source, target = node.src[0].dtype.scalar, node.dtype.scalar
         values = [cast(self.code, each, source, target) for each in self.code.lanes(node.src[0])]
-        self._kept(node, values)
+        self._set_cast(node, values)
 
     def _bitcast(self, node: UOp) -> None:
         source, target = node.src[0].dtype.scalar, node.dtype.scalar
         values = [bitcast(self.code, each, source, target) for each in self.code.lanes(node.src[0])]
-        self._kept(node, values)
+        self._set_cast(node, values)
 
-    def _kept(self, node: UOp, values: Sequence[str]) -> None:
-        """A cast that changes nothing is the register that it reads."""
+    def _set_cast(self, node: UOp, values: Sequence[str]) -> None:
+        """Set the registers of a cast; one that changes nothing is the register that it reads."""
         if tuple(values) == self.code.lanes(node.src[0]) and root(node.src[0]).op is Ops.DEFINE_ACC:
             kind = kind_of(node.dtype)
             values = [self.code.op(kind, f"mov.{kind}", value) for value in values]
@@ -353,10 +353,12 @@ class _Kernel:
     def _fragment(self, node: UOp) -> None:
         count, is_transposed = node.arg
         (row,) = node.src
-        place = self.memory.address(row.src[0], row.src[1]).at()
+        address = self.memory.address(row.src[0], row.src[1]).at()
         made = [self.code.new("b32") for _ in range(count)]
         kind = f"{'trans.' if is_transposed else ''}shared.b16"
-        self.code.emit(f"ldmatrix.sync.aligned.m8n8.x{count}.{kind} {{{', '.join(made)}}}, {place}")
+        self.code.emit(
+            f"ldmatrix.sync.aligned.m8n8.x{count}.{kind} {{{', '.join(made)}}}, {address}"
+        )
         halves = self._unpacked(made)
         self.words |= zip(zip(halves[::2], halves[1::2], strict=True), made, strict=True)
         self._set(node, halves)
@@ -427,14 +429,14 @@ def _index_sums(program: Sequence[UOp]) -> set[UOp]:
 
 
 def _rows(program: Sequence[UOp]) -> set[UOp]:
-    """Loads that are part of an `ldmatrix` or `cp.async`, and only of those."""
-    places = {Ops.FRAGMENT: 0, Ops.COPY_ASYNC: 2}
-    inside = {node.src[places[node.op]] for node in program if node.op in places}
+    """Loads that only an `ldmatrix` or `cp.async` reads, which do them."""
+    operand_of = {Ops.FRAGMENT: 0, Ops.COPY_ASYNC: 2}
+    inside = {node.src[operand_of[node.op]] for node in program if node.op in operand_of}
     return inside - {
         source
         for node in program
-        for place, source in enumerate(node.src)
-        if places.get(node.op) != place
+        for number, source in enumerate(node.src)
+        if operand_of.get(node.op) != number
     }
 
 
@@ -480,7 +482,7 @@ def _snapshots(program: Sequence[UOp]) -> set[UOp]:
             elif source in reads:
                 read |= reads[source]
         if any(
-            at[node] < place < last[node] for memory in read for place in assigned.get(memory, ())
+            at[node] < step < last[node] for memory in read for step in assigned.get(memory, ())
         ):
             found.add(node)
         else:

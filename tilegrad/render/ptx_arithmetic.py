@@ -56,12 +56,12 @@ def compute(code: Code, node: UOp, operands: Sequence[str]) -> str:
     if op in _DIVIDE:
         return narrowed(code, _divide(code, node, operands), dtype)
     found = _integer(code, op, dtype, node.src[-1].dtype.scalar, operands)
-    if op in _OVERFLOWING and not _stays_inside(node):
+    if op in _OVERFLOWING and not _fits(node):
         return narrowed(code, found, dtype)
     return found
 
 
-def _stays_inside(node: UOp) -> bool:
+def _fits(node: UOp) -> bool:
     """Whether bounds show that no bit of the result has to be dropped."""
     if node.dtype.scalar.itemsize >= 4 or node.op not in _SUMS:
         return False

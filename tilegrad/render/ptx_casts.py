@@ -58,7 +58,7 @@ def rounded_to(code: Code, value: str, target: DType) -> str:
 
 
 def narrowed(code: Code, value: str, dtype: DType) -> str:
-    """The low bits of a 32-bit register, as an integer of 8 or 16 bits is held."""
+    """The low bits of a 32-bit register, the representation of integers of 8 and 16 bits."""
     scalar = dtype.scalar
     if scalar.itemsize >= 4:
         return value

@@ -1,7 +1,7 @@
 """The lines of one PTX kernel: registers by type, instructions, constants, and in which registers
 the values of a program are.
 
-A bool is a predicate. Integers of 8 and 16 bits are held in registers of 32 bits, with their sign
+A bool is a predicate. Integers of 8 and 16 bits are in registers of 32 bits, with their sign
 or with zeros in front; 16-bit floats in registers of 16 bits. A vector is a register per lane.
 """
 
@@ -147,7 +147,7 @@ class Code:
         return self.lanes(node)[0]
 
     def constant(self, value: float | int, dtype: DType) -> str:
-        """The operand for a number: a register for what has no immediate form."""
+        """The operand for a number: a register where no immediate can be written."""
         kind = kind_of(dtype)
         if kind == "pred":
             return self.in_register("1" if value else "0", kind)

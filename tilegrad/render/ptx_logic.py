@@ -49,7 +49,7 @@ def _is_bitwise(node: UOp) -> bool:
 
 
 def _is_plain(node: UOp) -> bool:
-    """All zeros or all ones: part of the function."""
+    """Whether a node is all zeros or all ones: the function of `lop3` includes it."""
     if node.op is not Ops.CONST or not node.dtype.is_int:
         return False
     return node.arg == 0 or (node.dtype.scalar.itemsize == 4 and int(node.arg) in (-1, 2**32 - 1))
@@ -94,18 +94,18 @@ def _grown(
     while True:
         found = [
             _distinct(
-                [part for each in operands for part in (each.src if each is node else (each,))]
+                [used for each in operands for used in (each.src if each is node else (each,))]
             )
             if _is_inner(node, top, within, users, home)
             else []
             for node in operands
         ]
-        fitting = [(len(wider), place) for place, wider in enumerate(found) if wider]
+        fitting = [(len(wider), number) for number, wider in enumerate(found) if wider]
         if not fitting or min(fitting)[0] > _MOST_ON_THE_WAY:
             return best[0], set(best[1])
-        _, place = min(fitting)
-        within.add(operands[place])
-        operands = found[place]
+        _, number = min(fitting)
+        within.add(operands[number])
+        operands = found[number]
         if len(operands) <= len(_TABLE):
             best = operands, frozenset(within)
 

@@ -1,8 +1,8 @@
 """Loads and stores of PTX kernels.
 
 An address is a register and a number of bytes: `[%rd4+16]`. Registers are shared by accesses whose
-indices differ by a constant; each loop forgets those made in it. In a loop, the address of what
-does not change is made before it, and one multiply-add gives that of an iteration. Where a gate is
+indices differ by a constant; each loop forgets those made in it. In a loop, the address of what is
+invariant is made before it, and one multiply-add gives that of an iteration. Where a gate is
 closed nothing is accessed: the instruction has a predicate, there is no branch.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -27,7 +27,7 @@ _HALVES = 8
 # The largest offset that an instruction holds; that of `cp.async` is what `ptxas` puts into one for
 # sm_80 and sm_90a.
 _FARTHEST, FARTHEST_COPY = 1 << 23, 1 << 13
-_SPACES = {Place.GLOBAL: "global", Place.SHARED: "shared"}
+_SPACES = {AddressSpace.GLOBAL: "global", AddressSpace.SHARED: "shared"}
 _MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
 
 
@@ -120,7 +120,7 @@ class Memory:
     # addresses
 
     def space(self, buffer: UOp) -> str:
-        return _SPACES.get(_pointer(buffer).place, "local")
+        return _SPACES.get(_pointer(buffer).space, "local")
 
     def address(
         self, memory: UOp, index: UOp, operand: str | None = None, farthest: int = _FARTHEST
@@ -148,8 +148,8 @@ class Memory:
         return self._near(found, offset - far, buffer)
 
     def _varying(self, index: UOp) -> UOp | None:
-        """The second term of a sum in a loop, where the first does not change there; None of any
-        other index.
+        """The second term of a sum in a loop, where the first is invariant there; None of any other
+        index.
         """
         if index.op is not Ops.ADD or index.dtype is not dtypes.int32:
             return None
@@ -227,22 +227,22 @@ class Memory:
         if space == "global" and buffer not in self.stored:
             space = "global.nc"
         kind_text = _memory_type(scalar)
-        for first, count, place in self._parts(memory, index, scalar, width):
+        for first, count, address in self._accesses(memory, index, scalar, width):
             names = made[first : first + count]
             if count == _HALVES:
                 words = [code.new("b32") for _ in range(4)]
-                code.emit(f"{gate}ld.{space}.v4.b32 {{{', '.join(words)}}}, {place}")
+                code.emit(f"{gate}ld.{space}.v4.b32 {{{', '.join(words)}}}, {address}")
                 self._unpack(gate, words, names)
                 continue
             target = names[0] if count == 1 else f"{{{', '.join(names)}}}"
             vector = "" if count == 1 else f".v{count}"
-            code.emit(f"{gate}ld.{space}{vector}.{kind_text} {target}, {place}")
+            code.emit(f"{gate}ld.{space}{vector}.{kind_text} {target}, {address}")
         if kind == "pred":
             return tuple([code.op("pred", "setp.ne.u32", name, "0") for name in made])
         return tuple(made)
 
     def _unpack(self, gate: str, words: Sequence[str], names: Sequence[str]) -> None:
-        """Pairs of 16 bits; where the gate is closed, they keep what they have."""
+        """Unpack words to pairs of 16 bits; where the gate is closed, registers are unchanged."""
         for word, low, high in zip(words, names[::2], names[1::2], strict=True):
             self.code.emit(f"{gate}mov.b32 {{{low}, {high}}}, {word}")
 
@@ -255,7 +255,7 @@ class Memory:
             else:
                 code.emit(f"mov.{kind} {name}, {value}")
 
-    def _parts(
+    def _accesses(
         self, memory: UOp, index: UOp, scalar: DType, width: int
     ) -> list[tuple[int, int, str]]:
         """The instructions that one access takes: the first lane, how many, and where."""
@@ -265,16 +265,16 @@ class Memory:
                 (lane, 1, self.address(memory, index, operand).at())
                 for lane, operand in enumerate(operands)
             ]
-        place = self.address(memory, index)
+        address = self.address(memory, index)
         if scalar.itemsize == 2 and width % _HALVES == 0:
             return [
-                (lane, _HALVES, place.at(lane * scalar.itemsize))
+                (lane, _HALVES, address.at(lane * scalar.itemsize))
                 for lane in range(0, width, _HALVES)
             ]
         most = min(_MOST_LANES, _MOST_BYTES // scalar.itemsize)
         while width % most:
             most //= 2
-        return [(lane, most, place.at(lane * scalar.itemsize)) for lane in range(0, width, most)]
+        return [(lane, most, address.at(lane * scalar.itemsize)) for lane in range(0, width, most)]
 
     def store(self, node: UOp) -> None:
         memory, index, value, *rest = node.src
@@ -289,16 +289,16 @@ class Memory:
             operands = tuple([code.op("b32", "selp.b32", "1", "0", each) for each in operands])
         names = code.registers_of(operands, "b32" if kind == "pred" else kind)
         space, kind_text = self.space(root(memory)), _memory_type(scalar)
-        for first, count, place in self._parts(memory, index, scalar, width):
-            part = names[first : first + count]
+        for first, count, address in self._accesses(memory, index, scalar, width):
+            values = names[first : first + count]
             if count == _HALVES:
-                pairs = zip(part[::2], part[1::2], strict=True)
+                pairs = zip(values[::2], values[1::2], strict=True)
                 words = [code.op("b32", "mov.b32", f"{{{low}, {high}}}") for low, high in pairs]
-                code.emit(f"{gate}st.{space}.v4.b32 {place}, {{{', '.join(words)}}}")
+                code.emit(f"{gate}st.{space}.v4.b32 {address}, {{{', '.join(words)}}}")
                 continue
-            text = part[0] if count == 1 else f"{{{', '.join(part)}}}"
+            text = values[0] if count == 1 else f"{{{', '.join(values)}}}"
             vector = "" if count == 1 else f".v{count}"
-            code.emit(f"{gate}st.{space}{vector}.{kind_text} {place}, {text}")
+            code.emit(f"{gate}st.{space}{vector}.{kind_text} {address}, {text}")
 
     def _combine(self, node: UOp, gate: str, operands: Sequence[str]) -> None:
         """Combine values with elements, each as one step where the machine can: lanes may meet."""
@@ -307,16 +307,16 @@ class Memory:
         op = node.arg
         for lane, operand in enumerate(operands):
             if index.dtype.lanes > 1:
-                place = self.address(memory, index, self.code.lanes(index)[lane]).at()
+                address = self.address(memory, index, self.code.lanes(index)[lane]).at()
             else:
-                place = self.address(memory, index).at(lane * scalar.itemsize)
-            form = self._reduction(op, scalar)
+                address = self.address(memory, index).at(lane * scalar.itemsize)
+            operation = self._reduction(op, scalar)
             space = self.space(root(memory))
-            if form and space != "local":
+            if operation and space != "local":
                 name = self.code.in_register(operand, kind_of(scalar))
-                self.code.emit(f"{gate}red.{space}.{form} {place}, {name}")
+                self.code.emit(f"{gate}red.{space}.{operation} {address}, {name}")
             else:
-                self._by_steps(node, gate, place, operand)
+                self._by_steps(node, gate, address, operand)
 
     def _reduction(self, op: Ops, dtype: DType) -> str:
         """What `red` does, or nothing where it cannot."""
@@ -330,7 +330,7 @@ class Memory:
             return ""
         return f"add.{'u64' if dtype is dtypes.int64 else letter(dtype)}"
 
-    def _by_steps(self, node: UOp, gate: str, place: str, operand: str) -> None:
+    def _by_steps(self, node: UOp, gate: str, address: str, operand: str) -> None:
         """By a load and a store, which verification has shown to be enough; of a program by hand,
         whose index is one for several lanes, that cannot be.
         """
@@ -347,7 +347,7 @@ class Memory:
         old = code.new("b32" if kind == "pred" else kind)
         if gate:
             code.emit(f"mov.{'b32' if kind == 'pred' else kind} {old}, {self._zero(scalar)}")
-        code.emit(f"{gate}ld.{space}.{kind_text} {old}, {place}")
+        code.emit(f"{gate}ld.{space}.{kind_text} {old}, {address}")
         if kind == "pred":
             old = code.op("pred", "setp.ne.u32", old, "0")
         made = UOp(node.arg, scalar, (UOp(Ops.CONST, scalar, (), 0), value))
@@ -355,7 +355,7 @@ class Memory:
         if kind == "pred":
             found = code.op("b32", "selp.b32", "1", "0", found)
         name = code.in_register(found, "b32" if kind == "pred" else kind)
-        code.emit(f"{gate}st.{space}.{kind_text} {place}, {name}")
+        code.emit(f"{gate}st.{space}.{kind_text} {address}, {name}")
 
     def _zero(self, scalar: DType) -> str:
         return "0" if scalar is dtypes.bool else self.code.constant(0, scalar)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
@@ -125,7 +125,7 @@ class _Writer:
         ]
 
     def shared(self) -> list[UOp]:
-        return [n for n in self.nodes(Ops.DEFINE_LOCAL) if _pointer(n).place is Place.SHARED]
+        return [n for n in self.nodes(Ops.DEFINE_LOCAL) if _pointer(n).space is AddressSpace.SHARED]
 
     # writing
 
@@ -163,12 +163,12 @@ class _Writer:
         self.names[node] = (_LEAVES[node.op](node),) * node.dtype.lanes
 
     def local(self, node: UOp, name: str) -> None:
-        place = _pointer(node)
-        if place.place is Place.SHARED:
+        pointer = _pointer(node)
+        if pointer.space is AddressSpace.SHARED:
             self.names[node] = (f"shared{node.arg}",)
             return
         made = f"scratch{node.arg}"
-        self.line(f"{made} = scratch({made!r}, {place.base.scalar!r}, {_elements(node)})")
+        self.line(f"{made} = scratch({made!r}, {pointer.base.scalar!r}, {_elements(node)})")
         self.names[node] = (made,)
 
     def accumulator(self, node: UOp, name: str) -> None:

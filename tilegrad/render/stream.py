@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
@@ -60,7 +60,7 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
         memory = pointer.dtype
         if (
             isinstance(memory, Pointer)
-            and memory.place is Place.GLOBAL
+            and memory.space is AddressSpace.GLOBAL
             and memory.size * memory.base.itemsize > cache_bytes
             and value.dtype.itemsize * value.dtype.lanes == vector_bytes
             and index.dtype.lanes == 1
@@ -217,7 +217,7 @@ def _asked(loads: Sequence[UOp], loops: Sequence[UOp]) -> dict[UOp, int]:
 
 def _fills_scratch(node: UOp) -> bool:
     memory = node.src[0].dtype if node.op is Ops.STORE else None
-    return isinstance(memory, Pointer) and memory.place is Place.SCRATCH
+    return isinstance(memory, Pointer) and memory.space is AddressSpace.SCRATCH
 
 
 def _is_far(node: UOp, cache_bytes: int) -> bool:
@@ -242,7 +242,7 @@ def _is_vector_of(node: UOp, nbytes: int) -> bool:
     memory = node.src[0].dtype
     return (
         isinstance(memory, Pointer)
-        and memory.place is Place.GLOBAL
+        and memory.space is AddressSpace.GLOBAL
         and memory.size * memory.base.itemsize > nbytes
     )
 

@@ -6,8 +6,8 @@
     wgsl_layout   how elements lie in memory; wgsl_memory: loads and stores
     wgsl_long     integers of 64 bits as pairs of words
 
-Values of int8, int16, uint8 and uint16 are held in 32 bits and wrapped after what may leave their
-dtype. float16 and float64 are written only for a target that has them.
+Values of int8, int16, uint8 and uint16 are stored in 32 bits and wrapped after what may leave their
+dtype. float16 and float64 are rendered only for a target that has them.
 
 Drivers may treat floats as real numbers: make `x` of `(x + y) - y`, 0 of `x * 0`, or a sum of two
 products one product. Where a program relies on the rounding of each op, the value passes through a

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -77,7 +77,7 @@ def layout_of(node: UOp, program: Sequence[UOp], target: Target) -> Layout:
     stores = [n for n in program if n.op is Ops.STORE and real(n.src[0]) is node]
     if dtype not in _PLAIN and (dtype.itemsize >= _WORD or not dtype.itemsize):
         raise CompileError(f"render: {target.name} has no memory of {dtype.name}", dtype=dtype)
-    if pointer.place is Place.SCRATCH:
+    if pointer.space is AddressSpace.SCRATCH:
         return Layout(_PLAIN.get(dtype) or _REGISTERS[dtype])
     if dtype not in _PLAIN:
         is_atomic = any(not fills_words(store, dtype) for store in stores)

@@ -1,6 +1,6 @@
 """Loads and stores of WGSL.
 
-A lane that stores a part of a word clears and sets its own bits atomically, as other lanes may
+A lane that stores some bits of a word clears and sets its own bits atomically, as other lanes may
 store the rest; a store of whole words is plain.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["MEMORY_RULES"]
 
 
 def _index(index: UOp, ctx: WGSLRendering) -> str:
-    """An index, negative only where a gate keeps the access from being done."""
+    """An index, negative only where a gate prevents the access."""
     text = ctx.text(index)
     return f"{ctx.atom(index)}.x" if index.dtype.itemsize == 8 else strip_parentheses(text)
 
@@ -80,8 +80,8 @@ def _load_words(u: UOp, ctx: WGSLRendering) -> str:
     for source in rest:
         ctx.atom(source)
     for number in range(u.dtype.lanes):
-        place = number % per_word * layout.bits
-        text = _value_of_bits(words[number // per_word], f"{place}u", dtype)
+        shift = number % per_word * layout.bits
+        text = _value_of_bits(words[number // per_word], f"{shift}u", dtype)
         if rest:
             other, gate = (ctx.text(lane(source, number)) for source in rest)
             text = f"select({other},{text},{gate})"
@@ -137,17 +137,17 @@ def store(u: UOp, ctx: WGSLRendering) -> str:
         text = _store_words(u, ctx)
     elif lanes > 1 and layout.lanes != lanes:
         ctx.atom(value)
-        parts = [
+        stores = [
             UOp(Ops.STORE, dtypes.void, (buffer, index + n if n else index, lane(value, n)), u.arg)
             for n in range(lanes)
         ]
         if any(source.dtype.lanes > 1 for source in gate):
             for source in gate:
                 ctx.atom(source)
-            parts = [part.replace(src=(*part.src, lane(gate[0], n)))
-                     for n, part in enumerate(parts)]  # fmt: skip
-            return "\n".join(ctx.text(part) for part in parts)
-        text = "\n".join(ctx.text(part) for part in parts)
+            stores = [each.replace(src=(*each.src, lane(gate[0], n)))
+                     for n, each in enumerate(stores)]  # fmt: skip
+            return "\n".join(ctx.text(each) for each in stores)
+        text = "\n".join(ctx.text(each) for each in stores)
     elif u.arg is not None:
         text = _combine(u, ctx)
     else:
@@ -167,15 +167,15 @@ def _store_words(u: UOp, ctx: WGSLRendering) -> str:
     first = _shifted(index, per_word.bit_length() - 1, ctx)
     lines = []
     for number in range(value.dtype.lanes // per_word):
-        parts = []
-        for place in range(per_word):
-            text = _stored_bits(ctx.text(lane(value, number * per_word + place)), dtype)
+        fields = []
+        for field in range(per_word):
+            text = _stored_bits(ctx.text(lane(value, number * per_word + field)), dtype)
             # What is shifted out at the top needs no mask.
-            is_last = place == per_word - 1
+            is_last = field == per_word - 1
             masked = text if is_last else f"({text} & {(1 << layout.bits) - 1}u)"
-            parts.append(f"({masked} << {place * layout.bits}u)" if place else masked)
+            fields.append(f"({masked} << {field * layout.bits}u)" if field else masked)
         address = f"{name}[{first} + {number}u]" if number else f"{name}[{first}]"
-        word = f"({' | '.join(parts)})"
+        word = f"({' | '.join(fields)})"
         is_atomic = layout.is_atomic
         lines.append(f"atomicStore(&{address}, {word});" if is_atomic else f"{address} = {word};")
     return "\n".join(lines)
@@ -197,7 +197,7 @@ def _store_one(u: UOp, ctx: WGSLRendering) -> str:
 
 
 def _put(name: str, layout: Layout, index: str, bits: str, ctx: WGSLRendering) -> str:
-    """A call of the function that stores a part of a word of the array `name`."""
+    """A call of the function that stores some bits of a word of the array `name`."""
     per_word, mask = 32 // layout.bits, (1 << layout.bits) - 1
     ctx.need(
         f"fn put_{name}(at: u32, value: u32) {{\n"

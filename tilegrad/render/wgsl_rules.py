@@ -137,21 +137,21 @@ def operate(u: UOp, ctx: WGSLRendering) -> str:
 
 
 def _filled(u: UOp, table: Mapping[Ops, str], ctx: WGSLRendering) -> str:
-    form = table.get(u.op) or OPERATORS.get(u.op)
-    if form is None:
+    template = table.get(u.op) or OPERATORS.get(u.op)
+    if template is None:
         dtype = u.src[-1].dtype
         raise CompileError(
             f"render: {ctx.target.name} has no {u.op.name} of {dtype.name}", dtype=dtype
         )
     texts = []
     for number, source in enumerate(u.src):
-        repeats = form.count(f"{{{number}}}") > 1
+        repeats = template.count(f"{{{number}}}") > 1
         text = ctx.atom(source) if repeats else ctx.text(source)
         is_same = u.op in _CHAINS and value_of(source).op is u.op and u.dtype.itemsize >= 4
-        if is_same and (number == 0 or not u.dtype.is_float) and form is OPERATORS.get(u.op):
+        if is_same and (number == 0 or not u.dtype.is_float) and template is OPERATORS.get(u.op):
             text = strip_parentheses(text)
         texts.append(text)
-    return form.format(*texts, suffix=_SUFFIX.get(u.dtype.scalar, ""))
+    return template.format(*texts, suffix=_SUFFIX.get(u.dtype.scalar, ""))
 
 
 def _operate_float(u: UOp, ctx: WGSLRendering) -> str:
@@ -160,8 +160,8 @@ def _operate_float(u: UOp, ctx: WGSLRendering) -> str:
         return f"fma({', '.join(ctx.text(source) for source in u.src)})"
     if not sealed:
         return _filled(u, _FLOATS, ctx)
-    form = _FLOATS.get(u.op) or OPERATORS[u.op]
-    return form.format(
+    template = _FLOATS.get(u.op) or OPERATORS[u.op]
+    return template.format(
         *(
             _sealed(value_of(source), ctx) if number in sealed else ctx.text(source)
             for number, source in enumerate(u.src)
@@ -240,12 +240,12 @@ def divide(u: UOp, ctx: WGSLRendering) -> str | None:
     if right.op is Ops.CONST and right.arg == 0:
         return _constant(u.dtype, 0, ctx) if u.op is Ops.IDIV else ctx.text(left)
     is_quotient = u.op is Ops.IDIV
-    form = "({0}/{1})" if is_quotient else "({0}%{1})"
+    template = "({0}/{1})" if is_quotient else "({0}%{1})"
     if not right.vmin <= 0 <= right.vmax:
-        return _wrapped(form.format(ctx.text(left), ctx.text(right)), Ops.IDIV, u.dtype)
+        return _wrapped(template.format(ctx.text(left), ctx.text(right)), Ops.IDIV, u.dtype)
     a, b = ctx.atom(left), ctx.atom(right)
     zero = _constant(u.dtype, 0, ctx)
-    text = f"select({form.format(a, b)},{zero if is_quotient else a},({b}=={zero}))"
+    text = f"select({template.format(a, b)},{zero if is_quotient else a},({b}=={zero}))"
     return _wrapped(text, Ops.IDIV, u.dtype)
 
 

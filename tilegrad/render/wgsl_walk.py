@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -46,7 +46,7 @@ WGSL = Dialect(
     barrier="workgroupBarrier();",
     wraps_integers=True,
 )
-# Names that WGSL keeps for itself, of those that a kernel may be called.
+# Names reserved by WGSL that a kernel may be called.
 _RESERVED = re.compile(
     r"_|(alias|array|atomic|bool|break|case|const|continue|default|diagnostic|discard|else|enable|"
     r"false|fn|for|gid|if|let|lid|loop|main|mat\d.*|override|ptr|requires|return|struct|switch|"
@@ -221,7 +221,7 @@ class WGSLRendering(Rendering):
         name = self._texts[node] = self._fresh("temp")
         layout = self.layouts[node]
         kind = f"array<{layout.element}, {layout.length(pointer.size)}>"
-        if pointer.place is Place.SHARED:
+        if pointer.space is AddressSpace.SHARED:
             self.need(f"var<workgroup> {name}: {kind};")
         else:
             self._arrays.append(f"  var {name}: {kind};")

@@ -338,8 +338,8 @@ class Buffer:
         self.owner = None
 
     def __repr__(self) -> str:
-        place = "" if self.base is None else f", offset={self.offset}"
-        return f"<Buffer {self.device} {self.size} {self.dtype!r}{place}>"
+        offset = "" if self.base is None else f", offset={self.offset}"
+        return f"<Buffer {self.device} {self.size} {self.dtype!r}{offset}>"
 
 
 def over(

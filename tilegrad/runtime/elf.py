@@ -140,14 +140,14 @@ class _Loading:
         size, code_size = self.arrange(sum(map(len, entries.values())))
         self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        for number, place in self.offsets.items():
+        for number, to in self.offsets.items():
             _, kind, _, _, start, extent, _, _, _, _ = self.sections[number]
             if kind != _NOBITS:
-                self.memory[place : place + extent] = self.slice(start, extent)
+                self.memory[to : to + extent] = self.slice(start, extent)
         for number, listed in entries.items():
-            place, extent = self.offsets[number], self.sections[number][5]
+            start, extent = self.offsets[number], self.sections[number][5]
             for offset, info, addend in listed:
-                self.relocate(place, offset, extent, info & 0xFFFFFFFF, info >> 32, addend)
+                self.relocate(start, offset, extent, info & 0xFFFFFFFF, info >> 32, addend)
         protection = mmap.PROT_READ | mmap.PROT_EXEC
         if _process().mprotect(ctypes.c_void_p(self.base), ctypes.c_size_t(code_size), protection):
             reason = os.strerror(ctypes.get_errno())
@@ -231,15 +231,15 @@ class _Loading:
         return address, False
 
     def slot(self, address: int) -> int:
-        place = self.slots.get(address)
-        if place is None:
-            place = self.slots[address] = self.next_slot
+        slot = self.slots.get(address)
+        if slot is None:
+            slot = self.slots[address] = self.next_slot
             self.next_slot += _SLOT.size
-            _SLOT.pack_into(self.memory, place, _JUMP, address)
-        return place
+            _SLOT.pack_into(self.memory, slot, _JUMP, address)
+        return slot
 
     def relocate(
-        self, place: int, offset: int, extent: int, kind: int, symbol: int, addend: int
+        self, start: int, offset: int, extent: int, kind: int, symbol: int, addend: int
     ) -> None:
         target, inside = self.symbol_address(symbol)
         code = "<i"
@@ -255,8 +255,8 @@ class _Loading:
             )
         if offset + struct.calcsize(code) > extent:
             raise DataError("a relocation lies outside its section", offset=offset, size=extent)
-        here = 0 if kind == _ADDRESS64 else self.base + place + offset
-        struct.pack_into(code, self.memory, place + offset, target + addend - here)
+        here = 0 if kind == _ADDRESS64 else self.base + start + offset
+        struct.pack_into(code, self.memory, start + offset, target + addend - here)
 
 
 @cache

@@ -31,9 +31,9 @@ class FreeList:
         """What `take(nbytes)` gave."""
         insort(self._free, (start, nbytes + -nbytes % self.align))
         joined: list[tuple[int, int]] = []
-        for place, room in self._free:
-            if joined and sum(joined[-1]) == place:
+        for offset, room in self._free:
+            if joined and sum(joined[-1]) == offset:
                 joined[-1] = (joined[-1][0], joined[-1][1] + room)
             else:
-                joined.append((place, room))
+                joined.append((offset, room))
         self._free = joined

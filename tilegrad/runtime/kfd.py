@@ -316,9 +316,9 @@ class KfdRuntime(Runtime):
         packet = dispatch_packet(
             global_size, local_size, program.shared, program.descriptor, arguments, self._signal
         )
-        place = self._ring + slot * _PACKET.size
-        ctypes.memmove(place + 4, packet[4:], _PACKET.size - 4)
-        ctypes.memmove(place, packet[:4], 4)
+        address = self._ring + slot * _PACKET.size
+        ctypes.memmove(address + 4, packet[4:], _PACKET.size - 4)
+        ctypes.memmove(address, packet[:4], 4)
         self._count += 1
         written = ctypes.c_uint64.from_address(self._record + _WRITTEN)
         written.value = self._count

@@ -156,10 +156,10 @@ def _link(objects: list[ElfObject], machine: int, base: int, table: Mapping[str,
                 known[name] = base + source.offsets[section] + value
     image = bytearray(end)
     for source in objects:
-        for number, place in source.offsets.items():
+        for number, start in source.offsets.items():
             header = source.sections[number]
             if header[1] != _NOBITS:
-                image[place : place + header[5]] = source.slice(header[4], header[5])
+                image[start : start + header[5]] = source.slice(header[4], header[5])
         for number in source.offsets:
             _relocate(source, number, image, base, known, _APPLY[machine])
     return Linked(base, bytes(image), known, objects[0].flags)
@@ -174,7 +174,7 @@ def _relocate(
     apply: Callable[[bytearray, int, int, int, int], bool],
 ) -> None:
     """Fill in every reference of one section."""
-    place = source.offsets[number]
+    start = source.offsets[number]
     found = source.relocations(number)
 
     def target(each: _Relocation) -> int:
@@ -191,16 +191,16 @@ def _relocate(
 
     # The second half of a RISC-V address names its first half, which names the symbol.
     upper = {
-        base + place + each.offset: target(each) - (base + place + each.offset)
+        base + start + each.offset: target(each) - (base + start + each.offset)
         for each in found
         if source.machine == RISCV and each.kind == _RV_PCREL_HI20
     }
     for each in found:
-        where = base + place + each.offset
+        where = base + start + each.offset
         value = target(each)
         if source.machine == RISCV and each.kind in (_RV_PCREL_LO12_I, _RV_PCREL_LO12_S):
             value = upper[value]
-        if not apply(image, place + each.offset, where, each.kind, value):
+        if not apply(image, start + each.offset, where, each.kind, value):
             raise DataError(
                 f"relocation {each.kind} is not one of position independent code",
                 symbol=source.symbols[each.symbol][0],

@@ -90,8 +90,8 @@ class Memory:
     def write_vector(self, index: int, values: Sequence[Any]) -> None:
         if not 0 <= index <= self.size - len(values):
             raise self.outside(index, len(values))
-        for place, value in enumerate(values, index):
-            self.cells[place] = value if self.encode is None else self.encode(value)
+        for position, value in enumerate(values, index):
+            self.cells[position] = value if self.encode is None else self.encode(value)
 
     def combine(self, index: int, change: Callable[[Any], Any]) -> None:
         """Change one element as one step, as hardware does with atomics; such steps do not race."""
@@ -159,18 +159,18 @@ class TrackedMemory(Memory):
     def copy(self, index: int, values: Sequence[Any]) -> None:
         """Begin to write `values`; until the lane has waited, they are not there."""
         lane = self.stamp - self.start
-        for place in range(index, index + len(values)):
-            if not 0 <= place < self.size:
+        for position in range(index, index + len(values)):
+            if not 0 <= position < self.size:
                 raise self.outside(index, len(values))
-            self.note_write(place)
-            self.flying[place] = lane
+            self.note_write(position)
+            self.flying[position] = lane
         self.copies.setdefault(lane, []).append((index, values))
 
     def land(self) -> None:
         """The lane's copies have come."""
         for index, values in self.copies.pop(self.stamp - self.start, ()):
-            for place in range(index, index + len(values)):
-                self.flying.pop(place, None)
+            for position in range(index, index + len(values)):
+                self.flying.pop(position, None)
             self.write_vector(index, values)
 
     def note_read(self, index: int) -> None:
@@ -203,8 +203,8 @@ class TrackedMemory(Memory):
 
     def read_vector(self, index: int, count: int) -> Sequence[Any]:
         values = super().read_vector(index, count)
-        for place in range(index, index + count):
-            self.note_read(place)
+        for position in range(index, index + count):
+            self.note_read(position)
         return values
 
     def write(self, index: int, value: Any) -> None:
@@ -213,14 +213,14 @@ class TrackedMemory(Memory):
     def write_vector(self, index: int, values: Sequence[Any]) -> None:
         positions = range(index, index + len(values))
         cells = self.cells if self.overlaps else None
-        before = (
-            [bytes(cells[place : place + 1]) for place in positions] if cells is not None else []
-        )
+        before = [bytes(cells[at : at + 1]) for at in positions] if cells is not None else []
         super().write_vector(index, values)
-        for number, place in enumerate(positions):
-            is_there = self.overlaps and before[number] == bytes(self.cells[place : place + 1])
-            if not (is_there and self.writers[place] != _NOBODY):
-                self.note_write(place)
+        for number, position in enumerate(positions):
+            is_there = self.overlaps and before[number] == bytes(
+                self.cells[position : position + 1]
+            )
+            if not (is_there and self.writers[position] != _NOBODY):
+                self.note_write(position)
 
 
 _DONE = object()
@@ -403,7 +403,7 @@ class Launch:
             waiting: list[Any] = []
             for first in range(0, len(lanes), group):
                 waiting += self._run_group(lanes[first : first + group], first)
-            if any(place != waiting[0] for place in waiting):
+            if any(position != waiting[0] for position in waiting):
                 raise self._apart(waiting, 0)
             if waiting[0] is _DONE:
                 return
@@ -420,20 +420,20 @@ class Launch:
                     found.append(lane.send(replies[number]))
                 except StopIteration:
                     found.append(_DONE)
-            if not any(isinstance(place, tuple) for place in found):
+            if not any(isinstance(position, tuple) for position in found):
                 return found
-            at = [place[0] if isinstance(place, tuple) else place for place in found]
-            if any(place != at[0] for place in at):
+            at = [position[0] if isinstance(position, tuple) else position for position in found]
+            if any(position != at[0] for position in at):
                 raise self._apart(at, first)
             kind = found[0][1]
             if kind is None:
-                replies = [found[number ^ place[2]][3] for number, place in enumerate(found)]
+                replies = [found[number ^ position[2]][3] for number, position in enumerate(found)]
             elif isinstance(kind, tuple):
                 count, is_transposed = kind
-                replies = fragments(count, is_transposed, [place[2] for place in found])
+                replies = fragments(count, is_transposed, [position[2] for position in found])
             else:
                 unit = self.names["UNITS"][kind]
-                replies = self.names["multiply"](unit, [place[2:] for place in found])
+                replies = self.names["multiply"](unit, [position[2:] for position in found])
 
     def _arguments(self) -> Iterator[list[int]]:
         """The position of each lane of the block, as the program's function takes it."""
@@ -441,8 +441,8 @@ class Launch:
             (name[0] == "l", 0 if name == "chunk" else int(name[-1]))
             for name in self.program.positions
         ]
-        for place in _positions(self.local_size):
-            yield [place[axis] if is_lane else self.block[axis] for is_lane, axis in wanted]
+        for position in _positions(self.local_size):
+            yield [position[axis] if is_lane else self.block[axis] for is_lane, axis in wanted]
 
     def _enter(self, lane: int) -> None:
         self.lane = lane
@@ -455,8 +455,8 @@ class Launch:
 
     def _apart(self, waiting: Sequence[Any], first: int) -> InternalError:
         lanes_at: dict[str, list[int]] = {}
-        for lane, place in enumerate(waiting, first):
-            at = "the end" if place is _DONE else f"v{place}"
+        for lane, position in enumerate(waiting, first):
+            at = "the end" if position is _DONE else f"v{position}"
             lanes_at.setdefault(at, []).append(lane)
         return InternalError(
             f"{self.program.name}: the lanes of a block do not meet at the same barrier",
@@ -473,12 +473,12 @@ class Launch:
                 line = trace.tb_lineno
             trace = trace.tb_next
         kind = IndexBoundsError if isinstance(error, Outside) else InternalError
-        place = list(_positions(self.local_size))[self.lane]
+        position = list(_positions(self.local_size))[self.lane]
         return kind(
             f"{self.program.name}: {headline}",
             instruction=self.program.lines[line - 1].strip() if line else "none",
             block=self.block,
-            lane=place,
+            lane=position,
         )
 
 
@@ -507,7 +507,7 @@ def multiply(
         for k in range(unit.k):
             total = fma(a[row, k], b[k, column], total)
         c[row, column] = total
-    return [tuple([c[place] for place in positions]) for positions in unit.c_layout]
+    return [tuple([c[position] for position in positions]) for positions in unit.c_layout]
 
 
 def fragments(
@@ -539,11 +539,11 @@ def _gathered(
     """The matrix that the lanes hold together. Where several hold one element, they must agree."""
     found: dict[tuple[int, int], Any] = {}
     for positions, values in zip(layout, lanes, strict=True):
-        for place, value in zip(positions, values, strict=True):
-            known = found.setdefault(place, value)
+        for position, value in zip(positions, values, strict=True):
+            known = found.setdefault(position, value)
             if known != value and (known == known or value == value):
                 raise InternalError(
-                    f"{unit.name}: lanes disagree on element {place} of {operand}",
+                    f"{unit.name}: lanes disagree on element {position} of {operand}",
                     values=f"{known}, {value}",
                 )
     return found

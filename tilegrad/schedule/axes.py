@@ -39,8 +39,8 @@ def share_loops(ast: UOp) -> UOp:
     }
     loop_of = {reduce: reduce for reduce in reductions}
     for group in groups.values():
-        for place, reduce in enumerate(group):
-            for leader in group[:place]:
+        for position, reduce in enumerate(group):
+            for leader in group[:position]:
                 shared = {**loop_of, reduce: loop_of[leader]}
                 if not _has_cycle(shared, needs):
                     loop_of = shared
@@ -92,8 +92,8 @@ def split_divided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
         number += 2
         ast = replace_ranges(ast, {loop: (outer * divisor + inner, (outer, inner))})
         if loop in ranges:
-            place = ranges.index(loop)
-            ranges[place : place + 1] = [outer, inner]
+            position = ranges.index(loop)
+            ranges[position : position + 1] = [outer, inner]
     return ast, ranges
 
 
@@ -128,16 +128,16 @@ def merge_neighbours(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
     after    c: 0..16, index c
     """
     ranges = list(order)
-    place = 0
-    while place + 1 < len(ranges):
-        outer, inner = ranges[place], ranges[place + 1]
+    position = 0
+    while position + 1 < len(ranges):
+        outer, inner = ranges[position], ranges[position + 1]
         merged = _merge(ast, outer, inner)
         if merged is None:
-            place += 1
+            position += 1
             continue
         ast, joined = merged
-        ranges[place : place + 2] = [joined]
-        place = max(place - 1, 0)
+        ranges[position : position + 2] = [joined]
+        position = max(position - 1, 0)
     return ast, ranges
 
 

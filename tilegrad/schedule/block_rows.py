@@ -1,8 +1,8 @@
-"""Rows between two products on targets with blocks: a block keeps slices of some rows in shared
-memory, as attention keeps scores, so that no row is ever stored to global memory.
+"""Rows between two products on targets with blocks: a block has slices of some rows in shared
+memory, as scores of attention, so that no row is ever stored to global memory.
 
-What the rows pass over (keys, values) is copied to shared memory slice by slice, for all rows of
-the block; optimize.slices says which lane does what. This is worth it where enough rows share each
+What all rows read (keys, values) is copied to shared memory slice by slice, for all rows of the
+block; optimize.slices says which lane does what. This is worth it where enough rows share each
 copy, and where both products are large beside the work on a row.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
-from tilegrad.schedule.parts import Row
+from tilegrad.schedule.online_reductions import Row
 from tilegrad.target import Target
 
 __all__ = ["is_worth_slicing", "slice_of_block"]
@@ -22,7 +22,7 @@ __all__ = ["is_worth_slicing", "slice_of_block"]
 _LEAST_ROWS = 64
 # Elements of a slice, the longest first.
 _SLICES = (32, 16, 8)
-# By how much the last slice may extend rows.
+# The factor by which the last slice may extend rows.
 _LITTLE = 1.15
 # Terms of a product at least, so that it outweighs the exponentials of a row.
 _LEAST_TERMS = 16
@@ -35,30 +35,30 @@ _LANES = 8
 
 
 def is_worth_slicing(element: UOp, outer: Iterable[UOp], target: Target) -> bool:
-    """Whether a kernel that stores `element`, and keeps rows inside the ranges `outer`, may go
-    through them in slices: there is a product of rows with a matrix that other rows share.
+    """Whether a kernel that stores `element`, with rows in scratch inside the ranges `outer`, may
+    go through them in slices: there is a product of rows with a matrix that other rows share.
     """
     if not target.shuffle_lanes or any(node.op is Ops.PREFIX for node in element.toposort()):
         return False
     products = _products(element.toposort())
-    rows = [row for row in outer if all(_shares(fold, row) for fold in products)]
+    rows = [row for row in outer if all(_shares(reduction, row) for reduction in products)]
     return bool(products) and any(_extent(row) >= _LEAST_ROWS for row in rows)
 
 
 def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
-    """How many elements of each row a block takes at a time; 0 where rows stay as they are.
+    """The elements of each row that a block takes at a time; 0 where rows are not sliced.
 
     The rows must be those of a softmax between two products: one fills scratch, the other reads it,
-    and the largest element of each row is asked for.
+    and the kernel computes the largest element of each row.
     """
     nodes = ast.toposort()
-    if any(part.op is Ops.RANGE and part.extent.op is not Ops.CONST for part in nodes):
+    if any(loop.op is Ops.RANGE and loop.extent.op is not Ops.CONST for loop in nodes):
         return 0
     products = _products(nodes)
     filled = [node for node in nodes if node.op is Ops.END and row.ranges & set(node.src[1:])]
     inside = {node for fill in filled for node in fill.toposort()}
-    reading = [fold for fold in products if row.ranges & set(fold.src[1:])]
-    filling = [fold for fold in products if fold in inside and row.ranges & fold.ranges]
+    reading = [reduction for reduction in products if row.ranges & set(reduction.src[1:])]
+    filling = [each for each in products if each in inside and row.ranges & each.ranges]
     is_softmax = any(
         node.op is Ops.REDUCE and node.arg is Ops.MAX and row.ranges & set(node.src[1:])
         for node in nodes
@@ -68,10 +68,10 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
     if len(ast.src) != 1 or ast.src[0].op is not Ops.STORE or ast.src[0].arg is not None:
         return 0
     around = {loop for memory in row.memories for loop in memory.src}
-    columns = [part for part in reading[0].ranges if part not in around and part.axis is Axis.LOOP]
+    columns = [loop for loop in reading[0].ranges if loop not in around and loop.axis is Axis.LOOP]
     if len(columns) != 1 or _extent(columns[0]) % _LANES:
         return 0
-    passed = {load for fold in products for load in _shared_loads(fold, around)}
+    passed = {load for reduction in products for load in _shared_loads(reduction, around)}
     each = sum(
         extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize + _PADDING
         for load in passed
@@ -89,8 +89,10 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
 
 def _products(nodes: Iterable[UOp]) -> list[UOp]:
     """The sums of products of two loads or what is computed from them."""
-    folds = [node for node in nodes if node.op is Ops.REDUCE and node.arg is Ops.ADD]
-    return [fold for fold in folds if _terms(fold) >= _LEAST_TERMS and _is_product(fold.src[0])]
+    reductions = [node for node in nodes if node.op is Ops.REDUCE and node.arg is Ops.ADD]
+    return [
+        each for each in reductions if _terms(each) >= _LEAST_TERMS and _is_product(each.src[0])
+    ]
 
 
 def _is_product(value: UOp) -> bool:
@@ -99,26 +101,28 @@ def _is_product(value: UOp) -> bool:
     return value.op is Ops.MUL
 
 
-def _terms(fold: UOp) -> int:
-    return extent_product(fold.src[1:])
+def _terms(reduction: UOp) -> int:
+    return extent_product(reduction.src[1:])
 
 
 def _extent(loop: UOp) -> int:
     return int(loop.vmax) + 1
 
 
-def _shares(fold: UOp, row: UOp) -> bool:
-    """Whether a side of a product is one for all of `row`."""
-    own = set(fold.src[1:])
-    loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD and own & node.ranges]
+def _shares(reduction: UOp, row: UOp) -> bool:
+    """Whether an operand of a product is invariant in `row`."""
+    own = set(reduction.src[1:])
+    loads = [
+        node for node in reduction.src[0].toposort() if node.op is Ops.LOAD and own & node.ranges
+    ]
     return any(row in load.ranges for load in loads) and any(
         row not in load.ranges for load in loads
     )
 
 
-def _shared_loads(fold: UOp, around: set[UOp]) -> list[UOp]:
-    """What a product reads that is one for all rows, of global memory."""
-    loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
+def _shared_loads(reduction: UOp, around: set[UOp]) -> list[UOp]:
+    """The loads of a product from global memory that are invariant in the rows."""
+    loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
     return [
         load for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL and not around <= load.ranges
     ]

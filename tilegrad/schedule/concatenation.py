@@ -52,8 +52,8 @@ def split_concatenation(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]
         inner = UOp.range(size, number, loop.axis)
         count = int(loop.extent.arg) // size
         slices = [
-            replace_ranges(ast, {loop: (inner + place * size, (inner,))}).src[0]
-            for place in range(count)
+            replace_ranges(ast, {loop: (inner + position * size, (inner,))}).src[0]
+            for position in range(count)
         ]
         saves_work = work >= _WORTH_SPLITTING and _work(slices) * 2 <= work * count
         # Each edge lies between two slices: padding alone is no concatenation.

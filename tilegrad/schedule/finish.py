@@ -14,8 +14,8 @@ from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.concatenation import split_concatenation
 from tilegrad.schedule.gates import shorten_gates
-from tilegrad.schedule.keep import cut_rows
-from tilegrad.schedule.parts import part_of
+from tilegrad.schedule.online_reductions import slice_loop
+from tilegrad.schedule.scratch_rows import slice_rows
 from tilegrad.schedule.strided import split_strided
 from tilegrad.target import Target
 
@@ -31,7 +31,7 @@ def finish(raw: UOp, outputs: list[UOp], target: Target, *, plain: bool) -> tupl
     if not plain:
         ast, outputs = split_divided(*split_strided(share_loops(ast), outputs))
         ast, outputs = split_concatenation(ast, outputs)
-        ast = cut_rows(ast, target) or ast
+        ast = slice_rows(ast, target) or ast
     ast = _with_repeats(ast, outputs)
     alive = [loop for loop in ast.toposort() if loop.op is Ops.RANGE]
     ast, out_order = merge_neighbours(ast, [loop for loop in outputs if loop in alive])
@@ -41,11 +41,11 @@ def finish(raw: UOp, outputs: list[UOp], target: Target, *, plain: bool) -> tupl
         ast, ordered = merge_neighbours(ast, group)
         merged += ordered
     order = [*out_order, *merged]
-    if (chunks := part_of(ast)) is not None:
+    if (slices := slice_loop(ast)) is not None:
         # Inside of the loops that the rows live in, and outside of all others.
-        around = {loop for node in ast.toposort() if chunks in node.src for loop in node.src}
+        around = {loop for node in ast.toposort() if slices in node.src for loop in node.src}
         shared = [loop for loop in out_order if loop in around]
-        order = [*shared, chunks, *(loop for loop in order if loop not in (*shared, chunks))]
+        order = [*shared, slices, *(loop for loop in order if loop not in (*shared, slices))]
     gone = tuple(loop.vmax + 1 for loop in before if loop not in alive and loop.axis is Axis.REDUCE)
     used = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
     slots = list(dict.fromkeys([0, *used]))
@@ -100,7 +100,7 @@ def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
             if own:
                 # A loop nest stands before the reductions in it.
                 inside = _loops_inside(node)
-                positions = (place for place, group in enumerate(groups) if inside & {*group})
+                positions = (position for position, group in enumerate(groups) if inside & {*group})
                 groups.insert(next(positions, len(groups)), own)
     rest = [loop for loop in inner if loop not in seen]
     return [*groups, rest] if rest else groups

@@ -127,7 +127,7 @@ def _store_reduced(
     closed form, and, unless `plain`, elementwise values that are costly. Of the rest, those that
     several values are made of and several kernels need.
     """
-    order = {node: place for place, node in enumerate(nodes)}
+    order = {node: position for position, node in enumerate(nodes)}
     ends: _Ends = {}
     tops = {
         _top_of(node, users, order, fusion.stored, ends)
@@ -227,10 +227,10 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
         for kernel in readers[reduce]:
             beside.setdefault(kernel, []).append(reduce)
     for kernel, reductions in beside.items():
-        for place, reduce in enumerate(sorted(reductions, key=_multiplies, reverse=True)):
+        for position, reduce in enumerate(sorted(reductions, key=_multiplies, reverse=True)):
             is_padded = elements(kernel) > _MOST_PADDED * elements(reduce)
-            if place > 0 or is_padded:
-                stored[reduce] = Reason.BESIDE if place > 0 else Reason.PADDED
+            if position > 0 or is_padded:
+                stored[reduce] = Reason.BESIDE if position > 0 else Reason.PADDED
                 fusion.refused[reduce] = (stored[reduce], 2 * nbytes(reduce), 0)
     fusion.stored = _in_order(stored, nodes)
 

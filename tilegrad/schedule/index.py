@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import counters
 from tilegrad.ir.lengths import extent_of, memory_shape
@@ -301,7 +301,9 @@ class KernelBuilder:
             size = prod(maximum_shape(shape))
             lives_in = tuple(at for at in outer if at.op is Ops.RANGE)
             number = self._scratch_number(in_scratch)
-            memory = UOp(Ops.DEFINE_LOCAL, node.dtype.ptr(size, Place.SCRATCH), lives_in, number)
+            memory = UOp(
+                Ops.DEFINE_LOCAL, node.dtype.ptr(size, AddressSpace.SCRATCH), lives_in, number
+            )
             loops = {axis: self.range(node.shape[axis], Axis.LOOP) for axis in inner_axes}
             inside = tuple(loops.get(axis, at) for axis, at in enumerate(index))
             value = yield from self.compute(node, inside, _within(outer, in_scratch.shared, node))

@@ -25,9 +25,9 @@ from tilegrad.schedule.cost import (
 from tilegrad.schedule.dominators import Dominators
 from tilegrad.schedule.finish import finish
 from tilegrad.schedule.index import InScratch, KernelBuilder, flat_index, maximum_shape
-from tilegrad.schedule.keep import is_worth_keeping, place_of, shared_axes
-from tilegrad.schedule.parts import part_of
+from tilegrad.schedule.online_reductions import slice_loop
 from tilegrad.schedule.reason import FORCED, Reason
+from tilegrad.schedule.scratch_rows import find_scratch_axes, is_worth_materialising, shared_axes
 from tilegrad.target import Target
 
 __all__ = ["Fusion", "inline_values", "readers_of", "share_in_scratch"]
@@ -56,7 +56,7 @@ class Fusion:
             nests, in scratch.
         shaped: for a stored value, the same elements in the shape in which its kernel computes
             them, where that is another.
-        long: the kernels with rows in scratch that fit only in chunks.
+        long: the kernels with rows in scratch that fit only in slices.
         refused: for a stored value that was not inlined, (reason, bytes that moving it would save,
             flops it would add).
     """
@@ -106,22 +106,22 @@ def inline_values(nodes: list[UOp], given: Fusion, target: Target, wanted: Seque
     """Stored values inlined into the kernel that reads them, last first, where legal and
     profitable.
 
-    Whether rows that do not fit can go through a kernel in chunks is known when all of it is built:
+    Whether rows that do not fit can go through a kernel in slices is known when all of it is built:
     where they cannot, everything is inlined anew, and such rows are stored.
     """
     fusion = _inlined(nodes, given, target, wanted, is_long=True)
-    if all(_goes_in_chunks(kernel, fusion, target) for kernel in fusion.long):
+    if all(_goes_in_slices(kernel, fusion, target) for kernel in fusion.long):
         return fusion
     return _inlined(nodes, given, target, wanted, is_long=False)
 
 
-def _goes_in_chunks(kernel: UOp, fusion: Fusion, target: Target) -> bool:
+def _goes_in_slices(kernel: UOp, fusion: Fusion, target: Target) -> bool:
     trace = _trace(kernel, fusion)
     memory = UOp(Ops.DEFINE_GLOBAL, kernel.dtype.ptr(), (), len(trace.numbers))
-    place = flat_index(trace.outputs, fusion.shaped.get(kernel, kernel).shape)
+    index = flat_index(trace.outputs, fusion.shaped.get(kernel, kernel).shape)
     loops = [loop for loop in trace.outputs if loop.op is Ops.RANGE]
-    raw = UOp.sink(simplify(memory.store(place, trace.element)))
-    return part_of(finish(raw, loops, target, plain=False)[0]) is not None
+    raw = UOp.sink(simplify(memory.store(index, trace.element)))
+    return slice_loop(finish(raw, loops, target, plain=False)[0]) is not None
 
 
 def _inlined(
@@ -214,25 +214,25 @@ def _inline_rows(
     builder, outputs, *_ = traces[kernel]
     if builder.size > _LARGEST:
         return None
-    place = place_of(value, builder.reads.get(value, []), outputs)
-    if place is None or extent_product(place.outer) < _least_parallel(target):
+    axes = find_scratch_axes(value, builder.reads.get(value, []), outputs)
+    if axes is None or extent_product(axes.outer) < _least_parallel(target):
         return None
-    shared = frozenset(outputs.index(at) for at in place.outer)
+    shared = frozenset(outputs.index(at) for at in axes.outer)
     if not all(shared <= other or other <= shared for other in fusion.outer.get(kernel, [])):
         return None
     if _is_long(builder, target):
         return None
     in_scratch = fusion.in_scratch.setdefault(kernel, {})
-    in_scratch[value] = InScratch(place.shared, len(in_scratch))
+    in_scratch[value] = InScratch(axes.shared, len(in_scratch))
     trial = _trace(kernel, fusion)
     inlinable = {
         number
         for node, number in trial.numbers.items()
         if node in fusion.stored and dominators.is_on_every_way(kernel, node)
     }
-    for in_chunks in (False, True) if is_long else (False,):
-        if is_worth_keeping(value, trial.element, place, inlinable, target, is_long=in_chunks):
-            if in_chunks:
+    for in_slices in (False, True) if is_long else (False,):
+        if is_worth_materialising(value, trial.element, axes, inlinable, target, is_long=in_slices):
+            if in_slices:
                 fusion.long.add(kernel)
             return shared
     del in_scratch[value]

@@ -127,9 +127,9 @@ def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
 
 
 def _ranges(ast: UOp) -> list[UOp]:
-    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    position = {number: rank for rank, number in enumerate(ast.arg.order)}
     found = [node for node in ast.toposort() if node.op is Ops.RANGE]
-    return sorted(found, key=lambda node: place[node.number])
+    return sorted(found, key=lambda node: position[node.number])
 
 
 def _by_buffer(update: Update, buffers: list[int]) -> UOp:

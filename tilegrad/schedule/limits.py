@@ -105,7 +105,7 @@ class _Steps:
 
     def __init__(self, nodes: list[UOp], target: Target):
         self.nodes = nodes
-        place = {node: position for position, node in enumerate(nodes)}
+        position_of = {node: position for position, node in enumerate(nodes)}
         self.sources: list[tuple[int, ...]] = []
         self.may_end: list[bool] = []
         self.level: list[int] = []
@@ -115,7 +115,9 @@ class _Steps:
         for node in nodes:
             op = node.op
             is_sink = op is Ops.SINK
-            self.sources.append(() if is_sink else tuple([place[source] for source in node.src]))
+            self.sources.append(
+                () if is_sink else tuple([position_of[source] for source in node.src])
+            )
             is_end = op.is_alu or op is Ops.GATHER or _is_narrowed(node)
             self.may_end.append(is_end and not node.is_constant)
             self.level.append(_STEP.get(op, 1))

@@ -5,7 +5,7 @@ the step is a variable in it, at which the rows of stacks begin. A carry alterna
 buffers: a step reads the one and writes the other, so that the last step writes the memory of the
 result, whatever the length, and nothing is copied.
 
-before   PART(LOOP(first, xs), 1)                body of the LOOP: SINK(c + x, c * x)
+before   LOOP_OUTPUT(LOOP(first, xs), 1)                body of the LOOP: SINK(c + x, c * x)
 after    a Loop of SINK(ASSIGN(next, c + x), ASSIGN(SHRINK(out, ((step, step + 1),)), c * x))
 
 Only the outputs that the graph asks for are made, and only the carries that these need.
@@ -137,14 +137,14 @@ def step_of(
     made = {leaf: shaped(found[n], leaf.shape) for leaf, n in own.items() if n in found}
     targets: dict[int, UOp] = {}
     stacks: dict[int, UOp] = {}
-    for output, place in written.items():
+    for output, slot in written.items():
         value = arg.value(output)
         if output < arg.carries:
-            other = spare.get(output, place)
-            first = place if arg.length % 2 else other
-            targets[output] = memory.leaf(value.dtype, value.shape, first, place, other)
+            other = spare.get(output, slot)
+            first = slot if arg.length % 2 else other
+            targets[output] = memory.leaf(value.dtype, value.shape, first, slot, other)
         else:
-            stacks[output] = memory.leaf(value.dtype, arg.shape(output), place)
+            stacks[output] = memory.leaf(value.dtype, arg.shape(output), slot)
             targets[output] = _row(stacks[output], step)
     outputs = [output for output in written if output < count]
     assigned = _values(arg, outputs, made, stacks, step)

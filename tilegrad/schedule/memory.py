@@ -110,11 +110,11 @@ class _Placed:
                 if start <= last and first <= end
             }
         )
-        place = 0
+        begin = 0
         for offset, length in taken:
-            if place + size <= offset:
+            if begin + size <= offset:
                 break
-            place = max(place, offset + length)
+            begin = max(begin, offset + length)
         for span in spans:
-            self._spans.setdefault(span, []).append((place, size, first, last))
-        return place
+            self._spans.setdefault(span, []).append((begin, size, first, last))
+        return begin

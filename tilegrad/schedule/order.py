@@ -56,7 +56,7 @@ def order_items(
     order = _Order(items, buffers, memory)
     order.before = order.makers_first()
     order.readers_first()
-    result = [items[place] for place in _sorted(order.before)]
+    result = [items[position] for position in _sorted(order.before)]
     assert len(result) == len(items), "the schedule has a cycle"
     return result
 
@@ -73,23 +73,26 @@ class _Order:
         # Who writes to a buffer that was there before, and the position of each assignment.
         self.writers: dict[int, list[int]] = {}
         self.position_of: dict[UOp, int] = {}
-        for place, item in enumerate(items):
+        for position, item in enumerate(items):
             if item.value.op is Ops.ASSIGN:
-                self.writers.setdefault(item.writes, []).append(place)
-                self.position_of[item.value] = place
+                self.writers.setdefault(item.writes, []).append(position)
+                self.position_of[item.value] = position
 
     def makers_first(self) -> list[set[int]]:
         """For each item those that make what it needs, and the earlier ones of its own value."""
         makers: dict[UOp, list[int]] = {}
-        for place, item in enumerate(self.items):
+        for position, item in enumerate(self.items):
             for value in (item.value, *item.values):
-                makers.setdefault(value, []).append(place)
+                makers.setdefault(value, []).append(position)
         found: list[set[int]] = []
-        for place, item in enumerate(self.items):
+        for position, item in enumerate(self.items):
             needed = {
-                maker for value in item.needs for maker in makers.get(value, ()) if maker != place
+                maker
+                for value in item.needs
+                for maker in makers.get(value, ())
+                if maker != position
             }
-            found.append(needed | {maker for maker in makers[item.value] if maker < place})
+            found.append(needed | {maker for maker in makers[item.value] if maker < position})
         return found
 
     def readers_first(self) -> None:
@@ -169,12 +172,12 @@ class _Order:
         item.reads = [aside if buffer == written else buffer for buffer in item.reads]
         self.before[reader].add(copied)
         later = [reader]
-        for place in self.nearest_writers(self.items[copied], written):
-            if self.reads_old(copied, place):
-                self.before[place].add(copied)
-                later.append(place)
+        for position in self.nearest_writers(self.items[copied], written):
+            if self.reads_old(copied, position):
+                self.before[position].add(copied)
+                later.append(position)
             else:
-                self.before[copied].add(place)
+                self.before[copied].add(position)
         return copied, later
 
     def add_copy(self, item: UnorderedItem, written: int) -> int:
@@ -209,37 +212,37 @@ class _Ranks:
     def __init__(self, before: list[set[int]]):
         self._before = before
         self._after: list[set[int]] = [set() for _ in before]
-        for place, needed in enumerate(before):
+        for position, needed in enumerate(before):
             for other in needed:
-                self._after[other].add(place)
+                self._after[other].add(position)
         self._rank = [0] * len(before)
-        for number, place in enumerate(_sorted(before)):
-            self._rank[place] = number
+        for number, position in enumerate(_sorted(before)):
+            self._rank[position] = number
 
     def put_before(self, first: int, then: int) -> bool:
         """Add an edge from `first` to `then`; False, and no edge, if it would close a cycle."""
         rank = self._rank
         low, high = rank[then], rank[first]
         if high >= low:
-            ahead = _reached(first, self._before, lambda place: rank[place] >= low)
+            ahead = _reached(first, self._before, lambda item: rank[item] >= low)
             if then in ahead:
                 return False
-            behind = _reached(then, self._after, lambda place: rank[place] <= high)
-            numbers = sorted([rank[place] for place in (*ahead, *behind)])
+            behind = _reached(then, self._after, lambda item: rank[item] <= high)
+            numbers = sorted([rank[item] for item in (*ahead, *behind)])
             order = sorted(ahead, key=rank.__getitem__) + sorted(behind, key=rank.__getitem__)
-            for place, number in zip(order, numbers, strict=True):
-                rank[place] = number
+            for position, number in zip(order, numbers, strict=True):
+                rank[position] = number
         self._before[then].add(first)
         self._after[first].add(then)
         return True
 
-    def insert(self, place: int, later: Iterable[int]) -> None:
+    def insert(self, position: int, later: Iterable[int]) -> None:
         """Number a new item, whose edges were added, and which the items `later` follow."""
-        needed = self._before[place]
+        needed = self._before[position]
         self._rank.append(max([self._rank[other] for other in needed], default=-1))
         self._after.append(set(later))
         for other in needed:
-            self._after[other].add(place)
+            self._after[other].add(position)
 
 
 def _reached(start: int, edges: list[set[int]], may: Callable[[int], bool]) -> set[int]:
@@ -257,15 +260,15 @@ def _sorted(before: list[set[int]]) -> list[int]:
     """
     waiting = [len(needed) for needed in before]
     after: dict[int, list[int]] = {}
-    for place, needed in enumerate(before):
+    for position, needed in enumerate(before):
         for other in needed:
-            after.setdefault(other, []).append(place)
-    ready = [place for place, count in enumerate(waiting) if not count]
+            after.setdefault(other, []).append(position)
+    ready = [number for number, count in enumerate(waiting) if not count]
     result: list[int] = []
     while ready:
-        place = heapq.heappop(ready)
-        result.append(place)
-        for user in after.get(place, ()):
+        position = heapq.heappop(ready)
+        result.append(position)
+        for user in after.get(position, ()):
             waiting[user] -= 1
             if not waiting[user]:
                 heapq.heappush(ready, user)
@@ -283,15 +286,15 @@ def join_items(order: list[UnorderedItem], limits: Mapping[str, int]) -> list[Un
         if host is None:
             result.append(item)
             continue
-        place, joined, numbers = host
-        old = result[place]
+        position, joined, numbers = host
+        old = result[position]
         nodes = tuple(dict.fromkeys([*old.nodes, *item.nodes]))
         needs = [
             *old.needs,
             *(value for value in item.needs if value is not old.value and value not in old.values),
         ]
         first, *also = joined.written
-        result[place] = replace(
+        result[position] = replace(
             old,
             writes=first,
             also=also,
@@ -318,8 +321,8 @@ def _host(
     is_reduction = has_reductions(item.ast)
     mine = Update(item.ast, [*item.written, *item.reads], len(item.written))
     touched = {*mine.buffers}
-    for place in range(len(earlier) - 1, max(len(earlier) - _REACH, -1), -1):
-        other = earlier[place]
+    for position in range(len(earlier) - 1, max(len(earlier) - _REACH, -1), -1):
+        other = earlier[position]
         if (
             other.ast is not None
             and (_may_join(other) or (other.value in item.needs and _is_whole(other)))
@@ -333,7 +336,7 @@ def _host(
                 min(most_buffers, MOST_BUFFERS),
             )
             if joined is not None:
-                return place, joined, numbers
+                return position, joined, numbers
         # Past this one `item` may move only if neither touches what the other writes.
         if touched & set(other.written) or set(mine.written) & set(other.reads):
             return None

@@ -33,8 +33,8 @@ def random_word(arg: RandArg, position: UOp) -> UOp:
     the draw's number.
     """
     low, high, offset = random_variables(arg.seed)
-    place = position + offset
-    block = place // 2
+    position_in_stream = position + offset
+    block = position_in_stream // 2
     keys = [low.cast(dtypes.uint32), high.cast(dtypes.uint32)]
     keys.append(keys[0] ^ keys[1] ^ _PARITY)
     x0 = (block % 2**32).cast(dtypes.uint32) + keys[0]
@@ -45,4 +45,4 @@ def random_word(arg: RandArg, position: UOp) -> UOp:
             x1 = _rotate(x1, bits) ^ x0
         x0 = x0 + keys[(step + 1) % 3]
         x1 = x1 + keys[(step + 2) % 3] + (step + 1)
-    return (place % 2).eq(0).where(x0, x1)
+    return (position_in_stream % 2).eq(0).where(x0, x1)

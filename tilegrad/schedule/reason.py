@@ -29,12 +29,12 @@ class Reason(Enum):
     OVERLAPPING = "it is read elsewhere than where it is written"
 
     EXPANDED = "a reduced value is expanded again, and the loops share no axis"
-    RUNNING = "each element of a running fold follows from the one before it"
+    RUNNING = "each element of a scan follows from the one before it"
     REDUCED_AGAIN = "a reduced value is reduced again, and the loops share no axis"
     COSTLY = "computing it again costs more than a round trip through memory"
     NO_PARALLELISM = "the shared axes leave too little to do at once"
     BESIDE = "beside another sum of products, one of the two could not use its operands again"
-    GATHERED = "beside a sum of products, each element that it folds would be loaded by itself"
+    GATHERED = "beside a sum of products, each element that it reduces would be loaded by itself"
     TOO_LARGE = "the kernel would have too many operations or buffers"
     PADDED = "a sum of products among zeros would be computed for each of them"
 
@@ -66,6 +66,6 @@ FORCED = {
     Ops.SCATTER_ADD: Reason.SCATTERED,
     Ops.CUSTOM: Reason.CUSTOM,
     Ops.LOOP: Reason.LOOPED,
-    Ops.PART: Reason.LOOPED,
+    Ops.LOOP_OUTPUT: Reason.LOOPED,
 }
 """The ops whose values are stored whatever it costs, and why."""

@@ -33,8 +33,8 @@ def region_of(
     nodes = list(toposort([top], stop=is_read))
     number: dict[UOp, int] = {}
     key: list[Hashable] = []
-    for place, node in enumerate(nodes):
-        number[node] = place
+    for position, node in enumerate(nodes):
+        number[node] = position
         if node.op in (Ops.BUFFER, Ops.AFTER) or is_read(node):
             # Nobody has to write a BUFFER first; movement over memory as it was is one step of
             # index arithmetic.

@@ -55,7 +55,7 @@ from tilegrad.target import Target
 __all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
 
 # Memory of others, and what is remembered in any case.
-_NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
+_NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.LOOP_OUTPUT)
 
 
 class _Made(NamedTuple):
@@ -95,16 +95,16 @@ class _Scheduler:
         self.default_device = default_device
         self.plain = plain
         self.nodes = list(toposort([sink]))
-        place = {node: number for number, node in enumerate(self.given)}
+        position = {node: number for number, node in enumerate(self.given)}
         self.direct = {} if plain else direct_copies(self.nodes)
         self.position = {
-            node: place[was_split.get(came_from[node], came_from[node])] for node in self.nodes
+            node: position[was_split.get(came_from[node], came_from[node])] for node in self.nodes
         }
         self.device = self._devices()
         self.targets = targets
         target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
         self.fusion: Fusion = fuse(
-            sink, target, plain=plain, wanted=[self.given[place] for place in wanted]
+            sink, target, plain=plain, wanted=[self.given[each] for each in wanted]
         )
         for node in self.fusion.stored:
             if node.op is Ops.CONTIGUOUS and came_from[node].op is not Ops.CONTIGUOUS:
@@ -192,13 +192,13 @@ class _Scheduler:
         """The buffers of stored values below the nodes at `positions`, by their own positions; of
         what is as it was given.
         """
-        wanted = [self.given[place] for place in positions]
+        wanted = [self.given[each] for each in positions]
         stored, found = self.fusion.stored, {}
         for node in toposort(wanted, stop=lambda node: node in stored):
             if node in stored and node.op not in _NOT_MATERIALISED and node not in self.sink.src:
-                place = self.position[node]
-                if self.given[place] is node:
-                    found[place] = self.memory[node]
+                position = self.position[node]
+                if self.given[position] is node:
+                    found[position] = self.memory[node]
         return found
 
     def _add_value(self, node: UOp) -> None:
@@ -208,7 +208,7 @@ class _Scheduler:
                 self._add_call(node, node)
         elif node.op is Ops.LOOP:
             self._add_loop(node)
-        elif node.op is Ops.PART:
+        elif node.op is Ops.LOOP_OUTPUT:
             # Its loop makes it.
             assert node in self.memory
         elif node in self.direct:
@@ -248,7 +248,9 @@ class _Scheduler:
         The buffers: what is written, a second one for each carry, what is read.
         """
         outputs = {
-            each.arg: each for each in self.nodes if each.op is Ops.PART and each.src[0] is node
+            each.arg: each
+            for each in self.nodes
+            if each.op is Ops.LOOP_OUTPUT and each.src[0] is node
         }
         arg = node.arg
         carries = carries_of(arg, outputs)
@@ -268,7 +270,7 @@ class _Scheduler:
         count = len(buffers)
         used = (*carries, *sorted(sources_of(arg, written)))
         needs = list(dict.fromkeys(memory_below(node, number) for number in used))
-        reads = {value: count + place for place, value in enumerate(needs)}
+        reads = {value: count + position for position, value in enumerate(needs)}
         loop = step_of(node, self.device[node], written, spare, reads)
         first, *also = buffers
         item = UnorderedItem(
@@ -303,15 +305,15 @@ class _Scheduler:
             self._build(node, value, target)
             item = self.items[-1]
             assert item.ast is not None
-            place = {each: number for number, each in enumerate(region.nodes)}
+            position = {each: number for number, each in enumerate(region.nodes)}
             numbers[target] = -1
             # What is read in more ways than the region says has a kernel of its own.
             is_known = all(read in numbers for read in item.reads)
-            if is_known and all(each in place for each in item.needs):
+            if is_known and all(each in position for each in item.needs):
                 self.made[key] = _Made(
                     item.ast,
                     tuple([numbers[read] for read in item.reads]),
-                    tuple([place[each] for each in item.needs]),
+                    tuple([position[each] for each in item.needs]),
                     item.draws,
                     item.offset_names,
                 )
@@ -324,7 +326,7 @@ class _Scheduler:
                 self.device[node],
                 target,
                 [memory[read] for read in known.reads],
-                [region.nodes[place] for place in known.needs],
+                [region.nodes[each] for each in known.needs],
                 known.ast,
                 self._positions_of(node, region.nodes if is_plain else self._inside(node)),
                 known.draws,
@@ -359,14 +361,14 @@ class _Scheduler:
         """All that a kernel follows from."""
         spec = self.buffers[target]
         in_scratch = self.fusion.in_scratch.get(node, {})
-        place = {each: number for number, each in enumerate(region.nodes)} if in_scratch else {}
+        position = {each: number for number, each in enumerate(region.nodes)} if in_scratch else {}
         return (
             region.key,
             self.device[node],
             (spec.dtype, spec.size),
             value is node or node in self.fusion.shaped,
             tuple(self.fusion.outer.get(node, ())),
-            tuple([(place.get(each), of.shared, of.number) for each, of in in_scratch.items()]),
+            tuple([(position.get(each), of.shared, of.number) for each, of in in_scratch.items()]),
         )
 
     def _build(self, node: UOp, value: UOp, target: int) -> None:
@@ -426,11 +428,11 @@ class _Scheduler:
         self.bare[node] = bare
         return base_of(bare)
 
-    def _position_of(self, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
+    def _position_of(self, index: UOp, outputs: tuple[UOp, ...]) -> UOp:
         """The position in memory of the element at `outputs` of a view of it: the same slice may
         be stored as a value.
         """
-        loaded = KernelBuilder(self._parameter, lambda value: False).value(place, outputs)
+        loaded = KernelBuilder(self._parameter, lambda value: False).value(index, outputs)
         # A slice by steps is one of a padded value. No element of it lies in the padding, which is
         # not proven where the length is a variable.
         while loaded.op is Ops.WHERE:
@@ -513,21 +515,21 @@ class _Scheduler:
 
     def _edges(self, order: Sequence[UnorderedItem]) -> list[Edge]:
         """For each pair of kernels joined by a stored value, why they are two."""
-        place = {id(item): number for number, item in enumerate(order)}
+        position = {id(item): number for number, item in enumerate(order)}
         maker: dict[UOp, int] = {
-            value: place[id(item)] for item in order for value in (item.value, *item.values)
+            value: position[id(item)] for item in order for value in (item.value, *item.values)
         }
         edges: list[Edge] = []
         for item in order:
             for value in item.needs:
-                if value not in maker or maker[value] == place[id(item)]:
+                if value not in maker or maker[value] == position[id(item)]:
                     continue
                 reason, saved, flops = self.fusion.refused.get(
                     value, (self.fusion.stored[value], 0, 0)
                 )
                 if self.plain and reason in (Reason.EXPANDED, Reason.REDUCED_AGAIN):
                     saved = 2 * self.buffers[self.memory[value]].nbytes
-                edges.append(Edge(maker[value], place[id(item)], reason, saved, flops))
+                edges.append(Edge(maker[value], position[id(item)], reason, saved, flops))
         return edges
 
 

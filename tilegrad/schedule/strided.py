@@ -72,8 +72,8 @@ def split_strided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
                 reduce: (quotient * stride + first, (quotient,)),
             },
         )
-        place = ranges.index(loop)
-        ranges[place : place + 1] = [outer, remainder]
+        position = ranges.index(loop)
+        ranges[position : position + 1] = [outer, remainder]
     return ast, ranges
 
 

@@ -84,7 +84,7 @@ def store_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     if len(versions) == 0 or all(node.op is Ops.BUFFER for node in versions):
         return sink, came_from
     # Sets of versions are bits of an integer: these are few, and the nodes many.
-    bit = {node: 1 << place for place, node in enumerate(versions)}
+    bit = {node: 1 << position for position, node in enumerate(versions)}
     assigned = sum(bit[node] for node in versions if node.op is Ops.ASSIGN)
     older: dict[UOp, int] = {}
     for node in versions:
@@ -99,10 +99,10 @@ def store_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
             all_needs |= needs[source]
         needs[node] = all_needs
         sources = []
-        for place, source in enumerate(node.src):
+        for number, source in enumerate(node.src):
             stored = made[source]
             newer = all_needs & assigned & ~needs[source] & ~bit.get(node, 0)
-            is_target = node.op in (Ops.ASSIGN, Ops.AFTER) and place == 0
+            is_target = node.op in (Ops.ASSIGN, Ops.AFTER) and number == 0
             if newer and needs[source] and node.op is not Ops.SINK and not is_target:
                 if _has_older(newer, needs[source], versions, older):
                     stored = UOp(Ops.CONTIGUOUS, stored.dtype, (stored,))
@@ -116,8 +116,8 @@ def store_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
 def _has_older(newer: int, needs: int, versions: Sequence[UOp], older: Mapping[UOp, int]) -> bool:
     """Whether among the versions `needs` there is an older one of memory than one of `newer`."""
     while newer:
-        place = newer.bit_length() - 1
-        if needs & older.get(versions[place], 0):
+        number = newer.bit_length() - 1
+        if needs & older.get(versions[number], 0):
             return True
-        newer ^= 1 << place
+        newer ^= 1 << number
     return False

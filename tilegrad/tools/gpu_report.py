@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilegrad.base.config import Context
-from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import ConfigError
 from tilegrad.compile import nvrtc
 from tilegrad.ir.op import Ops
@@ -68,8 +68,8 @@ class _Watcher:
 
     def note(self, launch: Launch, memory: str, index: int, size: int, nbytes: int) -> None:
         line = sys._getframe(2).f_lineno
-        place = (memory, line, launch.block, launch.lane)
-        visit = self.visits[place] = self.visits[place] + 1
+        visited = (memory, line, launch.block, launch.lane)
+        visit = self.visits[visited] = self.visits[visited] + 1
         request = (memory, line, launch.block, launch.lane // WARP, visit)
         self.requests[request].append((launch.lane, index * size, nbytes))
 
@@ -151,7 +151,7 @@ def _memories(program: Sequence[UOp]) -> tuple[list[memoryview], dict[str, int]]
         if node.op is Ops.DEFINE_GLOBAL:
             found[node.arg] = memoryview(bytearray(pointer.size * pointer.base.nbytes))
             sizes[f"data{node.arg}"] = pointer.base.itemsize
-        elif node.op is Ops.DEFINE_LOCAL and pointer.place is Place.SHARED:
+        elif node.op is Ops.DEFINE_LOCAL and pointer.space is AddressSpace.SHARED:
             sizes[f"shared{node.arg}"] = pointer.base.itemsize
     slots = range(max(found, default=-1) + 1)
     return [found.get(slot, memoryview(b"")) for slot in slots], sizes
@@ -209,7 +209,7 @@ def _kind(node: UOp) -> str:
         while target.op is Ops.AFTER:
             target = target.src[0]
         assert isinstance(target.dtype, Pointer)
-        return f"{node.op.name.lower()} {target.dtype.place.name.lower()}"
+        return f"{node.op.name.lower()} {target.dtype.space.name.lower()}"
     if node.op is Ops.WMMA:
         return "matrix"
     if node.op is Ops.SHUFFLE:

@@ -68,8 +68,8 @@ def grids_of_index(text: str, shape: Sequence[Any]) -> str:
     except SyntaxError as error:
         raise DataError(f"layout: {text!r} is no expression", reason=error.msg) from None
 
-    def position(place: tuple[int, ...]) -> int:
-        return _evaluate(tree, {f"ridx{axis}": number for axis, number in enumerate(place)})
+    def position(indices: tuple[int, ...]) -> int:
+        return _evaluate(tree, {f"ridx{axis}": number for axis, number in enumerate(indices)})
 
     return _grids(text, _fixed(shape), position)
 
@@ -89,8 +89,8 @@ def _fixed(shape: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _positions_of(tracker: ShapeTracker) -> Position:
-    def position(place: tuple[int, ...]) -> int | None:
-        idxs = [UOp.const(dtypes.index, number) for number in place]
+    def position(indices: tuple[int, ...]) -> int | None:
+        idxs = [UOp.const(dtypes.index, number) for number in indices]
         found, valid = (simplify(number) for number in tracker.to_indexed_uops(idxs))
         return int(found.arg) if valid.arg else None
 
@@ -117,11 +117,11 @@ def _evaluate(node: ast.expr, names: dict[str, int]) -> int:
 
 def _grids(title: str, shape: tuple[int, ...], position: Position) -> str:
     indices = list(itertools.product(*map(range, shape)))
-    found = [position(place) for place in indices]
+    found = [position(indices) for indices in indices]
     lying: dict[int, str] = {}
-    for place, number in zip(indices, found):
+    for coordinates, number in zip(indices, found):
         if number is not None:
-            here = ",".join(map(str, place))
+            here = ",".join(map(str, coordinates))
             lying[number] = f"{lying[number]} {here}" if number in lying else here
     memory = [lying.get(number, ".") for number in range(max(lying, default=-1) + 1)]
     width = shape[-1] if shape else 1

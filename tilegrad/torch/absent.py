@@ -48,11 +48,11 @@ _HINTS = {
 
 def hint_of(name: str) -> str | None:
     """What to write instead of a dotted name, if something is known."""
-    place = name
-    while place:
-        if place in _HINTS:
-            return _HINTS[place]
-        place = place.rpartition(".")[0]
+    prefix = name
+    while prefix:
+        if prefix in _HINTS:
+            return _HINTS[prefix]
+        prefix = prefix.rpartition(".")[0]
     return None
 
 

@@ -31,9 +31,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         if mode and (is_traced or flows.get(mode, True)):
             found = function(*args, **options)
             if not is_traced:
-                parts, _ = flatten(found)
+                leaves, _ = flatten(found)
                 flows[mode] = any(
-                    isinstance(each, OurTensor) and bool(each._requires_grad) for each in parts
+                    isinstance(each, OurTensor) and bool(each._requires_grad) for each in leaves
                 )
             return found
         return with_ours(captured(*args, **options))

@@ -19,7 +19,7 @@ from tilegrad.base.errors import DTypeError, article
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.complex_dtypes import ComplexDType, of_parts
+from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.devices import device
 from tilegrad.torch.naming import called
@@ -64,7 +64,7 @@ class Complex(InMemory, Paired):
     @property
     def dtype(self) -> ComplexDType:
         """`torch.complex64`, or `torch.complex128` of float64 parts."""
-        return of_parts(self.pair.dtype)
+        return complex_dtype_of(self.pair.dtype)
 
     @property
     def device(self) -> Any:
@@ -252,15 +252,15 @@ class Complex(InMemory, Paired):
         kinds = [getattr(each, "dtype", each) for each in given]
         kind = next((each for each in kinds if isinstance(each, ComplexDType)), None)
         real = next((each for each in kinds if isinstance(each, DType)), None)
-        places = [getattr(each, "device", each) for each in given]
-        places = [each for each in places if isinstance(each, (str, device))]
-        pair = self.pair.to(places[0]) if places else self.pair
+        devices = [getattr(each, "device", each) for each in given]
+        devices = [each for each in devices if isinstance(each, (str, device))]
+        pair = self.pair.to(devices[0]) if devices else self.pair
         if real is not None:
             return pair[..., 0].to(real)
         return (
             self
             if pair is self.pair and kind in (None, self.dtype)
-            else type(self)(pair if kind is None else pair.to(kind.part))
+            else type(self)(pair if kind is None else pair.to(kind.component))
         )
 
     def type(self, dtype: Any = None) -> Any:
@@ -291,7 +291,7 @@ class Complex(InMemory, Paired):
     # arithmetic
 
     def __add__(self, other: Any) -> Self:
-        real, imag = _parts(other, self)
+        real, imag = _real_and_imaginary(other, self)
         return self._with(self.real + real, self.imag + imag)
 
     __radd__ = __add__
@@ -300,7 +300,7 @@ class Complex(InMemory, Paired):
         return type(self)(-self.pair)
 
     def __sub__(self, other: Any) -> Self:
-        real, imag = _parts(other, self)
+        real, imag = _real_and_imaginary(other, self)
         return self._with(self.real - real, self.imag - imag)
 
     def __rsub__(self, other: Any) -> Self:
@@ -311,7 +311,7 @@ class Complex(InMemory, Paired):
         if isinstance(other, (int, float)):
             return type(self)(self.pair * other)
         a, b = self.real, self.imag
-        c, d = _parts(other, self)
+        c, d = _real_and_imaginary(other, self)
         return self._with(a * c - b * d, a * d + b * c)
 
     __rmul__ = __mul__
@@ -319,7 +319,7 @@ class Complex(InMemory, Paired):
     def __truediv__(self, other: Any) -> Self:
         if isinstance(other, (int, float)):
             return type(self)(self.pair / other)
-        c, d = _parts(other, self)
+        c, d = _real_and_imaginary(other, self)
         whole = c * c + d * d
         a, b = self.real, self.imag
         return self._with((a * c + b * d) / whole, (b * c - a * d) / whole)
@@ -329,7 +329,7 @@ class Complex(InMemory, Paired):
         return made
 
     def __matmul__(self, other: Any) -> Self:
-        c, d = _parts(other, self)
+        c, d = _real_and_imaginary(other, self)
         a, b = self.real, self.imag
         return self._with(a @ c - b @ d, a @ d + b @ c)
 
@@ -346,7 +346,7 @@ class Complex(InMemory, Paired):
         if isinstance(exponent, (int, float)):
             size, angle = self.abs() ** exponent, self.angle() * exponent
             return self._with(size * angle.cos(), size * angle.sin())
-        real, imag = _parts(exponent, self)
+        real, imag = _real_and_imaginary(exponent, self)
         return (self.log() * self._with(self.real * 0 + real, self.real * 0 + imag)).exp()
 
     # functions of each number
@@ -442,7 +442,7 @@ class Complex(InMemory, Paired):
         return found
 
     def __eq__(self, other: object) -> Any:
-        real, imag = _parts(other, self)
+        real, imag = _real_and_imaginary(other, self)
         return (self.real == real) & (self.imag == imag)
 
     def __ne__(self, other: object) -> Any:
@@ -510,7 +510,7 @@ class Complex(InMemory, Paired):
         """What moves or adds up both parts alike; of several results, each."""
         real, imag = function(self.real), function(self.imag)
         if isinstance(real, (tuple, list)):
-            return tuple(self._with(*parts) for parts in zip(real, imag))
+            return tuple(self._with(*pair) for pair in zip(real, imag))
         return self._with(real, imag)
 
     @property
@@ -548,10 +548,10 @@ class Complex(InMemory, Paired):
         """The product along an axis, one factor after the other."""
         whole = self.flatten() if dim is None else self
         axis = (0 if dim is None else dim) % whole.ndim
-        parts = whole._linear(lambda part: part.unbind(axis))
-        made: Self = parts[0]
-        for part in parts[1:]:
-            made = made * part
+        factors = whole._linear(lambda component: component.unbind(axis))
+        made: Self = factors[0]
+        for factor in factors[1:]:
+            made = made * factor
         return made.unsqueeze(axis) if keepdim else made
 
     def unsqueeze(self, dim: int) -> Self:
@@ -592,7 +592,7 @@ class Complex(InMemory, Paired):
 
 def _moved(name: str) -> Any:
     def method(self: Complex, *args: Any, **options: Any) -> Any:
-        return self._linear(lambda part: getattr(part, name)(*args, **options))
+        return self._linear(lambda component: getattr(component, name)(*args, **options))
 
     method.__doc__ = getattr(Tensor, name).__doc__
     return called(method, name)
@@ -676,7 +676,7 @@ def _with_pairs(key: Any) -> Any:
     return (*keys, slice(None)) if any(each is Ellipsis for each in keys) else key
 
 
-def _parts(value: Any, like: Complex) -> tuple[Any, Any]:
+def _real_and_imaginary(value: Any, like: Complex) -> tuple[Any, Any]:
     """The real and imaginary parts of an operand."""
     if isinstance(value, Complex):
         return value.real, value.imag
@@ -723,13 +723,13 @@ def einsum(equation: str, *operands: Any) -> Complex:
     real: Any = None
     imag: Any = None
     for choice in range(1 << len(pairs)):
-        chosen = [pair[choice >> place & 1] for place, pair in enumerate(pairs)]
+        chosen = [pair[choice >> number & 1] for number, pair in enumerate(pairs)]
         if any(each is None for each in chosen):
             continue
-        turns = bin(choice).count("1")
+        imaginary = bin(choice).count("1")
         product = Tensor.einsum(equation, *chosen)
-        signed = -product if turns % 4 in (2, 3) else product
-        if turns % 2:
+        signed = -product if imaginary % 4 in (2, 3) else product
+        if imaginary % 2:
             imag = signed if imag is None else imag + signed
         else:
             real = signed if real is None else real + signed

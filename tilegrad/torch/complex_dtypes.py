@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import DType, dtypes
 
-__all__ = ["ComplexDType", "complex64", "complex128", "of_parts"]
+__all__ = ["ComplexDType", "complex64", "complex128", "complex_dtype_of"]
 
 
 @dataclass(frozen=True)
 class ComplexDType:
-    """A dtype of complex numbers; `part` is that of their real and imaginary parts."""
+    """A dtype of complex numbers; `component` is that of their real and imaginary parts."""
 
     name: str
-    part: DType
+    component: DType
 
     is_complex = True
     is_floating_point = False
@@ -24,11 +24,11 @@ class ComplexDType:
     @property
     def itemsize(self) -> int:
         """Bytes of one number."""
-        return 2 * self.part.itemsize
+        return 2 * self.component.itemsize
 
     def to_real(self) -> DType:
         """The dtype of the parts."""
-        return self.part
+        return self.component
 
     def to_complex(self) -> ComplexDType:
         """This dtype."""
@@ -42,6 +42,6 @@ complex64 = ComplexDType("complex64", dtypes.float32)
 complex128 = ComplexDType("complex128", dtypes.float64)
 
 
-def of_parts(part: DType) -> ComplexDType:
+def complex_dtype_of(component: DType) -> ComplexDType:
     """The dtype of complex numbers with parts of a float dtype."""
-    return complex128 if part is dtypes.float64 else complex64
+    return complex128 if component is dtypes.float64 else complex64

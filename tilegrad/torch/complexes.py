@@ -15,7 +15,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import creation, functions, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.complex import einsum as complex_einsum
-from tilegrad.torch.complex_dtypes import ComplexDType, of_parts
+from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import as_ours
 
@@ -53,9 +53,9 @@ def promote_types(type1: Any, type2: Any) -> Any:
         return promote(type1, type2)
     # Parts in float16 are none of PyTorch's that are here.
     first, second = (
-        kind.part if isinstance(kind, ComplexDType) else kind for kind in (type1, type2)
+        kind.component if isinstance(kind, ComplexDType) else kind for kind in (type1, type2)
     )
-    return of_parts(promote(first, second))
+    return complex_dtype_of(promote(first, second))
 
 
 def result_type(tensor1: Any, tensor2: Any) -> Any:
@@ -63,11 +63,11 @@ def result_type(tensor1: Any, tensor2: Any) -> Any:
     given = (tensor1, tensor2)
     if not any(isinstance(each, (Complex, _PYTHONS)) for each in given):
         return functions.result_type(tensor1, tensor2)
-    real = [each.real if isinstance(each, Complex) else _real_part(each) for each in given]
-    return of_parts(functions.result_type(*real))
+    real = [each.real if isinstance(each, Complex) else _real_component(each) for each in given]
+    return complex_dtype_of(functions.result_type(*real))
 
 
-def _real_part(value: Any) -> Any:
+def _real_component(value: Any) -> Any:
     return value.real if isinstance(value, _PYTHONS) else value
 
 
@@ -190,9 +190,11 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, **optio
     elif isinstance(dtype, ComplexDType) or (dtype is None and _is_complex(data)):
         array = numpy.asarray(data)
         wide = array.dtype in (numpy.complex128, numpy.float64) and is_array(data)
-        part = dtype.part if dtype is not None else dtypes.float64 if wide else dtypes.float32
-        pairs = numpy.stack([array.real, array.imag], -1).astype(part.name)
-        made = Complex(creation.tensor(pairs, dtype=part, **options))
+        component = (
+            dtype.component if dtype is not None else dtypes.float64 if wide else dtypes.float32
+        )
+        pairs = numpy.stack([array.real, array.imag], -1).astype(component.name)
+        made = Complex(creation.tensor(pairs, dtype=component, **options))
     else:
         return creation.tensor(data, dtype=dtype, requires_grad=requires_grad, **options)
     return made.requires_grad_() if requires_grad else made
@@ -218,7 +220,7 @@ def _filled(name: str) -> Callable[..., Any]:
     @functools.wraps(plain)
     def make_one(*size: Any, dtype: Any = None, **options: Any) -> Any:
         if isinstance(dtype, ComplexDType):
-            given = {**options, "dtype": dtype.part}
+            given = {**options, "dtype": dtype.component}
             if name == "randn":
                 # Of variance 1: half of it in each part.
                 return Complex(plain(*_sizes(size), 2, **given) * 0.5**0.5)
@@ -239,11 +241,11 @@ zeros, ones, empty, randn = (_filled(name) for name in ("zeros", "ones", "empty"
 def full(size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Any:
     """A tensor of one number."""
     if isinstance(dtype, ComplexDType) or isinstance(fill_value, _PYTHONS):
-        part = dtypes.float32 if dtype is None else dtype.part
+        component = dtypes.float32 if dtype is None else dtype.component
         number = _PYTHONS(fill_value)
-        parts = [creation.full(size, part_of, dtype=part, **options)
-                 for part_of in (number.real, number.imag)]  # fmt: skip
-        return make(*parts)
+        components = [creation.full(size, value, dtype=component, **options)
+                      for value in (number.real, number.imag)]  # fmt: skip
+        return make(*components)
     return creation.full(size, fill_value, dtype=dtype, **options)
 
 

@@ -38,8 +38,8 @@ class Rest(TypedDict, total=False):
 
 def _placed(device: Any, dtype: Any, requires_grad: bool) -> dict[str, Any]:
     """The keywords of tilegrad's creation methods."""
-    place = {"device": name_of(device), "dtype": None if dtype is None else as_dtype(dtype)}
-    return place | ({"requires_grad": True} if requires_grad else {})
+    options = {"device": name_of(device), "dtype": None if dtype is None else as_dtype(dtype)}
+    return options | ({"requires_grad": True} if requires_grad else {})
 
 
 def _sizes(size: Sequence[Any]) -> tuple[Any, ...]:
@@ -93,8 +93,8 @@ def tensor(
     if data is None:
         raise KindError("tensor: None has no dtype", line=here())
     if isinstance(data, OurTensor):
-        place = data.device if device is None else device
-        made: Tensor = as_ours(data).detach().clone().to(place)
+        target = data.device if device is None else device
+        made: Tensor = as_ours(data).detach().clone().to(target)
         made = made if dtype is None else made.to(dtype)
     else:
         if isinstance(data, deque):
@@ -214,8 +214,8 @@ def full(
 def _as(
     other: OurTensor, dtype: DType | None, device: Any, requires_grad: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    place = other.device if device is None else device
-    return tuple(other.shape), _placed(place, dtype or other.dtype, requires_grad)
+    target = other.device if device is None else device
+    return tuple(other.shape), _placed(target, dtype or other.dtype, requires_grad)
 
 
 def zeros_like(
@@ -227,8 +227,8 @@ def zeros_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Zeros in the shape, dtype and device of another tensor."""
-    sizes, place = _as(input, dtype, device, requires_grad)
-    return Tensor.zeros(*sizes, **place)
+    sizes, options = _as(input, dtype, device, requires_grad)
+    return Tensor.zeros(*sizes, **options)
 
 
 def ones_like(
@@ -240,8 +240,8 @@ def ones_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Ones in the shape, dtype and device of another tensor."""
-    sizes, place = _as(input, dtype, device, requires_grad)
-    return Tensor.ones(*sizes, **place)
+    sizes, options = _as(input, dtype, device, requires_grad)
+    return Tensor.ones(*sizes, **options)
 
 
 def empty_like(
@@ -253,8 +253,8 @@ def empty_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Memory in the shape, dtype and device of another tensor."""
-    sizes, place = _as(input, dtype, device, requires_grad)
-    return Tensor.empty(*sizes, **place)
+    sizes, options = _as(input, dtype, device, requires_grad)
+    return Tensor.empty(*sizes, **options)
 
 
 def full_like(
@@ -267,8 +267,8 @@ def full_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """`fill_value` in the shape, dtype and device of another tensor."""
-    sizes, place = _as(input, dtype, device, requires_grad)
-    return Tensor.full(sizes, fill_value, **place)
+    sizes, options = _as(input, dtype, device, requires_grad)
+    return Tensor.full(sizes, fill_value, **options)
 
 
 # counted
@@ -316,15 +316,15 @@ def linspace(
     """`steps` numbers in equal distances, both ends among them: counted from the nearer end, so
     that each is PyTorch's to the last bit.
     """
-    first, last, place = float(start), float(end), _placed(device, dtype, requires_grad)
+    first, last, options = float(start), float(end), _placed(device, dtype, requires_grad)
     if (dtype or dtypes.default_float) is not dtypes.float32 or steps < 2:
-        return Tensor.linspace(first, last, steps, **place)
+        return Tensor.linspace(first, last, steps, **options)
     low, high = numpy.float32(first), numpy.float32(last)
     step = numpy.float64((high - low) / numpy.float32(steps - 1))
     index = numpy.arange(steps)
     from_end = steps - 1 - index
     values = numpy.where(index < steps // 2, low + step * index, high - step * from_end)
-    return Tensor(values.astype(numpy.float32), **{**place, "dtype": dtypes.float32})
+    return Tensor(values.astype(numpy.float32), **{**options, "dtype": dtypes.float32})
 
 
 def logspace(
@@ -403,15 +403,15 @@ def randn(
 def rand_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
               requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
     """As `rand`, in the shape, dtype and device of another tensor."""
-    sizes, place = _as(input, dtype, device, requires_grad)
-    return Tensor.rand(*sizes, **place)
+    sizes, options = _as(input, dtype, device, requires_grad)
+    return Tensor.rand(*sizes, **options)
 
 
 def randn_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
                requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
     """As `randn`, in the shape, dtype and device of another tensor."""
-    sizes, place = _as(input, dtype, device, requires_grad)
-    return Tensor.randn(*sizes, **place)
+    sizes, options = _as(input, dtype, device, requires_grad)
+    return Tensor.randn(*sizes, **options)
 
 
 def randint(
@@ -430,9 +430,9 @@ def randint(
         low, high, size = 0, low, high
     if high is None:
         low, high = 0, low
-    place = _placed(device, dtype or dtypes.int64, requires_grad)
+    options = _placed(device, dtype or dtypes.int64, requires_grad)
     with drawing(generator):
-        return Tensor.randint(*tuple(size), low=int(low), high=int(high), **place)
+        return Tensor.randint(*tuple(size), low=int(low), high=int(high), **options)
 
 
 def randint_like(
@@ -445,8 +445,8 @@ def randint_like(
 ) -> Tensor:
     """As `randint`, in the shape, dtype and device of another tensor."""
     least, most = (0, low) if high is None else (low, high)
-    sizes, place = _as(input, dtype, device, False)
-    return Tensor.randint(*sizes, low=least, high=most, **place)
+    sizes, options = _as(input, dtype, device, False)
+    return Tensor.randint(*sizes, low=least, high=most, **options)
 
 
 def randperm(
@@ -477,8 +477,8 @@ def normal(
     """
     if size is None:
         size = tuple(mean.shape if isinstance(mean, OurTensor) else std.shape)
-    place = next((each.device for each in (mean, std) if isinstance(each, OurTensor)), device)
-    made: Tensor = randn(*size, generator=generator, dtype=dtype, device=place) * std + mean
+    target = next((each.device for each in (mean, std) if isinstance(each, OurTensor)), device)
+    made: Tensor = randn(*size, generator=generator, dtype=dtype, device=target) * std + mean
     return made.requires_grad_() if requires_grad else made
 
 

@@ -37,7 +37,7 @@ class device(str):
             type, index = "cuda", type
         text = str.__str__(type)
         kind, _, number = text.partition(":")
-        place = index if index is not None else int(number) if number.isdecimal() else None
+        at = index if index is not None else int(number) if number.isdecimal() else None
         if kind.upper() not in Device and kind.lower() not in _THEIRS:
             raise DeviceError(
                 f"device: no kind of device is called {kind!r}",
@@ -46,9 +46,9 @@ class device(str):
             )
         is_bare = not number and kind.upper() == META
         kind = "meta" if is_bare else kind
-        name = META if kind.lower() == "meta" else kind.upper() + (f":{place}" if place else "")
+        name = META if kind.lower() == "meta" else kind.upper() + (f":{at}" if at else "")
         made = super().__new__(cls, name)
-        made.type, made.index, made._before = kind.lower(), place, []
+        made.type, made.index, made._before = kind.lower(), at, []
         return made
 
     def __str__(self) -> str:

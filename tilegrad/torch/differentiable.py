@@ -86,9 +86,9 @@ class Differentiable(OurTensor):
                 super().backward(gradient)
             else:
                 wanted: Sequence[Any] = [inputs] if isinstance(inputs, OurTensor) else list(inputs)
-                for leaf, part in zip(wanted, self.gradient(*wanted, gradient=gradient)):
-                    if part is not None:
-                        leaf.grad = part if leaf.grad is None else leaf.grad + part
+                for leaf, found in zip(wanted, self.gradient(*wanted, gradient=gradient)):
+                    if found is not None:
+                        leaf.grad = found if leaf.grad is None else leaf.grad + found
         for leaf, before in watched:
             if leaf._gradient is not before:
                 for hook in list(leaf._when_accumulated.values()):

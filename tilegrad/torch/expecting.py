@@ -12,10 +12,10 @@ from tilegrad.torch.naming import called
 __all__ = ["no_tensor", "refused_as_tensor", "with_tensors"]
 
 
-def no_tensor(name: str, value: object, place: str = "") -> KindError:
+def no_tensor(name: str, value: object, where: str = "") -> KindError:
     """The error of `name`, which was given `value` in the place of a tensor."""
     shown = article(type(value).__name__)
-    return KindError(f"{name}: a tensor is needed{place}, not {shown}", line=here())
+    return KindError(f"{name}: a tensor is needed{where}, not {shown}", line=here())
 
 
 def refused_as_tensor(

@@ -76,7 +76,7 @@ def functional_call(
     """What a module gives with other tensors in place of its own."""
     given = parameter_and_buffer_dicts
     if isinstance(given, (tuple, list)):
-        given = {name: each for part in given for name, each in part.items()}
+        given = {name: each for several in given for name, each in several.items()}
     positional = args if isinstance(args, tuple) else () if args is None else (args,)
     return with_ours(ours.functional_call(module, given, positional, kwargs or {}))
 

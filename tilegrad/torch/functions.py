@@ -90,9 +90,9 @@ def each_tensor(name: str, given: Any) -> list[Any]:
     if not isinstance(given, (list, tuple)):
         shown = article(type(given).__name__)
         raise KindError(f"{name}: a list of tensors is needed, not {shown}", line=here())
-    for place, each in enumerate(given):
+    for number, each in enumerate(given):
         if not isinstance(each, (OurTensor, Complex)):
-            raise no_tensor(name, each, f" as element {place}")
+            raise no_tensor(name, each, f" as element {number}")
     if not given:
         raise ConfigError(f"{name}: there is no tensor", line=here())
     return [as_ours(each) for each in given]
@@ -105,9 +105,9 @@ def _each(name: str, tensors: Any) -> list[Any]:
 
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Tensors one after the other along an axis."""
-    parts = each_tensor("cat", tensors)
+    given = each_tensor("cat", tensors)
     # As in PyTorch, a vector without elements fits any shape.
-    full = [each for each in parts if tuple(each.shape) != (0,)] or parts[:1]
+    full = [each for each in given if tuple(each.shape) != (0,)] or given[:1]
     found: Tensor = full[0].cat(*full[1:], dim=dim if axis is None else axis)
     return found
 
@@ -367,7 +367,7 @@ def gradient(
 # signals
 
 
-def _window(name: str) -> Any:
+def _make_window(name: str) -> Any:
     def window(
         window_length: int, periodic: bool = True, *args: float, dtype: Any = None,
         device: Any = None, requires_grad: bool = False, **shape: Any,
@@ -381,11 +381,11 @@ def _window(name: str) -> Any:
     return window
 
 
-hann_window = _window("hann_window")
-hamming_window = _window("hamming_window")
-blackman_window = _window("blackman_window")
-bartlett_window = _window("bartlett_window")
-kaiser_window = _window("kaiser_window")
+hann_window = _make_window("hann_window")
+hamming_window = _make_window("hamming_window")
+blackman_window = _make_window("blackman_window")
+bartlett_window = _make_window("bartlett_window")
+kaiser_window = _make_window("kaiser_window")
 
 
 def stft(input: Any, n_fft: int, *args: Any, **options: Any) -> Any:

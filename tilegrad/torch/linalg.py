@@ -25,8 +25,8 @@ __all__ = [
 
 def _shown(name: str, found: Any) -> str:
     """A named result as it prints."""
-    parts = ",\n".join(f"{key}={value!r}" for key, value in found._asdict().items())
-    return f"torch.return_types.linalg_{name}(\n{parts})"
+    fields = ",\n".join(f"{key}={value!r}" for key, value in found._asdict().items())
+    return f"torch.return_types.linalg_{name}(\n{fields})"
 
 
 class Eigh(NamedTuple):

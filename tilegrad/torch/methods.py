@@ -124,7 +124,7 @@ def _wide(method: Callable[..., Any]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         found = method(self, *args, **options)
         if isinstance(found, tuple):
-            return tuple(part.cast(dtypes.int64) for part in found)
+            return tuple(each.cast(dtypes.int64) for each in found)
         return found if found.dtype.is_float else found.cast(dtypes.int64)
 
     return give
@@ -309,8 +309,8 @@ def _counted(method: Callable[..., Any]) -> Any:
         found = method(self, *args, **options)
         if not isinstance(found, tuple):
             return found
-        values, *places = found
-        return (values, *[each.long() for each in places])
+        values, *indices = found
+        return (values, *[each.long() for each in indices])
 
     return give
 
@@ -365,8 +365,8 @@ def _check_draw(name: str, drawn: Any, args: tuple[Any, ...], options: dict[str,
         if len(args) > 1 and args[0] > args[1]:
             raise ConfigError(f"uniform_: no range leads from {args[0]} to {args[1]}")
         return
-    place, key, least = _RANGES.get(name, (9, "", 0.0))
-    value = args[place] if place < len(args) else options.get(key)
+    position, key, least = _RANGES.get(name, (9, "", 0.0))
+    value = args[position] if position < len(args) else options.get(key)
     if isinstance(value, (int, float)) and (value < least or (key == "p" and value > 1)):
         raise ConfigError(f"{name}: {key} {value} is out of range")
 

@@ -46,9 +46,9 @@ def text_of(array: Any, dtype: DType | None, device: str, notes: str) -> str:
     is_plain = dtype in (None, dtypes.default_float) or (
         dtype in (dtypes.int64, dtypes.bool) and array.size
     )
-    place = "" if device == "CPU" else f"device='{device.lower()}'"
+    shown_device = "" if device == "CPU" else f"device='{device.lower()}'"
     kind = "" if is_plain or dtype is None else f"dtype=torch.{dtype.name}"
-    return _ended(array, [place, _size(array), kind, notes])
+    return _ended(array, [shown_device, _size(array), kind, notes])
 
 
 def complex_text(array: Any, kind: str, notes: str) -> str:

@@ -146,8 +146,8 @@ class _Writer:
             self.out += b"("
             self.value("storage")
             self.name("torch", kind)
-            for part in (str(key), "cpu", math.prod(sizes)):
-                self.value(part)
+            for field in (str(key), "cpu", math.prod(sizes)):
+                self.value(field)
             self.out += b"tQ"
 
         is_parameter = tensor.__dict__.get("_is_parameter", False)
@@ -174,8 +174,8 @@ def save(obj: Any, f: str | os.PathLike[str] | _Target, *args: Any, **options: A
     raw = bytes(writer.out) + b"."
     if writer.tensors:
         Tensor.realize(*[each.detach() for each in writer.tensors])
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_STORED) as archive:
+    archived = io.BytesIO()
+    with zipfile.ZipFile(archived, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", raw)
         archive.writestr("archive/byteorder", "little")
         for key, tensor in enumerate(writer.tensors):
@@ -184,10 +184,10 @@ def save(obj: Any, f: str | os.PathLike[str] | _Target, *args: Any, **options: A
     if isinstance(f, (str, os.PathLike)):
         beside = f"{os.fspath(f)}.{os.getpid()}.part"
         with open(beside, "wb") as file:
-            file.write(held.getvalue())
+            file.write(archived.getvalue())
         os.replace(beside, f)
     else:
-        f.write(held.getvalue())
+        f.write(archived.getvalue())
 
 
 def _raw(tensor: Any) -> bytes:
@@ -211,10 +211,10 @@ def load(
     if isinstance(f, (str, os.PathLike)) and not os.path.exists(f):
         raise FileNotFoundError(errno.ENOENT, "torch.load: no such file", os.fspath(f))
     source = f.read() if hasattr(f, "read") else f
-    place = name_of(map_location) if isinstance(map_location, (str, int)) else None
+    target = name_of(map_location) if isinstance(map_location, (str, int)) else None
     found: list[Any] = []
     marks = Marks()
-    value = _own(torch_load(source, place, marks=marks), found, marks)
+    value = _own(torch_load(source, target, marks=marks), found, marks)
     if found:
         # The file may be written anew while the tensors live.
         Tensor.realize(*found)

@@ -129,12 +129,12 @@ LAYERS = {
 # where the arguments decide
 
 
-def _axes(stem: str, alone: int = 0, along: int = 1) -> Callable[..., str]:
+def _axes(stem: str, alone: int = 0, with_axis: int = 1) -> Callable[..., str]:
     """Without a first argument one number, with one another."""
 
     def choose(self: Any, *args: Any) -> str:
         has_axis = bool(args) and args[0] is not None
-        return f"{stem}Backward{along if has_axis else alone}"
+        return f"{stem}Backward{with_axis if has_axis else alone}"
 
     return choose
 

@@ -95,8 +95,8 @@ class InMemory:
 
     def get_device(self: Any) -> int:
         """The number of the GPU that holds it, or -1."""
-        place = self.device
-        return -1 if place.type == "cpu" else place.index or 0
+        device = self.device
+        return -1 if device.type == "cpu" else device.index or 0
 
     def is_pinned(self) -> bool:
         """False: host memory is not pinned."""
@@ -146,8 +146,8 @@ class InMemory:
         """0, or pi of negative numbers; NaN of NaN."""
         if not self.dtype.is_float:
             return self.float().angle()
-        turned = (self < 0).where(self.full_like(numpy.pi), self.zeros_like())
-        return self.isnan().where(self, turned)
+        angles = (self < 0).where(self.full_like(numpy.pi), self.zeros_like())
+        return self.isnan().where(self, angles)
 
     # one number after the other, in Python
 

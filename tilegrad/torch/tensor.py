@@ -247,7 +247,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         # Pairs have a class of their own here.
         if not self.ndim:
             return super().__iter__()
-        return iter([self[place] for place in range(len(self))])
+        return iter([self[index] for index in range(len(self))])
 
     def __contains__(self, item: Any) -> bool:
         return bool((self == item).any().item())
@@ -303,8 +303,8 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if _state.made is not None and self._requires_grad and self._is_leaf:
-            held = value.detach() if isinstance(value, OurTensor) else value
-            self.detach()[key] = held
+            stored = value.detach() if isinstance(value, OurTensor) else value
+            self.detach()[key] = stored
             return
         super().__setitem__(key, value)
         if self._requires_grad:
@@ -403,20 +403,20 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         >>> torch.ones(2).to("cpu", torch.float64, non_blocking=True).dtype.name
         'float64'
         """
-        place, kind = options.get("device"), options.get("dtype")
+        target, kind = options.get("device"), options.get("dtype")
         for given in args[:2]:
             if isinstance(given, DType):
                 kind = given
             elif isinstance(given, OurTensor):
-                place, kind = given.device, given.dtype
+                target, kind = given.device, given.dtype
             elif given in (float, int, bool):
                 kind = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}[given]
             elif isinstance(given, (str, int)) and not isinstance(given, bool):
-                place = given
+                target = given
         other = options.get("other")
         if other is not None:
-            place, kind = other.device, other.dtype
-        moved: Any = self if place is None else self._on_device(name_of(place))
+            target, kind = other.device, other.dtype
+        moved: Any = self if target is None else self._on_device(name_of(target))
         if kind is not None:
             moved = moved.cast(as_dtype(kind))
         is_copy = options.get("copy", False) or (len(args) > 3 and args[3])
@@ -570,10 +570,10 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         if not self.ndim:
             return pair_of(name, values, self.zeros_like(dtype=dtypes.int64))
         size = self.shape[dim]
-        places = ours.Tensor.arange(size, dtype=dtypes.int64, device=_device_of(self))
-        along = [size if axis == dim % self.ndim else 1 for axis in range(self.ndim)]
+        positions = ours.Tensor.arange(size, dtype=dtypes.int64, device=_device_of(self))
+        sizes = [size if axis == dim % self.ndim else 1 for axis in range(self.ndim)]
         is_here = (self == values) | (self.isnan() & values.isnan())
-        marked = is_here.where(as_ours(places.reshape(along)).expand(self.shape), -1)
+        marked = is_here.where(as_ours(positions.reshape(sizes)).expand(self.shape), -1)
         found = ours.Tensor.cummax(marked, dim)
         indices = found[0] if isinstance(found, tuple) else found
         return pair_of(name, self._taken_at(dim, values, indices), indices)

@@ -93,8 +93,8 @@ def _of_tensors(actual: Any, expected: Any, rules: dict[str, Any]) -> str | None
     if good.all():
         return None
     bad = int((~good).sum())
-    place = tuple(map(int, numpy.argwhere(~good)[0])) if good.ndim else ()
+    index = tuple(map(int, numpy.argwhere(~good)[0])) if good.ndim else ()
     return (
         f"{bad} of {good.size} values are not close (relative {relative}, absolute {absolute}); "
-        f"the first at {place}: {mine[place]!r} and {other[place]!r}"
+        f"the first at {index}: {mine[index]!r} and {other[index]!r}"
     )

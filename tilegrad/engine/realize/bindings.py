@@ -43,7 +43,7 @@ __all__ = [
     "constants_of", "make_binding",
 ]  # fmt: skip
 
-_REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.PART)
+_REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.LOOP_OUTPUT)
 _MOST_BINDINGS = 256
 # Keys have few bindings, as a rule: all are counted once in as many new keys.
 _COUNT_EVERY = 64
@@ -331,7 +331,7 @@ def make_binding(
     below = toposort(sources)
     overwritten = {now[request.version_of(assign)] for assign in request.assigns}
     requested = [_request(node, overwritten) for node in sources]
-    outputs = [node for node in now if node.op is Ops.PART]
+    outputs = [node for node in now if node.op is Ops.LOOP_OUTPUT]
     sink = UOp.sink(*dict.fromkeys([*requested, *_remembered(requested, outputs)]))
     graph = opened(normalise(sink))
     position_of = {node: position for position, node in enumerate(graph.nodes)}

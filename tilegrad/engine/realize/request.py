@@ -210,5 +210,5 @@ class Request:
 def _outputs_alive(loop: UOp) -> list[UOp]:
     """The outputs of a loop that live nodes need."""
     values = [(number, loop.arg.value(number)) for number in range(loop.arg.outputs)]
-    found = [alive(Ops.PART, value.dtype, (loop,), number) for number, value in values]
+    found = [alive(Ops.LOOP_OUTPUT, value.dtype, (loop,), number) for number, value in values]
     return [output for output in found if output is not None]

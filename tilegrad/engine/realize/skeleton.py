@@ -22,7 +22,7 @@ Role = str
 
 _SHAPES = (Ops.RESHAPE, Ops.EXPAND)
 # What takes or gives sizes in ways of its own.
-_CLOSED = frozenset({Ops.LOOP, Ops.PART, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
+_CLOSED = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
 _SIZED = frozenset({
     Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST
 })  # fmt: skip

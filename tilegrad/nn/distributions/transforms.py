@@ -248,20 +248,20 @@ class ComposeTransform(Transform):
         return f"{type(self).__name__}(\n    " + ",\n    ".join(map(repr, self.parts)) + "\n)"
 
     def _call(self, x: Tensor) -> Tensor:
-        for part in self.parts:
-            x = part(x)
+        for transform in self.parts:
+            x = transform(x)
         return x
 
     def _inverse(self, y: Tensor) -> Tensor:
-        for part in reversed(self.parts):
-            y = part.inv(y)
+        for transform in reversed(self.parts):
+            y = transform.inv(y)
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         total: Any = 0
-        for part in self.parts:
-            made = part(x)
-            total = total + part.log_abs_det_jacobian(x, made)
+        for transform in self.parts:
+            made = transform(x)
+            total = total + transform.log_abs_det_jacobian(x, made)
             x = made
         found: Tensor = total
         return found
@@ -284,7 +284,7 @@ class StickBreakingTransform(Transform):
     event_dim = 1
 
     def _call(self, x: Tensor) -> Tensor:
-        broken = (x - _log_parts_left(x)).sigmoid()
+        broken = (x - _log_shares_left(x)).sigmoid()
         left = (1 - broken).cumprod(-1)
         return broken.cat(broken[..., :1] * 0 + 1, dim=-1) * (left[..., :1] * 0 + 1).cat(
             left, dim=-1
@@ -294,16 +294,16 @@ class StickBreakingTransform(Transform):
         shares = y[..., :-1]
         # What is left behind each share, as a sum, not as a difference from 1.
         left = y[..., 1:].flip(-1).cumsum(-1).flip(-1)
-        return shares.log() - left.log() + _log_parts_left(shares)
+        return shares.log() - left.log() + _log_shares_left(shares)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """log |det| of the first n shares by the numbers."""
-        moved = x - _log_parts_left(x)
+        moved = x - _log_shares_left(x)
         return ((-moved).logsigmoid() + y[..., :-1].log()).sum(-1)
 
 
-def _log_parts_left(x: Tensor) -> Tensor:
-    """log(n), log(n - 1), ..., 0: where a number is 0, it breaks off one of the parts left."""
+def _log_shares_left(x: Tensor) -> Tensor:
+    """log(n), log(n - 1), ..., 0: where a number is 0, it breaks off an equal share."""
     size = x._sizes[-1]
     return Tensor.arange(size, 0, -1, device=x.device).cast(x.dtype).log()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
@@ -173,7 +173,7 @@ def _sponge(made: UOp, message: UOp, table: UOp, rows: int, blocks: int, rate: i
     made = state[0]
     """
     row = UOp.range(rows, 0)
-    state = UOp(Ops.DEFINE_LOCAL, dtypes.uint64.ptr(2 * _LANES, Place.SCRATCH), (row,), 0)
+    state = UOp(Ops.DEFINE_LOCAL, dtypes.uint64.ptr(2 * _LANES, AddressSpace.SCRATCH), (row,), 0)
     lane = UOp.range(_LANES, 1)
     started = state.after(state.store(lane, UOp.const(dtypes.uint64, 0)).end(lane))
     step = UOp.range(blocks * _ROUNDS, 2, Axis.REDUCE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tilegrad.base.dtype import Place, dtypes, promote
+from tilegrad.base.dtype import AddressSpace, dtypes, promote
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
@@ -286,7 +286,7 @@ def _search(made: UOp, table: UOp, keys: UOp, *, rows: int, size: int, is_right:
     key = keys.load(number)
     zero, one = UOp.const(dtypes.index, 0), UOp.const(dtypes.int32, 1)
     bits = size.bit_length()
-    before = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(bits + 1, Place.SCRATCH), (number,), 0)
+    before = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(bits + 1, AddressSpace.SCRATCH), (number,), 0)
     started = before.after(before.store(zero, one - 1))
     step = UOp.range(bits, 1, Axis.REDUCE)
     passed = started.load(step)

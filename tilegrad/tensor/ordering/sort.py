@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import Self
 
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
@@ -333,7 +333,7 @@ def _move_to_runs(made: UOp, words: UOp, starts: UOp, rows: int, chunks: int, le
                for i: made[next[digit]] = turned(words[part][i]);  next[digit] += 1
     """
     chunk = UOp.range(rows * chunks, 0)
-    free = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(_DIGITS, Place.SCRATCH), (chunk,), 0)
+    free = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(_DIGITS, AddressSpace.SCRATCH), (chunk,), 0)
     digit = UOp.range(_DIGITS, 1)
     filled = free.after(free.store(digit, starts.load(chunk * _DIGITS + digit)).end(digit))
     position = UOp.range(length, 2, Axis.REDUCE)

@@ -128,7 +128,7 @@ def write(tensor: Any, key: Any, value: Any) -> None:
     """
     import numpy
 
-    node = memory.place_of(tensor.uop)
+    node = memory.without_detach(tensor.uop)
     leaf = memory.base_of(node)
     if not memory.is_view(node) or memory.has_assignment(node):
         place = None

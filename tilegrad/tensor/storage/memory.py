@@ -26,8 +26,8 @@ __all__ = [
     "WRITTEN", "base_of", "bound", "elements", "empty", "expose", "fixed", "from_host",
     "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored",
     "is_superseded", "is_view", "is_whole", "is_written", "largest", "looks_at", "moves_of",
-    "number_in", "over", "owned", "place_of", "sizes_in",
-    "stored_below", "supersede", "unwritten", "version_of", "writes_before",
+    "number_in", "over", "owned", "sizes_in", "stored_below", "supersede", "unwritten",
+    "version_of", "without_detach", "writes_before",
 ]  # fmt: skip
 # Versions of memory that an assignment, run or not, goes on from.
 _superseded: weakref.WeakSet[UOp] = weakref.WeakSet()
@@ -147,8 +147,8 @@ def writes_before(version: UOp) -> int:
     return count
 
 
-def place_of(view: UOp) -> UOp:
-    """The view of memory `view` without DETACH, where only its place counts."""
+def without_detach(view: UOp) -> UOp:
+    """The view of memory `view` without DETACH, for uses that only need its elements' addresses."""
     chain: list[UOp] = []
     node = view
     while node.op.is_movement or node.op is Ops.DETACH:

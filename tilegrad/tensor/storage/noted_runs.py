@@ -38,8 +38,8 @@ __all__ = ["Computed", "Outcome", "PlainNodes", "ResultsAlive", "Segment", "note
 
 
 class Outcome(NamedTuple):
-    """What became of call number `call` of a segment: [movement of] result number `source` of its
-    plan, or of the memory number -1 - `source` that it stands on. A view that was asked for is that
+    """The outcome of call number `call` of a segment: [movement of] result number `source` of its
+    plan, or of the memory number -1 - `source` that it reads. A view that was asked for is that
     memory, but its call is made again (`is_lasting`). Integers reach nothing. Where sizes may be
     others, `moves` is None for the shape of the call.
     """
@@ -53,19 +53,29 @@ class Outcome(NamedTuple):
 
 class Segment:
     """What was decided of a segment: the memory that the plan reads, by number, the variables of
-    its launches, what became of calls, and of copies from the host that it stands on. Without a
-    form there is nothing to run. It is for leaves of certain `kinds`, under the switches `config`.
+    its launches, the outcomes of its calls, and of copies from the host that it reads. Without a
+    binding there is nothing to run. It is for leaves of certain `kinds`, under the switches
+    `config`.
 
     Of a plan for a range of sizes, `comes_again` counts a run, and says whether the plan still is
     the one for this size.
     """
 
-    __slots__ = ("comes_again", "config", "copies", "form", "inputs", "kinds", "outcomes", "values")
+    __slots__ = (
+        "binding",
+        "comes_again",
+        "config",
+        "copies",
+        "inputs",
+        "kinds",
+        "outcomes",
+        "values",
+    )
 
     def __init__(
         self,
         kinds: tuple[Kind, ...],
-        form: Binding | None,
+        binding: Binding | None,
         inputs: tuple[int, ...],
         values: Mapping[str, int],
         outcomes: tuple[Outcome, ...],
@@ -73,7 +83,7 @@ class Segment:
         comes_again: Callable[[], bool] | None,
     ):
         self.config = config.current()
-        self.kinds, self.form, self.inputs, self.values = kinds, form, inputs, values
+        self.kinds, self.binding, self.inputs, self.values = kinds, binding, inputs, values
         self.outcomes, self.copies, self.comes_again = outcomes, copies, comes_again
 
 
@@ -114,11 +124,11 @@ class PlainNodes:
         for position, source in call.template.users(slot):
             self.uses.setdefault((nodes[position], source), []).append((call.inputs or ())[slot])
 
-    def variables(self, request: Request, form: Binding) -> dict[Any, str]:
+    def variables(self, request: Request, binding: Binding) -> dict[Any, str]:
         """The numbers that are variables of a run's launches, with their names. One that shares its
-        variable with another constant is known by its value: where it is another one, they part.
+        variable with another constant is known by its value: where it is another one, they differ.
         """
-        constants = {number for uses in form.numbers for number in uses}
+        constants = {number for uses in binding.numbers for number in uses}
         if not constants:
             return {}
         user_of = {
@@ -128,21 +138,21 @@ class PlainNodes:
             if source in constants
         }
         found: dict[Any, str] = {}
-        for place, uses in enumerate(form.numbers):
+        for slot, uses in enumerate(binding.numbers):
             leaves = [self.uses.get(user_of[number], ()) for number in uses if number in user_of]
             if leaves and all(leaves):
-                name = variable_name(place)
+                name = variable_name(slot)
                 found |= {leaf: name for several in leaves for leaf in several}
         return found
 
     def offsets(
-        self, found: WaitingCalls, kinds: Sequence[Kind], request: Request, form: Binding
+        self, found: WaitingCalls, kinds: Sequence[Kind], request: Request, binding: Binding
     ) -> list[Kind]:
         """The kinds of leaves, with the names of offsets of slices that are variables of a run's
-        launches. One of a slice that a call makes too, or that a computed call is, stays.
+        launches. One of a slice that a call makes too, or that a computed call is, is constant.
         """
         names: dict[UOp, dict[int, str]] = {}
-        for number, (at, axis) in enumerate(form.slices):
+        for number, (at, axis) in enumerate(binding.slices):
             names.setdefault(request.nodes[at], {})[axis] = offset_name(number)
         fixed = set(self.made)
         chains: list[list[UOp]] = []
@@ -159,7 +169,7 @@ class PlainNodes:
                     node = node.src[0]
             chains.append(chain)
         return [
-            kind._replace(offsets=_names_along(chain, names, fixed))
+            kind._replace(offsets=_offset_names(chain, names, fixed))
             if isinstance(kind, LeafKind) and any(node in names for node in chain)
             else kind
             for kind, chain in zip(kinds, chains)
@@ -169,7 +179,7 @@ class PlainNodes:
         return node.substitute(engine.computed_below(node)).substitute(self.bases)
 
 
-def _names_along(
+def _offset_names(
     chain: Sequence[UOp], names: Mapping[UOp, Mapping[int, str]], fixed: Collection[UOp]
 ) -> tuple[tuple[str | None, ...] | None, ...]:
     """For each node of a chain None, or the names of its offsets by axis."""
@@ -209,9 +219,9 @@ class ResultsAlive(engine.Others):
         return running.worth_keeping(request, found)
 
     def ran(
-        self, request: Request, form: Binding, memory: Sequence[UOp], values: Mapping[str, int]
+        self, request: Request, binding: Binding, memory: Sequence[UOp], values: Mapping[str, int]
     ) -> None:
-        self.runs.append((request, form, memory, values))
+        self.runs.append((request, binding, memory, values))
 
 
 def noted(
@@ -224,37 +234,37 @@ def noted(
     """What came of a segment; None if its plan does not run in one call."""
     bases = [*plain.bases.values()]
     sources = {base: -1 - number for number, base in enumerate(bases)}
-    form: Binding | None = None
+    binding: Binding | None = None
     inputs: list[int] = []
     values: Mapping[str, int] = {}
     kinds = below.kinds
     comes_again: Callable[[], bool] | None = None
     if others.runs:
-        ((request, form, memory, values),) = others.runs
-        if form.targets or form.draws or ready_plan(form.plan) is None:
+        ((request, binding, memory, values),) = others.runs
+        if binding.targets or binding.draws or ready_plan(binding.plan) is None:
             return None
-        given = [request.nodes[number] for number in form.inputs]
+        given = [request.nodes[number] for number in binding.inputs]
         if not all(node in sources for node in given):
             return None
         inputs = [-1 - sources[node] for node in given]
-        for node, value in zip(memory, form.values, strict=True):
+        for node, value in zip(memory, binding.values, strict=True):
             sources[base_of(node)] = value.source
         comes_again = request.comes_again
-        variables = plain.variables(request, form)
+        variables = plain.variables(request, binding)
         kinds = tuple([
             kind._replace(variable=variables.get(leaf)) if isinstance(kind, NumberKind) else kind
             for leaf, kind in zip(found.leaves, kinds, strict=True)
         ])  # fmt: skip
     numbers = {call: number for number, call in enumerate(found.calls)}
     outcomes: list[Outcome] = []
-    for call, held, reached, is_lasting in computed:
-        moves, base = moves_of(held)
+    for call, value_node, reached, is_lasting in computed:
+        moves, base = moves_of(value_node)
         if base not in sources:
             return None
         outcomes.append(Outcome(numbers[call], sources[base], moves, reached, is_lasting))
-    if others.runs and form is not None and all(each.source >= 0 for each in outcomes):
+    if others.runs and binding is not None and all(each.source >= 0 for each in outcomes):
         # A view of memory that was there before would have moved as well.
-        kinds = tuple(plain.offsets(found, kinds, request, form))
+        kinds = tuple(plain.offsets(found, kinds, request, binding))
     copies: list[tuple[int, int]] = []
     for number, copy in enumerate(plain.copies):
         stored = engine.realized(copy)
@@ -262,7 +272,9 @@ def noted(
             if stored not in sources:
                 return None
             copies.append((number, sources[stored]))
-    return Segment(kinds, form, tuple(inputs), values, tuple(outcomes), tuple(copies), comes_again)
+    return Segment(
+        kinds, binding, tuple(inputs), values, tuple(outcomes), tuple(copies), comes_again
+    )
 
 
 def reached_by(found: WaitingCalls, plain: PlainNodes) -> dict[Call, Reached]:

@@ -26,7 +26,7 @@ _MOST = 1 << 14
 _CUT = 1 << 11
 # Not to be run without the whole: what stands for other values, writes, and what has no one value.
 _APART = frozenset({
-    Ops.CUSTOM, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.DEFINE_VAR, Ops.BIND
+    Ops.CUSTOM, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.DEFINE_VAR, Ops.BIND
 })  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""Running what is pending: which other tensors a run concerns, and what becomes of a tensor whose
-value was computed or whose memory was written to.
+"""Running what is pending: the other tensors that a run concerns, and the new nodes of tensors
+whose value was computed or whose memory was written to.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ __all__ = [
 _waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
 # Memory, and what is remembered as it runs.
 _NEVER_MATERIALISED = frozenset({
-    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.BIND
+    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.BIND
 })  # fmt: skip
-# How many runs stand between a kept value and memory that has no graph, by the value.
+# The number of runs between a materialised value and memory that has no graph, by the value.
 _generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 # So many of them, and no more, hold the memory of earlier states.
 MOST_GENERATIONS = 4
-# A run keeps no more bytes than these of what nobody asked for.
+# The most bytes that a run materialises of values that nobody asked for.
 _MOST_BYTES = 1 << 29
 _stored = attrgetter("stored")
 
 
 def put_off(version: UOp, variables: Variables) -> None:
-    """Keep the values of variables in the graph of an assignment, of which `version` is the
-    outcome, for when it runs.
+    """Remember the values of variables in the graph of an assignment, whose outcome is `version`,
+    for when it runs.
     """
     if variables:
         _waiting[version] = variables
@@ -160,14 +160,14 @@ def become_memory(tensor: Any, root: UOp, stored: UOp) -> None:
         if is_a_leafs:
             tensor._is_shared = False
         else:
-            value, held = _below_equal_moves(root, stored)
-            if held is base or (held.op is Ops.RESHAPE and held.src[0] is base):
+            value, memory = _below_equal_moves(root, stored)
+            if memory is base or (memory.op is Ops.RESHAPE and memory.src[0] is base):
                 graphs[base] = value
     hold(tensor, result, is_computed=root is node or node.is_constant)
 
 
 def _below_equal_moves(root: UOp, stored: UOp) -> tuple[UOp, UOp]:
-    """What a value and its memory are the same views of."""
+    """The value and the memory below the movements that are equal in both."""
     while root.op.is_movement and root.op is stored.op and root.arg == stored.arg:
         root, stored = root.src[0], stored.src[0]
     return root, stored
@@ -192,8 +192,8 @@ def _apart(tensor: Any, stored: UOp) -> UOp:
 
 
 def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
-    """The values that a run of `request` keeps beside what is asked for, where the nodes `needed`
-    are what live tensors hold or will be computed from.
+    """The values that a run of `request` materialises beside what is asked for, where the nodes
+    `needed` are those of live tensors, or what they will be computed from.
     """
     left = _MOST_BYTES
     wanted = {below_views(request.nodes[number]) for number in request.roots}
@@ -208,7 +208,7 @@ def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
             continue
         if root in wanted or is_cheap(root, materialised) or is_unpacked(root):
             continue
-        # A window of memory is memory: an assignment to it would find its copy instead.
+        # A slice of memory is memory: an assignment to it would find its copy instead.
         if version_of(root).op in _NEVER_MATERIALISED:
             continue
         size = elements(largest(root.shape)) * root.dtype.itemsize
@@ -226,7 +226,7 @@ class _Others(engine.Others):
         # What a tensor that looks at memory about to be overwritten needs.
         self.lookers: dict[int, tuple[Any, UOp]] = {}
         self.request: Request | None = None
-        # What the run keeps though nobody asked for it.
+        # What the run materialises though nobody asked for it.
         self.materialised: list[UOp] = []
         self.request_numbers: Collection[UOp] | None = None
         # What depends on variables, of their values in this run.
@@ -258,8 +258,8 @@ class _Others(engine.Others):
             if node in roots:
                 # What is made of a root alone finds it computed.
                 continue
-            # What is made of constants alone is never kept, and graphs that have nothing else in
-            # common share it.
+            # What is made of constants alone is never materialised, and graphs that have nothing
+            # else in common share it.
             if node.users and node._is_constant is not True and not node.is_constant:
                 stack.append(node)
             if node.holders is not None and node.op not in _NEVER_MATERIALISED:
@@ -320,7 +320,7 @@ class _Others(engine.Others):
         for number, tensor in found.items():
             node = tensor.uop
             if 0 in node.shape:
-                # It has no elements to keep.
+                # It has no elements to store.
                 continue
             if is_stored(node):
                 node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
@@ -352,7 +352,7 @@ class _Others(engine.Others):
                         become_memory(tensor, node, stored)
 
     def remember_pasts(self) -> None:
-        """After the run: find what the kept values were computed from, while that is near."""
+        """After the run: find what materialised values were computed from, while that is near."""
         found: dict[UOp, UOp] = {}
         for node in self.materialised:
             stored = engine.realized(node)
@@ -361,9 +361,9 @@ class _Others(engine.Others):
         past.remember(found)
 
     def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
-        """After the run: of what it kept, tensors have the memory instead of the graph below. But
-        for the first few runs that follow one another they keep their graphs, so that a gradient
-        can still be asked for.
+        """After the run: tensors of what it materialised have the memory instead of the graph
+        below. But for the first few runs that follow one another they have their graphs, so that a
+        gradient can still be asked for.
         """
         if not self.materialised or self.request_numbers is None:
             return
@@ -376,7 +376,7 @@ class _Others(engine.Others):
         }
         last = 0
         for node in self.request_numbers:
-            # Nothing else was kept, and to ask for each costs a call.
+            # Nothing else was materialised, and to ask for each costs a call.
             if node.stored is not None:
                 last = max(last, _generation.get(node, 0))
         if last + 1 < MOST_GENERATIONS:
@@ -419,8 +419,8 @@ class _Others(engine.Others):
                 ends.add(tensor.uop)
 
     def look_again(self, excluded: Collection[int]) -> None:
-        """After the run: who looked at memory that was overwritten looks at the copy of what it
-        held, and who looks at memory as an assignment leaves it at that memory.
+        """After the run: tensors that looked at memory that was overwritten look at the copy of its
+        old value, and those that look at memory as an assignment leaves it at that memory.
         """
         for tensor, node in self.lookers.values():
             memory = self.passing.get(node) or engine.realized(node)

@@ -8,12 +8,13 @@ memory after it. The next equal segment runs that plan. `SEGMENTS=2` runs the no
 compares.
 
     _known: structure of the calls -> segments, the one used last first
-    Segment: what the leaves have to be; form of the plan; which memory it reads; which call has
+    Segment: what the leaves have to be; binding of the plan; which memory it reads; which call has
         which result of the plan
     Call.value -> Value: the buffer, and a leaf once somebody asks for a node
 
-What a result is computed from is kept for a few runs, as graphs are (`tensor.storage.running`), so
-that its nodes can still be made; then it stands on its memory alone, and the memory knows its past.
+What a result is computed from is cached for a few runs, as graphs are (`tensor.storage.running`),
+so that its nodes can still be made; then it stands on its memory alone, and the memory knows its
+past.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
 
 
 def _note(key: tuple[int, ...], segment: Segment) -> None:
-    """Keep a segment, instead of one for the same leaves."""
+    """Remember a segment, instead of one for the same leaves."""
     others = [
         each
         for each in _known.get(key) or ()
@@ -262,9 +263,9 @@ def _run(
 ) -> bool:
     """Run a segment; False, and nothing has run, if that takes more than its plan."""
     outputs: list[Buffer] = []
-    form = segment.form
-    if form is not None:
-        ready = ready_plan(form.plan) if form.is_current else None
+    binding = segment.binding
+    if binding is not None:
+        ready = ready_plan(binding.plan) if binding.is_current else None
         if ready is None:
             return False
         try:
@@ -280,15 +281,15 @@ def _run(
             return False
     values: dict[int, Value] = {}
     computed: list[Computed] = []
-    for place, source, moves, reached, is_lasting in segment.outcomes:
+    for position, source, moves, reached, is_lasting in segment.outcomes:
         value = values.get(source)
         if value is None:
             value = Value(outputs[source]) if source >= 0 else _value_of(bases[-1 - source])
             values[source] = value
         if moves is None:
-            shape = found.calls[place].shape
+            shape = found.calls[position].shape
             moves = ((Ops.RESHAPE, shape, shape),)
-        computed.append((place, value, moves, reached, is_lasting))
+        computed.append((position, value, moves, reached, is_lasting))
     if segment.config.SEGMENTS > 1:
         # While the copies are those that the calls stand on.
         _compare(segment, found, asked, computed)
@@ -317,11 +318,12 @@ def _compare(
     plain = PlainNodes(found, below)
     others = ResultsAlive([plain.calls[each] for each in found.alive])
     engine.realize([plain.calls[each] for each in found.roots(asked)], {}, others)
-    if not others.runs or segment.form is None or others.runs[0][1].plan is not segment.form.plan:
+    binding = segment.binding
+    if not others.runs or binding is None or others.runs[0][1].plan is not binding.plan:
         # Planned anew meanwhile: sums may be added up in another order.
         return
-    for place, value, moves, _, _ in computed:
-        call = found.calls[place]
+    for number, value, moves, _, _ in computed:
+        call = found.calls[number]
         stored = engine.realized(plain.calls[call])
         is_equal = stored is not None and _is_one_view(moves_of(stored)[0], moves)
         if stored is not None and is_equal:
@@ -356,9 +358,9 @@ def _take(
     pool = asked.pool
     calls = found.calls
     first_of: dict[Value, Any] = {}
-    for place, value, moves, _, is_lasting in computed:
+    for number, value, moves, _, is_lasting in computed:
         if is_lasting:
-            call = calls[place]
+            call = calls[number]
             call.value, call.moves, call.generation = value, moves, generation
             if call.node is not None:
                 engine.remember(call.node, value.node(moves))
@@ -370,10 +372,10 @@ def _take(
                     # Results of equal calls: who writes to one of them copies it first.
                     first._is_shared = each._is_shared = True
     values = [
-        (place, value, reached)
-        for place, value, _, reached, _ in computed
-        # Its graph is kept, or it ends there.
-        if reached is not None and not (calls[place].requires_grad or calls[place].is_write)
+        (position, value, reached)
+        for position, value, _, reached, _ in computed
+        # Its graph is alive, or it ends there.
+        if reached is not None and not (calls[position].requires_grad or calls[position].is_write)
     ]
     if values:
         past.note_run(values, found.leaves, bases, calls)
@@ -383,12 +385,12 @@ def _take(
         call.generation = 0
     if asked.value is None:
         # A view of memory that is made again.
-        for place, value, moves, _, _ in computed:
-            if calls[place] is asked:
+        for number, value, moves, _, _ in computed:
+            if calls[number] is asked:
                 _become_memory(tensor, asked, value.node(moves))
     if generation >= running.MOST_GENERATIONS:
-        for place, _, _, _, is_lasting in computed:
-            call = calls[place]
+        for number, _, _, _, is_lasting in computed:
+            call = calls[number]
             if is_lasting and not (call.requires_grad or call.is_write):
                 _give_back(call)
 
@@ -397,7 +399,7 @@ def _become_memory(tensor: Any, call: Call, memory: UOp) -> None:
     """Let the tensor of a call that was computed stand on the memory."""
     call.pool.waiting.pop(id(tensor), None)
     if call.requires_grad and call.inputs is not None:
-        # Its graph is kept beside its memory.
+        # Its graph is alive beside its memory.
         expand(call)
     if call.node is not None:
         running.become_memory(tensor, call.node, memory)

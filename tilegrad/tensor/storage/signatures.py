@@ -37,7 +37,8 @@ _MOST_OPS = 1
 _AS_IS = frozenset({Ops.CONST, Ops.COPY, Ops.DETACH, Ops.BUFFER})
 # What has no value of its own, or another one each time.
 _APART = frozenset({
-    Ops.CUSTOM, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND,
+    Ops.CUSTOM, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.RAND, Ops.DEFINE_VAR,
+    Ops.BIND,
 })  # fmt: skip
 _DOUBLE = Struct("<d")
 _by_time = attrgetter("serial")

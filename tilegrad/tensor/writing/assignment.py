@@ -186,7 +186,7 @@ def _after(root: UOp, view: UOp, value: UOp, variables: Variables) -> UOp:
     if value.op in _MEMORY and memory.base_of(value) is memory.base_of(version):
         # The memory itself in another order: copied before it is written to.
         value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
-    written = compute(Ops.ASSIGN, view.dtype, (memory.place_of(view), value))
+    written = compute(Ops.ASSIGN, view.dtype, (memory.without_detach(view), value))
     fresh = UOp(Ops.AFTER, version.dtype, (version, written))
     running.put_off(fresh, variables)
     return root.substitute({version: fresh})
@@ -312,7 +312,7 @@ class Assignment(Algebra):
             self._become_value(write)
         elif memory.is_whole(own) and memory.is_in_order(own):
             # What nobody has seen is not written first.
-            place = memory.place_of(found.over(memory.unwritten(own) if is_sole else own))
+            place = memory.without_detach(found.over(memory.unwritten(own) if is_sole else own))
             version = memory.version_of(own)
             self._show(write, compute(Ops.ASSIGN, value.dtype, (place, value)))
             memory.supersede(version)

@@ -38,13 +38,13 @@ def _total(outputs: Any, grad_outputs: Any) -> Tensor:
     """One number whose gradient is that of all outputs with what they are given."""
     found = _listed(outputs)
     seeds = [None] * len(found) if grad_outputs is None else _listed(grad_outputs)
-    parts = [
+    products = [
         output.sum() if seed is None else (output * as_ours(seed).detach()).sum()
         for output, seed in zip(found, seeds)
     ]
-    total: Tensor = parts[0]
-    for part in parts[1:]:
-        total = total + part
+    total: Tensor = products[0]
+    for product in products[1:]:
+        total = total + product
     return total
 
 
@@ -94,10 +94,10 @@ def grad(
 
 def _check_traced(outputs: list[Any], inputs: list[Any]) -> None:
     for what, found in (("output", outputs), ("input", inputs)):
-        for place, each in enumerate(found):
+        for number, each in enumerate(found):
             if not each.requires_grad:
                 raise TilegradError(
-                    f"grad: {what} {place} requires no gradient",
+                    f"grad: {what} {number} requires no gradient",
                     tensor=f"{tuple(each.shape)} {each.dtype}",
                     line=here(),
                     remedy="requires_grad=True where the inputs are made, outside of no_grad()",

@@ -33,15 +33,15 @@ def gradcheck(
     Raises RuntimeError where they are not, unless `raise_exception` is false.
     """
     given = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
-    for place, one in enumerate(given):
+    for number, one in enumerate(given):
         if isinstance(one, OurTensor) and one.requires_grad:
-            analytical = _gradients(func, given, place)
-            numerical = _differences(func, given, place, eps)
+            analytical = _gradients(func, given, number)
+            numerical = _differences(func, given, number, eps)
             if not numpy.allclose(analytical, numerical, rtol, atol):
                 if not raise_exception:
                     return False
                 raise RuntimeError(
-                    f"gradcheck: the Jacobian with respect to input {place} is not that of "
+                    f"gradcheck: the Jacobian with respect to input {number} is not that of "
                     f"differences\nnumerical:\n{numerical}\nanalytical:\n{analytical}"
                 )
     return True
@@ -53,21 +53,21 @@ def _outputs(func: Callable[..., Any], given: list[Any]) -> list[Any]:
     return [each for each in several if isinstance(each, OurTensor) and each.dtype.is_float]
 
 
-def _gradients(func: Callable[..., Any], given: list[Any], place: int) -> Any:
+def _gradients(func: Callable[..., Any], given: list[Any], number: int) -> Any:
     """The Jacobian by gradients: a row for each element of the input."""
     columns = []
     with modes.enable_grad():
         for output in _outputs(func, given):
             flat = output.reshape(-1)
             for element in range(flat.numel()):
-                (found,) = flat[element].gradient(given[place], materialize_grads=True)
+                (found,) = flat[element].gradient(given[number], materialize_grads=True)
                 columns.append(found.detach().numpy().ravel())
     return numpy.stack(columns, 1)
 
 
-def _differences(func: Callable[..., Any], given: list[Any], place: int, eps: float) -> Any:
+def _differences(func: Callable[..., Any], given: list[Any], number: int, eps: float) -> Any:
     """The Jacobian by central differences."""
-    begin = given[place].detach().numpy().copy()
+    begin = given[number].detach().numpy().copy()
     rows = []
     with modes.no_grad():
         for element in range(begin.size):
@@ -75,7 +75,7 @@ def _differences(func: Callable[..., Any], given: list[Any], place: int, eps: fl
             for step in (eps, -eps):
                 moved = begin.copy()
                 moved.ravel()[element] += step
-                inputs = [*given[:place], tensor(moved), *given[place + 1 :]]
+                inputs = [*given[:number], tensor(moved), *given[number + 1 :]]
                 made = [each.numpy().ravel() for each in _outputs(func, inputs)]
                 values.append(numpy.concatenate(made))
             rows.append((values[0] - values[1]) / (2 * eps))

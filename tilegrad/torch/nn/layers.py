@@ -52,7 +52,7 @@ def _made(name: str, kind: type) -> type:
     if name in ("CTCLoss", "EmbeddingBag", "LSTM", "GRU", "RNN"):
         call = _own_results(call)
     if name.startswith(("MaxPool", "AdaptiveMaxPool")):
-        call = _with_places(call)
+        call = _with_int64_indices(call)
     if name in _AXES:
         call = _of_axes(call, *_AXES[name])
     if "inplace" in inspect.signature(kind).parameters:
@@ -111,8 +111,8 @@ def _own_results(call: Any) -> Any:
     return __call__
 
 
-def _with_places(call: Any) -> Any:
-    """A call of a pooling, whose places are int64."""
+def _with_int64_indices(call: Any) -> Any:
+    """A call of a pooling, whose indices are int64."""
 
     def __call__(self: Any, x: Any) -> Any:
         found = call(self, x)
@@ -197,10 +197,10 @@ def _each_module(modules: Any) -> list[Any]:
     if not isinstance(modules, Iterable):
         shown = type(modules).__name__
         raise TypeError(f"ModuleList.extend should be called with an iterable, but got {shown}")
-    held = list(modules)
-    for module in held:
+    listed = list(modules)
+    for module in listed:
         check_module(module)
-    return held
+    return listed
 
 
 class _ModuleDict:

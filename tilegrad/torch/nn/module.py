@@ -152,15 +152,15 @@ class Module(ours.Module):
 
     def _check_kind(self, name: str, value: Any) -> None:
         """Raises TypeError where `value` is none of the kind that stands under this name."""
-        held = self.__dict__[name]
-        if isinstance(held, ours.Module):
+        current = self.__dict__[name]
+        if isinstance(current, ours.Module):
             is_wrong = not isinstance(value, ours.Module)
             kind, wanted = "child module", "torch.nn.Module or None expected"
-        elif is_parameter(held):
+        elif is_parameter(current):
             is_wrong = not is_parameter(value)
             kind, wanted = "parameter", "torch.nn.Parameter or None expected"
         else:
-            is_state = is_tensor(held) and self._is_buffer(name)
+            is_state = is_tensor(current) and self._is_buffer(name)
             is_wrong = is_state and not is_tensor(value)
             kind, wanted = "buffer", "torch.nn.Buffer, torch.Tensor or None expected"
         if is_wrong:
@@ -190,34 +190,34 @@ class Module(ours.Module):
             listed = enumerate(self)
         elif isinstance(self, dict):
             listed = self.items()
-        for name, part in [*listed, *self.__dict__.items()]:
+        for name, child in [*listed, *self.__dict__.items()]:
             if (
-                isinstance(part, ours.Module)
-                or is_parameter(part)
-                or (is_tensor(part) and self._is_buffer(name))
+                isinstance(child, ours.Module)
+                or is_parameter(child)
+                or (is_tensor(child) and self._is_buffer(name))
             ):
-                yield name, part
+                yield name, child
 
     # what is below, as PyTorch keeps it
 
     @property
     def _modules(self) -> dict[str, Any]:
         return {
-            str(name): part
-            for name, part in self._children_by_name()
-            if isinstance(part, ours.Module)
+            str(name): child
+            for name, child in self._children_by_name()
+            if isinstance(child, ours.Module)
         }
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        return {str(name): part for name, part in self._children_by_name() if is_parameter(part)}
+        return {str(name): child for name, child in self._children_by_name() if is_parameter(child)}
 
     @property
     def _buffers(self) -> dict[str, Any]:
         return {
-            str(name): part
-            for name, part in self._children_by_name()
-            if is_tensor(part) and not is_parameter(part)
+            str(name): child
+            for name, child in self._children_by_name()
+            if is_tensor(child) and not is_parameter(child)
         }
 
     @property
@@ -306,7 +306,7 @@ class Module(ours.Module):
 
     register_module = add_module
 
-    def _check_name(self, kind: str, name: str, held: Mapping[str, Any]) -> None:
+    def _check_name(self, kind: str, name: str, registered: Mapping[str, Any]) -> None:
         """Raises TypeError for what is no name, KeyError for a name that a module cannot have, or
         has for something else.
         """
@@ -314,7 +314,7 @@ class Module(ours.Module):
             raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
         if not name or "." in name:
             raise KeyError(f'{kind} name can\'t contain "."' if name else f"{kind} name is empty")
-        if name not in held and getattr(self, name, None) is not None:
+        if name not in registered and getattr(self, name, None) is not None:
             raise KeyError(f"attribute '{name}' already exists")
 
     def train(self, mode: bool = True) -> Self:
@@ -423,14 +423,14 @@ class Module(ours.Module):
                 "nn.Module.to only accepts floating point or complex dtypes, but got desired "
                 f"dtype=torch.{dtype.name}"
             )
-        place = None if device is None else name_of(device)
-        if place is not None and not is_meta(place):
+        target = None if device is None else name_of(device)
+        if target is not None and not is_meta(target):
             self._refuse_meta()
-        return super().to(place, dtype)
+        return super().to(target, dtype)
 
     def _refuse_meta(self) -> None:
-        held = [*self.parameters(), *self.buffers()]
-        if any(isinstance(each, Tensor) and each.is_meta for each in held):
+        tensors = [*self.parameters(), *self.buffers()]
+        if any(isinstance(each, Tensor) and each.is_meta for each in tensors):
             raise NotImplementedError(
                 "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() "
                 "instead of torch.nn.Module.to() when moving module from meta to a different "
@@ -439,10 +439,10 @@ class Module(ours.Module):
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
         """All tensors on a device, in memory with whatever values it holds; gives this module."""
-        place = name_of(device)
-        for held in (self.parameters(recurse), self.buffers(recurse)):
-            for tensor in list(held):
-                made = OurTensor.empty(*tensor.shape, dtype=tensor.dtype, device=place)
+        device_name = name_of(device)
+        for tensors in (self.parameters(recurse), self.buffers(recurse)):
+            for tensor in list(tensors):
+                made = OurTensor.empty(*tensor.shape, dtype=tensor.dtype, device=device_name)
                 setattr(tensor, "data", made)  # noqa: B010  # a property, but for its base class
         return self
 

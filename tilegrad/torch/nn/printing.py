@@ -34,18 +34,20 @@ def text_of(module: Any) -> str:
 
 def _below(module: Any) -> Iterator[str]:
     if type(module).__name__ in ("ParameterList", "ParameterDict"):
-        parts = [(name, _of_parameter(module, part)) for name, part in module._parameters.items()]
-        yield from (f"  ({name}): {text}" for name, text in parts)
+        children = [
+            (name, _of_parameter(module, child)) for name, child in module._parameters.items()
+        ]
+        yield from (f"  ({name}): {text}" for name, text in children)
         return
-    parts = [(name, _of_module(module, name, part)) for name, part in module._modules.items()]
+    children = [(name, _of_module(module, name, child)) for name, child in module._modules.items()]
     if not isinstance(module, list) or type(module).__name__ != "ModuleList":
-        yield from (f"({name}): {text}" for name, text in parts)
+        yield from (f"({name}): {text}" for name, text in children)
         return
     # Equal neighbours in a list are one line.
     first = 0
-    while first < len(parts):
-        last, text = first, parts[first][1]
-        while last + 1 < len(parts) and parts[last + 1][1] == text:
+    while first < len(children):
+        last, text = first, children[first][1]
+        while last + 1 < len(children) and children[last + 1][1] == text:
             last += 1
         count = last - first + 1
         yield f"({first}): {text}" if count == 1 else f"({first}-{last}): {count} x {text}"

@@ -37,9 +37,9 @@ class SyncBatchNorm(BatchNorm):
         affine: bool = True,
         track_running_stats: bool = True,
         process_group: Any = None,
-        **place: Any,
+        **options: Any,
     ):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, **place)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, **options)
 
     def __call__(self, x: Any) -> Any:
         if x.ndim < 2:

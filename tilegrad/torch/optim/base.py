@@ -55,12 +55,12 @@ class Optimizer(Ours):
         return super()._listed(params)
 
     def _join(self, given: Mapping[str, Any]) -> None:
-        held = {id(tensor) for tensor in self.params}
+        present = {id(tensor) for tensor in self.params}
         members, names = _members(given["params"])
         for each in members:
             if isinstance(each, OurTensor) and not each.is_leaf:
                 raise ValueError("can't optimize a non-leaf Tensor")
-            if id(each) in held:
+            if id(each) in present:
                 raise ValueError("some parameters appear in more than one parameter group")
         known = {"params", *self.defaults}
         extra = {name: value for name, value in given.items() if name not in known}
@@ -90,11 +90,11 @@ class Optimizer(Ours):
         if own is not None:
             return own
         found: dict[Any, dict[str, Any]] = {}
-        for place, tensor in enumerate(self.params):
-            counts = self._counts[self._group_of[place]]
+        for number, tensor in enumerate(self.params):
+            counts = self._counts[self._group_of[number]]
             count = {"step": as_ours(counts["step"].reshape(()))} if "step" in counts else {}
-            held = {name: as_ours(each) for name, each in self._state_at(place).items()}
-            found[tensor] = count | held
+            state = {name: as_ours(each) for name, each in self._state_at(number).items()}
+            found[tensor] = count | state
         return found
 
     @state.setter
@@ -106,26 +106,26 @@ class Optimizer(Ours):
         own = self.__dict__.get("_own_state")
         found = super().state_dict()
         if own is not None:
-            numbers = {id(tensor): place for place, tensor in enumerate(self.params)}
+            numbers = {id(tensor): number for number, tensor in enumerate(self.params)}
             found["state"] = {numbers[id(tensor)]: dict(each) for tensor, each in own.items()}
         else:
             found["state"] = {
-                place: self._completed(
-                    place,
+                number: self._completed(
+                    number,
                     {
                         name: as_shown(tensor.reshape(()) if name == "step" else tensor)
                         for name, tensor in each.items()
                     },
                 )
-                for place, each in found["state"].items()
+                for number, each in found["state"].items()
             }
         for group, view, raw in zip(found["param_groups"], self.param_groups, self._param_groups):
             numbers_of = {key: as_number(value) for key, value in raw.items() if key != "params"}
             group.update({**numbers_of, **view._extra})
         return found
 
-    def _completed(self, place: int, state: dict[str, Any]) -> dict[str, Any]:
-        at = self._group_of[place]
+    def _completed(self, number: int, state: dict[str, Any]) -> dict[str, Any]:
+        at = self._group_of[number]
         taken = self.__dict__.get("_taken", 0)
         group, counts = self._param_groups[at], self._counts[at]
         found = completed(self._name, state, counts, group, taken)
@@ -141,8 +141,8 @@ class Optimizer(Ours):
         own = self.__dict__.get("_own_state")
         if own is not None:
             own.clear()
-            for place, each in state_dict["state"].items():
-                own[self.params[place]] = {
+            for number, each in state_dict["state"].items():
+                own[self.params[number]] = {
                     name: value.detach().clone() if isinstance(value, OurTensor) else value
                     for name, value in each.items()
                 }

@@ -136,9 +136,9 @@ class LRScheduler(_Rates, ours.LRScheduler):
         rates = [as_number(group["lr"]) for group in self.optimizer._param_groups]
         self._begin(**{**options, "optimizer": self.optimizer})
         self.base_lrs = [float(rate) for rate in state_dict["base_lrs"]]
-        for name, held in options.items():
-            if isinstance(held, (list, tuple)) and name == "schedulers":
-                for each, state in zip(held, state_dict[name]):
+        for name, option in options.items():
+            if isinstance(option, (list, tuple)) and name == "schedulers":
+                for each, state in zip(option, state_dict[name]):
                     each.load_state_dict(state)
         _resume(self, int(state_dict["last_epoch"]))
         for group, rate in zip(self.optimizer._param_groups, state_dict.get("_last_lr", rates)):

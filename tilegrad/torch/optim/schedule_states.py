@@ -64,18 +64,18 @@ def _cycle(state: Mapping[str, Any]) -> dict[str, int]:
 def _one_cycle(state: Mapping[str, Any]) -> dict[str, Any]:
     total = state["total_steps"] or state["epochs"] * state["steps_per_epoch"]
     up = float(state["pct_start"] * total) - 1
-    # Where a phase ends, its rates, and its momenta, as keys of a group.
+    # Where a stage ends, its rates, and its momenta, as keys of a group.
     low, high = "base_momentum", "max_momentum"
-    phases = [(up, "initial_lr", "max_lr", high, low)]
+    stages = [(up, "initial_lr", "max_lr", high, low)]
     if state["three_phase"]:
-        phases.append((2 * up, "max_lr", "initial_lr", low, high))
-        phases.append((total - 1, "initial_lr", "min_lr", high, high))
+        stages.append((2 * up, "max_lr", "initial_lr", low, high))
+        stages.append((total - 1, "initial_lr", "min_lr", high, high))
     else:
-        phases.append((total - 1, "max_lr", "min_lr", low, high))
+        stages.append((total - 1, "max_lr", "min_lr", low, high))
     keys = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
     return {
         "total_steps": total,
-        "_schedule_phases": [dict(zip(keys, phase)) for phase in phases],
+        "_schedule_phases": [dict(zip(keys, stage)) for stage in stages],
         "_anneal_func_type": state["anneal_strategy"],
         "cycle_momentum": state["cycle_momentum"],
     }
@@ -126,12 +126,12 @@ def shown_in_groups(
 
 def _from_one_cycle(made: dict[str, Any], groups: Sequence[Any]) -> dict[str, Any]:
     """The options of `_one_cycle`'s state; rates and momenta are what the groups show."""
-    phases = made["_schedule_phases"]
+    stages = made["_schedule_phases"]
     first = made["base_lrs"][0]
     own = {
         **made,
-        "pct_start": (phases[0]["end_step"] + 1) / made["total_steps"],
-        "three_phase": len(phases) == 3,
+        "pct_start": (stages[0]["end_step"] + 1) / made["total_steps"],
+        "three_phase": len(stages) == 3,
         "anneal_strategy": made["_anneal_func_type"],
         "max_lr": [group["max_lr"] for group in groups],
         "div_factor": groups[0]["max_lr"] / first,

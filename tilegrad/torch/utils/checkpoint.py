@@ -26,9 +26,9 @@ def checkpoint_sequential(
     layers = list(functions.children()) if hasattr(functions, "children") else list(functions)
     size = max(1, len(layers) // segments)
 
-    def run(part: Sequence[Any]) -> Callable[[Any], Any]:
+    def run(segment: Sequence[Any]) -> Callable[[Any], Any]:
         def forward(x: Any) -> Any:
-            for layer in part:
+            for layer in segment:
                 x = layer(x)
             return x
 

@@ -122,8 +122,8 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, Mapping):
         return {key: default_convert(each) for key, each in data.items()}
     if isinstance(data, (tuple, list)):
-        parts = [default_convert(each) for each in data]
-        return type(data)(*parts) if hasattr(data, "_fields") else type(data)(parts)
+        fields = [default_convert(each) for each in data]
+        return type(data)(*fields) if hasattr(data, "_fields") else type(data)(fields)
     return data
 
 
@@ -156,11 +156,11 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, Mapping):
         return {key: default_collate([each[key] for each in batch]) for key in first}
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*[default_collate(part) for part in zip(*batch, strict=True)])
+        return type(first)(*[default_collate(field) for field in zip(*batch, strict=True)])
     if isinstance(first, (tuple, list)):
         if any(len(each) != len(first) for each in batch):
             raise RuntimeError("each element in list of batch should be of equal size")
-        return [default_collate(part) for part in zip(*batch, strict=True)]
+        return [default_collate(field) for field in zip(*batch, strict=True)]
     raise KindError(
         f"default_collate: cannot join items of class {type(first).__name__}",
         fix="pass a collate_fn to the DataLoader",
@@ -175,8 +175,8 @@ def random_split(
     count = len(dataset)
     if lengths and math.isclose(sum(lengths), 1) and sum(lengths) <= 1.0000001:
         sizes = [math.floor(count * share) for share in lengths]
-        for place in range(count - sum(sizes)):
-            sizes[place % len(sizes)] += 1
+        for number in range(count - sum(sizes)):
+            sizes[number % len(sizes)] += 1
     else:
         sizes = [int(size) for size in lengths]
     if sum(sizes) != count:
@@ -244,8 +244,8 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        for place in randperm(len(self.indices), generator=self.generator).tolist():
-            yield self.indices[place]
+        for number in randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[number]
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -184,8 +184,8 @@ class PruningContainer(BasePruningMethod):
             chosen = method.compute_mask(t.index_select(dim, left), mask.index_select(dim, left))
             return mask.index_copy(dim, left, chosen)
         left = mask.reshape(-1).nonzero().reshape(-1)
-        kept = t.reshape(-1).index_select(0, left)
-        chosen = method.compute_mask(kept, kept.ones_like())
+        unpruned = t.reshape(-1).index_select(0, left)
+        chosen = method.compute_mask(unpruned, unpruned.ones_like())
         return mask.reshape(-1).index_copy(0, left, chosen).reshape(t.shape)
 
 
@@ -371,8 +371,8 @@ def global_unstructured(
         custom_from_mask(module, name, mask.reshape(getattr(module, name).shape))
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    made: Tensor = parts[0].cat(*parts[1:]) if len(parts) > 1 else parts[0]
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    made: Tensor = tensors[0].cat(*tensors[1:]) if len(tensors) > 1 else tensors[0]
     return made
 
 

@@ -1,23 +1,23 @@
-"""Rows that do not fit go through a kernel part by part.
+"""Online reductions: rows that do not fit go through a kernel slice by slice.
 
-A kernel that keeps rows in scratch (keep.py) needs all of a row before it goes on: the sum over a
-row of exponentials is of their distance from its largest element. But what a fold of a row's
-beginning gives can be put right later: where the largest element so far grows from m to M, all
-that was summed of exp(x - m) * v is exp(m - M) of what it was.
+A kernel with rows in scratch (scratch_rows.py) needs all of a row before it goes on: a row's sum of
+exponentials is of their distance from its largest element. But the reduction of a row's beginning
+can be corrected later: where the largest element so far grows from m to M, the sum of
+exp(x - m) * v is multiplied by exp(m - M).
 
     before   m = REDUCE(x, k, MAX),  s = REDUCE(exp(x - m) * v, k, ADD)             k: 0..n
     after    m = PREFIX(REDUCE(x, j, MAX), p)                             p: 0..n/size, j: 0..size
              s = REDUCE(RESCALED(REDUCE(exp(x - m) * v, j, ADD), exp(m before - m)), p, ADD)
 
-Scratch then holds a part of each row, and what all rows pass over (keys, values, a matrix) is
-passed over a part at a time, by all rows before the next one. A factor that is the same all
-along the row (1 over the sum of the exponentials) is known at its end only, so it leaves the sum.
+Scratch then holds a slice of each row, and what all rows read (keys, values, a matrix) is read a
+slice at a time, by all rows before the next one. A factor that is invariant in the row (1 over the
+sum of the exponentials) is known at its end only, so it leaves the sum.
 
-What is rescaled is summed in float64 where a processor has it, and so is by how much: a row of a
-million keys has thousands of slices, whose roundings would add up in the one accumulator. Lanes of
-blocks have few float64 units, and sum in float32.
+Rescaled sums and their factors are float64 where a processor has it: a row of a million keys has
+thousands of slices, whose roundings would add up in the one accumulator. Lanes of blocks have few
+float64 units, and sum in float32.
 
-What makes an earlier fold of a row unlike a function of its part (`x - mean`, squared) is refused.
+A reduction that has no such correction (`x - mean`, squared) is refused.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.target import Target
 
-__all__ = ["Row", "in_parts", "longest_row", "part_of"]
+__all__ = ["Row", "longest_row", "reduce_online", "slice_loop"]
 
 
 _POWERS = (Ops.EXP, Ops.EXP2)
-# Of one product that is summed along a row.
+# Factors of one product that is summed over a row.
 _MOST_FACTORS = 64
 
 
 class Row(NamedTuple):
-    """The rows of one length that scratch holds, nested in the same loops.
+    """The rows of one length in scratch, nested in the same loops.
 
     Attributes:
         extent: elements of each.
-        memories: the scratch that holds one each.
-        ranges: those that go along the row: of nests, folds and loads.
+        memories: the scratch arrays with one row each.
+        ranges: the loops over the row, of loop nests, reductions and loads.
     """
 
     extent: UOp
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The most elements that one has."""
+        """The most elements of one row."""
         return int(self.extent.vmax)
 
     @property
@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
 
 class _Refused(Exception):
-    """What cannot be put right later."""
+    """A reduction without a correction."""
 
 
 def _pointer(memory: UOp) -> Pointer:
@@ -72,11 +72,11 @@ def _pointer(memory: UOp) -> Pointer:
 
 
 def longest_row(root: UOp) -> Row | None:
-    """The longest rows that the kernel of `root` keeps in scratch; None where it has none, or where
-    they are read other than element by element along a loop.
+    """The longest rows that the kernel of `root` has in scratch; None where it has none, or where
+    they are read other than element by element in a loop.
     """
     nodes = root.toposort()
-    along: dict[UOp, set[UOp]] = {}
+    loops_over: dict[UOp, set[UOp]] = {}
     for node in nodes:
         pointer = node.src[0] if node.op in (Ops.LOAD, Ops.STORE) else None
         if pointer is None:
@@ -85,15 +85,17 @@ def longest_row(root: UOp) -> Row | None:
         if memory.op is Ops.DEFINE_LOCAL:
             if node.src[1].op is not Ops.RANGE or len(node.src) > 3:
                 return None
-            along.setdefault(memory, set()).add(node.src[1])
-    if not along:
+            loops_over.setdefault(memory, set()).add(node.src[1])
+    if not loops_over:
         return None
-    start = max(along, key=lambda memory: _pointer(memory).size)
-    length, memories, ranges = _pointer(start).size, {start}, set(along[start])
-    while more := [each for each in along if each not in memories and along[each] & ranges]:
+    start = max(loops_over, key=lambda memory: _pointer(memory).size)
+    length, memories, ranges = _pointer(start).size, {start}, set(loops_over[start])
+    while more := [
+        each for each in loops_over if each not in memories and loops_over[each] & ranges
+    ]:
         memories.update(more)
-        ranges.update(*(along[each] for each in more))
-    extents = {part.src[0] for part in ranges}
+        ranges.update(*(loops_over[each] for each in more))
+    extents = {loop.src[0] for loop in ranges}
     if len(extents) > 1:
         return None
     if any(_pointer(memory).size != length for memory in memories):
@@ -101,9 +103,9 @@ def longest_row(root: UOp) -> Row | None:
     return Row(extents.pop(), frozenset(memories), frozenset(ranges))
 
 
-def in_parts(root: UOp, row: Row, size: int, target: Target) -> UOp | None:
-    """`root` that goes over `row` in parts of `size`; None where a fold of the whole row is needed
-    before another one can begin.
+def reduce_online(root: UOp, row: Row, size: int, target: Target) -> UOp | None:
+    """`root` with the reductions of `row` over slices of `size`; None where a reduction of the
+    whole row is needed before another one can begin.
     """
     cut = _Cut(root, row, size, target)
     try:
@@ -112,16 +114,16 @@ def in_parts(root: UOp, row: Row, size: int, target: Target) -> UOp | None:
         return None
 
 
-def part_of(root: UOp) -> UOp | None:
-    """The range over the parts of rows, if `root` goes over them so."""
+def slice_loop(root: UOp) -> UOp | None:
+    """The loop over the slices of rows, if `root` has one."""
     memories = (node for node in root.toposort() if node.op is Ops.DEFINE_LOCAL)
     loops = (loop for memory in memories for loop in memory.src)
     return next((loop for loop in loops if loop.arg[1] is Axis.REDUCE), None)
 
 
 class _Cut:
-    """Makes a kernel anew. Of each value there are two: `inside` the loop over the parts it is that
-    of a part, with what folds of the row gave so far; as a `whole`, that of all parts.
+    """Makes a kernel anew. Each value has two versions: `inside` the loop over the slices it is
+    that of a slice, with the reductions of the row so far; as a `whole`, that of all slices.
     """
 
     def __init__(self, root: UOp, row: Row, size: int, target: Target):
@@ -129,15 +131,17 @@ class _Cut:
         self.has_doubles = target.supports(dtypes.float64) and not target.has_locals
         number = 1 + max(node.arg[0] for node in nodes if node.op is Ops.RANGE)
         self.row, self.size = row, size
-        self.part = UOp.range(simplify((row.extent + (size - 1)) // size), number, Axis.REDUCE)
-        # Of the last part, there may be less.
-        extent = simplify((row.extent - self.part * size).minimum(size))
-        # The place within the part, for each range of the row.
-        self.places = {
-            part: UOp.range(extent, number + place, part.arg[1])
-            for place, part in enumerate(sorted(row.ranges, key=lambda part: part.arg[0]), start=1)
+        self.slices = UOp.range(simplify((row.extent + (size - 1)) // size), number, Axis.REDUCE)
+        # The last slice may be shorter.
+        extent = simplify((row.extent - self.slices * size).minimum(size))
+        # The position within the slice, for each loop over the row.
+        self.positions = {
+            loop: UOp.range(extent, number + position, loop.arg[1])
+            for position, loop in enumerate(
+                sorted(row.ranges, key=lambda loop: loop.arg[0]), start=1
+            )
         }
-        self.folds = {
+        self.reductions = {
             node for node in nodes if node.op is Ops.REDUCE and row.ranges & set(node.src[1:])
         }
         self.stores = {
@@ -166,18 +170,18 @@ class _Cut:
         return found
 
     def is_waiting(self, root: UOp) -> bool:
-        """Whether a value needs a fold of the row."""
+        """Whether a value needs a reduction of the row."""
         for node in toposort([root], stop=self.waits.__contains__):
             if node not in self.waits:
-                self.waits[node] = node in self.folds or any(map(self.waits.get, node.src))
+                self.waits[node] = node in self.reductions or any(map(self.waits.get, node.src))
         return self.waits[root]
 
     def _visit(self, root: UOp) -> None:
         for node in toposort([root], stop=self.inner.__contains__):
             if node in self.inner:
                 continue
-            if node in self.folds:
-                self._fold(node)
+            if node in self.reductions:
+                self._reduce(node)
                 continue
             self.inner[node] = self._inner(node)
             is_open = node.ranges & self.row.ranges or any(
@@ -186,12 +190,12 @@ class _Cut:
             self.outer[node] = None if is_open else self._made(node, self.outer)
 
     def _inner(self, node: UOp) -> UOp | None:
-        if node in self.places:
-            return self.part * self.size + self.places[node]
+        if node in self.positions:
+            return self.slices * self.size + self.positions[node]
         if node in self.row.memories:
             pointer = _pointer(node)
-            lives_in = (*node.src, self.part)
-            return node.replace(dtype=pointer.base.ptr(self.size, pointer.place), src=lives_in)
+            lives_in = (*node.src, self.slices)
+            return node.replace(dtype=pointer.base.ptr(self.size, pointer.space), src=lives_in)
         made = self._made(node, self.inner)
         if made is None:
             return None
@@ -199,14 +203,14 @@ class _Cut:
             return made.replace(dtype=made.src[0].dtype)
         if node.op is Ops.END:
             return made.replace(
-                src=tuple(self.places.get(old, new) for old, new in zip(node.src, made.src))
+                src=tuple(self.positions.get(old, new) for old, new in zip(node.src, made.src))
             )
         memory = node.src[0] if node.op in (Ops.LOAD, Ops.STORE) else None
         if memory is not None and (memory.src[0] if memory.op is Ops.AFTER else memory) in (
             self.row.memories
         ):
             where, _, *rest = made.src
-            made = made.replace(src=(where, self.places[node.src[1]], *rest))
+            made = made.replace(src=(where, self.positions[node.src[1]], *rest))
         return made
 
     @staticmethod
@@ -220,47 +224,55 @@ class _Cut:
         new = tuple(src)
         return node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
 
-    def _fold(self, fold: UOp) -> None:
-        """A fold along the row: of a part, so far, and of all parts."""
-        value, *ranges = fold.src
-        ranges = [self.places.get(part, part) for part in ranges]
+    def _reduce(self, reduction: UOp) -> None:
+        """Make a reduction of the row: of the slices so far, and of all."""
+        value, *ranges = reduction.src
+        ranges = [self.positions.get(loop, loop) for loop in ranges]
         if not self.is_waiting(value):
-            part = UOp(Ops.REDUCE, fold.dtype, (self.inside(value), *ranges), fold.arg)
-            self.inner[fold] = self._running(fold, part, 1)
-            self.before[fold] = self._running(fold, part, 0)
-            self.outer[fold] = UOp(Ops.REDUCE, fold.dtype, (part, self.part), fold.arg)
+            partial = UOp(Ops.REDUCE, reduction.dtype, (self.inside(value), *ranges), reduction.arg)
+            self.inner[reduction] = self._so_far(reduction, partial, 1)
+            self.before[reduction] = self._so_far(reduction, partial, 0)
+            self.outer[reduction] = UOp(
+                Ops.REDUCE, reduction.dtype, (partial, self.slices), reduction.arg
+            )
             return
-        self.inner[fold] = self.outer[fold] = None
-        if fold.arg is not Ops.ADD or not fold.dtype.is_float:
+        self.inner[reduction] = self.outer[reduction] = None
+        if reduction.arg is not Ops.ADD or not reduction.dtype.is_float:
             return
         factors = _Factors([], [], [])
         try:
             self._gather(value, factors)
         except _Refused:
             return
-        part = UOp(Ops.REDUCE, fold.dtype, (_product(factors.inside), *ranges), fold.arg)
+        partial = UOp(
+            Ops.REDUCE, reduction.dtype, (_product(factors.inside), *ranges), reduction.arg
+        )
         if factors.corrections:
-            wide = self._wide(fold.dtype)
+            wide = self._wide(reduction.dtype)
             change = _product(factors.corrections).cast(wide)
-            part = UOp(Ops.RESCALED, wide, (part.cast(wide), change))
-        total = UOp(Ops.REDUCE, part.dtype, (part, self.part), fold.arg).cast(fold.dtype)
-        self.outer[fold] = _product([total, *(each.cast(fold.dtype) for each in factors.outside)])
+            partial = UOp(Ops.RESCALED, wide, (partial.cast(wide), change))
+        total = UOp(Ops.REDUCE, partial.dtype, (partial, self.slices), reduction.arg).cast(
+            reduction.dtype
+        )
+        self.outer[reduction] = _product(
+            [total, *(each.cast(reduction.dtype) for each in factors.outside)]
+        )
 
     def _wide(self, dtype: DType) -> DType:
-        """What is rescaled is summed in it."""
+        """The dtype of rescaled sums."""
         return dtypes.float64 if self.has_doubles else dtype
 
-    def _running(self, fold: UOp, part: UOp, count: int) -> UOp:
-        """What `fold` gives of the parts before this one, and of this one, if `count` is 1. The
-        largest of nothing is finite, so that its distance from itself is 0.
+    def _so_far(self, reduction: UOp, partial: UOp, count: int) -> UOp:
+        """The result of `reduction` over the slices before this one, and with this one if `count`
+        is 1. The largest of nothing is finite, so that its distance from itself is 0.
         """
-        found = UOp(Ops.PREFIX, fold.dtype, (part, self.part), (fold.arg, count))
-        if fold.arg is Ops.MAX and fold.dtype.is_float:
-            return found.maximum(UOp.const(fold.dtype, -fold.dtype.largest))
+        found = UOp(Ops.PREFIX, reduction.dtype, (partial, self.slices), (reduction.arg, count))
+        if reduction.arg is Ops.MAX and reduction.dtype.is_float:
+            return found.maximum(UOp.const(reduction.dtype, -reduction.dtype.largest))
         return found
 
     def _gather(self, value: UOp, factors: _Factors) -> None:
-        """Take apart a product that is summed along the row."""
+        """Split a product that is summed over the row into its factors."""
         if len(factors.inside) + len(factors.outside) > _MOST_FACTORS:
             raise _Refused
         if not self.is_waiting(value):
@@ -275,15 +287,15 @@ class _Cut:
             self._gather(value.src[0], factors)
             factors.inside[first:] = [each.cast(value.dtype) for each in factors.inside[first:]]
         elif value.op is Ops.LOAD:
-            memory, place = self._memory_of(value), value.src[1]
-            along, apart = self._content(memory)
-            factors.outside.extend(map(self.whole, apart))
-            if self._is_plain(along):
-                factors.inside.append(self._filled(memory, self.places[place]))
-                factors.corrections.extend(map(self._correction, filter(self.is_waiting, along)))
+            memory, position = self._memory_of(value), value.src[1]
+            varying, invariant = self._content(memory)
+            factors.outside.extend(map(self.whole, invariant))
+            if self._is_plain(varying):
+                factors.inside.append(self._filled(memory, self.positions[position]))
+                factors.corrections.extend(map(self._correction, filter(self.is_waiting, varying)))
             else:
-                for each in along:
-                    self._gather(each.substitute({self.at(memory): place}), factors)
+                for each in varying:
+                    self._gather(each.substitute({self.at(memory): position}), factors)
         elif value.op in _POWERS:
             factors.inside.append(self._found(value))
             factors.corrections.append(self._correction(value))
@@ -297,8 +309,8 @@ class _Cut:
         return memory
 
     def _content(self, memory: UOp) -> tuple[list[UOp], list[UOp]]:
-        """The factors of what is stored to scratch that are others along the row, and those that
-        are the same.
+        """The factors of what is stored to scratch that vary in the row, and those that are
+        invariant.
         """
         found, stack = [], [self.stores[memory].src[2]]
         while stack:
@@ -310,45 +322,45 @@ class _Cut:
                 stack += reversed(both)
             else:
                 found.append(value)
-        apart = [
+        invariant = [
             each for each in found if not each.ranges & self.row.ranges and self.is_waiting(each)
         ]
-        return [each for each in found if each not in apart], apart
+        return [each for each in found if each not in invariant], invariant
 
-    def _is_plain(self, along: list[UOp]) -> bool:
-        """Whether a part of these factors can be put right later as it is."""
-        return all(each.op in _POWERS or not self.is_waiting(each) for each in along)
+    def _is_plain(self, varying: list[UOp]) -> bool:
+        """Whether a sum of these factors can be corrected later as it is."""
+        return all(each.op in _POWERS or not self.is_waiting(each) for each in varying)
 
-    def _filled(self, memory: UOp, place: UOp) -> UOp:
-        """An element of scratch that holds a part of a row, without what is the same all along it,
-        and so not rounded before it is summed.
+    def _filled(self, memory: UOp, position: UOp) -> UOp:
+        """An element of scratch with a slice of a row, without its invariant factors, and so not
+        rounded before it is summed.
         """
         if memory not in self.filled:
-            along, _ = self._content(memory)
-            value = _product([self.inside(each) for each in along])
-            pointer = value.dtype.ptr(self.size, _pointer(memory).place)
+            varying, _ = self._content(memory)
+            value = _product([self.inside(each) for each in varying])
+            pointer = value.dtype.ptr(self.size, _pointer(memory).space)
             mine, filled_at = (
                 self.inside(memory).replace(dtype=pointer),
-                self.places[self.at(memory)],
+                self.positions[self.at(memory)],
             )
             self.filled[memory] = mine.after(mine.store(filled_at, value).end(filled_at))
-        return self.filled[memory].load(place, dtype=_element(self.filled[memory]))
+        return self.filled[memory].load(position, dtype=_element(self.filled[memory]))
 
     def _found(self, value: UOp) -> UOp:
-        """An exponential, read where scratch holds it."""
-        (place,) = value.ranges & self.row.ranges
+        """An exponential, loaded from scratch where it is there."""
+        (loop,) = value.ranges & self.row.ranges
         for memory in self.stores:
-            along, _ = self._content(memory)
-            if along == [value.substitute({place: self.at(memory)})]:
-                return self._filled(memory, self.places[place])
+            varying, _ = self._content(memory)
+            if varying == [value.substitute({loop: self.at(memory)})]:
+                return self._filled(memory, self.positions[loop])
         return self.inside(value)
 
     def at(self, memory: UOp) -> UOp:
-        """The range over which a nest fills scratch."""
+        """The loop in which a nest fills scratch."""
         return self.stores[memory].src[1]
 
     def _correction(self, value: UOp) -> UOp:
-        """By what all that was summed of exp(x - m) is multiplied as m, the largest x so far,
+        """The factor by which the sum of exp(x - m) is multiplied as m, the largest x so far,
         grows.
         """
         (distance,) = value.src
@@ -364,8 +376,8 @@ class _Cut:
             largest, *least = largest.src
         if largest not in self.before or largest.arg is not Ops.MAX or len(largest.src) != 2:
             raise _Refused
-        (along,) = value.ranges & self.row.ranges
-        if largest.src[0].substitute({largest.src[1]: along}) is not x:
+        (loop,) = value.ranges & self.row.ranges
+        if largest.src[0].substitute({largest.src[1]: loop}) is not x:
             raise _Refused
         before = self.before[largest]
         for limit in least:
@@ -376,8 +388,8 @@ class _Cut:
 
 
 class _Factors(NamedTuple):
-    """A product: what is summed of each part, what the sum is multiplied by, and what is so with
-    all that was summed before.
+    """A product: the factors summed in each slice, those that the sum is multiplied by, and those
+    that the sum of the slices before is multiplied by.
     """
 
     inside: list[UOp]
@@ -395,7 +407,7 @@ def _element(pointer: UOp) -> DType:
 
 
 def _factors(value: UOp) -> tuple[UOp, UOp] | None:
-    """The two values of which this is the product."""
+    """The two factors of a product; None of any other value."""
     if value.op is Ops.FDIV:
         dividend, divisor = value.src
         return dividend, UOp(Ops.RECIP, divisor.dtype, (divisor,))

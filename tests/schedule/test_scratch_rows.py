@@ -1,4 +1,4 @@
-"""What is kept in scratch between two products, and where that is refused."""
+"""Values in scratch between two products, and where that is refused."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from tests.schedule.plans import edges, kernels, plan, sizes
 from tilegrad import Tensor, Variable
-from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target, dot_unit, opencl_target
 
-# Caches so small that little is worth keeping.
+# Caches so small that little is worth scratch.
 NEAR = Target("near", vector_bytes=32, threads=2, cache_bytes=(8 << 10, 256 << 10, 256 << 10))
 HEADS, LENGTH, SIZE = 8, 96, 32
 
@@ -27,11 +27,11 @@ def heads(length: int = LENGTH, size: int = SIZE) -> Tensor:
 
 
 def scratch(ast: UOp | None) -> list[int]:
-    """Elements of each piece of scratch."""
+    """Elements of each array of scratch."""
     assert ast is not None
     found = [node.dtype for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     pointers = [dtype for dtype in found if isinstance(dtype, Pointer)]
-    assert all(pointer.place is Place.SCRATCH for pointer in pointers)
+    assert all(pointer.space is AddressSpace.SCRATCH for pointer in pointers)
     return sorted(pointer.size for pointer in pointers)
 
 
@@ -56,7 +56,7 @@ def test_attention_is_one_kernel_with_a_row_of_scores_in_scratch() -> None:
     assert len(kernels(plan(causal, target=NEAR))) == 1
 
 
-def test_any_row_between_two_products_is_kept() -> None:
+def test_any_row_between_two_products_is_in_scratch() -> None:
     found = {
         "relu": scores().relu() @ heads(),
         "by its length": (lambda s: s / s.square().sum(2, keepdim=True).sqrt())(scores()),
@@ -73,9 +73,11 @@ def test_any_row_between_two_products_is_kept() -> None:
 
 
 def test_each_element_is_computed_once() -> None:
-    """A row that several kernels read, or of which a window is read, is stored."""
-    kept = scores().relu()
-    assert len(kernels(plan(kept @ heads(), kept.transpose(1, 2) @ heads(), target=NEAR))) == 3
+    """A row that several kernels read, or that a filter window reads, is stored."""
+    weights = scores().relu()
+    assert (
+        len(kernels(plan(weights @ heads(), weights.transpose(1, 2) @ heads(), target=NEAR))) == 3
+    )
     image = Tensor.empty(HEADS, 16, 32, 32).conv2d(Tensor.empty(32, 16, 1, 1)).relu()
     assert len(kernels(plan(image.conv2d(Tensor.empty(16, 32, 3, 3)), target=NEAR))) == 2
 
@@ -97,7 +99,7 @@ def test_what_does_not_pay_is_refused() -> None:
     assert count(opencl_target()) > 1
 
 
-def test_what_a_dot_unit_multiplies_stays_its_own() -> None:
+def test_what_a_dot_unit_multiplies_is_stored() -> None:
     unit = dot_unit(2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float)
     parts = [Tensor.empty(HEADS, LENGTH, SIZE, dtype=dtypes.bfloat16) for _ in range(3)]
     result = parts[0].scaled_dot_product_attention(*parts[1:])
@@ -122,16 +124,16 @@ def test_what_is_asked_for_later_is_stored(is_wanted: bool) -> None:
     leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
     placed = {leaf: leaf.replace(arg=leaf.arg._replace(slot=n)) for n, leaf in enumerate(leaves)}
     sink, wanted = sink.substitute(placed), weights.uop.substitute(placed)
-    keep = [place for place, node in enumerate(sink.toposort()) if node is wanted]
+    positions = [number for number, node in enumerate(sink.toposort()) if node is wanted]
     schedule = make_schedule(
-        sink, {"CPU": NEAR}, "CPU", plain=False, wanted=keep if is_wanted else []
+        sink, {"CPU": NEAR}, "CPU", plain=False, wanted=positions if is_wanted else []
     )
     assert len(schedule.items) == (2 if is_wanted else 1)
     assert len(schedule.materialised) == (1 if is_wanted else 0)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_kept_row_beside_other_values(axis: int) -> None:
+def test_a_row_in_scratch_beside_other_values(axis: int) -> None:
     """The kernel stores more rows than there are: beyond them nothing is read to fill scratch."""
     array = np.random.default_rng(0).standard_normal((6, 9), np.float32)
     shares = np.exp(array.astype(np.float64))

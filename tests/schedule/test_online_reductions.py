@@ -1,4 +1,4 @@
-"""Rows that do not fit go through a kernel in parts, and what results is that of whole rows."""
+"""Rows that do not fit go through a kernel in slices, with the results of whole rows."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps, reduce_axes
 from tilegrad.optimize.opts import apply_opt
-from tilegrad.schedule.parts import part_of
+from tilegrad.schedule.online_reductions import slice_loop
 from tilegrad.target import Target
 
 LENGTH, SIZE = 512, 24
-# A part of a row: as many keys and values as fit the second cache, whole vectors, without a rest.
-PART = 128
+# A slice of a row: as many keys and values as fit the second cache, whole vectors, without a rest.
+SLICE = 128
 NEAR = Target("near", vector_bytes=32, threads=2, cache_bytes=(8 << 10, 40 << 10, 64 << 10))
 
 
-def parts_of(ast: UOp) -> int:
-    part = part_of(ast)
-    return 1 if part is None else part.src[0].arg
+def slices_of(ast: UOp) -> int:
+    loop = slice_loop(ast)
+    return 1 if loop is None else loop.src[0].arg
 
 
 def hidden(kind: str) -> Any:
@@ -37,9 +37,9 @@ def hidden(kind: str) -> Any:
     added = np.where(rows >= keys if kind == "back" else rows <= keys, 0.0, -np.inf)
     if kind == "bias":
         added = random(LENGTH, LENGTH) * 4
-        # Nothing is seen in the first parts, or in the last ones.
-        added[:, : PART + 5] = -np.inf
-        added[7, 2 * PART :] = -np.inf
+        # Nothing is seen in the first slices, or in the last ones.
+        added[:, : SLICE + 5] = -np.inf
+        added[7, 2 * SLICE :] = -np.inf
     return added.astype(np.float32)
 
 
@@ -64,17 +64,17 @@ def test_masked_rows(kind: str, is_shaped: bool) -> None:
         return q.scaled_dot_product_attention(k, v, seen if kind == "back" else seen.transpose())
 
     ast, arrays = one_kernel(compute, q, k, v, *([added] if kind == "bias" else []))
-    assert parts_of(ast) == LENGTH // PART
+    assert slices_of(ast) == LENGTH // SLICE
     found = run(ast, arrays, heuristic(ast, cpu_target()) if is_shaped else [])
     np.testing.assert_allclose(found, attention(q, k, v, added), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("limit", ["", pytest.param("avx2", marks=pytest.mark.nightly)])
 def test_rows_that_vectors_do_not_divide(limit: str) -> None:
-    """Nor do parts: the last is shorter."""
+    """Nor do slices: the last is shorter."""
     q, k, v = random(4, 83, 20), random(4, 509, 20) * 3, random(4, 509, 36)
     ast, arrays = one_kernel(lambda q, k, v: q.scaled_dot_product_attention(k, v), q, k, v)
-    assert parts_of(ast) > 1
+    assert slices_of(ast) > 1
     found = run(ast, arrays, heuristic(ast, cpu_target(limit)))
     np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)
 
@@ -88,7 +88,7 @@ def test_a_row_that_sees_nothing_or_holds_infinity() -> None:
         return (q @ k.transpose(1, 2) + bias).softmax(2) @ v
 
     ast, arrays = one_kernel(compute, q, k, v, bias)
-    assert parts_of(ast) > 1
+    assert slices_of(ast) > 1
     found = run(ast, arrays, heuristic(ast, cpu_target()))
     is_number = np.isfinite(found).all((0, 2))
     assert np.flatnonzero(~is_number).tolist() == [3, 5, 6]
@@ -106,7 +106,7 @@ def test_the_error_of_many_slices_is_that_of_one() -> None:
     k = np.ones((2, keys, size), np.float32) * along
     v = np.full((2, keys, size), 0.1, np.float32) * (1 + along / 2)
     ast, arrays = one_kernel(lambda q, k, v: q.scaled_dot_product_attention(k, v), q, k, v)
-    assert parts_of(ast) > 500
+    assert slices_of(ast) > 500
     found = run(ast, arrays, heuristic(ast, cpu_target()))
     error = np.abs(found / attention(q[:, :1], k, v) - 1).max() / 2.0**-24
     assert error < 16
@@ -121,7 +121,7 @@ SCORES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
     "by its length": (lambda s: s / s.square().sum(2, keepdim=True).sqrt(), True),
     "powers of two": (lambda s: (s - largest(s)).exp2() * 0.5, True),
     "two largest": (lambda s: (s - largest(s)).exp() * s, True),
-    # A later part may hold what makes these overflow, or they are no multiples of what they were.
+    # A later slice may hold what makes these overflow, or they are no multiples of what they were.
     "of another": (lambda s: (s * 2 - largest(s)).exp(), False),
     "least": (lambda s: (s - s.min(2, keepdim=True)).exp(), False),
     "apart from their mean": (lambda s: (s - s.mean(2, keepdim=True)).square(), False),
@@ -129,7 +129,7 @@ SCORES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_what_can_be_put_right_later(name: str) -> None:
+def test_what_can_be_corrected_later(name: str) -> None:
     weigh, is_cut = SCORES[name]
     q, k, v = (Tensor.empty(4, length, SIZE) for length in (64, LENGTH, LENGTH))
     schedule = plan(weigh(q @ k.transpose(1, 2)) @ v, target=NEAR)
@@ -141,7 +141,7 @@ def test_what_can_be_put_right_later(name: str) -> None:
 def test_weights_of_other_kinds(name: str) -> None:
     q, k, v = random(4, 64, SIZE), random(4, LENGTH, SIZE) / 4, random(4, LENGTH, SIZE)
     ast, arrays = one_kernel(lambda q, k, v: SCORES[name][0](q @ k.transpose(1, 2)) @ v, q, k, v)
-    assert parts_of(ast) == LENGTH // PART
+    assert slices_of(ast) == LENGTH // SLICE
     scores = q.astype(np.float64) @ k.swapaxes(1, 2)
     top = scores.max(2, keepdims=True)
     weights = {
@@ -154,10 +154,10 @@ def test_weights_of_other_kinds(name: str) -> None:
     np.testing.assert_allclose(found, weights @ v, rtol=1e-4, atol=1e-4)
 
 
-def test_parts_are_not_written_out() -> None:
+def test_slices_are_not_unrolled() -> None:
     q, k, v = (random(4, LENGTH, SIZE) for _ in range(3))
     ast, _ = one_kernel(lambda q, k, v: q.scaled_dot_product_attention(k, v), q, k, v)
-    axis = [part.src[0].arg for part in reduce_axes(ast)].index(LENGTH // PART)
+    axis = [loop.src[0].arg for loop in reduce_axes(ast)].index(LENGTH // SLICE)
     assert reduce_axes(ast)[axis].arg[1] is Axis.REDUCE
     with pytest.raises(OptError, match="one after the other"):
         apply_opt(ast, Opt(OptOps.UNROLL, axis, 2), cpu_target())
@@ -171,6 +171,6 @@ def test_short_floats_are_not_rounded_before_they_are_summed() -> None:
         return weights.float() @ v
 
     ast, arrays = one_kernel(compute, q, k, v)
-    assert parts_of(ast) == LENGTH // PART
+    assert slices_of(ast) == LENGTH // SLICE
     found = run(ast, arrays, heuristic(ast, cpu_target()))
     np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,282 @@
+"""Values that a kernel materialises in scratch, a few rows at a time: a product between two others.
+
+A value whose axes are output ranges of the one kernel that reads it is inlined by that proof alone
+(inlining.py). One that is read over a whole axis again, as the scores of a row are by a softmax and
+a second product, can be inlined as well: each row of it lives in scratch, between the loop nest
+that fills it and those that read it, and is computed once all the same.
+
+Bytes decide whether that pays. What is invariant in the rows (a matrix) is read again for every few
+of them, so it must fit the second cache together with the rows in scratch; and the reductions that
+do the work must use it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
+
+from tilegrad.base.dtype import Pointer
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
+from tilegrad.schedule.cost import extent_product, nbytes
+from tilegrad.schedule.online_reductions import longest_row, reduce_online
+from tilegrad.target import Target
+
+__all__ = [
+    "ScratchAxes",
+    "find_scratch_axes",
+    "is_worth_materialising",
+    "shared_axes",
+    "slice_rows",
+]
+
+# Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.
+_ROWS = 8
+_MANY_ROWS = 32
+# As multiples of the second cache: what all rows read (the last cache gives a tile of eight rows
+# that much in time), and what is in scratch of some rows.
+_PASSED_OVER = 2
+_IN_SCRATCH = 1 / 2
+# The same of a slice of rows that do not fit, which is whole vectors; with fewer elements than
+# _SHORTEST, correcting the sums of each slice costs more.
+_SLICE = 1
+_VECTORS, _SHORTEST = 32, 64
+# The share of time that reductions lose as they read whole matrices, not panels of these; and the
+# cycles to pack an element, which each chunk of rows does for itself.
+_LOST = 0.045
+_PACKED = 2.5
+# A value so many times the last cache and the kernel's results is in scratch also where a dot unit
+# would multiply it in a kernel of its own, in less time.
+_HUGE = 16
+# Iterations from which a reduction is worth a tile of registers; and the share of the largest
+# reduction's iterations below which another needs none.
+_WORTH_A_TILE = 1 << 18
+_LIGHT = 1 / 16
+
+
+class ScratchAxes(NamedTuple):
+    """Axes of a value in scratch: `shared` are those that are output ranges of the kernel, which
+    are `outer`.
+    """
+
+    shared: tuple[int, ...]
+    outer: tuple[UOp, ...]
+
+
+def shared_axes(uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]) -> tuple[int, ...]:
+    """The axes of a value whose index is the same one of the `outputs` in all `uses`."""
+    return tuple(
+        axis
+        for axis, position in enumerate(uses[0])
+        if position in outputs and all(index[axis] is position for index in uses)
+    )
+
+
+def find_scratch_axes(
+    value: UOp, uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]
+) -> ScratchAxes | None:
+    """The axes that `value`, read at `uses`, shares with a kernel with the output ranges `outputs`
+    if it is in scratch there; None where some of it would be computed more than once.
+    """
+    if not uses:
+        return None
+    shared = shared_axes(uses, outputs)
+    inner = [axis for axis in range(len(value.shape)) if axis not in shared]
+    if any(index[axis].op not in (Ops.RANGE, Ops.CONST) for index in uses for axis in inner):
+        return None
+    outer = tuple(uses[0][axis] for axis in shared if uses[0][axis].op is Ops.RANGE)
+    if not outer or len(set(outer)) != len(outer):
+        return None
+    return ScratchAxes(shared, outer)
+
+
+def is_worth_materialising(
+    value: UOp,
+    element: UOp,
+    axes: ScratchAxes,
+    inlinable: Set[int],
+    target: Target,
+    *,
+    is_long: bool,
+) -> bool:
+    """Whether a kernel that stores `element`, with `value` already in scratch, takes less time than
+    one that reads it from memory, where another has written it. `inlinable` are the parameters that
+    may still be inlined, too; `is_long` says that rows go through the kernel in slices that fit.
+    """
+    if target.has_locals:
+        return is_long and is_worth_slicing(element, axes.outer, target)
+    if not target.has_vectors or len(target.cache_bytes) < 2:
+        return False
+    nodes = element.toposort()
+    reductions = _heavy([node for node in nodes if node.op is Ops.REDUCE])
+    in_scratch = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
+    second = _second(target)
+    if not reductions or any(n.op is Ops.PREFIX for n in nodes):
+        return False
+    if _ROWS * in_scratch > _IN_SCRATCH * second and not is_long:
+        return False
+    is_huge = nbytes(value) > _HUGE * max(target.cache_bytes[-1], _nbytes(element))
+    if not is_huge and any(_has_dot_unit(reduction, target) for reduction in reductions):
+        return False
+    if not _is_filled_contiguously(nodes):
+        return False
+    saved = 2 * nbytes(value) * _byte_cycles(nbytes(value), target)
+    row_bytes = _in_rows(element, reductions, axes, inlinable)
+    for row in axes.outer:
+        invariant = [_invariant_loads(reduction, row, target) for reduction in reductions]
+        if row.vmax + 1 < _MANY_ROWS or not all(invariant):
+            continue
+        passed = {load: _reach(load, axes.outer) for found in invariant for load in found}
+        apart = extent_product(axes.outer) // (row.vmax + 1)
+        chunks = target.threads if apart < target.threads // 2 else 1
+        steps = sum(_steps(each) / (2 * target.lanes_of(each.dtype)) for each in reductions)
+        packed = _PACKED * (chunks - 1) * sum(passed.values())
+        lost = _LOST * steps + packed + row_bytes * _byte_cycles(row_bytes, target)
+        nearer = sum(count * load.dtype.itemsize for load, count in passed.items())
+        if (nearer <= _PASSED_OVER * second or is_long) and saved > lost:
+            return True
+    return False
+
+
+def slice_rows(ast: UOp, target: Target) -> UOp | None:
+    """The kernel `ast` with its rows in slices that fit; None where they fit as a whole, or where
+    they cannot be sliced.
+    """
+    if not target.has_locals and (not target.has_vectors or len(target.cache_bytes) < 2):
+        return None
+    row = longest_row(ast)
+    if row is None:
+        return None
+    if target.has_locals:
+        size = slice_of_block(ast, row, target)
+        return reduce_online(ast, row, size, target) if size else None
+    second = _second(target)
+    around = {loop for memory in row.memories for loop in memory.src}
+    # What all rows read, for each position in the row.
+    passed = {
+        node
+        for node in ast.toposort()
+        if node.op is Ops.LOAD and node.ranges & row.ranges and not around <= node.ranges
+    }
+    each = sum(
+        extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize for load in passed
+    )
+    rows = _ROWS * row.nbytes
+    if row.length * rows <= _IN_SCRATCH * second and row.length * each <= _PASSED_OVER * second:
+        return None
+    most = int(min(_IN_SCRATCH * second // rows, _SLICE * second // max(each, 1)))
+    if most < _SHORTEST:
+        return None
+    # Equal slices of whole vectors, if there are such, else the last one is shorter.
+    equal = (size for size in range(most, most // 2, -1) if row.length % size == 0)
+    count = -(-row.length // most)
+    size = next((size for size in equal if size % _VECTORS == 0), 0)
+    size = size or min(-(-row.length // (count * _VECTORS)) * _VECTORS, most)
+    return reduce_online(ast, row, size, target)
+
+
+def _second(target: Target) -> int:
+    """Bytes of the second cache that scratch may count on: it lies on the stack of a thread."""
+    return min(target.cache_bytes[1], target.scratch_bytes // 2)
+
+
+def _byte_cycles(nbytes: int, target: Target) -> float:
+    """Cycles per byte of a value of `nbytes`, beyond those of one in the nearest cache."""
+    return target.timing.byte[target.level_of(nbytes)] - target.timing.byte[0]
+
+
+def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: Set[int]) -> int:
+    """Bytes of whole rows that are read or stored outside of `reductions`, whose tiles do so for
+    themselves.
+    """
+    found: dict[int, int] = {}
+    for node in toposort([element], stop=lambda node: node in reductions):
+        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL:
+            number = node.src[0].arg
+            if number not in inlinable and node.ranges.issuperset(axes.outer):
+                found[number] = max(found.get(number, 0), _nbytes(node))
+    inner = element.ranges.difference(axes.outer)
+    is_tiled = any(inner & reduction.ranges for reduction in reductions)
+    return sum(found.values()) + (0 if is_tiled or not inner else _nbytes(element))
+
+
+def _nbytes(element: UOp) -> int:
+    """Bytes of all elements of which this is one."""
+    return extent_product(element.ranges) * element.dtype.itemsize
+
+
+def _steps(reduction: UOp) -> int:
+    return extent_product({*reduction.ranges, *reduction.src[1:]})
+
+
+def _heavy(reductions: list[UOp]) -> list[UOp]:
+    """The reductions that do most of the work, if it is enough for a tile."""
+    steps = {reduction: _steps(reduction) for reduction in reductions}
+    most = max(steps.values(), default=0)
+    if most < _WORTH_A_TILE:
+        return []
+    return [reduction for reduction in reductions if steps[reduction] > most * _LIGHT]
+
+
+def _invariant_loads(reduction: UOp, row: UOp, target: Target) -> list[UOp]:
+    """The loads that a tile of `row` by lanes of another range does once for all its rows; none
+    where the reduction has no such tile.
+    """
+    reduced = set(reduction.src[1:])
+    loads = [
+        node
+        for node in reduction.src[0].toposort()
+        if node.op is Ops.LOAD and reduced & node.ranges
+    ]
+    varying = [load for load in loads if row in load.ranges]
+    invariant = [load for load in loads if row not in load.ranges]
+    lanes = target.lanes_of(reduction.dtype)
+    for loop in reduction.ranges:
+        if (
+            loop is not row
+            and loop.arg[1] is Axis.LOOP
+            and loop.vmax + 1 >= lanes
+            and varying
+            and all(loop in load.ranges for load in invariant)
+            and not any(loop in load.ranges for load in varying)
+        ):
+            return invariant
+    return []
+
+
+def _reach(load: UOp, outer: Iterable[UOp]) -> int:
+    """Elements that are loaded within one iteration of the ranges `outer`."""
+    return extent_product(load.ranges.difference(outer))
+
+
+def _size(memory: UOp) -> int:
+    """Bytes of scratch."""
+    pointer = memory.dtype
+    assert isinstance(pointer, Pointer)
+    return pointer.size * pointer.base.itemsize
+
+
+def _has_dot_unit(reduction: UOp, target: Target) -> bool:
+    """Whether a dot unit serves the reduction, which needs a kernel for itself then."""
+    units = [unit for unit in target.matrix_units if unit.is_dot]
+    shorts = {unit.dtype_in for unit in units} | {unit.dtype_right for unit in units}
+    return any(node.op is Ops.LOAD and node.dtype in shorts for node in reduction.src[0].toposort())
+
+
+def _is_filled_contiguously(nodes: Iterable[UOp]) -> bool:
+    """Whether each value in scratch that is no reduction is loaded contiguously."""
+    for node in nodes:
+        if node.op is not Ops.END or node.src[0].op is not Ops.STORE:
+            continue
+        value, own = node.src[0].src[2], set(node.src[1:])
+        loads = [each for each in value.toposort() if each.op is Ops.LOAD]
+        if any(each.op is Ops.REDUCE and own & each.ranges for each in value.toposort()):
+            continue
+        last = node.src[-1]
+        for load in loads:
+            terms = terms_of(load.src[1])
+            if last in load.src[1].ranges and (terms is None or terms[0].get(last) != 1):
+                return False
+    return True
