@@ -77,7 +77,7 @@ class Embedding(Module):
         """The layer with rows that are there; with `freeze` they are not trained."""
         rows, size = embeddings._sizes
         layer = cls(rows, size, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-        layer.register_parameter("weight", embeddings.detach().clone())
+        layer.weight = layer._as_parameter(embeddings.detach().clone())
         layer.weight.requires_grad_(not freeze)
         return layer
 

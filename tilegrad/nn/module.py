@@ -330,6 +330,11 @@ class Module:
             self._reserved = (*self._reserved, name)
         setattr(self, name, tensor)
 
+    def _as_parameter(self, tensor: Tensor) -> Tensor:
+        """A tensor as one that this module trains."""
+        tensor.requires_grad = True
+        return tensor
+
     def add_module(self, name: str, module: Any) -> None:
         """Hold `module` as the attribute `name`."""
         setattr(self, name, module)

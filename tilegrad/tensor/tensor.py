@@ -255,7 +255,7 @@ class Tensor(Interchange, metaclass=_Kind):
         nodes = below(self.uop, graphs)
         every = [each for each in live() if each._requires_grad and each._is_leaf]
         names = [_names(tensor) for tensor in every]
-        self._refuse_lost(names)
+        self._refuse_lost(names, are_leaves=True)
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
         if not leaves:
@@ -333,11 +333,11 @@ class Tensor(Interchange, metaclass=_Kind):
             totals.append(total)
         return totals
 
-    def _refuse_lost(self, names: Iterable[Sequence[UOp]]) -> None:
-        """Raise TilegradError if this tensor was computed from one of several values, each known by
-        the nodes of its `names`, in a way whose graph was given back.
+    def _refuse_lost(self, names: Iterable[Sequence[UOp]], *, are_leaves: bool = False) -> None:
+        """Raise TilegradError if this tensor was computed from one of several values, leaves or
+        not, each known by the nodes of its `names`, in a way whose graph was given back.
         """
-        found = past.lost([self.uop], graphs, names)
+        found = past.lost([self.uop], graphs, names, are_leaves=are_leaves)
         if found is not None:
             raise TilegradError(
                 "gradient: a value on the way was computed without requires_grad, and its graph "

@@ -225,7 +225,7 @@ class _Below:
             return False
         leaves = [each for each in with_nodes() if each._requires_grad and each._is_leaf]
         names = [(leaf._node, *leaf._earlier()) for leaf in leaves]
-        return past.lost(with_past, graphs, names) is not None
+        return past.lost(with_past, graphs, names, are_leaves=True) is not None
 
     def differentiated(self) -> _Backward | None:
         """The gradients of calls like these; None if no template can say them."""

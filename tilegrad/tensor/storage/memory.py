@@ -210,8 +210,8 @@ def sizes_in(shape: Sequence[sint], variables: Variables) -> Variables:
 
 
 def has_assignment(node: UOp) -> bool:
-    """Whether an assignment in the chain down to memory has yet to run."""
-    while node.op is not Ops.BUFFER:
+    """Whether an assignment in the chain down to memory, or to a draw, has yet to run."""
+    while node.src:
         if node.op in WRITTEN:
             return True
         node = node.src[0]

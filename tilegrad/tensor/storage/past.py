@@ -329,10 +329,15 @@ def has_past(memory: UOp) -> bool:
 
 
 def lost(
-    roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[Iterable[UOp]]
+    roots: Iterable[UOp],
+    graphs: Mapping[UOp, UOp],
+    names: Iterable[Iterable[UOp]],
+    *,
+    are_leaves: bool = False,
 ) -> UOp | None:
     """Memory below `roots` whose graph was given back, though a target is in its past: `names` has
-    for each target the nodes that are its value. `graphs` has those that were kept.
+    for each target the nodes that are its value. `graphs` has those that were kept. Below targets
+    that `are_leaves` no gradient goes on, whatever their memory was computed from.
     """
     if not _pasts:
         return None
@@ -344,6 +349,8 @@ def lost(
     seen = set(stack)
     while stack:
         node = stack.pop()
+        if are_leaves and id(node) in everyone:
+            continue
         is_memory = node.op is Ops.BUFFER
         if is_memory and node in graphs:
             sources: tuple[UOp, ...] = (graphs[node],)

@@ -16,6 +16,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import current_recording
 from tilegrad.engine.run.users import above
+from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, over_memory, toposort
 from tilegrad.tensor.handle.aliases import hold, is_alone, same_storage
@@ -425,8 +426,7 @@ class _Others(engine.Others):
         for tensor, node in self.lookers.values():
             memory = self.passing.get(node) or engine.realized(node)
             if memory is not None and memory is not node:
-                is_detached = any(each.op is Ops.DETACH for each in node.toposort())
-                memory = UOp(Ops.DETACH, memory.dtype, (memory,)) if is_detached else memory
+                memory = _old_value(tensor, node, memory)
                 hold(tensor, memory, is_computed=True)
                 tensor._is_shared = False
         if self.request is None:
@@ -496,6 +496,17 @@ def leave_out_overwritten() -> None:
             follow(tensor)
 
 
+def _old_value(tensor: Any, node: UOp, memory: UOp) -> UOp:
+    """The copy `memory` of what was at `node`, at which a tensor looked before it was written to:
+    its gradient goes on as before, and that of what is detached nowhere.
+    """
+    if tensor._requires_grad and not tensor._is_leaf:
+        return unrecorded(memory, lambda gradient: gradient, node)
+    if any(each.op is Ops.DETACH for each in node.toposort()):
+        return UOp(Ops.DETACH, memory.dtype, (memory,))
+    return memory
+
+
 def follow(tensor: Any) -> None:
     """Let a tensor whose memory was written to look at it as it is now, where that is known."""
     node = tensor.uop
@@ -516,6 +527,10 @@ def follow(tensor: Any) -> None:
         is_copy = old not in owners and version.op is Ops.ASSIGN and is_stored(version.src[0])
         owners.setdefault(fresh, Owner(tensor))
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+    if node is not version and not store.is_same(old, fresh):
+        # A view of what was there before another write.
+        hold(tensor, _old_value(tensor, node, stored), is_computed=False)
+        return
     hold(tensor, stored, is_computed=False)
     if is_copy and not tensor._requires_grad:
         note_past({version: stored})

@@ -298,6 +298,9 @@ class Module(ours.Module):
             raise _unheld(param, "parameter", name, "torch.nn.Parameter or None required")
         setattr(self, name, None if param is None else marked(param))
 
+    def _as_parameter(self, tensor: Any) -> Any:
+        return marked(tensor, True)
+
     def add_module(self, name: str, module: Any) -> None:
         """Hold a module, or None for one that is to come, as the attribute `name`."""
         check_module(module)

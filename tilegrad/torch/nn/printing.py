@@ -299,9 +299,8 @@ _RULES: dict[str, Callable[[Any], str]] = {
         ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"),
         _dropout,
     ),
-    **dict.fromkeys(
-        ("ReLU", "ReLU6", "SiLU", "Mish", "SELU", "Hardswish", "Hardsigmoid"), _in_place
-    ),
+    **dict.fromkeys(("ReLU", "ReLU6", "SiLU", "Mish", "SELU"), _in_place),
+    **dict.fromkeys(("Hardswish", "Hardsigmoid", "Tanh", "Sigmoid"), lambda module: ""),
     **dict.fromkeys(("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"), _upsample),
     **dict.fromkeys(
         (
