@@ -461,7 +461,7 @@ def postpone(
     inputs: tuple[Input, ...],
     entry: tuple[Any, ...],
 ) -> Call:
-    """Let `tensor`, which has no node, be result `place` of a template over `inputs`."""
+    """Let `tensor`, which has no node, be result `slot` of a template over `inputs`."""
     call: Call = object.__new__(Call)
     call.template, call.slot, call.number = template, slot, number
     call.inputs, call.entry, call.serial = inputs, entry, next_serial()

@@ -310,8 +310,8 @@ def _product_of_rows(kernel: KernelBuilder, row: UOp, other: UOp, length: int) -
 
 
 def _unit(kernel: KernelBuilder, index: UOp, a: UOp, matrix: UOp, count: int) -> UOp:
-    """The largest size of the `count` elements of a matrix, or 1, kept at `place`: what is computed
-    of the matrix in this unit neither overflows nor vanishes.
+    """The largest size of the `count` elements of a matrix, or 1, stored at `index`: what is
+    computed of the matrix in this unit neither overflows nor vanishes.
     """
     largest = kernel.largest(count, lambda i: absolute(a.load(matrix * count + i)))
     kernel.store(index, chosen(largest.eq(0.0), kernel.number(1), largest))

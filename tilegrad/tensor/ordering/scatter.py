@@ -225,7 +225,7 @@ class Scatter(Sorting):
         return as_const(identity(self.dtype), self.dtype)
 
     def _reduced_into(self, positions: Self, values: Self, combine: Ops | None) -> Self:
-        """This vector with `values` folded in at `place`, one after the other; None writes them.
+        """This vector with `values` reduced into it at `positions`, in order; None writes them.
 
         A product's derivative is right where no factor is zero.
         """
