@@ -51,7 +51,7 @@ class Recorded(NamedTuple):
     template: Template
     results: tuple[Result, ...]
     is_one: bool
-    # Place and `requires_grad` of a single result that is no more.
+    # Slot and `requires_grad` of a single result that is no more.
     plain: tuple[int, bool | None] | None
     # Whether a result is a view of an operand, and whether one in another shape: of what is a view
     # itself that may be a copy.
