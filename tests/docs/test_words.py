@@ -11,9 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {
-    # Constant folding, and address spaces (`base.dtype`) and positions.
+    # Constant folding.
     "FOLDING", "fold", "folded", "folding", "fold_cast", "fold_constants", "fold_gep",
-    "Place", "place",
     # Names of NumPy and of the public interface; locks are held, and writes are in place.
     "put_along_axis", "sliding_window_view", "take_along_axis", "KEEP_KERNELS", "KEEP_SECONDS",
     "keep_unknown", "held_at_fork", "_IN_PLACE", "_in_place", "in_place", "take_along_dim",

@@ -157,14 +157,14 @@ class Array(Operators):
                 return found
         return Array(_picked(self.tensor, key))
 
-    def _element(self, place: tuple[int, ...]) -> Array | None:
-        """The element at `place`, read from memory; None where the graph is to stay one."""
+    def _element(self, at: tuple[int, ...]) -> Array | None:
+        """The element `at` these indices, read from memory; None where the graph is to stay one."""
         tensor = self.tensor
         shape = tensor._sizes
         if not shape or tensor.requires_grad or is_transforming():
             return None
         flat = 0
-        for axis, (index, size) in enumerate(zip(place, shape)):
+        for axis, (index, size) in enumerate(zip(at, shape)):
             if not -size <= index < size:
                 raise tensor._outside(index, axis)
             flat = flat * size + index % size
@@ -189,7 +189,7 @@ class Array(Operators):
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
             raise DTypeError("iter: an array without axes has no parts", line=here())
-        return iter([self[place] for place in range(self.shape[0])])
+        return iter([self[number] for number in range(self.shape[0])])
 
     def __len__(self) -> int:
         return len(self.tensor)

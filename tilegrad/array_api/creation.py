@@ -347,11 +347,11 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
         order[:2] = [1, 0]
     sizes = [tensor._sizes[0] if tensor.ndim else 1 for tensor in tensors]
     shape = [0] * count
-    for place, axis in enumerate(order):
-        shape[axis] = sizes[place]
+    for position, axis in enumerate(order):
+        shape[axis] = sizes[position]
     made: list[Array] = []
-    for place, tensor in enumerate(tensors):
+    for position, tensor in enumerate(tensors):
         around = [1] * count
-        around[order[place]] = sizes[place]
+        around[order[position]] = sizes[position]
         made.append(Array(tensor.reshape(around).broadcast_to(tuple(shape))))
     return tuple(made)

@@ -300,7 +300,7 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: A
     """
     tensor = as_array("vector_norm", x).tensor
     axes = as_axes("vector_norm", axis, tensor.ndim)
-    size = math.prod([tensor._sizes[place] for place in axes])
+    size = math.prod([tensor._sizes[each] for each in axes])
     if not size and ord in (math.inf, -math.inf):
         # Of no elements the largest size is 0.
         return Array(tensor._floating().sum(axes, keepdims))

@@ -54,13 +54,13 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Array:
     [[1, 3], [2, 4]]
     """
     tensors = _as_one_dtype("stack", arrays)
-    place = as_axis("stack", axis, tensors[0].ndim + 1)
+    at_axis = as_axis("stack", axis, tensors[0].ndim + 1)
     for tensor in tensors:
         if tensor.shape != tensors[0].shape:
             raise ShapeError(
                 f"stack: shapes differ: {tensors[0].shape} and {tensor.shape}", line=here()
             )
-    return concat([Array(tensor.unsqueeze(place)) for tensor in tensors], axis=place)
+    return concat([Array(tensor.unsqueeze(at_axis)) for tensor in tensors], axis=at_axis)
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
@@ -71,9 +71,9 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     [[1, 2], [3, 4]]
     """
     tensor = as_array("unstack", x).tensor
-    place = as_axis("unstack", axis, tensor.ndim)
-    lead = (slice(None),) * place
-    return tuple([Array(tensor[(*lead, at)]) for at in range(tensor._sizes[place])])
+    at_axis = as_axis("unstack", axis, tensor.ndim)
+    lead = (slice(None),) * at_axis
+    return tuple([Array(tensor[(*lead, at)]) for at in range(tensor._sizes[at_axis])])
 
 
 def expand_dims(x: Array, /, axis: int) -> Array:
@@ -100,10 +100,10 @@ def squeeze(x: Array, /, axis: Any) -> Array:
     """
     tensor = as_array("squeeze", x).tensor
     gone = {as_axis("squeeze", each, tensor.ndim) for each in _axes(axis)}
-    for place in gone:
-        if tensor._sizes[place] != 1:
+    for gone_axis in gone:
+        if tensor._sizes[gone_axis] != 1:
             raise ShapeError(
-                f"squeeze: axis {place} has size {tensor._sizes[place]}, not 1", line=here()
+                f"squeeze: axis {gone_axis} has size {tensor._sizes[gone_axis]}, not 1", line=here()
             )
     return Array(tensor.reshape([s for at, s in enumerate(tensor._sizes) if at not in gone]))
 
@@ -154,7 +154,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
         tensor, axis = tensor.flatten(), 0
     if isinstance(repeats, Array):
         counts = repeats.tensor.broadcast_to((tensor._sizes[axis],)).tolist()
-        order = [place for place, count in enumerate(counts) for _ in range(count)]
+        order = [number for number, count in enumerate(counts) for _ in range(count)]
         lead = (slice(None),) * as_axis("repeat", axis, tensor.ndim)
         index = Tensor.zeros((0,), dtype="int32") if not order else Tensor(order)
         return Array(tensor[(*lead, index)])

@@ -107,7 +107,7 @@ def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: boo
 def _variance(name: str, x: Any, axis: Any, correction: float, keepdims: bool) -> Tensor:
     tensor = as_array(name, x).tensor._floating()
     axes = as_axes(name, axis, tensor.ndim)
-    count = math.prod([tensor._sizes[place] for place in axes])
+    count = math.prod([tensor._sizes[each] for each in axes])
     wide = tensor.cast(sum_dtype(tensor.dtype))
     distance = wide - wide.mean(axes, keepdim=True)
     total = (distance * distance).sum(axes, keepdims)
@@ -131,8 +131,8 @@ def cumulative_sum(
     >>> xp.cumulative_sum(xp.asarray([1, 2, 3]), include_initial=True).tensor.tolist()
     [0, 1, 3, 6]
     """
-    tensor, place = _running("cumulative_sum", x, axis, dtype)
-    return _with_initial(tensor.cumsum(place).cast(tensor.dtype), place, 0, include_initial)
+    tensor, at_axis = _running("cumulative_sum", x, axis, dtype)
+    return _with_initial(tensor.cumsum(at_axis).cast(tensor.dtype), at_axis, 0, include_initial)
 
 
 def cumulative_prod(
@@ -149,8 +149,8 @@ def cumulative_prod(
     >>> xp.cumulative_prod(xp.asarray([1, 2, 3])).tensor.tolist()
     [1, 2, 6]
     """
-    tensor, place = _running("cumulative_prod", x, axis, dtype)
-    return _with_initial(tensor.cumprod(place).cast(tensor.dtype), place, 1, include_initial)
+    tensor, at_axis = _running("cumulative_prod", x, axis, dtype)
+    return _with_initial(tensor.cumprod(at_axis).cast(tensor.dtype), at_axis, 1, include_initial)
 
 
 def _running(name: str, x: Any, axis: int | None, dtype: DType | None) -> tuple[Tensor, int]:
@@ -165,12 +165,12 @@ def _running(name: str, x: Any, axis: int | None, dtype: DType | None) -> tuple[
     return tensor, as_axis(name, axis or 0, tensor.ndim)
 
 
-def _with_initial(tensor: Tensor, place: int, initial: int, is_wanted: bool) -> Array:
+def _with_initial(tensor: Tensor, at_axis: int, initial: int, is_wanted: bool) -> Array:
     if not is_wanted:
         return Array(tensor)
-    shape = [1 if at == place else size for at, size in enumerate(tensor._sizes)]
+    shape = [1 if at == at_axis else size for at, size in enumerate(tensor._sizes)]
     first = Tensor.full(tuple(shape), initial, dtype=tensor.dtype, device=tensor.device)
-    return Array(first.cat(tensor, dim=place))
+    return Array(first.cat(tensor, dim=at_axis))
 
 
 def all(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -210,13 +210,15 @@ def diff(
     [3, 5]
     """
     array = as_array("diff", x)
-    place = as_axis("diff", axis, array.ndim)
+    at_axis = as_axis("diff", axis, array.ndim)
     if n < 0:
         raise ValueError(f"diff: n is 0 or more, not {n}")
     if n and (prepend is not None or append is not None):
-        array = concat([each for each in (prepend, array, append) if each is not None], axis=place)
+        array = concat(
+            [each for each in (prepend, array, append) if each is not None], axis=at_axis
+        )
     tensor = array.tensor
-    lead = (slice(None),) * place
+    lead = (slice(None),) * at_axis
     for _ in range(n):
         after, before = tensor[(*lead, slice(1, None))], tensor[(*lead, slice(None, -1))]
         tensor = after.ne(before) if tensor.dtype.kind == "bool" else after - before

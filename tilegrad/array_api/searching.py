@@ -109,8 +109,8 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     tensor = as_array("take", x).tensor
     if axis is None and tensor.ndim != 1:
         raise ShapeError(f"take: an array of {tensor.ndim} axes needs axis=", line=here())
-    place = as_axis("take", axis or 0, tensor.ndim)
-    return Array(tensor[(*(slice(None),) * place, as_array("take", indices).tensor)])
+    dim = as_axis("take", axis or 0, tensor.ndim)
+    return Array(tensor[(*(slice(None),) * dim, as_array("take", indices).tensor)])
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
@@ -126,9 +126,9 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
         raise ShapeError(
             f"take_along_axis: {index.ndim} axes of indices for {tensor.ndim}", line=here()
         )
-    place = as_axis("take_along_axis", axis, tensor.ndim)
-    rows = [1 if at == place else size for at, size in enumerate(tensor._sizes)]
-    theirs = [1 if at == place else size for at, size in enumerate(index._sizes)]
+    dim = as_axis("take_along_axis", axis, tensor.ndim)
+    rows = [1 if at == dim else size for at, size in enumerate(tensor._sizes)]
+    theirs = [1 if at == dim else size for at, size in enumerate(index._sizes)]
     shape = list(
         broadcast_shape(
             "take_along_axis",
@@ -136,12 +136,12 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
         )
     )
     table = tensor.broadcast_to(
-        tuple([tensor._sizes[at] if at == place else size for at, size in enumerate(shape)])
+        tuple([tensor._sizes[at] if at == dim else size for at, size in enumerate(shape)])
     )
     wanted = index.broadcast_to(
-        tuple([index._sizes[at] if at == place else size for at, size in enumerate(shape)])
+        tuple([index._sizes[at] if at == dim else size for at, size in enumerate(shape)])
     )
-    return Array(table.gather(place, wanted))
+    return Array(table.gather(dim, wanted))
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:

@@ -305,17 +305,17 @@ class _MappedFile(BytesIO):
 
     def __init__(self, data: memoryview):
         super().__init__()
-        self.data, self.place = data, 0
+        self.data, self.position = data, 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        end = self.data.nbytes if size is None or size < 0 else self.place + size
-        found = bytes(self.data[self.place : end])
-        self.place += len(found)
+        end = self.data.nbytes if size is None or size < 0 else self.position + size
+        found = bytes(self.data[self.position : end])
+        self.position += len(found)
         return found
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        self.place = max(0, offset + (0, self.place, self.data.nbytes)[whence])
-        return self.place
+        self.position = max(0, offset + (0, self.position, self.data.nbytes)[whence])
+        return self.position
 
     def tell(self) -> int:
-        return self.place
+        return self.position

@@ -16,7 +16,7 @@ from tilegrad.grad.regions import leaf
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.writing.watching import Place
+from tilegrad.tensor.writing.watching import HookedTensor
 
 __all__ = ["call_watched"]
 
@@ -29,8 +29,8 @@ class _Pass:
         module: Any,
         before: Sequence[Callable[..., Any]],
         after: Sequence[Callable[..., Any]],
-        inputs: Sequence[Place],
-        outputs: Sequence[Place],
+        inputs: Sequence[HookedTensor],
+        outputs: Sequence[HookedTensor],
     ):
         self.module, self.before, self.after = module, before, after
         self.inputs, self.outputs = inputs, outputs
@@ -42,8 +42,8 @@ class _Pass:
 
     def reach_output(self, number: int, gradient: UOp, through: Set[UOp]) -> UOp | None:
         """Note the gradient of an output; with the last of them run the hooks before."""
-        place = self.outputs[number]
-        self.given[number] = place.gradient(gradient)
+        hooked = self.outputs[number]
+        self.given[number] = hooked.gradient(gradient)
         if not self._is_complete(self.given, self.outputs, through):
             return None
         given = self.given
@@ -52,20 +52,23 @@ class _Pass:
         if not any(each.is_in(through) for each in self.inputs):
             # No gradient goes on.
             self._run_after()
-        return place.replacing(given[number])
+        return hooked.replacing(given[number])
 
     def reach_input(self, number: int, gradient: UOp, through: Set[UOp]) -> UOp | None:
         """Note the gradient of an input; with the last of them run the hooks."""
-        place = self.inputs[number]
-        self.made[number] = place.gradient(gradient)
+        hooked = self.inputs[number]
+        self.made[number] = hooked.gradient(gradient)
         if not self._is_complete(self.made, self.inputs, through):
             return None
         made = self._run_after()
-        return place.replacing(made[number])
+        return hooked.replacing(made[number])
 
-    def _is_complete(self, found: Sequence[Any], tensors: Sequence[Place], through: Any) -> bool:
+    def _is_complete(
+        self, found: Sequence[Any], tensors: Sequence[HookedTensor], through: Any
+    ) -> bool:
         return all(
-            tensor is not None or not place.is_in(through) for tensor, place in zip(found, tensors)
+            tensor is not None or not hooked.is_in(through)
+            for tensor, hooked in zip(found, tensors)
         )
 
     def _run_after(self) -> list[Any]:
@@ -116,7 +119,9 @@ def call_watched(
         for tensor in (output if isinstance(output, (tuple, list)) else [output])
         if isinstance(tensor, Tensor) and tensor.dtype.is_float
     ]
-    state = _Pass(module, before, after, [Place(x) for x in inputs], [Place(y) for y in outputs])
+    state = _Pass(
+        module, before, after, [HookedTensor(x) for x in inputs], [HookedTensor(y) for y in outputs]
+    )
     for number, tensor in enumerate(outputs):
         watch(tensor.uop, partial(state.reach_output, number))
     for number, tensor in enumerate(inputs):

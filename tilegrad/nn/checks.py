@@ -10,10 +10,10 @@ from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, same, show_shape
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Place", "check_size", "positive", "tuple_of"]
+__all__ = ["FactoryOptions", "check_size", "positive", "tuple_of"]
 
 
-class Place(TypedDict, total=False):
+class FactoryOptions(TypedDict, total=False):
     """Where a layer's tensors are, and the dtype of its floats: keywords of layers with weights."""
 
     device: str | None

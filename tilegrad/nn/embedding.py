@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from tilegrad.nn import functional
-from tilegrad.nn.checks import Place, positive
+from tilegrad.nn.checks import FactoryOptions, positive
 from tilegrad.nn.functional.layers import padding_index
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
@@ -27,7 +27,7 @@ class Embedding(Module):
         norm_type: order of that norm.
         scale_grad_by_freq: divide the gradient of a row by how often it is asked for.
         sparse: accepted and ignored.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: integers (...) to (..., embedding_dim); `weight` is (num_embeddings, embedding_dim).
 
@@ -47,7 +47,7 @@ class Embedding(Module):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         name = type(self).__name__
         positive(name, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
@@ -61,7 +61,7 @@ class Embedding(Module):
             is_padding = Tensor.arange(num_embeddings).eq(self.padding_idx).unsqueeze(1)
             values = is_padding.where(0.0, values)
         self.weight = values.requires_grad_()
-        self.to(**place)
+        self.to(**options)
 
     @classmethod
     def from_pretrained(
@@ -105,7 +105,7 @@ class EmbeddingBag(Module):
         sparse: accepted and ignored.
         include_last_offset: the last offset is an end.
         padding_idx: indices that do not count.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: integers (B, L), or (L,) with offsets (B,), to (B, embedding_dim).
 
@@ -127,7 +127,7 @@ class EmbeddingBag(Module):
         sparse: bool = False,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         rows = Embedding(
             num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq
@@ -137,7 +137,7 @@ class EmbeddingBag(Module):
         self.padding_idx, self.weight = rows.padding_idx, rows.weight
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        self.to(**place)
+        self.to(**options)
 
     def __call__(
         self,

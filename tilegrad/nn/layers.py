@@ -16,7 +16,7 @@ from typing import ClassVar, Unpack
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn import functional
-from tilegrad.nn.checks import Place, check_size, positive, tuple_of
+from tilegrad.nn.checks import FactoryOptions, check_size, positive, tuple_of
 from tilegrad.nn.functional.pooling import sides
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
@@ -54,7 +54,7 @@ class Linear(Module):
         in_features: size of the last axis of the input.
         out_features: size of the last axis of the output.
         bias: whether there is a bias.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (..., in_features) to (..., out_features); `weight` is (out_features, in_features),
     `bias` (out_features,).
@@ -66,13 +66,17 @@ class Linear(Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, **place: Unpack[Place]
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        **options: Unpack[FactoryOptions],
     ):
         positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = _weight(out_features, in_features, fan_in=in_features)
         self.bias = _weight(out_features, fan_in=in_features) if bias else None
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size("Linear", "features", x, -1, self.in_features)
@@ -89,7 +93,7 @@ class Bilinear(Module):
         in2_features: size of the last axis of x2.
         out_features: size of the last axis of the output.
         bias: whether there is a bias.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (..., in1_features) and (..., in2_features) to (..., out_features); `weight` is
     (out_features, in1_features, in2_features).
@@ -106,7 +110,7 @@ class Bilinear(Module):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
@@ -114,7 +118,7 @@ class Bilinear(Module):
         positive("Bilinear", **{f"{name}_features": size for name, size in sizes.items()})
         self.weight = _weight(out_features, in1_features, in2_features, fan_in=in1_features)
         self.bias = _weight(out_features, fan_in=in1_features) if bias else None
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x1: Tensor, x2: Tensor) -> Tensor:
         return functional.bilinear(x1, x2, self.weight, self.bias)
@@ -137,7 +141,7 @@ class Conv2d(Module):
         groups: number of groups of channels that do not mix.
         bias: whether there is a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (N, in_channels, H, W) or without N to (N, out_channels, H', W'), H' = (H + 2 padding -
     dilation * (kernel - 1) - 1) // stride + 1; `weight` is (out_channels, in_channels / groups,
@@ -163,7 +167,7 @@ class Conv2d(Module):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         name = type(self).__name__
         check_channels(name, in_channels, out_channels, groups)
@@ -183,7 +187,7 @@ class Conv2d(Module):
         fan_in = in_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(out_channels, in_channels // groups, *self.kernel_size, fan_in=fan_in)
         self.bias = _weight(out_channels, fan_in=fan_in) if bias else None
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
         axes = len(self.kernel_size)
@@ -209,7 +213,7 @@ class Conv1d(Conv2d):
         groups: number of groups of channels that do not mix.
         bias: whether there is a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (N, in_channels, L) to (N, out_channels, L').
 
@@ -236,7 +240,7 @@ class Conv3d(Conv2d):
         groups: number of groups of channels that do not mix.
         bias: whether there is a bias.
         padding_mode: "zeros", "reflect", "replicate" or "circular".
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (N, in_channels, D, H, W) to (N, out_channels, D', H', W').
 
@@ -264,7 +268,7 @@ class ConvTranspose2d(Module):
         bias: whether there is a bias.
         dilation: step between the elements of a window, an int or one for each spatial axis.
         padding_mode: "zeros" only.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (N, in_channels, H, W) to (N, out_channels, H', W'), H' = (H - 1) * stride - 2 padding +
     dilation * (kernel - 1) + output_padding + 1; `weight` is (in_channels, out_channels / groups,
@@ -291,7 +295,7 @@ class ConvTranspose2d(Module):
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         name = type(self).__name__
         check_channels(name, in_channels, out_channels, groups)
@@ -310,7 +314,7 @@ class ConvTranspose2d(Module):
         fan_in = out_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(in_channels, out_channels // groups, *self.kernel_size, fan_in=fan_in)
         self.bias = _weight(out_channels, fan_in=fan_in) if bias else None
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.ndim == len(self.kernel_size) + 1:
@@ -343,7 +347,7 @@ class ConvTranspose1d(ConvTranspose2d):
         bias: whether there is a bias.
         dilation: step between the elements of a window, an int or one for each spatial axis.
         padding_mode: "zeros" only.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (N, in_channels, L) to (N, out_channels, L').
 
@@ -371,7 +375,7 @@ class ConvTranspose3d(ConvTranspose2d):
         bias: whether there is a bias.
         dilation: step between the elements of a window, an int or one for each spatial axis.
         padding_mode: "zeros" only.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: (N, in_channels, D, H, W) to (N, out_channels, D', H', W').
 

@@ -7,7 +7,7 @@ from typing import Unpack
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn import functional
-from tilegrad.nn.checks import Place, check_size, positive
+from tilegrad.nn.checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -38,7 +38,7 @@ class BatchNorm(Module):
             batches.
         affine: whether there are `weight` and `bias`.
         track_running_stats: whether there are running statistics.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: input (N, C, ...), output of the same shape; `weight`, `bias`, `running_mean` and
     `running_var` are (C,).
@@ -60,7 +60,7 @@ class BatchNorm(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         positive("BatchNorm", num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -74,7 +74,7 @@ class BatchNorm(Module):
             self.running_mean = Tensor.zeros(num_features, requires_grad=False)
             self.running_var = Tensor.ones(num_features, requires_grad=False)
             self.num_batches_tracked = Tensor.zeros(dtype=dtypes.int64, requires_grad=False)
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size("BatchNorm", "channels", x, 1, self.num_features)
@@ -124,7 +124,7 @@ class LayerNorm(Module):
         eps: added to the variance.
         elementwise_affine: whether there are `weight` and `bias`.
         bias: whether there is a bias.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: input (..., *normalized_shape), output of the same shape.
 
@@ -140,7 +140,7 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         self.normalized_shape = sizes_of("LayerNorm", normalized_shape)
         self.axes = tuple(range(-len(self.normalized_shape), 0))
@@ -150,7 +150,7 @@ class LayerNorm(Module):
         )
         has_bias = elementwise_affine and bias
         self.bias = Tensor.zeros(*self.normalized_shape, requires_grad=True) if has_bias else None
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
         for axis, size in zip(self.axes, self.normalized_shape, strict=True):
@@ -169,7 +169,7 @@ class LayerNorm2d(LayerNorm):
         eps: added to the variance.
         elementwise_affine: whether there are `weight` and `bias`.
         bias: whether there is a bias.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: input (N, C, H, W), output of the same shape.
 
@@ -194,7 +194,7 @@ class RMSNorm(Module):
         dim: sizes of the last axes.
         eps: added to the mean square; None takes the resolution of the dtype.
         elementwise_affine: whether there is a `weight`.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: input (..., *dim), output of the same shape; `weight` is (*dim).
 
@@ -209,7 +209,7 @@ class RMSNorm(Module):
         dim: int | tuple[int, ...],
         eps: float | None = 1e-6,
         elementwise_affine: bool = True,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         self.normalized_shape = sizes_of("RMSNorm", dim)
         self.axes = tuple(range(-len(self.normalized_shape), 0))
@@ -217,7 +217,7 @@ class RMSNorm(Module):
         self.weight = (
             Tensor.ones(*self.normalized_shape, requires_grad=True) if elementwise_affine else None
         )
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
         for axis, size in zip(self.axes, self.normalized_shape, strict=True):
@@ -236,7 +236,7 @@ class GroupNorm(Module):
         num_channels: number of channels C.
         eps: added to the variance.
         affine: whether there are `weight` and `bias`, (C,).
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: input (N, C, ...), output of the same shape.
 
@@ -252,7 +252,7 @@ class GroupNorm(Module):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
         name = type(self).__name__
         positive(name, num_groups=num_groups, num_channels=num_channels)
@@ -264,7 +264,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.weight = Tensor.ones(num_channels, requires_grad=True) if affine else None
         self.bias = Tensor.zeros(num_channels, requires_grad=True) if affine else None
-        self.to(**place)
+        self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size(type(self).__name__, "channels", x, 1, self.num_channels)
@@ -303,7 +303,7 @@ class InstanceNorm2d(BatchNorm):
         momentum: share of the new statistics in the running ones.
         affine: whether there are `weight` and `bias`, (C,).
         track_running_stats: whether there are running statistics.
-        place: `device` and `dtype` of the weights.
+        options: `device` and `dtype` of the weights.
 
     Shape: input (N, C, ...), output of the same shape.
 
@@ -320,9 +320,9 @@ class InstanceNorm2d(BatchNorm):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        **place: Unpack[Place],
+        **options: Unpack[FactoryOptions],
     ):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, **place)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, **options)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size(type(self).__name__, "channels", x, 1, self.num_features)
@@ -374,5 +374,5 @@ def sizes_of(layer: str, sizes: int | tuple[int, ...] | list[int]) -> tuple[int,
     found = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
     if not found:
         raise ShapeError(f"{layer}: there are no axes to normalise over", line=here())
-    positive(layer, **{f"normalized_shape[{place}]": size for place, size in enumerate(found)})
+    positive(layer, **{f"normalized_shape[{number}]": size for number, size in enumerate(found)})
     return found

@@ -133,9 +133,9 @@ class _Loops:
                 now = (*now, position)
 
     def reached(self, start: int, latest: int) -> int:
-        """The last position that may run between `start` and a visit of `place`.
+        """The last position that may run between `start` and a visit of `latest`.
 
-        That is `place` itself, or the foot of a loop around it that `start` is outside of.
+        That is `latest` itself, or the foot of a loop around it that `start` is outside of.
         """
         entered = next((head for head in self._open[latest] if head > start), None)
         return latest if entered is None else self._end.get(entered, len(self._open))

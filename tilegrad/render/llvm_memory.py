@@ -139,7 +139,7 @@ class Memory(Values):
         return self.make(f"phi {kind} [ {value}, %then{number} ], [ {shut}, %{before} ]")
 
     def ask_ahead(self, node: UOp, at: str) -> None:
-        """Have memory brought near that is needed soon, some way behind `place`, where a load is to
+        """Prefetch memory that is needed soon, some way behind `at`, where a load is to
         ask for it.
         """
         if node not in self.early:

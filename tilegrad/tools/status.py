@@ -68,7 +68,7 @@ def find_marks(tests: Path, root: Path) -> dict[str, list[str]]:
                 if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):
                     raise DataError(
                         "status: a row mark whose id is not a literal",
-                        place=f"{path}:{call.lineno}",
+                        line=f"{path}:{call.lineno}",
                         got=ast.unparse(call),
                         fix='write the id out: @pytest.mark.row("M1.7")',
                     )

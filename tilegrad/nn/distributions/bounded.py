@@ -165,15 +165,15 @@ class ContinuousBernoulli(Distribution):
         """The probability of at most `value`."""
         is_rising, is_flat, fall = self._falling()
         inside = value.clip(0, 1)
-        place = is_rising.where(1 - inside, inside)
-        share = (fall * place).expm1() / fall.expm1()
+        mirrored = is_rising.where(1 - inside, inside)
+        share = (fall * mirrored).expm1() / fall.expm1()
         return is_flat.where(inside, is_rising.where(1 - share, share))
 
     def icdf(self, share: Tensor) -> Tensor:
         """The value that is not exceeded with probability `share`."""
         is_rising, is_flat, fall = self._falling()
-        place = (is_rising.where(1 - share, share) * fall.expm1()).log1p() / fall
-        return is_flat.where(share, is_rising.where(1 - place, place))
+        mirrored = (is_rising.where(1 - share, share) * fall.expm1()).log1p() / fall
+        return is_flat.where(share, is_rising.where(1 - mirrored, mirrored))
 
 
 class LogisticNormal(Distribution):

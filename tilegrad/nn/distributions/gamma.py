@@ -79,8 +79,8 @@ def _quantile_slope(a: Tensor, x: Tensor) -> Tensor:
     below = (x > 1e4).where(9.5 / root, (38 + x) / a)
     end = is_above.where(above, below)
     nodes, weights = numpy.polynomial.legendre.leggauss(_NODES)
-    place, weight = (Tensor(each, device=a.device).cast(a.dtype) for each in (nodes, weights))
-    s = (end * 0.5 * side).unsqueeze(-1) * (place + 1)
+    node, weight = (Tensor(each, device=a.device).cast(a.dtype) for each in (nodes, weights))
+    s = (end * 0.5 * side).unsqueeze(-1) * (node + 1)
     fall = x.unsqueeze(-1) * s.expm1() - a.unsqueeze(-1) * s
     apart = (x.log() - a.digamma()).unsqueeze(-1) + s
     return side * x * end * 0.5 * ((-fall).exp() * apart * weight).sum(-1)

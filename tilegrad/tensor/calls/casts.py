@@ -89,8 +89,8 @@ class Casts(Incoming):
         words: Any = self.bitcast(narrow).cast(wide)
         words = words.reshape(*rest, last // count, count)
         joined = words[..., 0]
-        for place in range(1, count):
-            joined = joined | words[..., place] << (8 * narrow.itemsize * place)
+        for number in range(1, count):
+            joined = joined | words[..., number] << (8 * narrow.itemsize * number)
         found: Self = joined.bitcast(dtype)
         return found
 

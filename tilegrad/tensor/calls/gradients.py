@@ -91,7 +91,7 @@ def wait_for_gradients(loss: Any) -> bool:
     entry = (call_site(),)
     inputs = tuple(below.leaves)
     made: list[Call] = []
-    for number, position, place in found.targets:
+    for number, position, slot in found.targets:
         leaf = below.targets[position]
         gradient: Any = object.__new__(type(leaf))
         gradient.device, gradient._symbols, gradient._requires_grad = (
@@ -101,7 +101,7 @@ def wait_for_gradients(loss: Any) -> bool:
         )
         gradient._previous, gradient._is_leaf, gradient._is_shared = (), False, False
         gradient._gradient = gradient._alias = None
-        made.append(postpone(gradient, found.template, place, number, inputs, entry))
+        made.append(postpone(gradient, found.template, slot, number, inputs, entry))
         leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
     asked.is_loss = True
     siblings = [weakref.ref(call) for call in made]
@@ -253,7 +253,7 @@ class _Below:
         nodes = dict(stand_ins)
         for call in self.calls:
             inputs = [nodes[each] for each in call.inputs or ()]
-            nodes[call] = call.template.make(inputs, call.entry)[call.place]
+            nodes[call] = call.template.make(inputs, call.entry)[call.slot]
         loss = nodes[self.calls[-1]]
         listed = [*stand_ins.values()]
         positions = [*self.targets]
@@ -286,7 +286,7 @@ def _recorded(
     template.count = len(inputs)
     template.is_view = False
     slots = zip(reached, template.results, strict=True)
-    targets = [(next_number(), position, place) for (position, _), place in slots]
+    targets = [(next_number(), position, slot) for (position, _), slot in slots]
     return _Backward(template, tuple(targets))
 
 

@@ -37,7 +37,7 @@ class Result(NamedTuple):
     whose storage that is, or None for one of its own.
     """
 
-    place: int
+    slot: int
     requires_grad: bool | None
     depth: int | None
     view_of: int | None
@@ -51,7 +51,7 @@ class Recorded(NamedTuple):
     template: Template
     results: tuple[Result, ...]
     is_one: bool
-    # Place and `requires_grad` of a single result that is no more.
+    # Slot and `requires_grad` of a single result that is no more.
     plain: tuple[int, bool | None] | None
     # Whether a result is a view of an operand, and whether one in another shape: of what is a view
     # itself that may be a copy.
@@ -85,8 +85,8 @@ def recorded(
     if shapes is None:
         shapes = [operand.shape for operand in operands]
     stand_ins = [
-        _stand_in(operand, place, shape)
-        for place, (operand, shape) in enumerate(zip(operands, shapes, strict=True))
+        _stand_in(operand, number, shape)
+        for number, (operand, shape) in enumerate(zip(operands, shapes, strict=True))
     ]
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     try:
@@ -110,8 +110,8 @@ def recorded(
     if template is None:
         return None
     results: list[Result] = []
-    for each, place in zip(several, template.results, strict=True):
-        result = _result(each, place, stand_ins)
+    for each, slot in zip(several, template.results, strict=True):
+        result = _result(each, slot, stand_ins)
         if result is None:
             return None
         results.append(result)
@@ -127,7 +127,7 @@ def recorded(
         template,
         tuple(results),
         is_one,
-        (last.place, last.requires_grad) if is_plain else None,
+        (last.slot, last.requires_grad) if is_plain else None,
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
         number=next_number() if may_wait else None,
@@ -160,7 +160,7 @@ def _is_plain(operand: Any, first: Any) -> bool:
     )
 
 
-def _result(made: Any, place: int, stand_ins: list[Any]) -> Result | None:
+def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:
     """What to know of a tensor that a method made of `stand_ins`; None if it is more than that."""
     first = stand_ins[0]
     if (
@@ -190,13 +190,13 @@ def _result(made: Any, place: int, stand_ins: list[Any]) -> Result | None:
             return None
         stands_for = alone.name, alone.axis, alone.keepdim, sources[0]
     node = made._node
-    return Result(place, made._requires_grad, depth, view_of, stands_for, node.shape, node.dtype)
+    return Result(slot, made._requires_grad, depth, view_of, stands_for, node.shape, node.dtype)
 
 
-def _stand_in(operand: Any, place: int, shape: tuple[int, ...]) -> Any:
+def _stand_in(operand: Any, slot: int, shape: tuple[int, ...]) -> Any:
     """A tensor of the same properties, of `shape`, whose node is that of no other operand."""
     node = operand._node
-    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", shape, _no_call))
+    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {slot}", shape, _no_call))
     made = operand._of(alone, operand.device, NO_VARIABLES)
     # Whatever a block in which nothing is recorded lets a new tensor require.
     made._requires_grad = operand._requires_grad

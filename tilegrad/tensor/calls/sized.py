@@ -101,7 +101,7 @@ class Pattern:
         if found is None:
             template, example = self.template.at(values), self._example
             (result,) = example.results
-            shape = template.shape_of(result.place)
+            shape = template.shape_of(result.slot)
             assert shape is not None
             results = (Result(*result[:5], shape, result.dtype),)
             found = example._replace(

@@ -164,7 +164,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 if path and found.has_reshape:
                     if pending is None or not found.template.is_view or len(operands) > 1:
                         return method(self, *args, **kwargs)
-                    moves = found.template.moves(found.results[0].place, found.template.size)[0]
+                    moves = found.template.moves(found.results[0].slot, found.template.size)[0]
                     is_copy = not can_move(away(pending, path), moves[::-1])
                     if is_copy and len(moves) > 1:
                         return method(self, *args, **kwargs)
@@ -230,13 +230,13 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
                 dtype, shape = node.dtype, node._shape or node.shape
             else:
                 dtype, shape = call.dtype, call.shape
-            place = 0
-            while place < len(operands) and operands[place] is not value:
-                place += 1
-            if place == len(operands):
+            number = 0
+            while number < len(operands) and operands[number] is not value:
+                number += 1
+            if number == len(operands):
                 operands.append(value)
             wants_grad = value._requires_grad and (records_gradients() or "none recorded")
-            key += kind, place, dtype, shape, wants_grad, value.device
+            key += kind, number, dtype, shape, wants_grad, value.device
         else:
             return False
     return True
@@ -301,7 +301,7 @@ def _waiting(
     """
     result = found.results[0]
     call: Call = blank(Call)
-    call.template, call.place = found.template, result.place
+    call.template, call.slot = found.template, result.slot
     call.number, call.pattern = found.number or 0, found.pattern
     call.inputs, call.entry, call.serial = tuple(inputs), (entry,), next_serial()
     call.shape, call.dtype, call.pool = result.shape, result.dtype, pool
@@ -333,7 +333,7 @@ def _waiting(
 def _tensor(result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
     first = operands[0]
     made = object.__new__(first.__class__)
-    made._set(nodes[result.place], first.device, NO_VARIABLES, result.requires_grad, leaf=False)
+    made._set(nodes[result.slot], first.device, NO_VARIABLES, result.requires_grad, leaf=False)
     if result.depth is not None:
         # As `_look`, without its frame.
         if result.view_of is None:

@@ -139,14 +139,14 @@ class Arranging(Picking):
         given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
         made: list[int] = [1] * max(map(len, given), default=0)
         for shape in given:
-            for place, size in enumerate(shape, len(made) - len(shape)):
-                if size != 1 and made[place] not in (1, size):
+            for axis, size in enumerate(shape, len(made) - len(shape)):
+                if size != 1 and made[axis] not in (1, size):
                     raise ShapeError(
-                        f"broadcast_shapes: sizes {made[place]} and {size} of axis {place} differ",
+                        f"broadcast_shapes: sizes {made[axis]} and {size} of axis {axis} differ",
                         shapes=", ".join(map(show_shape, given)),
                         line=here(),
                     )
-                made[place] = size if size != 1 else made[place]
+                made[axis] = size if size != 1 else made[axis]
         return tuple(made)
 
     # chosen
@@ -290,11 +290,11 @@ class Arranging(Picking):
         count = self.isnan().logical_not().sum(axis, keepdim=True)
         found = []
         for share in shares:
-            place = (count - 1).clip(0).cast(self.dtype) * share
-            low = place.floor()
+            position = (count - 1).clip(0).cast(self.dtype) * share
+            low = position.floor()
             below = values.gather(axis, low.cast(dtypes.int32))
-            above = values.gather(axis, place.ceil().cast(dtypes.int32))
-            made = below.lerp(above, place - low)
+            above = values.gather(axis, position.ceil().cast(dtypes.int32))
+            made = below.lerp(above, position - low)
             found.append(made if keepdim else made.squeeze(axis))
         return found[0].stack(*found[1:]) if isinstance(q, (list, tuple)) else found[0]
 
@@ -410,8 +410,8 @@ class Arranging(Picking):
         if window_length < 2:
             return cls.ones(window_length, **options)
         last = window_length if periodic else window_length - 1
-        place = cls.arange(window_length, device=options.pop("device", None)).double()
-        root = (1 - (place * (2 / last) - 1).square()).clip(0).sqrt() * beta
+        position = cls.arange(window_length, device=options.pop("device", None)).double()
+        root = (1 - (position * (2 / last) - 1).square()).clip(0).sqrt() * beta
         # Scaled both, so that nothing overflows.
         made: Self = root.i0e() * (root - beta).exp() / root.const_like(beta).i0e()
         kind = options.pop("dtype", None) or dtypes.default_float
@@ -434,7 +434,9 @@ class Arranging(Picking):
         if window_length < 2:
             return cls.ones(window_length, **options)
         middle = (window_length if periodic else window_length - 1) / 2
-        place = cls.arange(window_length, dtype=dtypes.float32, device=options.pop("device", None))
-        made: Self = 1 - (place * (1 / middle) - 1).abs()
+        position = cls.arange(
+            window_length, dtype=dtypes.float32, device=options.pop("device", None)
+        )
+        made: Self = 1 - (position * (1 / middle) - 1).abs()
         kind = options.pop("dtype", None) or dtypes.default_float
         return made.cast(kind)._wanting(options.pop("requires_grad", None))

@@ -184,8 +184,8 @@ def _sponge(made: UOp, message: UOp, table: UOp, rows: int, blocks: int, rate: i
     for at in range(_LANES):
         word = started.load(read + at)
         if at < rate:
-            place = row * (blocks * rate) + block * rate + at
-            word = word ^ message.load(place, zero, number < 1)
+            index = row * (blocks * rate) + block * rate + at
+            word = word ^ message.load(index, zero, number < 1)
         words.append(word)
     columns = [
         words[x] ^ words[x + 5] ^ words[x + 10] ^ words[x + 15] ^ words[x + 20] for x in range(5)

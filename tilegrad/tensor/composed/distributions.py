@@ -359,10 +359,10 @@ class Distributions(Spectra):
         level = cls.rand(*sizes, device=self.device, dtype=dtypes.float64)
         is_small = rate < _SMALL_RATE
         small = is_small.where(rate, 1.0).unsqueeze(-1)
-        place = self._iota(_TABLE).cast(dtypes.float64)
-        powers = place.eq(0).where(0.0, place * small.eq(0).where(1.0, small).log())
-        chances = (powers - small - _log_factorial(place)).exp()
-        chances = (small.eq(0) & place.ne(0)).where(0.0, chances)
+        position = self._iota(_TABLE).cast(dtypes.float64)
+        powers = position.eq(0).where(0.0, position * small.eq(0).where(1.0, small).log())
+        chances = (powers - small - _log_factorial(position)).exp()
+        chances = (small.eq(0) & position.ne(0)).where(0.0, chances)
         of_table = (level.unsqueeze(-1) >= chances.cumsum(-1)).sum(-1, dtype=dtypes.float64)
 
         large = is_small.where(_SMALL_RATE, rate)
@@ -387,9 +387,9 @@ class Distributions(Spectra):
 def _first(is_good: Any, values: Any) -> Any:
     """Along the first axis, the value at the first good place; the last one if there is none."""
     count = is_good.shape[0]
-    place = values._iota(count).reshape(count, *(1 for _ in is_good.shape[1:]))
-    first = is_good.where(place, count - 1).amin(0)
-    return place.eq(first.unsqueeze(0)).where(values, 0.0).sum(0)
+    position = values._iota(count).reshape(count, *(1 for _ in is_good.shape[1:]))
+    first = is_good.where(position, count - 1).amin(0)
+    return position.eq(first.unsqueeze(0)).where(values, 0.0).sum(0)
 
 
 def _log_factorial(k: Any) -> Any:

@@ -162,8 +162,8 @@ def _factor(a: Any, x: Any, far: Any) -> Any:
     terms = [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]
     series = inverse * inverse.square()._powers(terms)
     by_series = (-is_large.where(a * far, 0.0) - series).exp() / (large * (2 * math.pi)).sqrt()
-    small, place = is_large.where(1.0, a), is_large.where(1.0, x)
-    plain = (small * place.log() - place - (small + 1).lgamma()).exp()
+    small, point = is_large.where(1.0, a), is_large.where(1.0, x)
+    plain = (small * point.log() - point - (small + 1).lgamma()).exp()
     return is_large.where(by_series, plain)
 
 

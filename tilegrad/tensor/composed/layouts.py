@@ -235,8 +235,8 @@ class Layouts(Statistics):
         """
         before, after = max(-offset, 0), max(offset, 0)
         size = self._length(-1) + before + after
-        place = self._iota(size)
-        is_there = (place.reshape(1, size) - place.reshape(size, 1)).eq(offset)
+        number = self._iota(size)
+        is_there = (number.reshape(1, size) - number.reshape(size, 1)).eq(offset)
         rows = self.pad((before, after)).unsqueeze(-1)
         made = is_there.where(rows, rows.const_like(0))
         return made.movedim((-2, -1), (dim1, dim2))
@@ -297,7 +297,7 @@ class Layouts(Statistics):
             count = indices_or_sections
             if count < 1:
                 raise ShapeError(f"tensor_split: {count} pieces", line=here(), allowed="1 or more")
-            sizes = [size // count + (place < size % count) for place in range(count)]
+            sizes = [size // count + (number < size % count) for number in range(count)]
         else:
             cuts = [0, *(min(cut + size * (cut < 0), size) for cut in indices_or_sections), size]
             return tuple(
@@ -373,10 +373,10 @@ class Layouts(Statistics):
             return self.flatten().gather(0, indices.flatten())
         axis = as_axis("take_along_dim", dim, self.ndim)
         shape = [
-            max(mine, theirs) if place != axis else theirs
-            for place, (mine, theirs) in enumerate(zip(self._sizes, indices._sizes))
+            max(mine, theirs) if number != axis else theirs
+            for number, (mine, theirs) in enumerate(zip(self._sizes, indices._sizes))
         ]
-        whole = [n if place != axis else self._length(axis) for place, n in enumerate(shape)]
+        whole = [n if number != axis else self._length(axis) for number, n in enumerate(shape)]
         return self.expand(whole).gather(axis, indices.expand(shape))
 
     def argwhere(self) -> Self:
@@ -415,7 +415,7 @@ class Layouts(Statistics):
                 line=here(),
                 rule="an index for each slice of the source",
             )
-        sides = [shape[axis] if place == axis else 1 for place in range(self.ndim)]
+        sides = [shape[axis] if number == axis else 1 for number in range(self.ndim)]
         return axis, index.reshape(sides).expand(tuple(shape))
 
     @composed
@@ -506,8 +506,8 @@ class Layouts(Statistics):
         [[8, 2], [9, 4]]
         """
         axis = as_axis("select_scatter", dim, self.ndim)
-        place = self.select(axis, index) is not None and index % self._length(axis)
-        return self.slice_scatter(src.unsqueeze(axis), axis, place, place + 1)
+        start = self.select(axis, index) is not None and index % self._length(axis)
+        return self.slice_scatter(src.unsqueeze(axis), axis, start, start + 1)
 
     @composed
     def slice_scatter(

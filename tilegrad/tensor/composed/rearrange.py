@@ -125,7 +125,7 @@ def _spread(side: list[list[str]], left: list[list[str]], ndim: int, wrong: Any)
     dots = sum(name == "..." for group in left for name in group)
     if dots > 1:
         raise wrong("... stands twice on one side")
-    names = [f"...{place}" for place in range(ndim - len(left) + 1)] if dots else []
+    names = [f"...{number}" for number in range(ndim - len(left) + 1)] if dots else []
     spread: list[list[str]] = []
     for group in side:
         if group == ["..."]:

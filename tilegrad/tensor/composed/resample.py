@@ -99,8 +99,8 @@ class Resampling(Rearranging):
         x = self if kind.startswith("nearest") else self._wide()
         position = float if x.dtype is dtypes.float64 else _as_float32
         # The last axis first, as PyTorch adds the four neighbours of a place.
-        for place, (new, ratio) in reversed(list(enumerate(zip(sizes, ratios)))):
-            axis = first + place
+        for number, (new, ratio) in reversed(list(enumerate(zip(sizes, ratios)))):
+            axis = first + number
             old = self._sizes[axis]
             # Whatever the scale is: as PyTorch, of images also the nearest.
             is_copied = old == new and (
@@ -149,7 +149,7 @@ class Resampling(Rearranging):
     def _filtered(self, axis: int, filter_window: Filter) -> Self:
         """Axis `axis` replaced: each new element is the sum of picked ones times weights."""
         total: Self | None = None
-        shape = [-1 if place == axis else 1 for place in range(self.ndim)]
+        shape = [-1 if number == axis else 1 for number in range(self.ndim)]
         for positions, weights in filter_window:
             index = type(self)(positions, device=self.device, dtype=dtypes.int32)
             term = self.index_select(axis, index)
@@ -223,7 +223,7 @@ class Resampling(Rearranging):
 
         Row `first` is where the image of `sizes` begins that a spot lies in.
         """
-        place = first
+        index = first
         inside: Self | None = None
         weight: Self | None = None
         for axis, spot in enumerate(spots):
@@ -237,9 +237,9 @@ class Resampling(Rearranging):
             is_in = (at >= 0) & (at <= sizes[axis] - 1)
             inside = is_in if inside is None else inside & is_in
             step = math.prod(sizes[axis + 1 :])
-            place = place + is_in.where(at.detach(), 0).cast(index_dtype(self.shape)) * step
+            index = index + is_in.where(at.detach(), 0).cast(index_dtype(self.shape)) * step
         assert inside is not None
-        found = self._rows(inside.where(place, -1))
+        found = self._rows(inside.where(index, -1))
         return found if weight is None else found * weight.unsqueeze(-1).cast(found.dtype)
 
     def _in_elements(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
@@ -375,7 +375,9 @@ def _smooth_filter(kind: str, old: int, new: int, pitch: float) -> Filter:
         middle = pitch * (number + 0.5)
         begin = max(int(middle - reach + 0.5), 0)
         end = min(int(middle + reach + 0.5), old)
-        weights = [_weight(kind, (place - middle + 0.5) / stretch) for place in range(begin, end)]
+        weights = [
+            _weight(kind, (position - middle + 0.5) / stretch) for position in range(begin, end)
+        ]
         total = sum(weights)
         rows.append((begin, [weight / total for weight in weights]))
     count = max(len(weights) for _, weights in rows)

@@ -237,10 +237,10 @@ class Statistics(IncompleteGamma):
         ordered, bad = self.sort(axis)[0], self.isnan().any(axis, keepdim=True)
         picked = []
         for share in shares:
-            place = share * (size - 1)
-            low = ordered.narrow(axis, math.floor(place), 1)
-            high = ordered.narrow(axis, math.ceil(place), 1)
-            between = _BETWEEN[interpolation](place - math.floor(place), place)
+            position = share * (size - 1)
+            low = ordered.narrow(axis, math.floor(position), 1)
+            high = ordered.narrow(axis, math.ceil(position), 1)
+            between = _BETWEEN[interpolation](position - math.floor(position), position)
             found = low if not between else high if between == 1 else low.lerp(high, between)
             found = bad.where(math.nan, found)
             picked.append(found if keepdim else found.squeeze(axis))
@@ -268,9 +268,9 @@ class Statistics(IncompleteGamma):
             low, high = (low - 1, high + 1) if low == high else (low, high)
         x = self._floating().flatten()
         is_inside = (x >= low) & (x <= high)
-        place = ((x - low) * (bins / (high - low))).floor().clip(0, bins - 1)
-        place = is_inside.where(place, bins).cast(dtypes.int32)
-        return place.bincount(size=bins).cast(self.dtype)
+        bucket = ((x - low) * (bins / (high - low))).floor().clip(0, bins - 1)
+        bucket = is_inside.where(bucket, bins).cast(dtypes.int32)
+        return bucket.bincount(size=bins).cast(self.dtype)
 
     # covariance
 
@@ -382,7 +382,7 @@ class Statistics(IncompleteGamma):
         if x is None:
             return both
         if x.ndim == 1 and self.ndim > 1:
-            x = x.reshape([size if place == axis else 1 for place in range(self.ndim)])
+            x = x.reshape([size if other == axis else 1 for other in range(self.ndim)])
         return both * x.diff(dim=axis)
 
     def dist(self, other: Self, p: float = 2.0) -> Self:
@@ -444,7 +444,7 @@ class Statistics(IncompleteGamma):
         1.0
         """
         axis = as_axis("renorm", dim, self.ndim)
-        others = tuple(place for place in range(self.ndim) if place != axis)
+        others = tuple(other for other in range(self.ndim) if other != axis)
         size = self.norm(p, others, keepdim=True)
         return self * (size > maxnorm).where(maxnorm / (size + 1e-7), 1.0)
 
@@ -475,7 +475,7 @@ class Statistics(IncompleteGamma):
                 line=here(),
             )
         axes = [
-            place for place in range(self.ndim) if place < offset or wanted[place - offset] == 1
+            other for other in range(self.ndim) if other < offset or wanted[other - offset] == 1
         ]
         if tuple(wanted) == self.shape:
             return self

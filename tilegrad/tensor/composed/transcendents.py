@@ -96,8 +96,8 @@ class Transcendents(Special):
         """exp(x^2) erfc(x) for x >= 0."""
         is_far = self > 1e3
         x = is_far.where(1e3, self)
-        place = (x - 3.75) / (x + 3.75)
-        near = place._powers(_ERFCX) / (x + 1.875)
+        mapped = (x - 3.75) / (x + 3.75)
+        near = mapped._powers(_ERFCX) / (x + 1.875)
         # 1 - 1 / (2 x^2) + 3 / (4 x^4) - ... over the root of pi times x (NIST DLMF 7.12.1).
         inverse = is_far.where(self, 1e3).reciprocal()
         square = inverse.square()
@@ -430,8 +430,8 @@ class Transcendents(Special):
             )
         x = self._floating()
         total = x.lgamma()
-        for place in range(1, p):
-            total = total + (x - place / 2).lgamma()
+        for number in range(1, p):
+            total = total + (x - number / 2).lgamma()
         return total + p * (p - 1) / 4 * math.log(math.pi)
 
     # PyTorch's other names

@@ -317,9 +317,9 @@ def _indexed(
     flat: Any, size: Sequence[int], stride: Sequence[int], strided_axes: Sequence[int]
 ) -> Any:
     axes = len(size)
-    place: Any = None
+    index: Any = None
     for axis in strided_axes:
         row = type(flat).arange(size[axis], dtype=dtypes.int64, device=flat.device) * stride[axis]
         row = row.reshape([-1 if at == axis else 1 for at in range(axes)])
-        place = row if place is None else place + row
-    return flat[place.expand(tuple(size))]
+        index = row if index is None else index + row
+    return flat[index.expand(tuple(size))]

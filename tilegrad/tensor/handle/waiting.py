@@ -105,7 +105,7 @@ class Call:
     """The call of a method with a template.
 
     Attributes:
-        template, place: the graph, and the slot of the result in it.
+        template, slot: the graph, and the slot of the result in it.
         number: one for each template and kind of result.
         pattern: of a template for all sizes, the pattern of its sizes (`tensor.calls.sized`).
         inputs: for each operand its node, or the call that made it, then the numbers that change;
@@ -125,12 +125,29 @@ class Call:
     """
 
     __slots__ = (
-        "__weakref__", "dtype", "entry", "generation", "handle", "inputs", "is_loss", "is_write",
-        "moves", "node", "number", "pattern", "place", "pool", "requires_grad", "serial", "shape",
-        "siblings", "template", "value",
+        "__weakref__",
+        "dtype",
+        "entry",
+        "generation",
+        "handle",
+        "inputs",
+        "is_loss",
+        "is_write",
+        "moves",
+        "node",
+        "number",
+        "pattern",
+        "pool",
+        "requires_grad",
+        "serial",
+        "shape",
+        "siblings",
+        "slot",
+        "template",
+        "value",
     )  # fmt: skip
     template: Template
-    place: int
+    slot: int
     number: int
     pattern: Any
     inputs: tuple[Input, ...] | None
@@ -159,7 +176,7 @@ class Call:
         from.
         """
         made: Call = object.__new__(Call)
-        made.template, made.place, made.number = self.template, self.place, self.number
+        made.template, made.slot, made.number = self.template, self.slot, self.number
         made.entry, made.serial, made.pool = self.entry, self.serial, self.pool
         made.handle, made.dtype, made.shape = self.handle, self.dtype, self.shape
         made.value, made.moves = self.value, self.moves
@@ -312,11 +329,11 @@ def expand(call: Call) -> UOp:
                 continue
             inputs: Any = [each if isinstance(each, UOp) else each.node for each in top.inputs]
             nodes = top.template.make(inputs, top.entry)
-            _has_node(top, nodes[top.place])
+            _has_node(top, nodes[top.slot])
             for reference in top.siblings:
                 sibling = reference()
                 if sibling is not None and sibling.node is None:
-                    _has_node(sibling, nodes[sibling.place])
+                    _has_node(sibling, nodes[sibling.slot])
             stack.pop()
     assert call.node is not None
     return call.node
@@ -382,7 +399,7 @@ def away(call: Call, count: int) -> Away:
             shape = each.shape
             continue
         assert isinstance(each, Call) and each.inputs is not None
-        moves, slot = each.template.moves(each.place, count - len(found))
+        moves, slot = each.template.moves(each.slot, count - len(found))
         found += moves
         inside = each.template.shape_of(slot)
         if inside is not None:
@@ -439,16 +456,16 @@ def _wait(tensor: Any, call: Call, pool: Pool) -> None:
 def postpone(
     tensor: Any,
     template: Template,
-    place: int,
+    slot: int,
     number: int,
     inputs: tuple[Input, ...],
     entry: tuple[Any, ...],
 ) -> Call:
-    """Let `tensor`, which has no node, be result `place` of a template over `inputs`."""
+    """Let `tensor`, which has no node, be result `slot` of a template over `inputs`."""
     call: Call = object.__new__(Call)
-    call.template, call.place, call.number = template, place, number
+    call.template, call.slot, call.number = template, slot, number
     call.inputs, call.entry, call.serial = inputs, entry, next_serial()
-    step = template.steps[place - template.count - len(template.constants)]
+    step = template.steps[slot - template.count - len(template.constants)]
     call.dtype, call.shape = step[1], step[6]
     call.pool = pool = this_thread.pool
     call.node = call.value = call.requires_grad = call.pattern = None

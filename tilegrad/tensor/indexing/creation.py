@@ -443,10 +443,10 @@ class Creation(Scan):
         if indexing == "xy" and len(tensors) > 1:
             order[:2] = [1, 0]
         flat = [tensor.flatten() for tensor in tensors]
-        shape = [flat[place].shape[0] for place in order]
+        shape = [flat[position].shape[0] for position in order]
         found = []
-        for place, tensor in enumerate(flat):
-            axis = order.index(place)
+        for number, tensor in enumerate(flat):
+            axis = order.index(number)
             found.append(
                 tensor.reshape(
                     [tensor.shape[0] if at == axis else 1 for at in range(len(shape))]

@@ -202,11 +202,11 @@ class Indexing(Creation):
         shape = entry.shape
         is_mask = entry.dtype is dtypes.bool
         if is_mask:
-            for place, size in enumerate(shape):
-                if not same(size, self.shape[axis + place]):
+            for number, size in enumerate(shape):
+                if not same(size, self.shape[axis + number]):
                     raise IndexBoundsError(
                         f"getitem: a mask of size {show_shape((size,))[1:-2]} does not fit axis "
-                        f"{axis + place} of size {show_shape((self.shape[axis + place],))[1:-2]}",
+                        f"{axis + number} of size {show_shape((self.shape[axis + number],))[1:-2]}",
                         tensor=describe(self.uop),
                         line=here(),
                     )
@@ -257,11 +257,11 @@ class Indexing(Creation):
         """Axis `axis` cut to one element."""
         size = self.shape[axis]
         if isinstance(index, UOp):
-            place, variables = as_size("getitem", index)
-            place = _from_the_front(place, size)
+            position, variables = as_size("getitem", index)
+            position = _from_the_front(position, size)
             return self._holding(variables).shrink(
                 [
-                    (place, simple(place + 1)) if other == axis else None
+                    (position, simple(position + 1)) if other == axis else None
                     for other in range(self.ndim)
                 ]
             )
@@ -314,13 +314,17 @@ class Indexing(Creation):
         variables: Variables = NO_VARIABLES
         ends: list[Any] = []
         for bound, default in ((entry.start, 0), (entry.stop, size)):
-            place, found = (default, NO_VARIABLES) if bound is None else as_size("getitem", bound)
+            position, found = (
+                (default, NO_VARIABLES) if bound is None else as_size("getitem", bound)
+            )
             variables = merge(variables, found)
-            place = _from_the_front(place, size)
+            position = _from_the_front(position, size)
             # Python cuts a slice that reaches too far.
             most = size if isinstance(size, int) else size.vmax
             ends.append(
-                size if isinstance(place, int) and isinstance(most, int) and place > most else place
+                size
+                if isinstance(position, int) and isinstance(most, int) and position > most
+                else position
             )
         x = self._holding(variables)._slice(axis, ends[0], ends[1])
         if step < 0:
@@ -364,9 +368,9 @@ class Indexing(Creation):
         # The picked axes stand where the first indexed one stood; in front, if a slice lies between
         # indexed ones.
         is_together = axes == list(range(axes[0], axes[0] + len(axes)))
-        place = axes[0] if is_together else 0
+        number = axes[0] if is_together else 0
         depth = len(shape)
-        order = [*range(depth, depth + place), *range(depth), *range(depth + place, rows.ndim)]
+        order = [*range(depth, depth + number), *range(depth), *range(depth + number, rows.ndim)]
         return rows.permute(order)
 
     def _flat_position(self, indices: Sequence[Self], sizes: Sequence[Any]) -> tuple[Self, Self]:
@@ -433,8 +437,8 @@ class Indexing(Creation):
                 remedy="cast the index: .cast(dtypes.int32)",
             )
         fits = index.ndim == self.ndim and all(
-            place == axis or theirs <= ours
-            for place, (ours, theirs) in enumerate(zip(self._sizes, index._sizes))
+            number == axis or theirs <= ours
+            for number, (ours, theirs) in enumerate(zip(self._sizes, index._sizes))
         )
         if not fits:
             raise ShapeError(
@@ -471,11 +475,11 @@ class Indexing(Creation):
         if index.dtype.kind == "int":
             index = (index < 0).where(index + sizes[axis], index)
         total = index * math.prod(sizes[axis + 1 :])
-        for place, count in enumerate(index._sizes):
-            if place != axis and count > 1:
-                shape = [count if other == place else 1 for other in range(index.ndim)]
+        for number, count in enumerate(index._sizes):
+            if number != axis and count > 1:
+                shape = [count if other == number else 1 for other in range(index.ndim)]
                 counted = self._iota(count).cast(wide).reshape(shape)
-                total = total + counted * math.prod(sizes[place + 1 :])
+                total = total + counted * math.prod(sizes[number + 1 :])
         return ((index >= 0) & (index < sizes[axis])).where(total, -1)
 
     @composed
@@ -522,8 +526,8 @@ class Indexing(Creation):
         if base.uop.is_constant:
             # A constant is on no device; the memory that is added to must be on one.
             device = (rows if target.uop.is_constant else target).device
-            place = compute(Ops.CONTIGUOUS, wide, (base.uop,), device)
-            base = self._of(place, device, self._variables)
+            stored = compute(Ops.CONTIGUOUS, wide, (base.uop,), device)
+            base = self._of(stored, device, self._variables)
         node = compute(Ops.SCATTER_ADD, wide, (base.uop, target.uop, values.uop))
         return base._joined(node, target, values).cast(self.dtype)
 
@@ -605,9 +609,9 @@ class _Known:
 
     def positions_of_true(self) -> list[list[int]]:
         """For each axis, the indices along it of what is true."""
-        flat = [place for place, value in enumerate(self.values) if value]
+        flat = [number for number, value in enumerate(self.values) if value]
         steps = [math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)]
-        return [[place // step % size for place in flat] for step, size in zip(steps, self.shape)]
+        return [[number // step % size for number in flat] for step, size in zip(steps, self.shape)]
 
 
 def _entries_of(key: Any) -> list[Any]:
@@ -644,12 +648,12 @@ def _as_index(value: Any) -> int:
         raise IndexKindError(error.headline, line=here()) from None
 
 
-def _from_the_front(place: Any, size: Any) -> Any:
+def _from_the_front(position: Any, size: Any) -> Any:
     """A place counted from the front: what is negative, whatever its variables, counts from the
     end.
     """
-    most = place if isinstance(place, int) else place.vmax
-    return simple(size + place) if most < 0 else place
+    most = position if isinstance(position, int) else position.vmax
+    return simple(size + position) if most < 0 else position
 
 
 def _axes_of(entry: Any) -> int:

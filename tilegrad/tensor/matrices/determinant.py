@@ -94,9 +94,9 @@ def _products_of_other_pairs(s: Any) -> Any:
     if size < 2:
         return s.reshape(count, 1, 1) * 0
     low, least = s._slice(1, size - 2, size - 1), s._slice(1, size - 1, size)
-    place = s._iota(size)
-    row, column = place.reshape(size, 1), place
-    is_last = place >= size - 2
+    position = s._iota(size)
+    row, column = position.reshape(size, 1), position
+    is_last = position >= size - 2
     # The last two are factors of their own: a pair leaves both of them, one or none.
     large = is_last.where(1.0, s)
     is_zero = large.eq(0)

@@ -181,9 +181,9 @@ class Factorising(Counting):
     def _pivots_of(self, packed: Self) -> tuple[Self, Self]:
         count, size, _ = self._sizes
         order = packed._slice(2, size, size + 1).detach().reshape(count, size)
-        place = self._iota(size)
+        position = self._iota(size)
         is_inverted = order.reshape(count, size, 1) > order.reshape(count, 1, size)
-        is_before = place.reshape(size, 1) < place.reshape(1, size)
+        is_before = position.reshape(size, 1) < position.reshape(1, size)
         inversions = (is_inverted & is_before).sum((1, 2), dtype=dtypes.int32)
         sign = (1 - 2 * (inversions % 2)).cast(packed.dtype)
         return sign, packed._slice(2, 0, size).diagonal(0, 1, 2)
@@ -281,8 +281,8 @@ def _singular_rule(made: Any, flow: Any) -> Any:
 
 def take(made: UOp, value: UOp, *_: UOp) -> UOp:
     """made = value: the place where a gradient goes another way."""
-    place = UOp.range(made.dtype.size, 0)  # type: ignore[attr-defined]
-    return UOp.sink(made.store(place, value.load(place)).end(place))
+    position = UOp.range(made.dtype.size, 0)  # type: ignore[attr-defined]
+    return UOp.sink(made.store(position, value.load(position)).end(position))
 
 
 def epsilon(x: Any) -> float:

@@ -309,19 +309,19 @@ def _product_of_rows(kernel: KernelBuilder, row: UOp, other: UOp, length: int) -
     return kernel.sum(length, lambda j: kernel.load(row + j) * kernel.load(other + j))
 
 
-def _unit(kernel: KernelBuilder, place: UOp, a: UOp, matrix: UOp, count: int) -> UOp:
-    """The largest size of the `count` elements of a matrix, or 1, kept at `place`: what is computed
-    of the matrix in this unit neither overflows nor vanishes.
+def _unit(kernel: KernelBuilder, index: UOp, a: UOp, matrix: UOp, count: int) -> UOp:
+    """The largest size of the `count` elements of a matrix, or 1, stored at `index`: what is
+    computed of the matrix in this unit neither overflows nor vanishes.
     """
     largest = kernel.largest(count, lambda i: absolute(a.load(matrix * count + i)))
-    kernel.store(place, chosen(largest.eq(0.0), kernel.number(1), largest))
-    return kernel.load(place)
+    kernel.store(index, chosen(largest.eq(0.0), kernel.number(1), largest))
+    return kernel.load(index)
 
 
-def _set_identity(kernel: KernelBuilder, place: UOp, size: int) -> None:
+def _set_identity(kernel: KernelBuilder, index: UOp, size: int) -> None:
     with kernel.loop(size) as i, kernel.loop(size) as j:
         one = chosen(i.eq(j), kernel.number(1), kernel.number(0))
-        kernel.store(place + i * size + j, one)
+        kernel.store(index + i * size + j, one)
 
 
 @contextmanager

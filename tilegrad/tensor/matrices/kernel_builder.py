@@ -61,17 +61,17 @@ class KernelBuilder:
         """As `loop`, of independent iterations."""
         return self.loop(count, Axis.LOOP)
 
-    def load(self, place: UOp) -> UOp:
-        return self.memory.load(place)
+    def load(self, index: UOp) -> UOp:
+        return self.memory.load(index)
 
-    def store(self, place: UOp, value: UOp, *first: UOp) -> None:
+    def store(self, index: UOp, value: UOp, *first: UOp) -> None:
         """Write `value`, once the values `first` have been read."""
-        self._last = self.memory.after(*first).store(place, value)
+        self._last = self.memory.after(*first).store(index, value)
         self.memory = self.memory.after(self._last)
 
-    def raise_to(self, place: UOp, value: UOp) -> None:
+    def raise_to(self, index: UOp, value: UOp) -> None:
         """Write the larger of `value` and what is there."""
-        self._last = self.memory.store(place, value, combine=Ops.MAX)
+        self._last = self.memory.store(index, value, combine=Ops.MAX)
         self.memory = self.memory.after(self._last)
 
     def reduce(self, op: Ops, extent: Any, value: Callable[[UOp], UOp]) -> UOp:
@@ -95,8 +95,8 @@ class KernelBuilder:
         def rank(step: UOp) -> UOp:
             return chosen(value(step).eq(best), (-step + limit).cast(dtypes.int32), _NONE)
 
-        place = -self.largest(extent, rank).cast(dtypes.index) + limit
-        inside = chosen(place < extent, place, UOp.const(dtypes.index, 0))
+        index = -self.largest(extent, rank).cast(dtypes.index) + limit
+        inside = chosen(index < extent, index, UOp.const(dtypes.index, 0))
         return inside.maximum(0).minimum(limit - 1)
 
     def finished(self) -> UOp:

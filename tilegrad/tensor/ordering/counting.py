@@ -166,12 +166,12 @@ class Counting(Selecting):
             added = flat.zeros_like(dtype=dtype) + 1
         else:
             added = weights.flatten()
-        place = flat
+        position = flat
         if flat.dtype.itemsize < 4 or flat.dtype.kind == "uint":
             wide = dtypes.int64 if flat.dtype.itemsize >= 4 else dtypes.int32
-            place = flat.cast(wide)
-        place = ((place >= 0) & (place < size)).where(place, -1)
-        return counts._added_at(place, added)
+            position = flat.cast(wide)
+        position = ((position >= 0) & (position < size)).where(position, -1)
+        return counts._added_at(position, added)
 
     def _largest_of_counts(self) -> int:
         if not self._has_elements():
@@ -234,11 +234,11 @@ class Counting(Selecting):
             raise ShapeError(f"histogram: {count} intervals", line=here(), rule="at least one")
         if not x.dtype.is_float:
             x = x.cast(edges.dtype)
-        place = edges.searchsorted(x, right=True) - 1
+        position = edges.searchsorted(x, right=True) - 1
         last = edges._slice(0, count, count + 1)
-        place = x.eq(last).where(count - 1, place)
-        place = (place < count).where(place, -1)
-        counts = place.bincount(None if weights is None else weights.flatten(), size=count)
+        position = x.eq(last).where(count - 1, position)
+        position = (position < count).where(position, -1)
+        counts = position.bincount(None if weights is None else weights.flatten(), size=count)
         if density:
             widths = edges._slice(0, 1, count + 1) - edges._slice(0, 0, count)
             counts = counts / (counts.sum() * widths)
@@ -267,10 +267,10 @@ class Counting(Selecting):
             is_point = first.eq(last)
             first, last = is_point.where(first - 0.5, first), is_point.where(last + 0.5, last)
         wide = x._wide().dtype
-        place = self._iota(bins + 1).cast(wide)
+        position = self._iota(bins + 1).cast(wide)
         first, last = first.cast(wide), last.cast(wide)
-        inner = first + place * ((last - first) / bins)
-        return place.eq(bins).where(last, inner).cast(x.dtype)
+        inner = first + position * ((last - first) / bins)
+        return position.eq(bins).where(last, inner).cast(x.dtype)
 
 
 def _search(made: UOp, table: UOp, keys: UOp, *, rows: int, size: int, is_right: bool) -> UOp:
@@ -291,9 +291,9 @@ def _search(made: UOp, table: UOp, keys: UOp, *, rows: int, size: int, is_right:
     step = UOp.range(bits, 1, Axis.REDUCE)
     passed = started.load(step)
     width = one << (bits - 1 - step).cast(dtypes.int32)
-    place = (passed + width - 1).cast(dtypes.index)
-    inside = (place < 0).logical_not() & (place < size)
-    there = table.load(first + place, UOp.const(key.dtype, 0), inside)
+    position = (passed + width - 1).cast(dtypes.index)
+    inside = (position < 0).logical_not() & (position < size)
+    there = table.load(first + position, UOp.const(key.dtype, 0), inside)
     is_before = (key < there).logical_not() if is_right else there < key
     further = (inside & is_before).where(passed + width, passed)
     found = started.after(started.store(step + 1, further).end(step))

@@ -70,10 +70,10 @@ class Scatter(Sorting):
         axis, values = self._to_scatter("scatter", dim, index, src)
         if not index._has_elements() or not self._has_elements():
             return self._copy_of(self)
-        place = self._positions("scatter", axis, index).flatten()
-        order = self._iota(place._sizes[0])
+        positions = self._positions("scatter", axis, index).flatten()
+        order = self._iota(positions._sizes[0])
         nobody = self.zeros_like(dtype=order.dtype).flatten() - 1
-        last = nobody._reduced_into(place, order, None)
+        last = nobody._reduced_into(positions, order, None)
         written = (last >= 0).where(values.flatten()._rows(last), self.flatten())
         return written.reshape(self.shape)
 
@@ -125,17 +125,17 @@ class Scatter(Sorting):
             return folded.cast(dtypes.bool)
         if reduce == "sum" and include_self:
             return self.scatter_add(axis, index, values)
-        place = self._positions("scatter_reduce", axis, index).flatten()
+        positions = self._positions("scatter_reduce", axis, index).flatten()
         base, values = self.flatten(), values.flatten()
         ones = values.zeros_like(dtype=dtypes.int32) + 1
         zeros = base.zeros_like(dtype=dtypes.int32)
-        count = zeros._added_at(place, ones) if reduce == "mean" or not include_self else None
+        count = zeros._added_at(positions, ones) if reduce == "mean" or not include_self else None
         is_hit = None if count is None else count > 0
         if reduce in ("sum", "mean"):
             start = base if include_self else _chosen(is_hit, 0, base)
             # A half counts to 2048 and sums to 65504: its mean is that of float32, rounded once.
             in_wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
-            total = start.cast(in_wide)._added_at(place, values.cast(in_wide))
+            total = start.cast(in_wide)._added_at(positions, values.cast(in_wide))
             if reduce == "mean":
                 assert count is not None
                 divisor = (count + 1 if include_self else count.maximum(1)).cast(in_wide)
@@ -143,10 +143,10 @@ class Scatter(Sorting):
             result = total.cast(self.dtype)
         elif reduce == "prod":
             start = base if include_self else _chosen(is_hit, 1, base)
-            result = start._product_at(place, values)
+            result = start._product_at(positions, values)
         else:
             x, y = (base, values) if reduce == "amax" else (base._mirrored(), values._mirrored())
-            result = x._extreme_at(place, y, None if include_self else is_hit)
+            result = x._extreme_at(positions, y, None if include_self else is_hit)
             result = result if reduce == "amax" else result._mirrored()
         return result.reshape(self.shape)
 
@@ -169,7 +169,7 @@ class Scatter(Sorting):
             )
         return axis, values.shrink([(0, size) for size in index.shape]).cast(self.dtype)
 
-    def _product_at(self, place: Self, values: Self) -> Self:
+    def _product_at(self, positions: Self, values: Self) -> Self:
         """The product of this vector's elements with the `values` sent to each.
 
         A product with one zero has a derivative with respect to that zero, so zeros are taken out:
@@ -181,36 +181,36 @@ class Scatter(Sorting):
             wide = dtypes.float64
         base, values = self.cast(wide), values.cast(wide)
         if not wide.is_float:
-            return base._reduced_into(place, values, Ops.MUL).cast(self.dtype)
+            return base._reduced_into(positions, values, Ops.MUL).cast(self.dtype)
         own, other = base.eq(0), values.eq(0)
-        count = own.cast(dtypes.int32)._added_at(place, other.cast(dtypes.int32))
-        lone = own.where(base, 0)._added_at(place, other.where(values, 0))
-        product = _chosen(own, 1, base)._reduced_into(place, _chosen(other, 1, values), Ops.MUL)
+        count = own.cast(dtypes.int32)._added_at(positions, other.cast(dtypes.int32))
+        lone = own.where(base, 0)._added_at(positions, other.where(values, 0))
+        product = _chosen(own, 1, base)._reduced_into(positions, _chosen(other, 1, values), Ops.MUL)
         with_zero = count.eq(1).where(product * lone, 0)
         return count.eq(0).where(product, with_zero).cast(self.dtype)
 
-    def _extreme_at(self, place: Self, values: Self, replaced: Self | None) -> Self:
+    def _extreme_at(self, positions: Self, values: Self, replaced: Self | None) -> Self:
         """The largest of this vector's elements and the `values` sent to each; without its own
         where `replaced`.
         """
         base = self.detach()
         if replaced is not None:
             base = _chosen(replaced, base._lowest(), base)
-        largest = base._reduced_into(place, values.detach(), Ops.MAX)
+        largest = base._reduced_into(positions, values.detach(), Ops.MAX)
         if not self.dtype.is_float:
             return largest
         # The same value as a mean of all that are equal to it, which has a derivative.
         own = self.eq(largest) | (self.isnan() & largest.isnan())
         if replaced is not None:
             own = own & replaced.logical_not()
-        there = largest._rows(place)
+        there = largest._rows(positions)
         theirs = values.eq(there) | (values.isnan() & there.isnan())
-        count = own.cast(dtypes.int32)._added_at(place, theirs.cast(dtypes.int32))
+        count = own.cast(dtypes.int32)._added_at(positions, theirs.cast(dtypes.int32))
         wide = sum_dtype(self.dtype)
         share = count.cast(wide).reciprocal()
         shared = own.where(self._zero_with_gradient(), 0).cast(wide) * share
-        sent = theirs.where(values._zero_with_gradient(), 0).cast(wide) * share._rows(place)
-        return largest + shared._added_at(place, sent).cast(self.dtype)
+        sent = theirs.where(values._zero_with_gradient(), 0).cast(wide) * share._rows(positions)
+        return largest + shared._added_at(positions, sent).cast(self.dtype)
 
     def _zero_with_gradient(self) -> Self:
         """0 everywhere, with the derivative of this tensor."""
@@ -224,8 +224,8 @@ class Scatter(Sorting):
         assert identity is not None
         return as_const(identity(self.dtype), self.dtype)
 
-    def _reduced_into(self, place: Self, values: Self, combine: Ops | None) -> Self:
-        """This vector with `values` folded in at `place`, one after the other; None writes them.
+    def _reduced_into(self, positions: Self, values: Self, combine: Ops | None) -> Self:
+        """This vector with `values` reduced into it at `positions`, in order; None writes them.
 
         A product's derivative is right where no factor is zero.
         """
@@ -253,7 +253,7 @@ class Scatter(Sorting):
             self._sizes,
             self.dtype,
             lambda *pointers: _reduce_in_order(*pointers, combine=combine),
-            [self, place, values],
+            [self, positions, values],
             gradient,
         )
 
@@ -262,13 +262,15 @@ def _chosen(condition: Any, value: Any, other: Any) -> Any:
     return condition.where(value, other)
 
 
-def _reduce_in_order(made: UOp, base: UOp, place: UOp, values: UOp, *, combine: Ops | None) -> UOp:
+def _reduce_in_order(
+    made: UOp, base: UOp, positions: UOp, values: UOp, *, combine: Ops | None
+) -> UOp:
     """for i: made[i] = base[i];  for i: made[place[i]] = fold(made[place[i]], values[i])"""
     size, count = base.dtype.size, values.dtype.size  # type: ignore[attr-defined]
     row = UOp.range(size, 0)
     copied = made.store(row, base.load(row)).end(row)
     number = UOp.range(count, 1, Axis.REDUCE)
-    target = place.load(number).cast(dtypes.index)
+    target = positions.load(number).cast(dtypes.index)
     inside = (target < 0).logical_not() & (target < size)
     store = made.after(copied).store(target, values.load(number), inside, combine=combine)
     return UOp.sink(store.end(number))

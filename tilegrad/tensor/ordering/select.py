@@ -186,5 +186,7 @@ class Selecting(Scatter):
         return tuple(made) if len(made) > 1 else values
 
     def _sent_to(self, positions: Self, values: Self) -> Self:
-        """`values`, each at its of `places`, which name every place of this vector once."""
+        """`values`, each at its one of `positions`, which name every element of this vector
+        once.
+        """
         return (self * 0)._added_at(positions, values)

@@ -212,7 +212,7 @@ class Sorting(Custom):
         return high._sorted_positions(order, 4)
 
     def _sorted_positions(self, positions: Self, passes: int) -> Self:
-        """`places`, which go with these keys of `passes` bytes, in the order of the keys."""
+        """`positions`, which go with these keys of `passes` bytes, in the order of the keys."""
         rows, size = self._sizes
         chunks, length = _chunks(rows, size, self.device)
         words = (self.cast(dtypes.uint64) << 32) | positions.cast(dtypes.uint64)

@@ -475,8 +475,8 @@ class Convolution(Linear):
         x = self.movedim(axis, -1)
         if size % count == 0:
             return x.reshape(*x.shape[:-1], count, size // count), None
-        starts = [place * size // count for place in range(count)]
-        ends = [-(-(place + 1) * size // count) for place in range(count)]
+        starts = [number * size // count for number in range(count)]
+        ends = [-(-(number + 1) * size // count) for number in range(count)]
         longest = max(end - start for start, end in zip(starts, ends))
         number = self._iota(count)
         if (count + 1) * size > dtypes.int32.max:

@@ -162,10 +162,10 @@ class Linear(Random):
         [0.0, 2.0]
         """
         x: Self = self
-        for place, layer in enumerate(layers):
+        for number, layer in enumerate(layers):
             if not callable(layer):
                 raise DTypeError(
-                    f"sequential: layer {place} is {article(type(layer).__name__)}, no function",
+                    f"sequential: layer {number} is {article(type(layer).__name__)}, no function",
                     rule="each layer takes a tensor and gives one",
                     line=here(),
                 )
@@ -249,12 +249,12 @@ def _in_pairs(
         for letters, tensor in operands
     ]
     # What only one operand has is summed before it meets others.
-    for place, (letters, tensor) in enumerate(operands):
-        others = "".join(other for at, (other, _) in enumerate(operands) if at != place)
+    for position, (letters, tensor) in enumerate(operands):
+        others = "".join(other for at, (other, _) in enumerate(operands) if at != position)
         letters_left = "".join(x for x in dict.fromkeys(letters) if x in others or x in output)
         if letters_left != letters:
             wide = sum_dtype(tensor.dtype)
-            operands[place] = (
+            operands[position] = (
                 letters_left,
                 _contracted([(letters, tensor)], letters_left, sizes, wide),
             )

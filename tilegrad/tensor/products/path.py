@@ -91,7 +91,7 @@ def _greedy(
         options = []
         for one, other in itertools.combinations(left, 2):
             both = left[one] | left[other]
-            rest = [letters for place, letters in left.items() if place not in (one, other)]
+            rest = [letters for number, letters in left.items() if number not in (one, other)]
             made = both & output.union(*rest)
             options.append((work_of(both, sizes), work_of(made, sizes), one, other, made))
         _, _, one, other, made = min(options, key=lambda option: option[:4])

@@ -247,7 +247,7 @@ class Reduce(Activations):
         return self._mirrored()._reduction("amin", Ops.MAX, axis, keepdim)._mirrored()
 
     def _some(self, name: str, axis: Axes) -> None:
-        if any(is_zero(self.shape[place]) for place in as_axes(name, axis, self.ndim)):
+        if any(is_zero(self.shape[each]) for each in as_axes(name, axis, self.ndim)):
             raise IndexShapeError(
                 f"{name}: there is no element to choose from",
                 tensor=describe(self.uop),
@@ -302,7 +302,7 @@ class Reduce(Activations):
         """How many elements a reduction over `axes` folds: a number, or a symbolic integer as a
         tensor.
         """
-        count = prod(self.shape[place] for place in axes)
+        count = prod(self.shape[each] for each in axes)
         if isinstance(count, int):
             return count
         return self._of(
@@ -578,18 +578,18 @@ class Reduce(Activations):
             return flat.reshape((1,) * self.ndim) if keepdim else flat
         if is_of_number(axis, self.ndim):
             return self._as_row(lambda row: row.argmax(0))
-        place = as_axis("argmax", axis, self.ndim)
-        self._some("argmax", place)
-        size = self.shape[place]
-        is_largest = self.eq(self.amax(place, keepdim=True))
+        dim = as_axis("argmax", axis, self.ndim)
+        self._some("argmax", dim)
+        size = self.shape[dim]
+        is_largest = self.eq(self.amax(dim, keepdim=True))
         if self.dtype.is_float:
             is_largest = is_largest | self.isnan()
         # Places counted from the end: the first of several has the largest count.
         counted = self._iota(size).reshape(
-            [size if other == place else 1 for other in range(self.ndim)]
+            [size if other == dim else 1 for other in range(self.ndim)]
         )
         from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(counted.dtype))
-        return from_end.amax(place, keepdim).neg().add(self._size_number(size))
+        return from_end.amax(dim, keepdim).neg().add(self._size_number(size))
 
     @templated
     @takes_dim
@@ -678,9 +678,7 @@ class Reduce(Activations):
         return self.amax(axes, keepdim=True).detach()
 
     def _without(self, axes: tuple[int, ...]) -> Self:
-        return self.reshape(
-            tuple(size for place, size in enumerate(self.shape) if place not in axes)
-        )
+        return self.reshape(tuple(size for each, size in enumerate(self.shape) if each not in axes))
 
     @takes_dim
     def softmin(
@@ -846,7 +844,7 @@ class Reduce(Activations):
         [[-1.0, -1.0], [1.0, 1.0]]
         """
         axes = as_axes("batchnorm", axis, self.ndim)
-        shape = tuple(size if place in axes else 1 for place, size in enumerate(self.shape))
+        shape = tuple(size if each in axes else 1 for each, size in enumerate(self.shape))
         x = self - mean.reshape(shape)
         if weight is not None:
             x = x * weight.reshape(shape)

@@ -114,25 +114,25 @@ class Scan(Reduce):
         """For each running extreme of this tensor where along `axis` it stood last."""
         if is_of_number(axis, self.ndim):
             return self._copy_of(self._like(UOp.const(dtypes.int32, 0)))
-        place = as_axis("cummax", axis, self.ndim)
-        size = self.shape[place]
-        at = self._iota(size).reshape([size if n == place else 1 for n in range(self.ndim)])
+        dim = as_axis("cummax", axis, self.ndim)
+        size = self.shape[dim]
+        at = self._iota(size).reshape([size if n == dim else 1 for n in range(self.ndim)])
         is_there = self.detach().eq(values.detach())
         if self.dtype.is_float:
             is_there = is_there | self.isnan()
-        return is_there.where(at, 0)._scanned("cummax", place, Ops.MAX)
+        return is_there.where(at, 0)._scanned("cummax", dim, Ops.MAX)
 
     @composed
     def _scanned(self, name: str, axis: int, op: Ops) -> Self:
         if is_of_number(axis, self.ndim):
             return self._copy_of(self)
-        place = as_axis(name, axis, self.ndim)
+        dim = as_axis(name, axis, self.ndim)
         if any(is_zero(size) for size in self.shape):
-            return self._running(place, op)
+            return self._running(dim, op)
         if op is not Ops.MUL and _is_one_value(self.uop):
             # A sum of equal values is a product at any length.
-            return self._running(place, op) if op is Ops.ADD else self._copy_of(self)
-        return self._like(compute(Ops.PREFIX_AXIS, self.dtype, (self.uop,), (op, place)))
+            return self._running(dim, op) if op is Ops.ADD else self._copy_of(self)
+        return self._like(compute(Ops.PREFIX_AXIS, self.dtype, (self.uop,), (op, dim)))
 
     @takes_dim
     @composed
@@ -155,8 +155,8 @@ class Scan(Reduce):
             return self._copy_of(self._floating())
 
         def function(x: Self) -> Self:
-            place = as_axis("logcumsumexp", axis, x.ndim)
-            return x.movedim(place, -1)._log_prefix_sums().movedim(-1, place)
+            at_axis = as_axis("logcumsumexp", axis, x.ndim)
+            return x.movedim(at_axis, -1)._log_prefix_sums().movedim(-1, at_axis)
 
         if any(is_zero(size) for size in self.shape):
             return self._scanned("logcumsumexp", axis, Ops.MAX)._floating()

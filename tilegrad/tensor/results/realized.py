@@ -357,7 +357,7 @@ class Realized(Attention):
             )
         if hasattr(self, "_stands_for"):
             self._refuse_pair(sys._getframe(1))
-        return iter([self[place] for place in range(len(self))])
+        return iter([self[number] for number in range(len(self))])
 
     def _refuse_pair(self, frame: FrameType) -> None:
         """Raise DTypeError where the frame unpacks this as two: a loop over it is none of that."""

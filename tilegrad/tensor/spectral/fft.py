@@ -49,9 +49,9 @@ def radices(n: int) -> list[int] | None:
         return None
     joined: list[int] = []
     for prime in sorted(primes, reverse=True):
-        for place, factor in enumerate(joined):
+        for position, factor in enumerate(joined):
             if factor * prime <= _JOINED:
-                joined[place] *= prime
+                joined[position] *= prime
                 break
         else:
             joined.append(prime)
@@ -160,8 +160,8 @@ class Fourier(LinearAlgebra):
         count = size - half
         mirrored = real._slice(2, 1, 1 + count).flip(2)
         opposite = -imaginary._slice(2, 1, 1 + count).flip(2)
-        place = self._iota(half)
-        is_real = place.eq(0) | (place * 2).eq(size)
+        position = self._iota(half)
+        is_real = position.eq(0) | (position * 2).eq(size)
         imaginary = is_real.where(0.0, imaginary)
         whole = imaginary.cat(opposite, dim=2).cat(real.cat(mirrored, dim=2), dim=1)
         made = whole._transformed()._slice(1, 1, 2)
@@ -391,8 +391,8 @@ class Fourier(LinearAlgebra):
         if size == 1:
             return self if components == 2 else self.pad(((0, 0), (0, 1), (0, 0)))
         radix, rest = factors[-1], size // factors[-1]
-        place = self._iota(radix)
-        angles = (place.reshape(radix, 1) * place.reshape(1, radix)) % radix
+        position = self._iota(radix)
+        angles = (position.reshape(radix, 1) * position.reshape(1, radix)) % radix
         cosine, sine = self._unit(angles, radix)
         # Rows: real parts, then imaginary ones; columns likewise, those that there are.
         matrix = cosine.cat(-sine, dim=0)
@@ -436,9 +436,9 @@ class Fourier(LinearAlgebra):
         if key in _chirps:
             _chirps.move_to_end(key)
             return _chirps[key]
-        place = self._iota(size).cast(dtypes.int64)
+        position = self._iota(size).cast(dtypes.int64)
         cosine, sine = [
-            each.contiguous() for each in self._unit((place * place) % (2 * size), 2 * size)
+            each.contiguous() for each in self._unit((position * position) % (2 * size), 2 * size)
         ]
         chirp = cosine.reshape(1, size).cat(sine.reshape(1, size), dim=0)
         # The chirp at -size + 1 .. size - 1, where negative places count from the end.

@@ -314,7 +314,7 @@ class Spectra(Fourier):
         """
         kind: Any = cls
         frequencies = list(itertools.chain(range((n + 1) // 2), range(-(n // 2), 0)))
-        made: Self = kind([place / (n * d) for place in frequencies], **options)
+        made: Self = kind([number / (n * d) for number in frequencies], **options)
         return made
 
     @classmethod
@@ -334,5 +334,5 @@ class Spectra(Fourier):
         [0.0, 0.25, 0.5]
         """
         kind: Any = cls
-        made: Self = kind([place / (n * d) for place in range(n // 2 + 1)], **options)
+        made: Self = kind([number / (n * d) for number in range(n // 2 + 1)], **options)
         return made

@@ -60,13 +60,13 @@ class Indices:
         if not count:
             return
         first = rest = int(outside.argmax())
-        place: list[int] = []
+        index: list[int] = []
         for size in reversed(shape):
             rest, at = divmod(rest, size)
-            place.insert(0, at)
-        trips, place = place[: self.steps], place[self.steps :]
-        positions = [f"in step {trip}" for trip in trips] + [f"at {place} of the index"] * bool(
-            place
+            index.insert(0, at)
+        trips, index = index[: self.steps], index[self.steps :]
+        positions = [f"in step {trip}" for trip in trips] + [f"at {index} of the index"] * bool(
+            index
         )
         positions += [f"and {count - 1} more"] * (count > 1)
         details = {"line": self.line} if self.line else {}

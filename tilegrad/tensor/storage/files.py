@@ -131,20 +131,20 @@ def write(tensor: Any, key: Any, value: Any) -> None:
     node = memory.without_detach(tensor.uop)
     leaf = memory.base_of(node)
     if not memory.is_view(node) or memory.has_assignment(node):
-        place = None
+        array = None
     else:
         # Nothing is written, and no file made, for an index or a value that do not fit.
         key = _plain(key)
         shape = _shape_of(node, key)
         raw = value.expand(shape)._bytes()
-        place = _array(node)
-    if place is None:
+        array = _array(node)
+    if array is None:
         raise ShapeError(
             "assign: this is computed from a file, and no part of it that can be written",
             tensor=describe(tensor.uop),
             line=here(),
         )
-    if not place.flags.writeable:
+    if not array.flags.writeable:
         name = leaf.arg.device
         raise DeviceError(
             "assign: this file was opened to be read",
@@ -159,7 +159,7 @@ def write(tensor: Any, key: Any, value: Any) -> None:
             # It gets the old bytes; what was left in the file to be computed moves for that.
             source = other.to(None).realize() if is_file(other.device) else other.realize()
             other.uop, other.device = source.uop, source.device
-    place[key] = numpy.frombuffer(raw, place.dtype).reshape(shape)
+    array[key] = numpy.frombuffer(raw, array.dtype).reshape(shape)
     fresh = store.overwrite(leaf)
     for other in lookers:
         other.uop = other.uop.substitute({leaf: fresh})
@@ -199,16 +199,16 @@ def _array(node: UOp) -> Any:
     # What was opened to be read stays so.
     handle = buffer.handle if buffer.is_fixed else buffer.to_write()
     whole = numpy.frombuffer(handle, f"u{node.dtype.itemsize}")
-    place = whole
+    array = whole
     for step in reversed(chain):
         if step.op is Ops.RESHAPE:
-            place = place.reshape(step.arg)
+            array = array.reshape(step.arg)
         elif step.op is Ops.PERMUTE:
-            place = place.transpose(step.arg)
+            array = array.transpose(step.arg)
         elif step.op is Ops.SHRINK:
-            place = place[tuple(slice(low, high) for low, high in step.arg)]
+            array = array[tuple(slice(low, high) for low, high in step.arg)]
         elif step.op is Ops.FLIP:
-            place = place[
+            array = array[
                 tuple(slice(None, None, -1 if is_flipped else 1) for is_flipped in step.arg)
             ]
-    return place if numpy.shares_memory(place, whole) else None
+    return array if numpy.shares_memory(array, whole) else None

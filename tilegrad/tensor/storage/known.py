@@ -178,7 +178,7 @@ def _down(each: Any) -> _Down | None:
         if value is not None:
             moves = [(op, arg, each.dtype) for op, arg, _ in reversed(each.moves)]
             return value.buffer, steps + moves, (value.buffer.size,)
-        template, slot = each.template, each.place
+        template, slot = each.template, each.slot
         first = template.count + len(template.constants)
         while slot >= first:
             op, dtype, arg, pick, is_one, *_ = template.steps[slot - first]

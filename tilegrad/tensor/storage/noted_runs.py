@@ -113,7 +113,7 @@ class PlainNodes:
         for call in found.by_time:
             inputs = [self.calls.get(each) or self.leaves[each] for each in call.inputs or ()]
             nodes = call.template.make(inputs, call.entry)
-            self.calls[call] = nodes[call.place]
+            self.calls[call] = nodes[call.slot]
             self.made.update([node for node in nodes[len(inputs) :] if node.op is Ops.SHRINK])
             for slot, each in enumerate(call.inputs or ()):
                 if each.__class__ is Number:

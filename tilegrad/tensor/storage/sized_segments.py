@@ -245,7 +245,7 @@ class _Elsewhere:
                 template = call.pattern.at(values).template
             elif shapes != tuple([each.shape for each in call.inputs or ()]):
                 return None
-            nodes[call] = found[call] = template.make(inputs, ())[call.place]
+            nodes[call] = found[call] = template.make(inputs, ())[call.slot]
         return found
 
     def _leaf(self, node: UOp, shape: tuple[int, ...]) -> UOp:

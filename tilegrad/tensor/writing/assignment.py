@@ -161,7 +161,7 @@ def _unseen(found: Look, aliases: Sequence[Any], looks: Sequence[Look], wants: A
 
 def _with_gradient(each: Any, seen: Look, root: UOp, target: UOp) -> None:
     """Let a detached alias look at `root`, and its gradient go to `target`."""
-    at = max(place for place, (op, _) in enumerate(seen.moves) if op is Ops.DETACH)
+    at = max(position for position, (op, _) in enumerate(seen.moves) if op is Ops.DETACH)
     below, above = seen._replace(moves=seen.moves[:at]), seen.moves[at + 1 :]
     show(each, seen, root)
     node = unrecorded(below.over(root), lambda gradient: moved(gradient, above), target)
@@ -312,9 +312,9 @@ class Assignment(Algebra):
             self._become_value(write)
         elif memory.is_whole(own) and memory.is_in_order(own):
             # What nobody has seen is not written first.
-            place = memory.without_detach(found.over(memory.unwritten(own) if is_sole else own))
+            target = memory.without_detach(found.over(memory.unwritten(own) if is_sole else own))
             version = memory.version_of(own)
-            self._show(write, compute(Ops.ASSIGN, value.dtype, (place, value)))
+            self._show(write, compute(Ops.ASSIGN, value.dtype, (target, value)))
             memory.supersede(version)
         else:
             self._write_view(write, own)

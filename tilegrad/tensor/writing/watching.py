@@ -14,7 +14,7 @@ from tilegrad.tensor.handle.core import cast_node, describe
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.writing.updating import Updating
 
-__all__ = ["Place", "RemovableHandle", "Watching", "after_hooks"]
+__all__ = ["HookedTensor", "RemovableHandle", "Watching", "after_hooks"]
 
 
 class RemovableHandle:
@@ -43,8 +43,8 @@ class RemovableHandle:
         self.remove()
 
 
-class Place:
-    """Where a gradient comes by: what is known of a tensor, without holding its graph."""
+class HookedTensor:
+    """A tensor whose gradient a hook gets: what is known of it, without its graph."""
 
     def __init__(self, tensor: Any):
         self._node = weakref.ref(tensor.uop)
@@ -82,7 +82,7 @@ def after_hooks(tensor: Any, node: UOp) -> UOp:
     """
     found = hooks.hooks_of(tensor)
     if found:
-        own = Place(tensor)
+        own = HookedTensor(tensor)
         for hook in found:
             new = hook(own.gradient(node))
             node = node if new is None else own.replacing(new)
@@ -120,7 +120,7 @@ class Watching(Updating):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        own = Place(self)
+        own = HookedTensor(self)
         if self._is_leaf and self._requires_grad:
             return RemovableHandle(*hooks.add(self, hook))
 
