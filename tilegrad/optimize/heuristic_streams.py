@@ -10,18 +10,17 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
-    LONG,
     ROWS,
     WORTH_STAGING,
     has_functions,
+    lane_amount,
     packed_bytes,
     padded_to,
-    power_below,
     power_in,
     stores,
     stride,
 )
-from tilegrad.optimize.heuristic_tiles import Tiler
+from tilegrad.optimize.heuristic_pools import Pooler
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.rows import rows_of_reduction
 from tilegrad.optimize.transposes import transpose
@@ -30,8 +29,6 @@ __all__ = ["Streamer"]
 
 # A reduction of so few iterations for each vector is unrolled.
 _MOST_UNROLL = 4
-# A row of this share of its vectors is taken as one.
-_WORTH_MASKING = 0.6
 # A reduction over so many vectors needs no loop; of a longer one, this share of the vectors of an
 # iteration must not be padding.
 _WHOLE_REDUCTION = 13
@@ -54,13 +51,15 @@ _MANY_VECTORS = (16, 8, 4, 2)
 _WORTH_SLICE = 1 << 19
 
 
-class Streamer(Tiler):
+class Streamer(Pooler):
     """Vectors along memory."""
 
     def stream(self, reductions: list[UOp]) -> None:
         """Vectors along the axes on which memory is contiguous, in every nest."""
         width = self.target.lanes_of(_widest(self.ast))
         if width < 2:
+            return
+        if self.shape_pooling(reductions, width):
             return
         store = stores(self.ast)[0]
         padded = _padded_load(reductions, store, is_large=self.work() >= WORTH_STAGING)
@@ -212,7 +211,7 @@ class Streamer(Tiler):
             extent = loop.src[0].arg
             rows = self.rows(reduction) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
-            amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+            amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if vectors == 4 and amount <= width < extent and self.target.has_mask:
                 amount = _reduction_amount(extent, width)
             if amount > 1:
@@ -257,7 +256,7 @@ class Streamer(Tiler):
         extent = loop.src[0].arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
         vectors = 1 if _is_picked(self.ast, loop) else 4
-        amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+        amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
         if self.is_short_and_gated(loop, width):
             self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
             return
@@ -430,32 +429,3 @@ def _reduction_amount(extent: int, width: int) -> int:
     amounts = (count * width for count in (4, 2))
     fits = (each for each in amounts if extent >= _WORTH_PADDING * padded_to(extent, each))
     return next(fits, width)
-
-
-def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:
-    """Elements per iteration: as many whole vectors as divide the extent, the whole extent masked,
-    or one padded vector.
-    """
-    for count in range(vectors, 0, -1):
-        if extent % (count * width) == 0 and count & (count - 1) == 0:
-            return count * width
-    padded = -(-extent // width) * width
-    if has_mask and width < extent <= vectors * width and extent >= _WORTH_MASKING * padded:
-        return padded
-    if has_mask and extent >= LONG * vectors * width:
-        return vectors * width
-    if extent >= width:
-        half = width // 2
-        if extent < 4 * width and half > 1 and extent % half == 0:
-            return half
-        return width
-    power = power_below(extent)
-    return (
-        extent
-        if extent == power
-        else power
-        if extent % power == 0
-        else power * 2
-        if power * 2 <= 2 * extent and extent > 2
-        else 1
-    )
