@@ -13,8 +13,6 @@ from typing import NamedTuple
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
-    ACCUMULATORS,
-    FEW_ROWS,
     has_functions,
     lane_amount,
     stores,
@@ -27,9 +25,11 @@ __all__ = ["Pooler"]
 
 # Remainders by a stride that are unrolled.
 _MOST_REMAINDERS = 4
-# Terms of a filter window; of one that is unrolled as a whole; of one that is where loads have
-# gates, each of which is then known.
-_MOST_TERMS, _MOST_UNROLLED, _MOST_GATED = 64, 16, 64
+# Terms of a filter window; of one that is unrolled as a whole; of one beside which fewer rows are
+# unrolled, as it takes long to compile.
+_MOST_TERMS, _MOST_UNROLLED, _LARGE = 64, 16, 32
+# Rows that are unrolled where their number has no divisor near the best.
+_SOME_ROWS = 8
 
 
 class _Interleaved(NamedTuple):
@@ -41,6 +41,13 @@ class _Interleaved(NamedTuple):
     remainders: UOp
 
 
+class _Sliding(NamedTuple):
+    """The loop over rows of results and that along a row."""
+
+    rows: UOp
+    lanes: UOp
+
+
 class Pooler(Tiler):
     """Vectors of results of few terms each."""
 
@@ -50,13 +57,15 @@ class Pooler(Tiler):
             return False
         if any(loop.src[0].op is not Ops.CONST for loop in self.outputs()):
             return False
-        rows = self.interleaved(reductions)
-        if rows is not None:
-            self.vectorize_interleaved(rows, reductions, width)
+        interleaved = self.interleaved(reductions)
+        if interleaved is not None:
+            self.vectorize_interleaved(interleaved, reductions, width)
             return True
-        if len(reductions) == 2 and all(each.arg is Ops.MAX for each in reductions):
-            return self.vectorize_choice(reductions, width)
-        return False
+        sliding = self.sliding(reductions)
+        if sliding is None or self.is_served(sliding, reductions, width):
+            return False
+        self.vectorize_sliding(sliding, reductions, width)
+        return True
 
     def interleaved(self, reductions: Sequence[UOp]) -> _Interleaved | None:
         """The loops of a row that was split by a stride (schedule.strided), with one reduction."""
@@ -66,7 +75,7 @@ class Pooler(Tiler):
             return None
         step = int(inner.vmax) + 1
         outer = next((loop for loop in outputs if stride(index, loop) == step), None)
-        loads = [node for node in reductions[0].toposort() if node.op is Ops.LOAD]
+        loads = _loads(reductions[0])
         if step == 1 or outer is None or not all(stride(x.src[1], outer) in (0, 1) for x in loads):
             return None
         is_read = any(stride(load.src[1], outer) == 1 for load in loads)
@@ -91,33 +100,47 @@ class Pooler(Tiler):
                 self.move(OptOps.UPCAST, loop, 0)
                 return
 
-    def vectorize_choice(self, reductions: Sequence[UOp], width: int) -> bool:
-        """Vectors of the largest element of each filter window, and then of its position."""
+    def sliding(self, reductions: Sequence[UOp]) -> _Sliding | None:
+        """The rows and the lanes of results whose filter windows overlap: of a sum or an extreme,
+        or of the largest element and then its position.
+        """
         index, outputs = stores(self.ast)[0].src[1], self.outputs()
         lanes = next((loop for loop in outputs if stride(index, loop) == 1), None)
-        if lanes is None or (lanes.vmax + 1 < width and not self.target.has_mask):
+        is_choice = len(reductions) == 2 and all(each.arg is Ops.MAX for each in reductions)
+        if lanes is None or not (len(reductions) == 1 or is_choice):
+            return None
+        for rows in reversed([loop for loop in outputs if loop is not lanes]):
+            if all(_is_sliding(each, rows, lanes) for each in reductions):
+                return _Sliding(rows, lanes)
+        return None
+
+    def is_served(self, sliding: _Sliding, reductions: Sequence[UOp], width: int) -> bool:
+        """Whether a small filter window that is unrolled as a whole does as well: where gates are
+        known by that, or several vectors of a row hide that each waits for its own last step.
+        """
+        if max(map(_terms, reductions)) > _MOST_UNROLLED:
             return False
-        wide = lane_amount(int(lanes.vmax) + 1, width, 4, has_mask=self.target.has_mask)
-        if max(map(_terms, reductions)) <= _MOST_UNROLLED and wide > width:
-            # Several vectors of a row do as well as one each of several rows.
-            return False
-        is_gated = any(
-            node.op is Ops.LOAD and len(node.src) == 4
-            for each in reductions
-            for node in each.toposort()
-        )
-        rows = [loop for loop in outputs if loop is not lanes][-1:]
-        self.unroll(reductions, _MOST_GATED if is_gated else _MOST_UNROLLED)
-        self.upcast_to(lanes, width, overlaps=True)
-        most = FEW_ROWS if is_gated else int(self.target.registers * ACCUMULATORS) // 2
-        for loop in rows:
-            extent = int(loop.vmax) + 1
-            count = next(n for n in range(min(most, extent), 0, -1) if extent % n == 0)
-            if 2 * count >= most or count == extent:
-                self.move(OptOps.UPCAST, loop, count)
-            else:
-                self.overlap_to(loop, min(most, FEW_ROWS))
-        return True
+        if len(reductions) == 1:
+            return any(len(load.src) == 4 for load in _loads(reductions[0]))
+        extent = int(sliding.lanes.vmax) + 1
+        return lane_amount(extent, width, 4, has_mask=self.target.has_mask) > 2 * width
+
+    def vectorize_sliding(self, sliding: _Sliding, reductions: Sequence[UOp], width: int) -> None:
+        """A vector of each of many rows, which share what they load once the rows of the filter
+        window are unrolled.
+        """
+        rows, lanes = sliding
+        for reduction in reductions:
+            self.move(OptOps.UNROLL, reduction.src[1], 0)
+        self.upcast_to(lanes, min(width, 1 << int(lanes.vmax).bit_length()), overlaps=True)
+        is_large = max(map(_terms, reductions)) > _LARGE
+        most = self.target.registers // (4 if is_large else 2)
+        extent = int(rows.vmax) + 1
+        count = next(n for n in range(min(most, extent), 0, -1) if extent % n == 0)
+        if 2 * count >= most or count == extent:
+            self.move(OptOps.UPCAST, rows, count)
+        else:
+            self.overlap_to(rows, min(most, _SOME_ROWS))
 
     def unroll(self, reductions: Sequence[UOp], most: int) -> None:
         """Unroll reductions of up to `most` terms."""
@@ -128,6 +151,24 @@ class Pooler(Tiler):
 
 def _terms(reduction: UOp) -> int:
     return int(prod(loop.vmax + 1 for loop in reduction.src[1:]))
+
+
+def _loads(reduction: UOp) -> list[UOp]:
+    """What a reduction reads, without what another one inside it does."""
+    loops = frozenset(reduction.src[1:])
+    return [x for x in reduction.toposort() if x.op is Ops.LOAD and not loops.isdisjoint(x.ranges)]
+
+
+def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
+    """Whether the first of several loops of a reduction passes over what other `rows` read, too."""
+    _, first, *others = reduction.src
+    for load in _loads(reduction):
+        step, wide = stride(load.src[1], first), stride(load.src[1], rows)
+        if not others or not step or not wide or not stride(load.src[1], lanes):
+            return False
+        if wide % step or abs(wide) > abs(step) * int(first.vmax):
+            return False
+    return True
 
 
 def _is_short(reduction: UOp) -> bool:
