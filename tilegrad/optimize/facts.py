@@ -22,7 +22,6 @@ __all__ = [
     "has_functions",
     "heaviest",
     "is_known",
-    "lane_amount",
     "nbytes_of",
     "operand",
     "packed_bytes",
@@ -50,8 +49,6 @@ ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 FEW_ROWS = 4
 # The fewest tiles of an axis that may be padded to whole tiles: it gets 1/16 longer at most.
 LONG = 16
-# A row of this share of its vectors is taken as one.
-_WORTH_MASKING = 0.6
 # A symbolic extent whose bound is at least this counts as long.
 _SYMBOLIC = 128
 
@@ -138,32 +135,3 @@ def power_below(extent: int) -> int:
 def power_in(extent: UOp, most: int) -> int:
     """The largest power of two up to `most` that divides an extent."""
     return math.gcd(extent.arg, most) if extent.op is Ops.CONST else 1
-
-
-def lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:
-    """Elements per iteration: as many whole vectors as divide the extent, the whole extent masked,
-    or one padded vector.
-    """
-    for count in range(vectors, 0, -1):
-        if extent % (count * width) == 0 and count & (count - 1) == 0:
-            return count * width
-    padded = -(-extent // width) * width
-    if has_mask and width < extent <= vectors * width and extent >= _WORTH_MASKING * padded:
-        return padded
-    if has_mask and extent >= LONG * vectors * width:
-        return vectors * width
-    if extent >= width:
-        half = width // 2
-        if extent < 4 * width and half > 1 and extent % half == 0:
-            return half
-        return width
-    power = power_below(extent)
-    return (
-        extent
-        if extent == power
-        else power
-        if extent % power == 0
-        else power * 2
-        if power * 2 <= 2 * extent and extent > 2
-        else 1
-    )

@@ -14,7 +14,6 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     has_functions,
-    lane_amount,
     stores,
     stride,
 )
@@ -62,7 +61,7 @@ class Pooler(Tiler):
             self.vectorize_interleaved(interleaved, reductions, width)
             return True
         sliding = self.sliding(reductions)
-        if sliding is None or self.is_served(sliding, reductions, width):
+        if sliding is None or _is_unrolled_better(reductions):
             return False
         self.vectorize_sliding(sliding, reductions, width)
         return True
@@ -114,17 +113,6 @@ class Pooler(Tiler):
                 return _Sliding(rows, lanes)
         return None
 
-    def is_served(self, sliding: _Sliding, reductions: Sequence[UOp], width: int) -> bool:
-        """Whether a small filter window that is unrolled as a whole does as well: where gates are
-        known by that, or several vectors of a row hide that each waits for its own last step.
-        """
-        if max(map(_terms, reductions)) > _MOST_UNROLLED:
-            return False
-        if len(reductions) == 1:
-            return any(len(load.src) == 4 for load in _loads(reductions[0]))
-        extent = int(sliding.lanes.vmax) + 1
-        return lane_amount(extent, width, 4, has_mask=self.target.has_mask) > 2 * width
-
     def vectorize_sliding(self, sliding: _Sliding, reductions: Sequence[UOp], width: int) -> None:
         """A vector of each of many rows, which share what they load once the rows of the filter
         window are unrolled.
@@ -147,6 +135,13 @@ class Pooler(Tiler):
         for reduction in reductions:
             for loop in reduction.src[1:] if _terms(reduction) <= most else ():
                 self.move(OptOps.UNROLL, loop, 0)
+
+
+def _is_unrolled_better(reductions: Sequence[UOp]) -> bool:
+    """Whether a small filter window is unrolled as a whole: each of its gates is known then."""
+    first, *others = reductions
+    is_gated = any(len(load.src) == 4 for load in _loads(first))
+    return not others and is_gated and _terms(first) <= _MOST_UNROLLED
 
 
 def _terms(reduction: UOp) -> int:

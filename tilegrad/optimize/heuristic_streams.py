@@ -10,12 +10,13 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
+    LONG,
     ROWS,
     WORTH_STAGING,
     has_functions,
-    lane_amount,
     packed_bytes,
     padded_to,
+    power_below,
     power_in,
     stores,
     stride,
@@ -29,6 +30,8 @@ __all__ = ["Streamer"]
 
 # A reduction of so few iterations for each vector is unrolled.
 _MOST_UNROLL = 4
+# A row of this share of its vectors is taken as one.
+_WORTH_MASKING = 0.6
 # A reduction over so many vectors needs no loop; of a longer one, this share of the vectors of an
 # iteration must not be padding.
 _WHOLE_REDUCTION = 13
@@ -211,7 +214,7 @@ class Streamer(Pooler):
             extent = loop.src[0].arg
             rows = self.rows(reduction) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
-            amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+            amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if vectors == 4 and amount <= width < extent and self.target.has_mask:
                 amount = _reduction_amount(extent, width)
             if amount > 1:
@@ -256,7 +259,7 @@ class Streamer(Pooler):
         extent = loop.src[0].arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
         vectors = 1 if _is_picked(self.ast, loop) else 4
-        amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+        amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
         if self.is_short_and_gated(loop, width):
             self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
             return
@@ -429,3 +432,32 @@ def _reduction_amount(extent: int, width: int) -> int:
     amounts = (count * width for count in (4, 2))
     fits = (each for each in amounts if extent >= _WORTH_PADDING * padded_to(extent, each))
     return next(fits, width)
+
+
+def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:
+    """Elements per iteration: as many whole vectors as divide the extent, the whole extent masked,
+    or one padded vector.
+    """
+    for count in range(vectors, 0, -1):
+        if extent % (count * width) == 0 and count & (count - 1) == 0:
+            return count * width
+    padded = -(-extent // width) * width
+    if has_mask and width < extent <= vectors * width and extent >= _WORTH_MASKING * padded:
+        return padded
+    if has_mask and extent >= LONG * vectors * width:
+        return vectors * width
+    if extent >= width:
+        half = width // 2
+        if extent < 4 * width and half > 1 and extent % half == 0:
+            return half
+        return width
+    power = power_below(extent)
+    return (
+        extent
+        if extent == power
+        else power
+        if extent % power == 0
+        else power * 2
+        if power * 2 <= 2 * extent and extent > 2
+        else 1
+    )
