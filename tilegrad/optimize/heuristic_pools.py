@@ -12,11 +12,7 @@ from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import (
-    has_functions,
-    stores,
-    stride,
-)
+from tilegrad.optimize.facts import has_functions, stores, stride
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 
@@ -27,7 +23,8 @@ _MOST_REMAINDERS = 4
 # Terms of a filter window; of one that is unrolled as a whole; of one beside which fewer rows are
 # unrolled, as it takes long to compile.
 _MOST_TERMS, _MOST_UNROLLED, _LARGE = 64, 16, 32
-# Rows that are unrolled where their number has no divisor near the best.
+# Rows that are unrolled where their number has no divisor near the best, which is half of the
+# registers (bench/corpus.py, poolings and their gradients).
 _SOME_ROWS = 8
 
 
@@ -89,7 +86,7 @@ class Pooler(Tiler):
         index = stores(self.ast)[0].src[1]
         others = [loop for loop in self.outputs() if loop not in rows]
         self.unroll(reductions, _MOST_UNROLLED)
-        self.upcast_to(rows.quotients, width, overlaps=True)
+        self.upcast_to(rows.quotients, _lanes_of(rows.quotients, width), overlaps=True)
         self.move(OptOps.UPCAST, rows.remainders, 0)
         for loop in reversed(others):
             step = stride(index, loop)
@@ -120,7 +117,7 @@ class Pooler(Tiler):
         rows, lanes = sliding
         for reduction in reductions:
             self.move(OptOps.UNROLL, reduction.src[1], 0)
-        self.upcast_to(lanes, min(width, 1 << int(lanes.vmax).bit_length()), overlaps=True)
+        self.upcast_to(lanes, _lanes_of(lanes, width), overlaps=True)
         is_large = max(map(_terms, reductions)) > _LARGE
         most = self.target.registers // (4 if is_large else 2)
         extent = int(rows.vmax) + 1
@@ -142,6 +139,11 @@ def _is_unrolled_better(reductions: Sequence[UOp]) -> bool:
     first, *others = reductions
     is_gated = any(len(load.src) == 4 for load in _loads(first))
     return not others and is_gated and _terms(first) <= _MOST_UNROLLED
+
+
+def _lanes_of(loop: UOp, width: int) -> int:
+    """A vector, or of a short loop the power of two that holds it."""
+    return min(width, 1 << int(loop.vmax).bit_length())
 
 
 def _terms(reduction: UOp) -> int:
