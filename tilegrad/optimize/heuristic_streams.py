@@ -21,7 +21,7 @@ from tilegrad.optimize.facts import (
     stores,
     stride,
 )
-from tilegrad.optimize.heuristic_tiles import Tiler
+from tilegrad.optimize.heuristic_pools import Pooler
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.rows import rows_of_reduction
 from tilegrad.optimize.transposes import transpose
@@ -54,13 +54,15 @@ _MANY_VECTORS = (16, 8, 4, 2)
 _WORTH_SLICE = 1 << 19
 
 
-class Streamer(Tiler):
+class Streamer(Pooler):
     """Vectors along memory."""
 
     def stream(self, reductions: list[UOp]) -> None:
         """Vectors along the axes on which memory is contiguous, in every nest."""
         width = self.target.lanes_of(_widest(self.ast))
         if width < 2:
+            return
+        if self.shape_pooling(reductions, width):
             return
         store = stores(self.ast)[0]
         padded = _padded_load(reductions, store, is_large=self.work() >= WORTH_STAGING)

@@ -1,0 +1,178 @@
+"""Poolings and their gradients: reductions over few terms for each of many results.
+
+What a result reads lies beside what its neighbours read, so there is little to reuse, and what
+costs is waiting and gates. Lanes go along a row of results, and several rows are unrolled, so that
+no reduction waits for its own last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import has_functions, stores, stride
+from tilegrad.optimize.heuristic_tiles import Tiler
+from tilegrad.optimize.opt import OptOps
+
+__all__ = ["Pooler"]
+
+# Remainders by a stride that are unrolled.
+_MOST_REMAINDERS = 4
+# Terms of a filter window; of one that is unrolled as a whole; of one beside which fewer rows are
+# unrolled, as it takes long to compile.
+_MOST_TERMS, _MOST_UNROLLED, _LARGE = 64, 16, 32
+# Rows that are unrolled where their number has no divisor near the best, which is half of the
+# registers (bench/corpus.py, poolings and their gradients).
+_SOME_ROWS = 8
+
+
+class _Interleaved(NamedTuple):
+    """Neighbours of a stored row are the `remainders` by a stride; `quotients` runs over the rest,
+    and what is read moves by one along it.
+    """
+
+    quotients: UOp
+    remainders: UOp
+
+
+class _Sliding(NamedTuple):
+    """The loop over rows of results and that along a row."""
+
+    rows: UOp
+    lanes: UOp
+
+
+class Pooler(Tiler):
+    """Vectors of results of few terms each."""
+
+    def shape_pooling(self, reductions: Sequence[UOp], width: int) -> bool:
+        """Shape a kernel of a pooling; False where it is none."""
+        if not reductions or any(not _is_short(each) for each in reductions):
+            return False
+        if any(loop.src[0].op is not Ops.CONST for loop in self.outputs()):
+            return False
+        interleaved = self.interleaved(reductions)
+        if interleaved is not None:
+            self.vectorize_interleaved(interleaved, reductions, width)
+            return True
+        sliding = self.sliding(reductions)
+        if sliding is None or _is_unrolled_better(reductions):
+            return False
+        self.vectorize_sliding(sliding, reductions, width)
+        return True
+
+    def interleaved(self, reductions: Sequence[UOp]) -> _Interleaved | None:
+        """The loops of a row that was split by a stride (schedule.strided), with one reduction."""
+        index, outputs = stores(self.ast)[0].src[1], self.outputs()
+        inner = next((loop for loop in outputs if stride(index, loop) == 1), None)
+        if inner is None or len(reductions) != 1 or inner.vmax >= _MOST_REMAINDERS:
+            return None
+        step = int(inner.vmax) + 1
+        outer = next((loop for loop in outputs if stride(index, loop) == step), None)
+        loads = _loads(reductions[0])
+        if step == 1 or outer is None or not all(stride(x.src[1], outer) in (0, 1) for x in loads):
+            return None
+        is_read = any(stride(load.src[1], outer) == 1 for load in loads)
+        return _Interleaved(outer, inner) if is_read else None
+
+    def vectorize_interleaved(
+        self, rows: _Interleaved, reductions: Sequence[UOp], width: int
+    ) -> None:
+        """A vector of each remainder, of some rows that differ in theirs: they are stored together,
+        and each is read as it lies.
+        """
+        index = stores(self.ast)[0].src[1]
+        others = [loop for loop in self.outputs() if loop not in rows]
+        self.unroll(reductions, _MOST_UNROLLED)
+        self.upcast_to(rows.quotients, _lanes_of(rows.quotients, width), overlaps=True)
+        self.move(OptOps.UPCAST, rows.remainders, 0)
+        for loop in reversed(others):
+            step = stride(index, loop)
+            if 0 < loop.vmax < _MOST_REMAINDERS and any(
+                stride(index, outer) == (step or 0) * (loop.vmax + 1) for outer in others
+            ):
+                self.move(OptOps.UPCAST, loop, 0)
+                return
+
+    def sliding(self, reductions: Sequence[UOp]) -> _Sliding | None:
+        """The rows and the lanes of results whose filter windows overlap: of a sum or an extreme,
+        or of the largest element and then its position.
+        """
+        index, outputs = stores(self.ast)[0].src[1], self.outputs()
+        lanes = next((loop for loop in outputs if stride(index, loop) == 1), None)
+        is_choice = len(reductions) == 2 and all(each.arg is Ops.MAX for each in reductions)
+        if lanes is None or not (len(reductions) == 1 or is_choice):
+            return None
+        for rows in reversed([loop for loop in outputs if loop is not lanes]):
+            if all(_is_sliding(each, rows, lanes) for each in reductions):
+                return _Sliding(rows, lanes)
+        return None
+
+    def vectorize_sliding(self, sliding: _Sliding, reductions: Sequence[UOp], width: int) -> None:
+        """A vector of each of many rows, which share what they load once the rows of the filter
+        window are unrolled.
+        """
+        rows, lanes = sliding
+        for reduction in reductions:
+            self.move(OptOps.UNROLL, reduction.src[1], 0)
+        self.upcast_to(lanes, _lanes_of(lanes, width), overlaps=True)
+        is_large = max(map(_terms, reductions)) > _LARGE
+        most = self.target.registers // (4 if is_large else 2)
+        extent = int(rows.vmax) + 1
+        count = next(n for n in range(min(most, extent), 0, -1) if extent % n == 0)
+        if 2 * count >= most or count == extent:
+            self.move(OptOps.UPCAST, rows, count)
+        else:
+            self.overlap_to(rows, min(most, _SOME_ROWS))
+
+    def unroll(self, reductions: Sequence[UOp], most: int) -> None:
+        """Unroll reductions of up to `most` terms."""
+        for reduction in reductions:
+            for loop in reduction.src[1:] if _terms(reduction) <= most else ():
+                self.move(OptOps.UNROLL, loop, 0)
+
+
+def _is_unrolled_better(reductions: Sequence[UOp]) -> bool:
+    """Whether a small filter window is unrolled as a whole: each of its gates is known then."""
+    first, *others = reductions
+    is_gated = any(len(load.src) == 4 for load in _loads(first))
+    return not others and is_gated and _terms(first) <= _MOST_UNROLLED
+
+
+def _lanes_of(loop: UOp, width: int) -> int:
+    """A vector, or of a short loop the power of two that holds it."""
+    return min(width, 1 << int(loop.vmax).bit_length())
+
+
+def _terms(reduction: UOp) -> int:
+    return int(prod(loop.vmax + 1 for loop in reduction.src[1:]))
+
+
+def _loads(reduction: UOp) -> list[UOp]:
+    """What a reduction reads, without what another one inside it does."""
+    loops = frozenset(reduction.src[1:])
+    return [x for x in reduction.toposort() if x.op is Ops.LOAD and not loops.isdisjoint(x.ranges)]
+
+
+def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
+    """Whether the first of several loops of a reduction passes over what other `rows` read, too."""
+    _, first, *others = reduction.src
+    for load in _loads(reduction):
+        step, wide = stride(load.src[1], first), stride(load.src[1], rows)
+        if not others or not step or not wide or not stride(load.src[1], lanes):
+            return False
+        if wide % step or abs(wide) > abs(step) * int(first.vmax):
+            return False
+    return True
+
+
+def _is_short(reduction: UOp) -> bool:
+    loops = reduction.src[1:]
+    return (
+        all(loop.op is Ops.RANGE and loop.src[0].op is Ops.CONST for loop in loops)
+        and all(loop.arg[1] is Axis.REDUCE for loop in loops)
+        and 1 < _terms(reduction) <= _MOST_TERMS
+        and not has_functions(reduction)
+    )
