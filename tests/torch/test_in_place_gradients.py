@@ -251,3 +251,93 @@ def test_views_of_a_leaf_keep_its_gradient_when_it_takes_other_data() -> None:
     assert not double.is_leaf
     double.sum().backward()
     assert leaf.grad.tolist() == [4, 4, 3]
+
+
+READERS = {
+    "flip": lambda w: w.flip(0),
+    "repeat": lambda w: w.repeat(2, 1),
+    "transposed": lambda w: w.T.contiguous(),
+    "rows": lambda w: w[[0, 1]],
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("way", ["detach", "no_grad", "data", "row"])
+def test_a_write_after_a_copy_of_a_leaf_leaves_its_gradient(
+    reader: str, is_read: bool, way: str
+) -> None:
+    """The closed form: each element of the leaf is in the sum itself, and in the copy."""
+    start = torch.tensor([[1.0, -2.0], [3.0, 4.0]]) * 2
+    if is_read:
+        start.sum().item()
+    w = start.requires_grad_()
+    y = READERS[reader](w)
+    if way == "detach":
+        w.detach().add_(1)
+    elif way == "data":
+        w.data.add_(1)
+    elif way == "row":
+        w.detach()[0].add_(1)
+    else:
+        with torch.no_grad():
+            w.add_(1)
+    (w.sum() + y.sum()).backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[1.0 + y.numel() / 4] * 2] * 2
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_leaf_written_in_part_and_then_through_an_alias(mask: bool) -> None:
+    w = torch.tensor([[1.0, -2.0], [3.0, 4.0]], requires_grad=True)
+    with torch.no_grad():
+        if mask:
+            w[w > 0] *= 2
+        else:
+            w[0] *= 2
+    y = w.flip(0)
+    w.detach().add_(1)
+    (w.sum() + y.sum()).backward()
+    assert w.grad is not None and w.grad.tolist() == [[2.0, 2.0]] * 2
+
+
+def test_parameters_that_are_updated_by_their_gradients_through_data() -> None:
+    """A leaf is a leaf, whatever its memory was computed from: a loss of tied weights, whose
+    gradients depend on each other, stays differentiable from step to step.
+    """
+    tied = torch.full((3, 3), 0.5, requires_grad=True)
+    bias = torch.zeros(3, requires_grad=True)
+    x = torch.tensor([[1.0, 2.0, -1.0]])
+    weight, offset = np.full((3, 3), 0.5), np.zeros(3)
+    state = torch.zeros(1, 3)
+    for _ in range(4):
+        before = state.detach()
+        out = (x @ tied + before) @ tied + bias
+        inner = np.array(x.tolist()) @ weight + np.array(before.tolist())
+        ((out**2).sum()).backward()
+        outer = 2 * (inner @ weight + offset)
+        slope = inner.T @ outer + np.array(x.tolist()).T @ (outer @ weight.T)
+        assert tied.grad is not None and bias.grad is not None
+        np.testing.assert_allclose(tied.grad.numpy(), slope, rtol=1e-4)
+        for each in (tied, bias):
+            each.data.add_(each.grad, alpha=-0.01)
+            each.grad = None
+        weight, offset = weight - 0.01 * slope, offset - 0.01 * outer[0]
+        state = out
+        out.sum().item()
+
+
+def test_a_random_leaf_that_never_ran_takes_values() -> None:
+    layer = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        for each in layer.parameters():
+            each.copy_(torch.ones(each.shape))
+    assert layer(torch.ones(1, 3)).tolist() == [[4.0, 4.0]]
+
+
+def test_an_embedding_of_rows_that_are_there() -> None:
+    rows = torch.eye(3)
+    frozen = torch.nn.Embedding.from_pretrained(rows)
+    trained = torch.nn.Embedding.from_pretrained(rows, freeze=False)
+    assert isinstance(frozen.weight, torch.nn.Parameter) and not frozen.weight.requires_grad
+    assert trained.weight.requires_grad and trained(torch.tensor([2])).tolist() == [[0, 0, 1]]

@@ -300,7 +300,12 @@ _RULES: dict[str, Callable[[Any], str]] = {
         _dropout,
     ),
     **dict.fromkeys(("ReLU", "ReLU6", "SiLU", "Mish", "SELU"), _in_place),
-    **dict.fromkeys(("Hardswish", "Hardsigmoid", "Tanh", "Sigmoid"), lambda module: ""),
+    **dict.fromkeys(
+        (
+            "Hardswish", "Hardsigmoid", "LogSigmoid", "Sigmoid", "Softsign", "Tanh", "Tanhshrink",
+        ),
+        lambda module: "",
+    ),
     **dict.fromkeys(("Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"), _upsample),
     **dict.fromkeys(
         (
