@@ -174,7 +174,7 @@ def _one_example(examples: dict[int, tuple[Tensor, int]], size: Any) -> _Example
     tensors, nodes, wholes = {}, {}, {}
     variables = NO_VARIABLES
     for position, (tensor, axis) in examples.items():
-        moved = tensor.movedim(axis, 0)
+        moved = tensor.movedim(axis, 0) if axis else tensor
         node = nodes[position] = stand_in(moved.shape[1:], tensor.dtype, tensor.device)
         base = buffer_below(node)
         wholes[base] = _flat(moved.uop, size, base)
@@ -269,4 +269,4 @@ def _placed(
             f"vmap: an output of shape {show_shape(tensor.shape)} has no place {axis} for the axis",
             line=here(),
         )
-    return whole.movedim(0, axis)
+    return whole.movedim(0, axis) if axis else whole

@@ -221,6 +221,8 @@ class Movement(Casts):
             raise ShapeError(
                 f"flatten: start_dim {start_dim} comes after end_dim {end_dim}", line=here()
             )
+        if first == last:
+            return self
         shape = self.shape
         return self.reshape(*shape[:first], multiply(shape[first : last + 1]), *shape[last + 1 :])
 
