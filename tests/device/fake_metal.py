@@ -194,6 +194,10 @@ class FakeMetal:
         if not thing.count:
             if thing.kind == "CommandBuffer" and thing.facts["state"] == "committed":
                 self.wrong.append("a command buffer under way was given back")
+            if thing.kind == "ComputeCommandEncoder":
+                # Apple's framework ends the process.
+                if thing.facts["commands"].facts["state"] == "encoding":
+                    self.wrong.append("an encoder was given back that was not ended")
             del self.things[number]
 
     def alive(self) -> Counter[str]:

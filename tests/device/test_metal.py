@@ -5,6 +5,7 @@ run as C++. No Apple machine is needed, and none is touched.
 from __future__ import annotations
 
 import gc
+import struct
 import sys
 from collections.abc import Iterator
 
@@ -211,6 +212,28 @@ def test_what_the_compiler_says_is_told(fake: FakeMetal, runtime: MetalRuntime) 
     assert caught.value.details["kernel"] == "add"
     assert str(caught.value.details["source"]).endswith("failed.metal")
     assert fake.alive() == {"Device": 1, "CommandQueue": 1}
+
+
+def test_a_refused_text_names_the_lines_of_its_ops(device: str, fake: FakeMetal) -> None:
+    """Not only the line that asked for the values."""
+    fake.refuses = "Compilation failed:\nprogram_source:3:5: error: unknown type name 'flot'"
+    x = Tensor(np.ones(4, np.float32)).realize()
+    y = (x * 3 + 1).exp()
+    with pytest.raises(CompileError, match="metal: unknown type name 'flot'") as caught:
+        y.realize()
+    assert caught.value.details["call"] == "__mul__, __add__, exp"
+
+
+def test_integers_that_do_not_fit_leave_the_device_usable(
+    fake: FakeMetal, runtime: MetalRuntime
+) -> None:
+    """The framework ends a process that gives back an encoder without ending it."""
+    program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
+    before = fake.alive()
+    with pytest.raises(struct.error):
+        runtime.launch(program, [memory, memory, memory], [1 << 40], (1, 1, 1), (4, 1, 1))
+    runtime.synchronize()
+    assert fake.alive() == before
 
 
 def test_a_text_without_the_kernel(runtime: MetalRuntime, fake: FakeMetal) -> None:

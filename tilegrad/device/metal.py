@@ -1,7 +1,7 @@
 """Apple's GPUs through the framework Metal, called as Objective-C by ctypes.
 
     render    tilegrad.render.metal     the Metal shading language
-    compile   the system, at load       which keeps what it made of a text
+    compile   the system                which keeps what it made of a text
     run       here                      shared memory, one queue, a command buffer for each launch
 
 `METAL` is the GPU that the system prefers. `NULL:METAL` and `EMU:METAL` need none.
@@ -142,6 +142,17 @@ class MetalRuntime(Runtime):
 
     # programs
 
+    def compile(self, source: str) -> bytes:
+        """The source itself, once it is known to be right; the system keeps what it made of it.
+
+        Raises CompileError with the system's first message.
+        """
+        self._require_own_process()
+        function = source.partition(":")[0].removeprefix("// ")
+        with self._objc.pool():
+            self._release(self._compiled(function, source))
+        return source.encode()
+
     def load(self, name: str, binary: bytes) -> MetalProgram:
         """The kernel of a text, below the line that says what it takes.
 
@@ -233,15 +244,18 @@ class MetalRuntime(Runtime):
         with self._lock, objc.pool():
             commands: int = objc.send(self._queue, "commandBuffer")
             encoder = objc.send(commands, "computeCommandEncoder")
-            self._encode(encoder, program, handles, variables)
-            objc.send(
-                encoder,
-                "dispatchThreadgroups:threadsPerThreadgroup:",
-                _Size(*global_size),
-                _Size(*local_size),
-                result=None,
-            )
-            objc.send(encoder, "endEncoding", result=None)
+            try:
+                self._encode(encoder, program, handles, variables)
+                objc.send(
+                    encoder,
+                    "dispatchThreadgroups:threadsPerThreadgroup:",
+                    _Size(*global_size),
+                    _Size(*local_size),
+                    result=None,
+                )
+            finally:
+                # An encoder that goes without it ends the process.
+                objc.send(encoder, "endEncoding", result=None)
             # It outlives the pool: whoever waits for it gives it back.
             objc.send(commands, "retain")
             objc.send(commands, "commit", result=None)
@@ -380,7 +394,7 @@ def opened(name: str, objc: Any) -> Backend:
         name,
         metal_target(),
         _render_headed,
-        str.encode,
+        runtime.compile,
         runtime,
         compiler="Metal shading language",
         hardware=runtime.title,

@@ -193,8 +193,8 @@ MUTANTS: dict[str, Mutant] = {
     "M7.7": Mutant(
         "Metal's encoder ends after its commands are committed",
         "tilegrad/device/metal.py",
-        '            objc.send(encoder, "endEncoding", result=None)\n',
-        "",
+        '                objc.send(encoder, "endEncoding", result=None)\n',
+        "                pass\n",
     ),
     "B1.1": Mutant(
         "kernels of all sizes are called alike",
