@@ -65,7 +65,7 @@ PLANTED = {
     "the last row of a table is outside": Plant("schedule/index.py", "(row < table.shape[0])", "(row < table.shape[0] - 1)"),
     "the second axis of a reshape is not wrapped": Plant("schedule/index.py", "at if axis == 0 else at % size", "at if axis <= 1 else at % size"),
     "who writes runs before who reads": Plant("schedule/order.py", "self.before[writer].add(reader)", "self.before[reader].add(writer)"),
-    "both words of a random block are one": Plant("schedule/random.py", "(place % 2).eq(0).where(x0, x1)", "x0"),
+    "both words of a random block are one": Plant("schedule/random.py", "(position_in_stream % 2).eq(0).where(x0, x1)", "x0"),
     "a closed gate is taken for granted": Plant("schedule/collapse.py", "    if load.is_gated and _is_number(load.src[2], 0) and _covers(load.gate, g):\n        return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))", "    if load.is_gated and _is_number(load.src[2], 0):\n        return load"),
     # lower
     "a shift beyond the width wraps around": Plant("lower/integers.py", "return (amount < bits).where(inside, beyond)", "return inside"),
@@ -78,7 +78,7 @@ PLANTED = {
     # render
     "an accumulator is not reset": Plant("render/llvm.py", 'self.line(f"store {kind} {self.use(node.src[0])}, ptr {name}")', 'self.entry.append(f"  store {kind} {self.use(node.src[0])}, ptr {name}")'),
     "a gated load gives what it read": Plant("render/llvm_memory.py", 'return self.make(f"select i1 {gate}, {kind} {value}, {kind} {shut}")', "return value"),
-    "the lanes of a vector behind its end are read": Plant("render/llvm_memory.py", "value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)", "value = self.load_always(node)"),
+    "the lanes of a vector behind its end are read": Plant("render/llvm_memory.py", "value = self.load_masked(at, node.dtype, (type_of(gate.dtype), mask), other)", "value = self.load_always(node)"),
     "the lanes of a vector behind its end are written": Plant("render/llvm_memory.py", "            self.store_masked(node, gate)", "            self.store_always(node)"),
     "the maximum passes over NaN": Plant("render/llvm_values.py", 'return self.make(f"select {flags} {is_number}, {kind} {larger}, {kind} {y}")', "return larger"),
     "unsigned numbers compare as signed ones": Plant("render/llvm_values.py", 'less = "slt" if dtype.kind == "int" else "ult"', 'less = "slt"'),
