@@ -112,4 +112,17 @@ def _choices(started: UOp, target: Target) -> Iterator[UOp]:
 def lowered(shaped: UOp, target: Target) -> tuple[Shaped, list[UOp]]:
     """A kernel after its Opts, and its program."""
     verify(shaped, Stage.KERNEL, "optimize")
-    return Shaped(shaped, kernel_name(shaped)), lower(shaped, target)
+    program = _with_last_slot(lower(shaped, target), shaped)
+    return Shaped(shaped, kernel_name(shaped)), program
+
+
+def _with_last_slot(program: list[UOp], ast: UOp) -> list[UOp]:
+    """`program`, which names the last slot of its kernel even where nothing there is used any more:
+    a launch passes memory of all slots, and integers behind them.
+    """
+    if all(node.op is not Ops.DEFINE_VAR for node in program):
+        return program
+    slots = [node for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
+    last = max(slots, key=lambda node: node.arg)
+    used = [node.arg for node in program if node.op is Ops.DEFINE_GLOBAL]
+    return program if last.arg in used else [last, *program]
