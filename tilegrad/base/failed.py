@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilegrad.base import cache
+from tilegrad.base.errors import CompileError
 from tilegrad.base.trust import make_private
 
-__all__ = ["write_failed"]
+__all__ = ["refused", "write_failed"]
 
 
 def write_failed(name: str, text: str) -> str:
@@ -20,3 +21,15 @@ def write_failed(name: str, text: str) -> str:
     except (OSError, KeyError):
         return name
     return str(path)
+
+
+def refused(kind: str, log: str, source: str, suffix: str, **details: object) -> CompileError:
+    """What a compiler's `log` says against `source`, by its first error; the file with the ending
+    `suffix` keeps the source.
+    """
+    lines = [line.strip() for line in log.splitlines() if line.strip()] or ["no message"]
+    first = next((line for line in lines if "error:" in line), lines[0])
+    said = first.rpartition("error:")[2].strip()
+    return CompileError(
+        f"{kind}: {said}", **details, source=write_failed(f"failed.{suffix}", source)
+    )

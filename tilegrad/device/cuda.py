@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError
-from tilegrad.base.failed import write_failed
+from tilegrad.base.failed import refused
 from tilegrad.compile import nvrtc
 from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
@@ -58,14 +58,9 @@ def _compile_for(arch: str, compile_source: Compile, source: str) -> bytes:
     try:
         return head.encode() + b"\n" + compile_source(text, arch)
     except CompileError as error:
-        said = str(error.details.get("message") or error.headline).splitlines()
-        first = next((line for line in said if "error:" in line), said[0] if said else "")
-        raise CompileError(
-            f"cuda: {first.rpartition('error:')[2].strip()}",
-            kernel=head.partition(":")[0].removeprefix("// "),
-            arch=arch,
-            source=write_failed("failed.cu", text),
-        ) from None
+        log = str(error.details.get("message") or error.headline)
+        kernel = head.partition(":")[0].removeprefix("// ")
+        raise refused("cuda", log, text, "cu", kernel=kernel, arch=arch) from None
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:

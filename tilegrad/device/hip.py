@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError
-from tilegrad.base.failed import write_failed
+from tilegrad.base.failed import refused
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.hip import HipSourceRuntime, gpu_architectures, open_library
@@ -51,14 +51,9 @@ def _compile_for(arch: str, compiler: Any, source: str) -> bytes:
     try:
         return head.encode() + b"\n" + compile_hip(compiler, text, arch, HIPRenderer.flags)
     except CompileError as error:
-        said = str(error.details.get("message") or error.headline).splitlines()
-        first = next((line for line in said if "error:" in line), said[0] if said else "")
-        raise CompileError(
-            f"hip: {first.rpartition('error:')[2].strip()}",
-            kernel=head.partition(":")[0].removeprefix("// "),
-            arch=arch,
-            source=write_failed("failed.hip", text),
-        ) from None
+        log = str(error.details.get("message") or error.headline)
+        kernel = head.partition(":")[0].removeprefix("// ")
+        raise refused("hip", log, text, "hip", kernel=kernel, arch=arch) from None
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import write_failed
+from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -216,15 +216,8 @@ class MetalRuntime(Runtime):
 
     def _refusal(self, name: str, source: str, error: Object) -> CompileError:
         """What the system says against a text, by its first error."""
-        said = self._description(error.value or 0)
-        lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
-        first = next((line for line in lines if "error:" in line), lines[0])
-        return CompileError(
-            f"metal: {first.rpartition('error:')[2].strip()}",
-            kernel=name,
-            device=self.title,
-            source=write_failed("failed.metal", source),
-        )
+        log = self._description(error.value or 0)
+        return refused("metal", log, source, "metal", kernel=name, device=self.title)
 
     def _description(self, error: int) -> str:
         return self._text(self._objc.send(error, "localizedDescription")) if error else ""

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.base.failed import write_failed
+from tilegrad.base.errors import DeviceError, OutOfMemoryError
+from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.ir.uop import UOp
@@ -212,14 +212,9 @@ class OpenCLRuntime(Runtime):
                 warnings.simplefilter("ignore")
                 return program.build(list(self.options), [self.device], cache_dir=False)
         except self._cl.Error as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            first = next((line for line in lines if "error:" in line), lines[0])
-            raise CompileError(
-                f"cl: {first.rpartition('error:')[2].strip()}",
-                kernel=source.partition(":")[0].removeprefix("// "),
-                device=f"{self.device.name}, {self.device.platform.version}",
-                source=write_failed("failed.cl", source),
-            ) from None
+            kernel = source.partition(":")[0].removeprefix("// ")
+            device = f"{self.device.name}, {self.device.platform.version}"
+            raise refused("cl", str(error), source, "cl", kernel=kernel, device=device) from None
 
     def load(self, name: str, binary: bytes) -> OpenCLProgram:
         cl = self._cl
