@@ -33,7 +33,7 @@ ENDS = np.meshgrid(
 
 
 def wide(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of all sizes, many of which are nearly the same."""
+    """Pairs of all sizes, many with x close to a."""
     random = np.random.default_rng(3)
     a = 10 ** random.uniform(-3, 5, count)
     near = np.abs(a + 3 * np.sqrt(a) * random.normal(size=count))

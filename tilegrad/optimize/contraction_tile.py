@@ -32,8 +32,8 @@ _NEAR = 3 / 4
 
 @dataclass(frozen=True)
 class ContractionTile:
-    """A tile: the reduce loop that gives the lanes, how many, and how much of which outputs are
-    rows.
+    """A tile: the reduce loop that gives the lanes, their number, and the rows from each output
+    loop.
 
     Attributes:
         worth: an estimate of the share of the best possible, as for other tiles.

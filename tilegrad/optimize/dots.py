@@ -36,7 +36,7 @@ _BYTES = (dtypes.int8, dtypes.uint8)
 
 
 class Dot(NamedTuple):
-    """A reduction of products of short numbers, and the axis of which the unit takes `k` at once.
+    """A reduction of products of short numbers, and its axis: the unit takes `k` terms at once.
     Of bytes of one kind, the left ones are flipped.
     """
 

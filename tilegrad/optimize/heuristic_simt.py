@@ -100,7 +100,7 @@ class _Shaper(UnitShaper, SliceShaper):
         return False
 
     def tile(self, reduction: UOp) -> None:
-        """A register tile of two axes, each of which moves only some of the reduction's loads."""
+        """A register tile of two axes: along each, only some of the reduction's loads move."""
         loads = loads_of(reduction)
         if int(prod(axis.vmax + 1 for axis in self.grid())) < _WORTH_TILING or len(loads) < 2:
             return

@@ -122,7 +122,7 @@ class StageShaper(Tiler):
         ]
 
     def around(self, nests: list[UOp]) -> list[UOp]:
-        """The loops inside of which scratch lives, in their order."""
+        """The loops around scratch memory, outermost first."""
         found = {loop for nest in nests for loop in nest.src[0].src[0].src}
         return [loop for loop in self.outputs() if loop in found]
 

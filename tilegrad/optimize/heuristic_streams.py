@@ -32,8 +32,8 @@ __all__ = ["Streamer"]
 _MOST_UNROLL = 4
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
-# A reduction over so many vectors needs no loop; of a longer one, this share of the vectors of an
-# iteration must not be padding.
+# The most vectors of a reduction without a loop; in a longer one, the share of an iteration's
+# vectors that must not be padding.
 _WHOLE_REDUCTION = 13
 _WORTH_PADDING = 0.9
 # An axis may be so much longer for chunks that overlap.
@@ -253,8 +253,8 @@ class Streamer(Pooler):
                 return
 
     def vectorize_output(self, loop: UOp, width: int, *, has_reduction: bool) -> None:
-        """Vectors along what is stored; beside a reduction so many that no accumulator waits for
-        itself, and that much of a row is read at a time.
+        """Vectors along the stored row. Beside a reduction, several: no accumulator waits for its own
+        last step, and each read covers much of a row.
         """
         extent = loop.src[0].arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.

@@ -87,7 +87,7 @@ class Kumaraswamy(Distribution):
 class ContinuousBernoulli(Distribution):
     """Continuous Bernoulli distribution: density proportional to p^x (1-p)^(1-x) between 0 and 1.
 
-    With the logit L of p the density is L e^(L x) / (e^L - 1), of which all else follows.
+    With the logit L of p the density is L e^(L x) / (e^L - 1); the rest follows from it.
 
     Args:
         probs: p.

@@ -67,7 +67,7 @@ class LowRankMultivariateNormal(Distribution):
 
     @property
     def scale_tril(self) -> Tensor:
-        """The lower triangular L of which L @ L.T is the covariance."""
+        """The Cholesky factor of the covariance, lower triangular."""
         return self.covariance_matrix.cholesky()
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

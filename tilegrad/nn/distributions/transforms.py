@@ -268,8 +268,8 @@ class ComposeTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """Shares of a stick of length 1, of which each number breaks off a part of what is left; of
-    zeros all shares are equal.
+    """Stick breaking: each number takes a fraction of the rest of a stick of length 1; zeros give
+    equal shares.
 
     Args:
         cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
