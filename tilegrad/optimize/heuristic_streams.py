@@ -253,8 +253,8 @@ class Streamer(Pooler):
                 return
 
     def vectorize_output(self, loop: UOp, width: int, *, has_reduction: bool) -> None:
-        """Vectors along the stored row. Beside a reduction, several: no accumulator waits for its own
-        last step, and each read covers much of a row.
+        """Vectors along the stored row. Beside a reduction, several: no accumulator waits for its
+        own last step, and each read covers much of a row.
         """
         extent = loop.src[0].arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
