@@ -17,7 +17,7 @@ from typing import Any
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial, evaluate
-from tilegrad.ir.templates import Template
+from tilegrad.ir.templates import Step, Template
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "made", "sized_template"]
@@ -170,13 +170,49 @@ class SizedTemplate:
 
     def at(self, sizes: Sizes) -> Template:
         """The template at certain sizes."""
-        steps = [
+        return _TemplateAt(self, sizes, self._first)
+
+    def shape_of(self, slot: int, sizes: Sizes) -> tuple[Any, ...] | None:
+        """The shape of a result at certain sizes; None for an input."""
+        step = slot - self._first.count - len(self._constants)
+        return made(self._steps[step][1], sizes) if step >= 0 else None
+
+    def steps_at(self, sizes: Sizes) -> list[Step]:
+        """The steps at certain sizes."""
+        return [
             (step[0], step[1], made(arg, sizes), *step[3:6], made(shape, sizes), step[7])
             for step, (arg, shape) in zip(self._first.steps, self._steps)
         ]
-        constants = [_constant(each, sizes) for each in self._constants]
-        first = self._first
-        return Template(constants, steps, first.results, first.count, is_view=first.is_view)
+
+    def constants_at(self, sizes: Sizes) -> list[UOp]:
+        """The constants at certain sizes."""
+        return [_constant(each, sizes) for each in self._constants]
+
+
+class _TemplateAt(Template):
+    """A `SizedTemplate` at certain sizes. Calls that run as a known segment never look at its steps
+    and constants, so these are made when somebody does.
+    """
+
+    __slots__ = ("_sized", "_sizes")
+
+    def __init__(self, sized: SizedTemplate, sizes: Sizes, first: Template):
+        self._sized, self._sizes = sized, sizes
+        self.size, self.results = first.size, first.results
+        self.count, self.is_view = first.count, first.is_view
+
+    def __getattr__(self, name: str) -> Any:
+        # Called for a slot that has no value yet.
+        if name == "steps":
+            self.steps = self._sized.steps_at(self._sizes)
+            return self.steps
+        if name == "constants":
+            self.constants = self._sized.constants_at(self._sizes)
+            return self.constants
+        raise AttributeError(name)
+
+    def shape_of(self, slot: int) -> tuple[Any, ...] | None:
+        return self._sized.shape_of(slot, self._sizes)
 
 
 def _constant(nodes: list[_Node], sizes: Sizes) -> UOp:

@@ -15,7 +15,7 @@ from typing import Any
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, interned, remade, toposort
 
-__all__ = ["Template", "record"]
+__all__ = ["Step", "Template", "record"]
 
 # More steps than a method has; a larger template is not worth its memory.
 _MOST_STEPS = 1024
@@ -29,7 +29,7 @@ _SINGULAR = frozenset({
 
 # The op, the dtype, the argument, the getter of the sources, whether there is one source, the class
 # of the argument, the shape, and the origin: the slot of an input, or one of these.
-_Step = tuple[Ops, Any, Any, Callable[[Any], Any], bool, Any, tuple[Any, ...], int]
+Step = tuple[Ops, Any, Any, Callable[[Any], Any], bool, Any, tuple[Any, ...], int]
 _NOBODY, _CALLER = -2, -1
 
 
@@ -44,7 +44,7 @@ class Template:
     def __init__(
         self,
         constants: list[UOp],
-        steps: list[_Step],
+        steps: list[Step],
         results: tuple[int, ...],
         count: int,
         *,
@@ -140,7 +140,7 @@ def record(results: Sequence[UOp], inputs: Sequence[UOp]) -> Template | None:
         if not all(type(size) is int for size in node.shape) or _names_node(node.arg):
             return None
     slots |= {node: slot for slot, node in enumerate([*used_constants, *made], len(inputs))}
-    steps: list[_Step] = [
+    steps: list[Step] = [
         (
             node.op,
             node.dtype,

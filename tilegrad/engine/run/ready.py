@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import TilegradError
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
@@ -55,13 +55,57 @@ class _Costs(NamedTuple):
         return ops, mem
 
 
+class _Blocks(NamedTuple):
+    """The blocks of memory that a run takes: the bytes of each, their size classes, and the rows of
+    the first ones, which are results (`buffer.over`).
+    """
+
+    asked: list[int]
+    sizes: list[int]
+    results: list[tuple[int, DType, int, int]]
+
+
+class _BlockSizes:
+    """How large the blocks of a plan are: for each of `own` memory one, for each list of `shared`
+    one that is as large as the largest, which are used in turn, and one of `rest` bytes. The first
+    `results` of them outlive the run. A plan for a range of sizes `is_sized`: its launches say.
+    """
+
+    __slots__ = ("_own", "_rest", "_results", "_shared", "is_sized")
+
+    def __init__(
+        self, own: Sequence[Memory], shared: Sequence[Sequence[Memory]], rest: int, results: int
+    ):
+        self._own = [(each.terms, each.size, each.dtype) for each in own]
+        self._shared = [[(each.terms or (), each.dtype.nbytes) for each in one] for one in shared]
+        self._rest, self._results = rest, results
+        self.is_sized = bool(shared) or any(each.terms is not None for each in own)
+
+    def at(self, variables: Mapping[str, int]) -> _Blocks:
+        counts = [
+            size if terms is None else value_of(terms, variables) for terms, size, _ in self._own
+        ]
+        asked = [count * dtype.nbytes for count, (_, _, dtype) in zip(counts, self._own)]
+        for members in self._shared:
+            asked.append(max([value_of(terms, variables) * nbytes for terms, nbytes in members]))
+        if asked and min(asked) <= 0:
+            raise InternalError(
+                f"plan: a buffer of {min(asked)} bytes", rule="an empty tensor has no buffer"
+            )
+        if self._rest:
+            asked.append(self._rest)
+        sizes = [*map(size_class, asked)]
+        dtypes = [dtype for _, _, dtype in self._own[: self._results]]
+        return _Blocks(asked, sizes, [*zip(counts, dtypes, asked, sizes)])
+
+
 class Ready:
     """A plan on one device. `backend` is what the device was then."""
 
     __slots__ = (
-        "_allocator", "_asked", "_block", "_calls", "_copies", "_costs", "_count", "_inputs",
-        "_launches", "_names", "_offsets", "_outputs", "_own", "_pick", "_results", "_shared",
-        "_sized", "_sizes", "_words", "backend",
+        "_allocator", "_calls", "_copies", "_costs", "_count", "_fixed", "_inputs",
+        "_launches", "_memory", "_names", "_offsets", "_outputs", "_own", "_pick", "_shared",
+        "_words", "backend",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, backend: Backend, load: Load) -> None:
@@ -106,39 +150,22 @@ class Ready:
             for position, memory in numbered
             if memory.source is None and memory.offset is None and memory.slot is None
         ]
-        # What is of a fixed size: results first, by place, then what only this run needs.
+        # Results first, by position, then what only this run needs.
         given = {position for position in plan.outputs if plan.buffers[position].source is None}
-        fixed = [(position, memory) for position, memory in own if memory.terms is None]
-        fixed.sort(key=lambda each: each[0] not in given)
-        self._block = sum(plan.blocks.values())
-        self._own = [position for position, _ in fixed]
-        nbytes = [memory.size * memory.dtype.nbytes for _, memory in fixed]
-        self._sizes = [*map(size_class, nbytes)]
-        self._results = [
-            (memory.size, memory.dtype, nbytes[number], self._sizes[number])
-            for number, (position, memory) in enumerate(fixed)
-            if position in given
-        ]
-        if self._block:
-            nbytes.append(self._block)
-            self._sizes.append(size_class(self._block))
-        self._asked = nbytes
-        self._sized = [
-            (position, memory.terms, memory.dtype)
-            for position, memory in own
-            if memory.terms is not None
-        ]
+        own.sort(key=lambda each: each[0] not in given)
         slots: dict[int, list[tuple[int, Memory]]] = {}
         for position, memory in numbered:
             if memory.slot is not None:
                 slots.setdefault(memory.slot, []).append((position, memory))
-        self._shared = [
-            (
-                [position for position, _ in members],
-                [(memory.terms or (), memory.dtype.nbytes) for _, memory in members],
-            )
-            for members in slots.values()
-        ]
+        self._own = [position for position, _ in own]
+        self._shared = [[position for position, _ in members] for members in slots.values()]
+        self._memory = _BlockSizes(
+            [memory for _, memory in own],
+            [[memory for _, memory in members] for members in slots.values()],
+            sum(plan.blocks.values()),
+            sum(position in given for position in self._own),
+        )
+        self._fixed = None if self._memory.is_sized else self._memory.at({})
         self._offsets = [
             (position, memory.offset) for position, memory in numbered if memory.offset is not None
         ]
@@ -167,26 +194,29 @@ class Ready:
                 buffer = inputs[source]
                 handle = buffer._handle
                 words[position] = buffer.handle if handle is None else handle
-            position = self._own[0] if self._own else 0
-            handles = self._taken()
+            asked, sizes, results = self._fixed or self._memory.at(variables)
+            handles = allocator.allocate_all(sizes)
+            if handles is None:
+                handles = self._taken(asked, sizes)
         except TilegradError as error:
             raise NoRoomError(position, error) from None
-        count = len(self._results)
-        made = over(allocator, self._results, handles) if count else []
+        count = len(results)
+        made = over(allocator, results, handles) if count else []
         try:
             for position, handle in zip(self._own, handles):
                 words[position] = handle
-            table: dict[int, Buffer] = dict(zip(self._own, made))
-            if self._sized or self._shared:
-                self._take_sized(table, words, variables)
+            for positions, handle in zip(self._shared, handles[len(self._own) :]):
+                for position in positions:
+                    words[position] = handle
             for position, offset in self._offsets:
                 words[position] = handles[-1] + offset
             if self._names:
                 words += [variables[name] for name in self._names]
             self._launch(words, inputs, variables)
         finally:
-            for block in zip(self._sizes[count:], handles[count:]):
+            for block in zip(sizes[count:], handles[count:]):
                 allocator.take_back(block)
+        table: dict[int, Buffer] = dict(zip(self._own, made))
         return [
             table[position] if source is None else inputs[source]
             for position, source in self._outputs
@@ -207,43 +237,21 @@ class Ready:
         call(self._pick(words)[:-2])
         report.count(ops, mem, time.perf_counter() - began, self._count)
 
-    def _taken(self) -> list[Any]:
-        """Memory of fixed sizes; where there is not enough, it is taken as it is asked for."""
-        allocator, sizes = self._allocator, self._sizes
-        handles = allocator.allocate_all(sizes)
-        if handles is None:
-            handles = []
-            try:
-                for nbytes in self._asked:
-                    handles.append(allocator.allocate(nbytes))
-            except TilegradError:
-                for block in zip(sizes, handles):
-                    allocator.take_back(block)
-                raise
-        return handles
-
-    def _take_sized(
-        self, table: dict[int, Buffer], words: list[Any], variables: Mapping[str, int]
-    ) -> None:
-        """Memory of the sizes that the launch says; what takes turns has one address.
-
-        Raises NoRoomError if there is not enough.
+    def _taken(self, asked: Sequence[int], sizes: Sequence[int]) -> list[Any]:
+        """Memory of size classes `sizes`, where there is too little: as it is `asked` for, in
+        bytes, one after the other.
         """
         allocator = self._allocator
-        position = 0
+        handles: list[Any] = []
         try:
-            for position, terms, dtype in self._sized:
-                buffer = table[position] = Buffer(allocator, value_of(terms, variables), dtype)
-                words[position] = buffer.handle
-            for number, (positions, members) in enumerate(self._shared):
-                position = positions[0]
-                most = max([value_of(terms, variables) * nbytes for terms, nbytes in members])
-                # Under a number that is no buffer's: it lives as long as the table.
-                shared = table[-1 - number] = Buffer(allocator, most, dtypes.uint8)
-                for position in positions:
-                    words[position] = shared.handle
+            for nbytes in asked:
+                handles.append(allocator.allocate(nbytes))
         except TilegradError as error:
-            raise NoRoomError(position, error) from None
+            for block in zip(sizes, handles):
+                allocator.take_back(block)
+            number = min(len(handles), len(self._own) - 1)
+            raise NoRoomError(self._own[number] if self._own else 0, error) from None
+        return handles
 
     def _copy(self, target: Any, source: Buffer, nbytes: int) -> None:
         """Copy what the host gives."""

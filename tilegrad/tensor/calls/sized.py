@@ -39,6 +39,8 @@ _MOST_SEEN, _MOST_FAILURES = 8, 3
 # Calls without a pattern after which one is looked for at powers of two only: a window that moves
 # has other bounds in each call, and no size that changes.
 _MOST_VAIN = 16
+# Sizes whose templates a pattern remembers.
+_MOST_KNOWN = 64
 # Unknown number k is written as this less k, where a number that stays is itself.
 _UNKNOWN = -(1 << 40)
 
@@ -68,7 +70,7 @@ class Pattern:
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
         self._example = example
         self.number = next_number()
-        self._known: Recent[Sizes, Recorded] = Recent(lambda: 64)
+        self._known: dict[Sizes, Recorded] = {}
 
     @staticmethod
     def is_unknown(size: int) -> bool:
@@ -107,7 +109,9 @@ class Pattern:
             found = example._replace(
                 template=template, results=results, number=self.number, pattern=self
             )
-            self._known.put(values, found)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[values] = found
         return found
 
 

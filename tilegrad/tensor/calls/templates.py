@@ -219,10 +219,11 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
             if not _add(value, key, operands):
                 return False
         elif kind is slice:
-            ends = value.start, value.stop, value.step
-            if not all(end is None or end.__class__ is int for end in ends):
-                return False
-            key += slice, *ends
+            start, stop, step = value.start, value.stop, value.step
+            for end in (start, stop, step):
+                if end is not None and end.__class__ is not int:
+                    return False
+            key += slice, start, stop, step
         elif isinstance(value, Core):
             call = value._call
             if call is None:
