@@ -59,6 +59,12 @@ def test_environment_that_is_refused(name: str, value: str, says: str) -> None:
     assert says in result.stderr
 
 
+def test_what_is_read_once_is_no_switch_of_a_block() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)CPU_TARGET is read once.*TILEGRAD_CPU_TARGET"):
+        Context(CPU_TARGET="scalar" if config.CPU_TARGET != "scalar" else "avx2")
+    assert Context(CPU_TARGET=config.CPU_TARGET)
+
+
 def test_every_switch_may_have_the_prefix_which_then_counts() -> None:
     names = [item.name for item in fields(Config) if isinstance(item.default, int)]
     script = (

@@ -163,7 +163,7 @@ def test_a_kernel_is_kept_by_all_that_shapes_it(folder: Path) -> None:
     assert pipeline.kernel_key(ast, replace(backend, compiler="another")) != key
     narrow = replace(backend.target, vector_bytes=16)
     assert pipeline.kernel_key(ast, replace(backend, target=narrow)) != key
-    for switches in ({"NOOPT": 1}, {"BEAM": 2}, {"TC": 0}, {"CPU_TARGET": "scalar"}):
+    for switches in ({"NOOPT": 1}, {"BEAM": 2}, {"TC": 0}):
         with Context(**switches):
             assert pipeline.kernel_key(ast, backend) != key
     for switches in ({"DEBUG": 2}, {"JIT": 0}, {"THREADS": 1}):

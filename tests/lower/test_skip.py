@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,3 +124,38 @@ def test_convolutions_and_their_gradients(side: int, kernel: int, stride: int, p
     direction = random.standard_normal(x.shape, np.float32)
     along = (reference(direction, w, stride, pad) * g).sum()
     np.testing.assert_allclose((found.numpy().astype("d") * direction).sum(), along, rtol=1e-4)
+
+
+_PADDING_ALONE = """
+import numpy as np
+from tilegrad import Tensor
+
+random = np.random.default_rng(4)
+for size, kernel, padding, dilation, stride in (
+    ((3, 1, 2, 1), (1, 1, 2, 1), (1, 2), (3, 2), (1, 2)),
+    ((1, 2, 1, 1), (3, 2, 1, 2), (2, 1), (2, 2), (1, 1)),
+    ((2, 2, 6, 1), (2, 2, 1, 2), (1, 1), (3, 2), (2, 1)),
+    ((3, 1, 1, 1), (1, 1, 2, 1), (1, 1), (2, 1), (1, 1)),
+):
+    x, w = random.normal(size=size), random.normal(size=kernel)
+    padded = np.pad(x, ((0, 0), (0, 0), *[(each, each) for each in padding]))
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel[2:])]
+    rows, columns = ((n - r) // s + 1 for n, r, s in zip(padded.shape[2:], reach, stride))
+    expected = np.zeros((size[0], kernel[0], rows, columns))
+    for i, j in np.ndindex(rows, columns):
+        top, left = i * stride[0], j * stride[1]
+        seen = padded[:, :, top : top + reach[0], left : left + reach[1]]
+        seen = seen[:, :, :: dilation[0], :: dilation[1]]
+        expected[:, :, i, j] = np.einsum("nchw,ochw->no", seen, w)
+    image, filters = Tensor(x.astype("f4")).realize(), Tensor(w.astype("f4")).realize()
+    found = image.conv2d(filters, padding=padding, dilation=dilation, stride=stride)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+"""
+
+
+@pytest.mark.parametrize("target", ["scalar", "avx2"])
+def test_a_row_of_the_filter_that_sees_padding_alone(target: str, tmp_path: Path) -> None:
+    environment = {"TILEGRAD_CPU_TARGET": target, "TILEGRAD_CACHE": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-c", _PADDING_ALONE], env={**os.environ, **environment}, check=True
+    )

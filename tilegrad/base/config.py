@@ -75,7 +75,9 @@ class Config:
     PARALLEL: int = _switch(
         1, "0: every kernel is compiled in this process; 1: many at once in helpers", high=1
     )
-    THREADS: int = _switch(0, "CPU threads; 0: one per core", high=1024)
+    THREADS: int = _switch(
+        0, "CPU threads, as the first kernel finds it; 0: one per core", high=1024
+    )
     SPIN_US: int = _switch(
         100, "how long an idle pool thread spins before it sleeps, in microseconds", high=10_000_000
     )
@@ -156,6 +158,8 @@ _PREFIXED = frozenset(
         "SEARCH",
     }
 )
+# Read once, when the CPU is first used: a block has no other processor.
+_READ_ONCE = frozenset({"CPU_TARGET"})
 _CHOICES = {"CPU_TARGET": ("", "scalar", "avx2", "avx512")}
 
 
@@ -308,7 +312,8 @@ class Context:
     """Set switches for a block, in this thread: `with Context(DEBUG=2, NOOPT=1): ...`. Before a
     function, `@Context(NOOPT=1)`, it sets them for each call. `TRAINING=1` is `Tensor.train()`.
 
-    Raises ConfigError for an unknown name or value.
+    Raises ConfigError for an unknown name or value, and for `CPU_TARGET`, which is read once: it
+    is set in the environment.
 
     >>> with Context(DEBUG=0, NOOPT=1):
     ...     print(Tensor([1, 2]).sum().item())
@@ -325,6 +330,12 @@ class Context:
         if self._training not in (None, 0, 1):
             raise ConfigError(f"TRAINING: unknown value {self._training!r}", allowed="0 or 1")
         self._values = {name: _parse(name, value) for name, value in given.items()}
+        for name in _READ_ONCE & self._values.keys():
+            if self._values[name] != getattr(_DEFAULT, name):
+                raise ConfigError(
+                    f"Context: {name} is read once, when the CPU is first used",
+                    remedy=f"start the program with {_PREFIX}{name}={given[name]}",
+                )
         self._tokens: list[tuple[contextvars.Token[Config], contextvars.Token[bool]]] = []
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:

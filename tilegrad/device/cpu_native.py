@@ -49,7 +49,10 @@ from tilegrad.base.errors import ConfigError, DeviceError
 from tilegrad.device.cpu_native_ir import MAX_WORKERS, System, source, symbols
 from tilegrad.runtime import elf
 
-__all__ = ["NODE", "NativePool", "core_count", "machine_bytes", "native", "this_system"]
+__all__ = [
+    "NODE", "NativePool", "core_count", "machine_bytes", "native", "set_threads", "this_system",
+    "thread_count",
+]  # fmt: skip
 
 NODE = struct.Struct("<QQq")
 """A node of a graph in memory: addresses of kernel and arguments, number of chunks."""
@@ -142,8 +145,7 @@ class NativePool:
 
     def set_workers(self, count: int) -> None:
         """Use `count` threads from now on; 0 is one per core. Waits for a launch under way."""
-        if not 0 <= count <= MAX_WORKERS:
-            raise ConfigError(f"THREADS: unknown value {count}", allowed=f"0 to {MAX_WORKERS}")
+        _check_count(count)
         count = count or core_count()
         with self._lock:
             while not self._resize(count - 1, 1000):
@@ -184,11 +186,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 _native: NativePool | None = None
+# What `set_threads` asked for before there was a pool.
+_wanted: int | None = None
 _native_lock = threading.Lock()
 
 
 def native(build: Callable[[str], bytes]) -> NativePool:
-    """The process's pool, sized by the switches THREADS and SPIN_US when it is first asked for.
+    """The process's pool, sized by `set_threads` or the switches THREADS and SPIN_US when it is
+    first asked for.
 
     `build` compiles LLVM IR text to an object for the plainest processor of this machine's kind. It
     is called on a miss of the disk cache only, so a warm start loads no compiler.
@@ -204,5 +209,32 @@ def native(build: Callable[[str], bytes]) -> NativePool:
             if code is None:
                 code = build(text)
                 disk.put("native", key, code)
-            _native = NativePool(code, workers=config.THREADS, spin_us=config.SPIN_US)
+            workers = config.THREADS if _wanted is None else _wanted
+            _native = NativePool(code, workers=workers, spin_us=config.SPIN_US)
         return _native
+
+
+def set_threads(count: int) -> None:
+    """Run kernels of the CPU on `count` threads from now on, in the whole process; 0 is one per
+    core. Waits for a launch under way.
+
+    Raises ConfigError for a count that is negative, or more than the pool holds.
+    """
+    global _wanted
+    _check_count(count)
+    with _native_lock:
+        _wanted = count
+        if _native is not None:
+            _native.set_workers(count)
+
+
+def thread_count() -> int:
+    """The number of threads that kernels of the CPU run on."""
+    if _native is not None:
+        return _native.workers
+    return (config.THREADS if _wanted is None else _wanted) or core_count()
+
+
+def _check_count(count: int) -> None:
+    if not 0 <= count <= MAX_WORKERS:
+        raise ConfigError(f"THREADS: unknown value {count}", allowed=f"0 to {MAX_WORKERS}")

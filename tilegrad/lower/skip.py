@@ -62,6 +62,7 @@ def skip_iterations(ast: UOp, target: Target) -> UOp:
     named = _named(nodes)
     mapping: dict[UOp, tuple[UOp, tuple[UOp]]] = {}
     opened: dict[UOp, UOp] = {}
+    empty: dict[UOp, UOp] = {}
     for reduce in (node for node in nodes if node.op is Ops.REDUCE):
         own = [
             loop for loop in reduce.src[1:] if loop.axis is Axis.REDUCE and named.count(loop) == 1
@@ -80,9 +81,14 @@ def skip_iterations(ast: UOp, target: Target) -> UOp:
                     opened[end.condition] = UOp.const(dtypes.bool, bound.is_less)
             if lows or highs:
                 index, loops = _shorter(loop, lows, highs)
-                if loops != (loop,):
+                if loops[0].extent.vmax <= 0:
+                    # No iteration counts: a filter window that lies in padding wherever it is.
+                    empty[reduce] = UOp.const(reduce.dtype, nothing)
+                elif loops != (loop,):
                     mapping[loop] = index, loops
-    return _trim_fills(replace_ranges(simplify(ast, opened), mapping)) if mapping else ast
+    if not mapping and not empty:
+        return ast
+    return _trim_fills(replace_ranges(simplify(ast, opened | empty), mapping))
 
 
 def _named(nodes: Iterable[UOp]) -> list[UOp]:

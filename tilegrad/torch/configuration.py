@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.device.cpu_native import set_threads, thread_count
 from tilegrad.device.registry import Device
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.torch.devices import as_device, device, name_of
@@ -128,16 +129,15 @@ def get_float32_matmul_precision() -> str:
 
 
 def set_num_threads(int: int) -> None:
-    """Let kernels run on so many threads."""
-    from tilegrad.base.config import Context
+    """Let kernels of the CPU run on `int` threads from now on, in the whole process.
 
-    Context(THREADS=int).__enter__()
+    Raises ConfigError if that is less than one, or more than the pool holds.
+    """
+    if int < 1:
+        raise ConfigError(f"set_num_threads: {int} is no number of threads", allowed="1 or more")
+    set_threads(int)
 
 
 def get_num_threads() -> int:
-    """The number of threads that kernels run on."""
-    import os
-
-    from tilegrad.base.config import config
-
-    return config.THREADS or os.cpu_count() or 1
+    """The number of threads that kernels of the CPU run on."""
+    return thread_count()
