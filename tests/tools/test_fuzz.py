@@ -26,7 +26,7 @@ from tilegrad.tools.fuzz.meaning import meaning
 from tilegrad.tools.fuzz.modes import MODES
 from tilegrad.tools.fuzz.program import GIVEN, Program, Step, needed
 from tilegrad.tools.fuzz.run import failure
-from tilegrad.tools.fuzz.script import MOST_LINES, script
+from tilegrad.tools.fuzz.script import MOST_LINES, _array_text, script
 from tilegrad.tools.fuzz.shrink import shrink
 
 SQUARE = Step("input", (), ([1.0, 2.0, 3.0, 4.0], (2, 2), "float32", False))
@@ -346,3 +346,11 @@ def test_the_folders_of_killed_runs_are_removed(
         f"tilegrad-fuzz-{os.getpid()}-used",
         "tilegrad-fuzz-other",
     ]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (1, 1)])
+def test_the_text_of_an_array_is_the_array(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    found = eval(_array_text(array.ravel().tolist(), shape, "float32"), {"np": np})
+    np.testing.assert_array_equal(found.reshape(shape), array)
+    assert found.dtype == array.dtype and found.size == array.size

@@ -172,7 +172,7 @@ def _array_text(values: Sequence[Any], shape: Sequence[int], dtype: str) -> str:
     if len(texts) > 4 and len(set(texts)) == 1:
         return f"np.full({tuple(shape)}, {texts[0]}, '{dtype}')"
     made = f"np.array([{', '.join(texts)}], '{dtype}')"
-    return made if len(shape) == 1 else f"{made}.reshape{tuple(shape)}"
+    return made if len(shape) == 1 else f"{made}.reshape({tuple(shape)})"
 
 
 def _wanted(value: Value) -> tuple[str, float, float]:
