@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.tools.planted import PACKAGE, PAGE, PLANTED, look_for, page, rows_of
