@@ -67,10 +67,17 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     chosen = as_ours(condition)
     if input is None and other is None:
         return chosen.nonzero(as_tuple=True)
+    are_tensors = [isinstance(each, OurTensor) for each in (input, other)]
+    if any(are_tensors) and not all(are_tensors):
+        # A number takes the dtype of the tensor, also of one without axes.
+        first, second = (
+            as_ours(each) if isinstance(each, OurTensor) else each for each in (input, other)
+        )
+        return OurTensor.where(chosen.bool(), first, second)
     both = [each if isinstance(each, OurTensor) else tensor(each) for each in (input, other)]
     first, second = given_way([as_ours(each) for each in both])
     kind = promote(first.dtype, second.dtype)
-    return chosen.bool().where(first.cast(kind), second.cast(kind))
+    return OurTensor.where(chosen.bool(), first.cast(kind), second.cast(kind))
 
 
 def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:

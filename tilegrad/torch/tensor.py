@@ -8,8 +8,10 @@ the class below, whose methods never call what is overridden here with another m
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy
@@ -44,6 +46,21 @@ _state = modes.state
 _slot: Any = vars(Core)["device"]
 _device_of, _set_device = _slot.__get__, _slot.__set__
 _MOST_MADE = 1 << 12
+
+
+# Modules whose functions stand around methods.
+_WRAPPERS = frozenset({"tilegrad.torch.steps", "tilegrad.tensor.calls.templates"})
+
+
+def _is_called_by_a_method(frame: FrameType) -> bool:
+    """Whether the caller of a method, whose `frame` this is, is tilegrad itself."""
+    caller: FrameType | None = frame
+    while caller is not None:
+        name = str(caller.f_globals.get("__name__"))
+        if name not in _WRAPPERS:
+            return name.startswith("tilegrad.")
+        caller = caller.f_back
+    return False
 
 
 class LegacyKind(type):
@@ -442,12 +459,16 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         return self.to("cuda" if device is None else device)
 
     def where(self, *args: Any, **options: Any) -> Any:
-        """This tensor where a condition holds, else `other`; of a condition, the choice itself."""
+        """This tensor where a condition holds, else `other`; of a condition that is given no other
+        one, the choice itself.
+        """
         condition = options.get("condition", args[0] if args else None)
-        is_theirs = isinstance(condition, OurTensor) and condition.dtype is dtypes.bool
-        if is_theirs and self.dtype is not dtypes.bool:
+        if isinstance(condition, OurTensor) and condition.dtype is dtypes.bool:
+            # Two conditions: tilegrad's own methods choose by the first, programs by the second.
+            if self.dtype is dtypes.bool and _is_called_by_a_method(sys._getframe(1)):
+                return super().where(*args, **options)
             other = options.get("other", args[1] if len(args) > 1 else options.get("y"))
-            return as_ours(condition).where(self, other)
+            return OurTensor.where(as_ours(condition), self, other)
         return super().where(*args, **options)
 
     def var(self, *args: Any, **options: Any) -> Any:
