@@ -30,6 +30,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Alias, hold
+from tilegrad.tensor.handle.living import Owner, owners
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.indexing.random import generator
 from tilegrad.tensor.storage import memory, running
@@ -277,6 +278,8 @@ class Run:
             self.copied.add(number)
         self._replaced.append((tensor, tensor.uop, tensor._alias, staging.node))
         hold(tensor, staging.node, is_computed=True)
+        # Another tensor of the same value that is written to takes memory of its own.
+        owners[memory.base_of(staging.node)] = Owner(tensor)
         return True
 
     # the call
