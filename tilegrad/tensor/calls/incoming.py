@@ -10,7 +10,7 @@ from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import hold
+from tilegrad.tensor.handle.aliases import hold, set_apart
 from tilegrad.tensor.handle.core import (
     Core,
     as_dtype,
@@ -109,6 +109,7 @@ class Incoming(Core):
             # Equal graphs are one node, so that their gradients could not be told apart.
             if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
                 hold(self, memory.owned(self.uop, self.device), is_computed=True)
+            set_apart(self)
             self._is_leaf = True
         self._requires_grad = wanted
 

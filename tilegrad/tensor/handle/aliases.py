@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.ir.view import ShapeTracker
+from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.sizes import is_one, same
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "can_move", "can_view", "extended", "hold",
-    "is_alone", "is_contiguous", "look", "moved", "overlaps", "same_storage", "shared", "show",
-    "steps",
+    "is_alone", "is_contiguous", "look", "moved", "overlaps", "same_storage", "set_apart",
+    "shared", "show", "steps",
 ]  # fmt: skip
 
 Move = tuple[Ops, Any]
@@ -141,12 +142,15 @@ def look(tensor: Any) -> Look:
     if isinstance(path, Away):
         if all(op in _IN_ORDER for op, _ in path.moves):
             # All of the storage: what it was computed to is a root as good as any.
-            return Look(node, node.shape, tuple(move for move in path.moves if move == _DETACH))
+            return Look(
+                node, node.shape, tuple(move for move in path.moves if move[0] is Ops.DETACH)
+            )
         return Look(None, path.shape, path.moves)
     moves: list[Move] = []
     for _ in range(path):
         # What a gradient does behind a DETACH is that tensor's, and not part of how it looks.
-        moves.append(_DETACH if node.op is Ops.DETACH else (node.op, node.arg))
+        is_mark = node.op is Ops.DETACH and not isinstance(node.arg, int)
+        moves.append(_DETACH if is_mark else (node.op, node.arg))
         node = node.src[0]
     return Look(node, node.shape, tuple(reversed(moves)))
 
@@ -170,6 +174,23 @@ def _has_moves(node: UOp, old: UOp, count: int) -> bool:
             return False
         node, old = node.src[0], old.src[0]
     return True
+
+
+def set_apart(tensor: Any) -> None:
+    """Give a tensor that becomes a leaf a node that no alias has: `x.detach()` twice is one node,
+    to which the gradients of both would go. The number in its DETACH is the first that is free, so
+    that a loop makes equal graphs.
+    """
+    node: UOp = tensor.uop
+    is_view = tensor._alias is not None and tensor._alias[1] != 0 and not is_alone(tensor)
+    if not is_view and all(each is tensor for each in holders_of(node)):
+        return
+    storage, path = shared(tensor)
+    number = 1
+    while holders_of(apart := UOp(Ops.DETACH, node.dtype, (node,), number)):
+        number += 1
+    tensor._alias = storage, extended(path, Ops.DETACH, number)
+    tensor.uop = apart
 
 
 def show(tensor: Any, found: Look, root: UOp) -> None:
