@@ -135,8 +135,8 @@ def _flat(method: Callable[..., Any]) -> Any:
         found = method(self)
         if not self._requires_grad:
             return found
-        # The value is the same; what is no number only has a gradient.
-        return self.isnan().where(self, found.detach())
+        # Its gradient is 0, and not missing.
+        return self._free_number(False).where(self, found.detach())
 
     return give
 

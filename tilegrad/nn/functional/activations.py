@@ -84,7 +84,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     check_tensors("prelu", input, weight)
     count = weight.numel()
     if count == 1:
-        return (input < 0).where(input * weight.reshape(()), input)
+        return _with_slope(input, weight.reshape(()))
     if input.ndim < 2 or input.shape[1] != count:
         raise ShapeError(
             f"prelu: {count} weights for {show_shape(input.shape)}",
@@ -92,7 +92,13 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
             rule="one weight, or as many as there are channels (axis 1)",
             line=here(),
         )
-    return (input < 0).where(input * weight.reshape(1, -1, *[1] * (input.ndim - 2)), input)
+    return _with_slope(input, weight.reshape(1, -1, *[1] * (input.ndim - 2)))
+
+
+def _with_slope(x: Tensor, slope: Tensor) -> Tensor:
+    """`slope` times x where that is not above 0, else x, which the slope's gradient ignores."""
+    is_above = x > 0
+    return is_above.where(x, is_above.where(0, x) * slope)
 
 
 def rrelu(

@@ -75,7 +75,7 @@ class Elementwise(Arithmetic):
         )
         return condition._joined(compute(Ops.WHERE, dtype, nodes), yes, no)
 
-    def _free_number(self, value: Operand) -> Core:
+    def _free_number(self, value: Operand) -> Self:
         """A number in the default dtype of its kind."""
         kinds = {bool: dtypes.bool, float: dtypes.default_float}
         zero = self._of(UOp.const(kinds.get(type(value), dtypes.default_int), 0), self.device)

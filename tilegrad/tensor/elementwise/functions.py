@@ -283,7 +283,9 @@ class Functions(Elementwise):
     def _multiplied(self, exponent: int) -> Self:
         """self ** exponent by squaring."""
         if exponent == 0:
-            return self._like(self._operand("pow", 1).uop).expand(self.shape)._apart()
+            one = self._like(self._operand("pow", 1).uop).expand(self.shape)._apart()
+            # Its gradient is 0, and not missing.
+            return self._free_number(False).where(self, one) if self._requires_grad else one
         result: Self | None = None
         square = self
         while exponent:
