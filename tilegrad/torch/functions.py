@@ -15,7 +15,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
-from tilegrad.torch.expecting import no_tensor
+from tilegrad.torch.expecting import no_tensor, of_tensors
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -237,24 +237,28 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tenso
 # one tensor
 
 
+@of_tensors
 def std(input: Any, *args: Any, **options: Any) -> Tensor:
     """The standard deviation."""
     found: Tensor = as_ours(input).std(*args, **options)
     return found
 
 
+@of_tensors
 def var(input: Any, *args: Any, **options: Any) -> Tensor:
     """The variance."""
     found: Tensor = as_ours(input).var(*args, **options)
     return found
 
 
+@of_tensors
 def std_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean."""
     x = as_ours(input)
     return x.std(*args, **options), x.mean(*args[:1], **without_spread(options))
 
 
+@of_tensors
 def var_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The variance and the mean."""
     x = as_ours(input)
@@ -268,6 +272,7 @@ def without_spread(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@of_tensors
 def norm(
     input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
@@ -278,11 +283,13 @@ def norm(
     return found
 
 
+@of_tensors
 def frobenius_norm(input: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The root of the sum of squares over axes."""
     return norm(input, "fro", dim, keepdim)
 
 
+@of_tensors
 def unique(
     input: Any,
     sorted: bool = True,
@@ -319,18 +326,21 @@ def vmap(
     return mapped(func, in_dims, out_dims, randomness, **rest)
 
 
+@of_tensors
 def svd(input: Any, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """U, S and V of U diag(S) V^T; `torch.linalg.svd` gives V^T."""
     left, values, right = as_ours(input).svd(not some)
     return left, values, right.mT
 
 
+@of_tensors
 def qr(input: Any, some: bool = True) -> tuple[Tensor, Tensor]:
     """An orthogonal times a triangular matrix."""
     found: tuple[Tensor, Tensor] = as_ours(input).qr("reduced" if some else "complete")
     return found
 
 
+@of_tensors
 def repeat_interleave(
     input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:

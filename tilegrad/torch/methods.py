@@ -53,7 +53,12 @@ _QUOTIENTS = (
 _MASKS = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
 _GRADIENTS = ("register_hook", "retain_grad")
 # What takes tensors only, in the places of which others have no such names.
-_OF_TENSORS = ("equal", "expand_as", "gather", "scatter_add", "type_as", "view_as")
+_OF_TENSORS = (
+    "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cross", "equal", "expand_as", "gather",
+    "index_add", "index_add_", "index_copy", "index_copy_", "masked_fill", "masked_fill_",
+    "masked_select", "mm", "mv", "outer", "scatter", "scatter_", "scatter_add", "scatter_add_",
+    "type_as", "view_as",
+)  # fmt: skip
 # What is infinite, or no number, where a matrix has no such solution.
 _SOLUTIONS = ("cholesky", "inv", "inverse", "solve")
 
