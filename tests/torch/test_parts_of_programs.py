@@ -119,3 +119,53 @@ def test_mixed_precision_for_a_gpu_does_nothing_without_one() -> None:
         mode = amp.autocast()
     with mode:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.float32
+
+
+def test_parameters_of_a_plain_dict_are_sorted() -> None:
+    parameters = nn.ParameterDict({"b": torch.ones(1), "a": torch.zeros(1)})
+    parameters.update({"d": torch.ones(1), "c": torch.zeros(1)})
+    assert list(parameters) == ["a", "b", "c", "d"]
+    assert all(isinstance(each, nn.Parameter) for each in parameters.values())
+
+
+def test_a_transposed_convolution_is_told_its_output_size() -> None:
+    layer = nn.ConvTranspose2d(1, 1, 3, stride=2, padding=1)
+    x = torch.ones(1, 1, 4, 4)
+    assert layer(x, output_size=[8, 7]).shape == (1, 1, 8, 7)
+    assert layer(x, output_size=torch.ones(1, 1, 7, 8).size()).shape == (1, 1, 7, 8)
+    for size in ([9, 9], [5]):
+        with pytest.raises(ValueError, match=r"output.size"):
+            layer(x, output_size=size)
+
+
+def test_one_cycle_ends() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=4)
+    for _ in range(4):
+        schedule.step()
+    # One step behind the end: half a cosine from 1 to 4e-6 between steps 0.2 and 3, at 4.
+    expected = 4e-6 + (1 - 4e-6) * (1 + np.cos(np.pi * 3.8 / 2.8)) / 2
+    np.testing.assert_allclose(schedule.get_last_lr(), [expected], rtol=1e-5)
+    with pytest.raises(ValueError, match="Tried to step 5 times"):
+        schedule.step()
+
+
+def test_losses_have_weights() -> None:
+    a, b = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 5.0, 4.5])
+    w = torch.tensor([1.0, 0.5, 2.0])
+    F = nn.functional
+    np.testing.assert_allclose(F.mse_loss(a, b, weight=w).item(), 10 / 3.5, rtol=1e-6)
+    np.testing.assert_allclose(F.l1_loss(a, b, weight=w, reduction="sum").item(), 5.5)
+    np.testing.assert_allclose(F.huber_loss(a, b, weight=w).item(), 1.25)
+
+
+def test_layers_take_their_input_by_name() -> None:
+    assert nn.Linear(2, 3)(input=torch.ones(1, 2)).shape == (1, 3)
+    table = nn.Embedding(2, 3, _weight=torch.ones(2, 3), _freeze=True)
+    assert table(input=torch.tensor([1])).tolist() == [[1.0] * 3]
+    assert not table.weight.requires_grad
+    norm = nn.RMSNorm(normalized_shape=2)
+    # Where the input is small, eps counts: that of float32.
+    x = torch.tensor([[3e-4, 3e-4]])
+    expected = 3e-4 / np.sqrt(9e-8 + 2**-23)
+    np.testing.assert_allclose(norm(x).detach().numpy(), [[expected] * 2], rtol=1e-5)

@@ -69,6 +69,7 @@ _NAMES: dict[str, dict[str, str | None]] = {
     "addcmul": {"tensor1": "first", "tensor2": "second"},
     "addmv": {"mat": "left", "vec": "right"},
     "addr": {"vec1": "left", "vec2": "right"},
+    "cdist": {"x2": "other", "compute_mode": None},
     "clone": {"memory_format": None},
     "contiguous": {"memory_format": None},
     "gather": {"sparse_grad": None},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.expecting import refused_as_tensor
 from tilegrad.torch.nn import functional
+from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
 from tilegrad.torch.nn.module import (
     Module,
@@ -139,10 +141,14 @@ def _of_some_axis(function: Any) -> tuple[Any, Any]:
 
 
 def _of_tensors(call: Any, name: str) -> Any:
-    """A call of a layer, which raises KindError for an argument that lacks what tensors have."""
+    """A call of a layer, which takes its tensor as `input=`, too, and raises KindError for an
+    argument that lacks what tensors have.
+    """
 
     @functools.wraps(call)
     def __call__(self: Any, *args: Any, **options: Any) -> Any:
+        if not args and "input" in options:
+            args = (options.pop("input"),)
         try:
             return call(self, *args, **options)
         except AttributeError as error:
@@ -328,8 +334,17 @@ class _ParameterList:
 
 class _ParameterDict:
     def __init__(self: Any, parameters: Any = None) -> None:
-        given = dict(parameters or {})
-        dict.__init__(self, {name: _trained(value) for name, value in given.items()})
+        dict.__init__(self)
+        self.update(parameters or {})
+
+    def update(self: Any, parameters: Any) -> None:
+        """Hold `parameters`, in place of those that have their names."""
+        given = dict(parameters)
+        if isinstance(parameters, dict) and not isinstance(parameters, (Module, OrderedDict)):
+            # As in PyTorch, where a plain dict once had no order.
+            given = dict(sorted(given.items()))
+        for name, value in given.items():
+            self[name] = value
 
     def __setitem__(self: Any, name: str, value: Any) -> None:
         dict.__setitem__(self, name, _trained(value))
@@ -353,7 +368,7 @@ def layers() -> dict[str, type]:
         kind = getattr(ours, name)
         if not isinstance(kind, type) or name in _OTHERS:
             continue
-        made[name] = _made(name, kind)
+        made[name] = _made(name, ADAPTED.get(name, kind))
         counterparts.setdefault(kind, made[name])
     for name in ("BatchNorm", "InstanceNorm"):
         kind = getattr(ours, name)

@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn.utils import clip_grad_norm_ as _clip_grad_norm_
+from tilegrad.nn.utils import clip_grad_value_ as _clip_grad_value_
+from tilegrad.nn.utils import clip_grads_with_norm_ as _clip_grads_with_norm_
 from tilegrad.nn.utils import (
-    clip_grad_value_,
-    clip_grads_with_norm_,
     fuse_conv_bn_eval,
     fuse_linear_bn_eval,
     reparametrized,
@@ -62,6 +62,18 @@ def clip_grad_norm_(
 
 
 clip_grad_norm = clip_grad_norm_
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Cut each element of all gradients to at most `clip_value` in magnitude."""
+    _clip_grad_value_(parameters, float(clip_value))
+
+
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
+) -> None:
+    """Scale all gradients, whose norm is `total_norm`, so that it is at most `max_norm`."""
+    _clip_grads_with_norm_(parameters, float(max_norm), total_norm)
 
 
 def get_total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **options: Any) -> Tensor:
