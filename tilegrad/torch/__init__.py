@@ -64,6 +64,7 @@ from tilegrad.torch.functions import (
     atleast_2d,
     atleast_3d,
     bartlett_window,
+    binomial,
     blackman_window,
     block_diag,
     broadcast_shapes,
@@ -103,6 +104,7 @@ from tilegrad.torch.functions import (
     vstack,
 )
 from tilegrad.torch.legacy import *
+from tilegrad.torch.low_rank import lobpcg, pca_lowrank, svd_lowrank
 from tilegrad.torch.modes import (
     autocast,
     enable_grad,
@@ -245,7 +247,7 @@ __all__ = [
     "Generator", "Size", "Tensor", "adaptive_avg_pool1d", "alpha_dropout", "amp", "arange",
     "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "autocast", "autograd", "avg_pool1d",
     "backends", "bartlett_window", "batch_norm", "bernoulli", "bfloat16", "bilinear",
-    "binary_cross_entropy_with_logits", "blackman_window", "block_diag", "bool",
+    "binary_cross_entropy_with_logits", "binomial", "blackman_window", "block_diag", "bool",
     "broadcast_shapes", "broadcast_tensors", "cartesian_prod", "cdouble", "celu",
     "cfloat", "chain_matmul", "channel_shuffle", "channels_last", "channels_last_3d",
     "column_stack", "combinations", "compile", "complex64", "complex128", "contiguous_format",
@@ -258,14 +260,16 @@ __all__ = [
     "hardshrink", "hinge_embedding_loss", "hstack", "inf", "inference_mode", "initial_seed",
     "instance_norm", "int", "int8", "int16", "int32", "int64", "is_grad_enabled",
     "is_inference_mode_enabled", "istft", "jit", "kaiser_window", "kl_div", "layer_norm",
-    "linalg", "linspace", "logspace", "long", "manual_seed", "margin_ranking_loss", "max_pool1d",
+    "linalg", "linspace", "lobpcg", "logspace", "long", "manual_seed", "margin_ranking_loss",
+    "max_pool1d",
     "max_pool2d", "max_pool3d", "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad",
-    "norm", "normal", "numel", "optim", "pairwise_distance", "pi", "pixel_shuffle",
+    "norm", "normal", "numel", "optim", "pairwise_distance", "pca_lowrank", "pi", "pixel_shuffle",
     "pixel_unshuffle", "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu",
     "preserve_format", "profiler", "qr", "rand", "rand_like", "randint", "randint_like",
     "random", "randperm", "range", "repeat_interleave", "rms_norm", "row_stack",
     "rrelu", "rsub", "scalar_tensor", "seed", "selu", "set_grad_enabled", "set_printoptions",
     "set_rng_state", "short", "special", "split", "std", "std_mean", "stft", "strided", "svd",
+    "svd_lowrank",
     "tensordot", "testing", "threshold", "tril_indices", "triplet_margin_loss", "triu_indices",
     "typename", "uint8", "uint16", "uint32", "uint64", "unique", "utils", "var", "var_mean",
     "view_as_complex", "view_as_real", "vmap", "vstack",

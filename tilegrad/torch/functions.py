@@ -10,6 +10,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, promote
 from tilegrad.base.errors import ConfigError, KindError, article
+from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -21,7 +22,8 @@ from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "blackman_window", "block_diag",
+    "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "binomial", "blackman_window",
+    "block_diag",
     "broadcast_shapes", "broadcast_tensors", "cartesian_prod", "cat", "chain_matmul",
     "column_stack", "combinations", "concat", "concatenate", "dstack", "einsum", "frobenius_norm",
     "from_dlpack", "gradient", "hamming_window", "hann_window", "hstack", "is_tensor", "istft",
@@ -309,6 +311,16 @@ def poisson(input: Any, generator: Any = None) -> Tensor:
 
     with drawing(generator):
         found: Tensor = as_ours(input).poisson()
+    return found
+
+
+def binomial(count: Any, prob: Any, generator: Any = None) -> Tensor:
+    """The number of successes in `count` trials, each with the probability `prob`."""
+    from tilegrad.torch.random import drawing
+
+    with drawing(generator):
+        drawn = Binomial(count, as_ours(prob)).sample()
+    found: Tensor = as_ours(drawn.cast(count.dtype))
     return found
 
 
