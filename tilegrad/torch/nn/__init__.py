@@ -341,6 +341,8 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name in ("modules", "parallel"):
+        if name in ("attention", "modules", "parallel"):
             return importlib.import_module(f"tilegrad.torch.nn.{name}")
+        if name in ("RNNBase", "RNNCellBase"):
+            return getattr(importlib.import_module("tilegrad.torch.nn.modules"), name)
         raise AttributeError(absent("torch.nn", name, __all__), name=name)
