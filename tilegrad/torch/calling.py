@@ -21,7 +21,8 @@ __all__ = ["as_function", "written_to"]
 _FIRST = {
     "cdist": ("x1",), "isin": ("elements",), "lstsq": ("A",), "searchsorted": ("sorted_sequence",),
     "trapezoid": ("y",), "trapz": ("y",), "unravel_index": ("indices",), "vander": ("x",),
-    "cumulative_trapezoid": ("y",), "take_along_dim": ("x",),
+    "cumulative_trapezoid": ("y",), "lu_solve": ("b",), "matrix_exp": ("A",),
+    "take_along_dim": ("x",),
 }  # fmt: skip
 # What has methods of some names of tensors', and is none.
 _PLAIN = (str, bytes, list, tuple, dict, set)

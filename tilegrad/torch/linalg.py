@@ -250,12 +250,25 @@ def lu(A: Tensor, *, pivot: bool = True) -> Lu:
     return Lu(*A.lu())
 
 
-lu_factor = Tensor.lu_factor
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+    """A lower and an upper triangular matrix in one, and the order of rows."""
+    return A.lu_factor()
 
 
-def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor) -> Tensor:
-    """The solution of A X = B by what `lu_factor` gave of A."""
-    return B.lu_solve(LU, pivots)
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    """The solution of A X = B by what `lu_factor` gave of A; of A^T X = B with `adjoint`, and of
+    X A = B without `left`.
+    """
+    if not left:
+        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+    if not adjoint:
+        return B.lu_solve(LU, pivots)
+    y: Any = LU.triu().mT.solve_triangular(B, upper=False)
+    z: Any = LU.tril().mT.solve_triangular(y, upper=True, unitriangular=True)
+    order = pivots.argsort(-1).unsqueeze(-1)
+    return z.gather(-2, order.expand(*z.shape))  # type: ignore[no-any-return]
 
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LuFactorWithInfo:
@@ -418,15 +431,50 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return x.vander(N, increasing=True)
 
 
-cond = Tensor.cond
-det = Tensor.det
-householder_product = Tensor.householder_product
-inv = Tensor.inv
-matmul = Tensor.matmul
-matrix_exp = Tensor.matrix_exp
-matrix_power = Tensor.matrix_power
-tensorinv = Tensor.tensorinv
-tensorsolve = Tensor.tensorsolve
+def cond(A: Tensor, p: Any = None) -> Tensor:
+    """The condition number in a norm."""
+    return A.cond(p)
+
+
+def det(A: Tensor) -> Tensor:
+    """The determinant."""
+    return A.det()
+
+
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:
+    """The product of reflections, of which A has the vectors below its diagonal."""
+    return A.householder_product(tau)
+
+
+def inv(A: Tensor) -> Tensor:
+    """The inverse."""
+    return A.inv()
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The product of matrices."""
+    return input.matmul(other)
+
+
+def matrix_exp(A: Tensor) -> Tensor:
+    """The sum of A^k / k!."""
+    return A.matrix_exp()
+
+
+def matrix_power(A: Tensor, n: int) -> Tensor:
+    """The n-th power, of the inverse where n is negative."""
+    return A.matrix_power(n)
+
+
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of a tensor, whose first `ind` axes are the rows."""
+    return A.tensorinv(ind)
+
+
+def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+    """The X for which tensordot(A, X, X.ndim) is B."""
+    return A.tensorsolve(B, dims)
+
 
 if not TYPE_CHECKING:
 
