@@ -142,6 +142,7 @@ def test_one_cycle_ends() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0, momentum=0.9)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=4)
     for _ in range(4):
+        optimizer.step()
         schedule.step()
     # One step behind the end: half a cosine from 1 to 4e-6 between steps 0.2 and 3, at 4.
     expected = 4e-6 + (1 - 4e-6) * (1 + np.cos(np.pi * 3.8 / 2.8)) / 2

@@ -42,10 +42,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     Shape: input (N, in_features) and integers (N,), or (in_features,) and (), to `output` of the
     shape of the targets and `loss` of shape ().
 
-    Raises ConfigError for cutoffs that do not increase, ShapeError where input and target differ.
+    Raises ConfigError for cutoffs that do not increase, ShapeError where input and target differ,
+    or where a cluster is left without a feature.
 
-    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 10, [4, 7])
-    >>> layer.log_prob(Tensor.ones(2, 8)).exp().sum(1).round().tolist()
+    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(16, 10, [4, 7])
+    >>> layer.log_prob(Tensor.ones(2, 16)).exp().sum(1).round().tolist()
     [1.0, 1.0]
     """
 

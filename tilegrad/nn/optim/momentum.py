@@ -334,7 +334,7 @@ class Muon(Optimizer):
     ...     loss = w.square().sum().backward()
     ...     opt.step()
     >>> [round(x, 3) for x in w.flatten().tolist()]
-    [0.959, 1.918]
+    [0.959, 1.919]
     """
 
     _slots = (("b", "momentum_buffer"),)
