@@ -21,7 +21,7 @@ ALLOWED = {
     "_make_window", "window", "window_length", "filter_window", "find_filter_window",
     "FilterWindow",
     # PyTorch's names.
-    "Fold", "keep_vars", "three_phase",
+    "Fold", "keep_vars", "three_phase", "windows",
 }  # fmt: skip
 # The argument and attribute of PyTorch's `ComposeTransform`.
 ALLOWED_IN = {"transforms": {"parts"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -327,16 +326,6 @@ def lars(p: Array, g: Array, s: dict[str, Any]) -> Array:
     return p - s["m"]
 
 
-def muon(p: Array, g: Array, s: dict[str, Any]) -> Array:
-    s["m"] = 0.95 * s.get("m", 0) + 0.05 * g
-    u = 0.05 * g + 0.95 * s["m"]
-    x = u.T / np.linalg.norm(u)
-    for _ in range(5):
-        a = x @ x.T
-        x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
-    return p * (1 - 0.1 * 0.1) - 0.1 * math.sqrt(4 / 3) * x.T
-
-
 @pytest.mark.parametrize(
     ("make", "rule"),
     [
@@ -345,7 +334,6 @@ def muon(p: Array, g: Array, s: dict[str, Any]) -> Array:
         (lambda p: nn.optim.Lion(p, 0.1, weight_decay=0.1), lion),
         (lambda p: nn.optim.LAMB(p, 0.1, weight_decay=0.1), lamb),
         (lambda p: nn.optim.LARS(p, 0.1, 0.9, 0.1, tcoef=0.01), lars),
-        (lambda p: nn.optim.Muon(p, 0.1), muon),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

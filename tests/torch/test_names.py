@@ -172,3 +172,31 @@ def test_rates_of_averaged_weights_go_on_half_a_cosine() -> None:
         found.append(optimizer.param_groups[0]["lr"])
     shares = [(1 - np.cos(np.pi * min(1, step / 4))) / 2 for step in range(1, 6)]
     np.testing.assert_allclose(found, [1 - 0.8 * share for share in shares], rtol=1e-6)
+
+
+def test_methods_take_pytorchs_keywords() -> None:
+    x = torch.tensor([[1.0, 2.0, 4.0], [2.0, 1.0, 0.5]])
+    assert torch.equal(x.clone().addcmul_(tensor1=x, tensor2=x, value=2), x + 2 * x * x)
+    assert x.clone().addmm_(mat1=torch.eye(2), mat2=x).tolist() == (2 * x).tolist()
+    assert x.new_zeros(size=(2,)).tolist() == [0.0, 0.0]
+    assert x.unfold(dimension=1, size=2, step=1).shape == (2, 2, 2)
+    np.testing.assert_allclose(torch.trapezoid(y=x).numpy(), [4.5, 2.25])
+    assert torch.linalg.matrix_power(A=torch.eye(2), n=3).tolist() == torch.eye(2).tolist()
+
+
+def test_a_covariance_has_weights() -> None:
+    x, often, counts = np.array([[1.0, 2, 4], [2, 1, 0.5]]), np.array([1, 2, 3]), [0.5, 1.0, 2.0]
+    found = torch.cov(torch.tensor(x), fweights=torch.tensor(often), aweights=torch.tensor(counts))
+    expected = np.cov(x, fweights=often, aweights=counts)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_factors_solve_from_both_sides(left: bool, adjoint: bool) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(4, 4)), rng.normal(size=(4, 2) if left else (2, 4))
+    factors = torch.linalg.lu_factor(torch.tensor(a))
+    found = torch.linalg.lu_solve(*factors, torch.tensor(b), left=left, adjoint=adjoint).numpy()
+    matrix = a.T if adjoint else a
+    np.testing.assert_allclose(matrix @ found if left else found @ matrix, b, rtol=1e-9)

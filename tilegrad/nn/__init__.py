@@ -40,6 +40,9 @@ from tilegrad.nn.activations import (
     Tanhshrink,
     Threshold,
 )
+from tilegrad.nn.adaptive import (
+    AdaptiveLogSoftmaxWithLoss,
+)
 from tilegrad.nn.attention import (
     MultiheadAttention,
     Transformer,
@@ -71,6 +74,10 @@ from tilegrad.nn.dropout import (
 from tilegrad.nn.embedding import (
     Embedding,
     EmbeddingBag,
+)
+from tilegrad.nn.fractional import (
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
 )
 from tilegrad.nn.layers import (
     Bilinear,
@@ -212,6 +219,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -252,6 +260,8 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",

@@ -26,7 +26,7 @@ class Embedding(Module):
         max_norm: a call first shortens the rows asked for that are longer, in the weight itself.
         norm_type: order of that norm.
         scale_grad_by_freq: divide the gradient of a row by how often it is asked for.
-        sparse: accepted and ignored.
+        sparse: kept as an attribute; gradients are dense.
         options: `device` and `dtype` of the weights.
 
     Shape: integers (...) to (..., embedding_dim); `weight` is (num_embeddings, embedding_dim).
@@ -54,7 +54,7 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
         self.max_norm, self.norm_type = max_norm, norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         values = Tensor.randn(num_embeddings, embedding_dim)
         if padding_idx is not None:
             self.padding_idx = padding_index(padding_idx, num_embeddings)
@@ -76,7 +76,7 @@ class Embedding(Module):
     ) -> Embedding:
         """The layer with rows that are there; with `freeze` they are not trained."""
         rows, size = embeddings._sizes
-        layer = cls(rows, size, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+        layer = cls(rows, size, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         layer.weight = layer._as_parameter(embeddings.detach().clone())
         layer.weight.requires_grad_(not freeze)
         return layer
@@ -102,7 +102,7 @@ class EmbeddingBag(Module):
         norm_type: order of that norm.
         scale_grad_by_freq: divide the gradient of a row by how often it is asked for.
         mode: "mean", "sum" or "max".
-        sparse: accepted and ignored.
+        sparse: kept as an attribute; gradients are dense.
         include_last_offset: the last offset is an end.
         padding_idx: indices that do not count.
         options: `device` and `dtype` of the weights.
@@ -136,7 +136,7 @@ class EmbeddingBag(Module):
         self.mode, self.include_last_offset = mode, include_last_offset
         self.padding_idx, self.weight = rows.padding_idx, rows.weight
         self.max_norm, self.norm_type = max_norm, norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self.to(**options)
 
     def __call__(

@@ -8,10 +8,10 @@ themselves are a loop of the graph (`scan`), compiled once, and cost three kerne
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.rnn import PackedSequence
 from tilegrad.tensor.handle.core import describe
@@ -59,7 +59,13 @@ class _Cell(Module):
     kind: ClassVar[str] = "RNN"
     nonlinearity = "tanh"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        **options: Unpack[FactoryOptions],
+    ):
         positive(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
         self.input_size, self.hidden_size = input_size, hidden_size
         rows = _GATES[self.kind] * hidden_size
@@ -67,6 +73,7 @@ class _Cell(Module):
         self.weight_hh = _first(hidden_size, rows, hidden_size)
         self.bias_ih = _first(hidden_size, rows) if bias else None
         self.bias_hh = _first(hidden_size, rows) if bias else None
+        self.to(**options)
 
     def _next(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         name = type(self).__name__
@@ -88,6 +95,7 @@ class RNNCell(_Cell):
         hidden_size: size of h.
         bias: whether there are biases.
         nonlinearity: "tanh" or "relu".
+        options: `device` and `dtype` of the weights.
 
     Shape: x (N, input_size) and h (N, hidden_size), zeros if not given, to (N, hidden_size).
 
@@ -98,11 +106,16 @@ class RNNCell(_Cell):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        **options: Unpack[FactoryOptions],
     ):
         _check_nonlinearity("RNNCell", nonlinearity)
         self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, bias)
+        super().__init__(input_size, hidden_size, bias, **options)
 
     def __call__(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
         return self._next(x, None if hx is None else (hx,))[0]
@@ -116,6 +129,7 @@ class GRUCell(_Cell):
         input_size: size of x.
         hidden_size: size of h.
         bias: whether there are biases.
+        options: `device` and `dtype` of the weights.
 
     Shape: x (N, input_size) and h (N, hidden_size), zeros if not given, to (N, hidden_size).
 
@@ -139,6 +153,7 @@ class LSTMCell(_Cell):
         input_size: size of x.
         hidden_size: size of h and c.
         bias: whether there are biases.
+        options: `device` and `dtype` of the weights.
 
     Shape: x (N, input_size) and the state (h, c), each (N, hidden_size), zeros if not given, to
     (h', c').
@@ -173,6 +188,7 @@ class RNN(Module):
         batch_first: axes are (N, T, size), not (T, N, size).
         dropout: share of the elements between two layers that is zero in training.
         bidirectional: a second network goes backward.
+        options: `device` and `dtype` of the weights.
 
     Raises ShapeError for an input or state of another shape, ConfigError for another nonlinearity.
 
@@ -181,6 +197,7 @@ class RNN(Module):
     """
 
     kind: ClassVar[str] = "RNN"
+    proj_size = 0
 
     def __init__(
         self,
@@ -192,6 +209,7 @@ class RNN(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        **options: Unpack[FactoryOptions],
     ):
         name = type(self).__name__
         positive(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
@@ -203,15 +221,30 @@ class RNN(Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.nonlinearity, self.batch_first = nonlinearity, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional
-        rows = _GATES[self.kind] * hidden_size
         directions = 2 if bidirectional else 1
         for layer in range(num_layers):
-            inputs = input_size if layer == 0 else directions * hidden_size
+            inputs = input_size if layer == 0 else directions * self._output_size
             for suffix in self._suffixes(layer):
-                setattr(self, f"weight_ih{suffix}", _first(hidden_size, rows, inputs))
-                setattr(self, f"weight_hh{suffix}", _first(hidden_size, rows, hidden_size))
-                for operand in ("ih", "hh") if bias else ():
-                    setattr(self, f"bias_{operand}{suffix}", _first(hidden_size, rows))
+                self._make_weights(suffix, inputs, bias)
+        self.to(**options)
+
+    @property
+    def _output_size(self) -> int:
+        """The size of what a step gives and takes up, which is not that of an LSTM's cell if it is
+        projected.
+        """
+        return self.proj_size or self.hidden_size
+
+    def _make_weights(self, suffix: str, inputs: int, bias: bool) -> None:
+        rows = _GATES[self.kind] * self.hidden_size
+        shapes: dict[str, tuple[int, ...]]
+        shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, self._output_size)}
+        if bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        for name, shape in shapes.items():
+            setattr(self, f"{name}{suffix}", _first(self.hidden_size, *shape))
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 2 if self.bidirectional else 1]
@@ -281,18 +314,17 @@ class RNN(Module):
 
     def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[Tensor]:
         count = self.num_layers * (2 if self.bidirectional else 1)
-        shape = (count, x.shape[1], self.hidden_size)
-        wanted = 2 if self.kind == "LSTM" else 1
+        sizes = [self._output_size, self.hidden_size][: 2 if self.kind == "LSTM" else 1]
+        shapes = [(count, x.shape[1], size) for size in sizes]
         if hx is None:
-            zeros = Tensor.zeros(*shape, device=x.device, dtype=x.dtype)
-            return [zeros] * wanted
+            return [Tensor.zeros(*shape, device=x.device, dtype=x.dtype) for shape in shapes]
         given = [hx] if isinstance(hx, Tensor) else list(hx)
         given = [each.unsqueeze(1) if is_single else each for each in given]
-        if len(given) != wanted or any(each.shape != shape for each in given):
+        if [tuple(each.shape) for each in given] != shapes:
             raise ShapeError(
                 f"{type(self).__name__}: the state does not fit",
                 given=", ".join(show_shape(each.shape) for each in given),
-                rule=f"{wanted} of shape {show_shape(shape)}",
+                rule=", ".join(show_shape(shape) for shape in shapes),
                 line=here(),
             )
         return given
@@ -308,21 +340,25 @@ class RNN(Module):
         """All steps of one layer in one direction: the states (T, N, hidden), and the last."""
         weight_ih, weight_hh = (getattr(self, f"weight_{of}{suffix}") for of in ("ih", "hh"))
         bias_ih, bias_hh = (getattr(self, f"bias_{of}{suffix}", None) for of in ("ih", "hh"))
+        projection = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
         gates = x.linear(weight_ih.T, bias_ih)
         rows = gates if is_there is None else (gates, is_there)
 
-        def one(state: tuple[Tensor, ...], row: Any) -> tuple[tuple[Tensor, ...], Tensor]:
-            gate, is_open = (row, None) if is_there is None else row
+        def step(gate: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             hidden = state[0].linear(weight_hh.T, bias_hh)
             made = _STEP[self.kind](gate, hidden, state, self.nonlinearity)
+            return made if projection is None else (made[0].linear(projection.T), *made[1:])
+
+        def one(state: tuple[Tensor, ...], row: Any) -> tuple[tuple[Tensor, ...], Tensor]:
+            gate, is_open = (row, None) if is_there is None else row
+            made = step(gate, state)
             if is_open is not None:
                 made = tuple(is_open.where(new, old) for new, old in zip(made, state))
             return made, made[0]
 
         if not gates._has_elements():
             # One step of all times at once has the shape, and hangs on the weights.
-            hidden = state[0].linear(weight_hh.T, bias_hh)
-            return _STEP[self.kind](gates, hidden, state, self.nonlinearity)[0], state
+            return step(gates, state)[0], state
         if x._sizes[0] > _MOST_WRITTEN_OUT:
             state, stacked = scan(one, state, rows, reverse=is_back)
             return stacked, state
@@ -345,10 +381,10 @@ class _Gated(RNN):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        **options: Unpack[FactoryOptions],
     ):
-        super().__init__(
-            input_size, hidden_size, num_layers, "tanh", bias, batch_first, dropout, bidirectional
-        )
+        ways = (batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, num_layers, "tanh", bias, *ways, **options)
 
 
 class GRU(_Gated):
@@ -366,17 +402,53 @@ class GRU(_Gated):
 
 
 class LSTM(_Gated):
-    """Layers of LSTMCell over a sequence; arguments as `RNN`, without `nonlinearity`.
+    """Layers of LSTMCell over a sequence.
 
-    Shape: as `RNN`, but a state is a pair (h, c).
+    Args:
+        input_size: size of an element of the sequence.
+        hidden_size: size of a cell's state c.
+        num_layers: number of layers.
+        bias: whether there are biases.
+        batch_first: axes are (N, T, size), not (T, N, size).
+        dropout: share of the elements between two layers that is zero in training.
+        bidirectional: a second network goes backward.
+        proj_size: size P to which h is projected, h = W_hr o tanh(c') (Sak et al. 2014,
+            arXiv:1402.1128), or 0 for none: then P is `hidden_size`.
+        options: `device` and `dtype` of the weights.
 
-    Raises ShapeError for an input or state of another shape.
+    Shape: as `RNN`, with P in the place of hidden_size, but a state is a pair (h, c), of which c
+    (D * num_layers, N, hidden_size).
 
-    >>> y, (h, c) = nn.LSTM(3, 4)(Tensor.ones(5, 2, 3)); y.shape, c.shape
-    ((5, 2, 4), (1, 2, 4))
+    Raises ShapeError for an input or state of another shape, ConfigError for a `proj_size` that is
+    not below `hidden_size`.
+
+    >>> y, (h, c) = nn.LSTM(3, 4, proj_size=2)(Tensor.ones(5, 2, 3)); y.shape, c.shape
+    ((5, 2, 2), (1, 2, 4))
     """
 
     kind = "LSTM"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        **options: Unpack[FactoryOptions],
+    ):
+        positive("LSTM", hidden_size=hidden_size)
+        if not 0 <= proj_size < hidden_size:
+            raise ConfigError(
+                f"LSTM: proj_size {proj_size} is not between 0 and hidden_size {hidden_size}",
+                line=here(),
+            )
+        self.proj_size = proj_size
+        ways = (batch_first, dropout, bidirectional)
+        super().__init__(input_size, hidden_size, num_layers, bias, *ways, **options)
 
 
 def _check_nonlinearity(name: str, given: str) -> None:

@@ -64,6 +64,7 @@ from tilegrad.torch.functions import (
     atleast_2d,
     atleast_3d,
     bartlett_window,
+    binomial,
     blackman_window,
     block_diag,
     broadcast_shapes,
@@ -103,6 +104,7 @@ from tilegrad.torch.functions import (
     vstack,
 )
 from tilegrad.torch.legacy import *
+from tilegrad.torch.low_rank import lobpcg, pca_lowrank, svd_lowrank
 from tilegrad.torch.modes import (
     autocast,
     enable_grad,
@@ -136,9 +138,11 @@ from tilegrad.torch.tensor import (
 
 if TYPE_CHECKING:
     from tilegrad.torch import (
+        accelerator,
         amp,
         autograd,
         backends,
+        compiler,
         cuda,
         distributions,
         fft,
@@ -149,10 +153,14 @@ if TYPE_CHECKING:
         optim,
         profiler,
         random,
+        signal,
         special,
         testing,
+        types,
         utils,
+        version,
     )
+    from tilegrad.torch.amp import GradScaler
     from tilegrad.torch.nn.functional import (
         adaptive_avg_pool1d,
         alpha_dropout,
@@ -161,6 +169,7 @@ if TYPE_CHECKING:
         bilinear,
         binary_cross_entropy_with_logits,
         celu,
+        celu_,
         channel_shuffle,
         conv1d,
         conv2d,
@@ -174,6 +183,7 @@ if TYPE_CHECKING:
         dropout,
         embedding,
         embedding_bag,
+        feature_alpha_dropout,
         group_norm,
         hardshrink,
         hinge_embedding_loss,
@@ -191,8 +201,11 @@ if TYPE_CHECKING:
         prelu,
         rms_norm,
         rrelu,
+        rrelu_,
         selu,
+        selu_,
         threshold,
+        threshold_,
         triplet_margin_loss,
     )
 
@@ -224,51 +237,56 @@ newaxis = None
 cfloat, cdouble = complex64, complex128
 strided, contiguous_format, preserve_format = "strided", "contiguous_format", "preserve_format"
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"
+layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
-    "amp", "autograd", "backends", "cuda", "distributions", "fft", "func", "jit", "linalg", "nn",
-    "optim", "profiler", "random", "special", "testing", "utils",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributions", "fft",
+    "func", "jit", "linalg", "nn", "optim", "profiler", "random", "signal", "special",
+    "testing", "types", "utils", "version",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
     "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
-    "binary_cross_entropy_with_logits", "celu", "channel_shuffle", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
-    "cosine_similarity", "ctc_loss", "dropout", "embedding", "embedding_bag", "group_norm",
-    "hardshrink", "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm",
-    "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance",
-    "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu", "rms_norm", "rrelu",
-    "selu", "threshold", "triplet_margin_loss",
+    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "dropout", "embedding",
+    "embedding_bag", "feature_alpha_dropout", "group_norm", "hardshrink",
+    "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss",
+    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
+    "pixel_unshuffle", "poisson_nll_loss", "prelu", "rms_norm", "rrelu", "rrelu_", "selu",
+    "selu_", "threshold", "threshold_", "triplet_margin_loss",
 ])  # fmt: skip
 
 __all__ = [
-    "Generator", "Size", "Tensor", "adaptive_avg_pool1d", "alpha_dropout", "amp", "arange",
-    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "autocast", "autograd", "avg_pool1d",
-    "backends", "bartlett_window", "batch_norm", "bernoulli", "bfloat16", "bilinear",
-    "binary_cross_entropy_with_logits", "blackman_window", "block_diag", "bool",
-    "broadcast_shapes", "broadcast_tensors", "cartesian_prod", "cdouble", "celu",
-    "cfloat", "chain_matmul", "channel_shuffle", "channels_last", "channels_last_3d",
-    "column_stack", "combinations", "compile", "complex64", "complex128", "contiguous_format",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "cuda", "device", "distributions",
-    "double", "dropout", "dstack", "dtype", "e", "embedding", "embedding_bag", "empty_like",
-    "enable_grad", "eye", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16", "float32",
-    "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer", "full_like", "func",
-    "get_rng_state", "gradient", "group_norm", "half", "hamming_window", "hann_window",
-    "hardshrink", "hinge_embedding_loss", "hstack", "inf", "inference_mode", "initial_seed",
-    "instance_norm", "int", "int8", "int16", "int32", "int64", "is_grad_enabled",
-    "is_inference_mode_enabled", "istft", "jit", "kaiser_window", "kl_div", "layer_norm",
-    "linalg", "linspace", "logspace", "long", "manual_seed", "margin_ranking_loss", "max_pool1d",
-    "max_pool2d", "max_pool3d", "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad",
-    "norm", "normal", "numel", "optim", "pairwise_distance", "pi", "pixel_shuffle",
-    "pixel_unshuffle", "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu",
-    "preserve_format", "profiler", "qr", "rand", "rand_like", "randint", "randint_like",
-    "random", "randperm", "range", "repeat_interleave", "rms_norm", "row_stack",
-    "rrelu", "rsub", "scalar_tensor", "seed", "selu", "set_grad_enabled", "set_printoptions",
-    "set_rng_state", "short", "special", "split", "std", "std_mean", "stft", "strided", "svd",
-    "tensordot", "testing", "threshold", "tril_indices", "triplet_margin_loss", "triu_indices",
-    "typename", "uint8", "uint16", "uint32", "uint64", "unique", "utils", "var", "var_mean",
-    "view_as_complex", "view_as_real", "vmap", "vstack",
+    "Generator", "GradScaler", "Size", "Tensor", "accelerator", "adaptive_avg_pool1d",
+    "alpha_dropout", "amp", "arange", "asarray", "atleast_1d", "atleast_2d", "atleast_3d",
+    "autocast", "autograd", "avg_pool1d", "backends", "bartlett_window", "batch_norm",
+    "bernoulli", "bfloat16", "bilinear", "binary_cross_entropy_with_logits", "binomial",
+    "blackman_window", "block_diag", "bool", "broadcast_shapes", "broadcast_tensors",
+    "cartesian_prod", "cdouble", "celu", "celu_", "cfloat", "chain_matmul", "channel_shuffle",
+    "channels_last", "channels_last_3d", "column_stack", "combinations", "compile", "compiler",
+    "complex64", "complex128", "contiguous_format", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
+    "cosine_similarity", "ctc_loss", "cuda", "device", "distributions", "double", "dropout",
+    "dstack", "dtype", "e", "embedding", "embedding_bag", "empty_like", "enable_grad", "eye",
+    "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
+    "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
+    "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",
+    "hann_window", "hardshrink", "hinge_embedding_loss", "hstack", "inf", "inference_mode",
+    "initial_seed", "instance_norm", "int", "int8", "int16", "int32", "int64",
+    "is_grad_enabled", "is_inference_mode_enabled", "istft", "jit", "kaiser_window", "kl_div",
+    "layer_norm", "layout", "linalg", "linspace", "lobpcg", "logspace", "long", "manual_seed",
+    "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "memory_format",
+    "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad", "norm", "normal", "numel",
+    "optim", "pairwise_distance", "pca_lowrank", "pi", "pixel_shuffle", "pixel_unshuffle",
+    "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu", "preserve_format", "profiler",
+    "qr", "rand", "rand_like", "randint", "randint_like", "random", "randperm", "range",
+    "repeat_interleave", "rms_norm", "row_stack", "rrelu", "rrelu_", "rsub", "scalar_tensor",
+    "seed", "selu", "selu_", "set_grad_enabled", "set_printoptions", "set_rng_state", "short",
+    "signal", "special", "split", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
+    "tensordot", "testing", "threshold", "threshold_", "tril_indices", "triplet_margin_loss",
+    "triu_indices", "typename", "types", "uint8", "uint16", "uint32", "uint64", "unique",
+    "utils", "var", "var_mean", "version", "view_as_complex", "view_as_real", "vmap", "vstack",
 ]  # fmt: skip
 __all__ += _complexes.__all__
 __all__ += _configuration.__all__
@@ -286,6 +304,8 @@ if not TYPE_CHECKING:
             found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
             globals()[name] = found
             return found
+        if name == "GradScaler":
+            return importlib.import_module("tilegrad.torch.amp").GradScaler
         raise AttributeError(absent("torch", name, __all__), name=name)
 
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from tilegrad.torch import modes
+from tilegrad.torch.devices import has_gpu
 from tilegrad.torch.modes import autocast
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
 
 class GradScaler:
     """A scale of losses that keeps small gradients above 0 in float16: it shrinks where one is
-    infinite or NaN, and that step is left out.
+    infinite or NaN, and that step is left out. One for "cuda" scales nothing where there is no
+    GPU.
     """
 
     def __init__(
         self,
-        device: Any = "cpu",
+        device: Any = "cuda",
         init_scale: float = 65536.0,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
     ):
+        if enabled and str(device).partition(":")[0] == "cuda" and not has_gpu():
+            warnings.warn("GradScaler: there is no GPU, so it scales nothing", stacklevel=2)
+            enabled = False
         self._is_enabled, self._scale = enabled, float(init_scale)
         self._growth, self._backoff = growth_factor, backoff_factor
         self._interval, self._steps = growth_interval, 0
@@ -117,3 +123,8 @@ def custom_fwd(fwd: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 custom_bwd = custom_fwd
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether products on such a device can be computed in a half type."""
+    return device_type in ("cpu", "cuda")

@@ -17,6 +17,13 @@ from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["as_function", "written_to"]
 
+# What PyTorch calls the first tensor, where it is not `input`.
+_FIRST = {
+    "cdist": ("x1",), "isin": ("elements",), "lstsq": ("A",), "searchsorted": ("sorted_sequence",),
+    "trapezoid": ("y",), "trapz": ("y",), "unravel_index": ("indices",), "vander": ("x",),
+    "cumulative_trapezoid": ("y",), "lu_solve": ("b",), "matrix_exp": ("A",),
+    "take_along_dim": ("x",),
+}  # fmt: skip
 # What has methods of some names of tensors', and is none.
 _PLAIN = (str, bytes, list, tuple, dict, set)
 
@@ -37,11 +44,13 @@ def written_to(out: Any, found: Any) -> Any:
 def as_function(name: str) -> Callable[..., Any]:
     """The method `name` of tensors as a function."""
     method = getattr(Tensor, name)
+    firsts = ("input", "self", *_FIRST.get(name, ()))
 
     @functools.wraps(method)
     def call(*args: Any, out: Any = None, **options: Any) -> Any:
         if not args:
-            args = (options.pop("input", options.pop("self", None)),)
+            named = next((key for key in firsts if key in options), "input")
+            args = (options.pop(named, None),)
         try:
             if args[0].__class__ is Tensor:
                 found = method(*args, **options)

@@ -7,8 +7,10 @@ from typing import Any
 
 __all__ = [
     "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval",
-    "integer_interval", "interval", "less_than", "nonnegative", "nonnegative_integer", "positive",
-    "positive_definite", "positive_integer", "real", "real_vector", "simplex", "unit_interval",
+    "independent", "integer_interval", "interval", "less_than", "lower_cholesky",
+    "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive",
+    "positive_definite", "positive_integer", "positive_vector", "real", "real_matrix",
+    "real_vector", "simplex", "unit_interval",
 ]  # fmt: skip
 
 
@@ -74,5 +76,31 @@ simplex = Constraint("Simplex()", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).
 positive_definite = Constraint(
     "PositiveDefinite()",
     lambda x: (x - x.mT).abs().amax((-2, -1)).le(1e-6) & (x.double().eigvalsh() > 0).all(-1),
+    2,
+)
+
+
+def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
+    """Where each element along the last axes lies in a set."""
+    count, base = reinterpreted_batch_ndims, base_constraint
+    if not count:
+        return base
+    axes = tuple(range(-count, 0))
+    name = f"IndependentConstraint({base!r}, {count})"
+    return Constraint(name, lambda x: base.check(x).all(axes), base.event_dim + count)
+
+
+def multinomial(upper_bound: Any) -> Constraint:
+    """Counts along the last axis with a sum of at most a bound."""
+    name = f"Multinomial(upper_bound={upper_bound})"
+    return Constraint(name, lambda x: (x >= 0).all(-1) & (x.sum(-1) <= upper_bound), 1)
+
+
+positive_vector, real_matrix = independent(positive, 1), independent(real, 2)
+one_hot = Constraint("OneHot()", lambda x: ((x == 0) | (x == 1)).all(-1) & x.sum(-1).eq(1), 1)
+lower_triangular = Constraint("LowerTriangular()", lambda x: x.tril().eq(x).all((-2, -1)), 2)
+lower_cholesky = Constraint(
+    "LowerCholesky()",
+    lambda x: x.tril().eq(x).all((-2, -1)) & (x.diagonal(0, -2, -1) > 0).all(-1),
     2,
 )

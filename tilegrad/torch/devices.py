@@ -9,7 +9,7 @@ from tilegrad.device.registry import Device
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
 
-__all__ = ["META", "as_device", "device", "is_meta", "name_of"]
+__all__ = ["META", "as_device", "device", "has_gpu", "is_meta", "name_of"]
 
 # tilegrad's device of PyTorch's "meta": shapes and dtypes, and memory that is a number.
 META = "NULL"
@@ -115,3 +115,8 @@ def name_of(given: Any) -> str:
 def is_meta(name: str) -> bool:
     """Whether tilegrad's name of a device is that of `meta`."""
     return name == META
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU that PyTorch would call "cuda"."""
+    return "CUDA" in Device and Device.why_not("CUDA") is None

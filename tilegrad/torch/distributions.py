@@ -16,6 +16,7 @@ from tilegrad.torch import constraints
 from tilegrad.torch.absent import absent
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.families import attributes_of, expanded
 from tilegrad.torch.naming import called
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -141,8 +142,9 @@ def _made(kind: Any) -> type:
             check = _argument if validate_args is False else None
             given = {name: check(value) if check else _checked(name, value)
                      for name, value in given.items()}  # fmt: skip
-            if "total_count" in given and isinstance(given["total_count"], OurTensor):
+            if kind is ours.Multinomial and isinstance(given.get("total_count"), OurTensor):
                 given["total_count"] = int(given["total_count"].item())
+        self._given = given
         make(self, **given)
         self.batch_shape, self.event_shape = Size(self.batch_shape), Size(self.event_shape)
 
@@ -159,12 +161,19 @@ def _made(kind: Any) -> type:
         "__repr__": __repr__, "__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__,
         "has_rsample": kind.rsample is not ours.Distribution.rsample,
     }  # fmt: skip
+    space |= attributes_of(kind.__name__)
     for name in _METHODS:
         space[name] = _given(getattr(kind, name)) if hasattr(kind, name) else _absent(name)
     for name in _VALUES:
         found = getattr(kind, name, None)
-        if isinstance(found, property):
+        if isinstance(found, property) and name not in space:
             space[name] = property(_given(found.fget))
+
+    def expand(self: Any, batch_shape: Any, _instance: Any = None) -> Any:
+        """The distribution with its parameters expanded to a batch of that shape."""
+        return expanded(self, made, batch_shape)
+
+    space["expand"] = expand
     made = type(kind.__name__, (kind,), space)
     if kind in DIVERGENCES:
         DIVERGENCES[made] = DIVERGENCES[kind]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from tilegrad.base.errors import KindError, article
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.torch.naming import called
 
-__all__ = ["no_tensor", "refused_as_tensor", "with_tensors"]
+__all__ = ["no_tensor", "of_tensors", "refused_as_tensor", "with_tensors"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def no_tensor(name: str, value: object, where: str = "") -> KindError:
@@ -41,3 +44,10 @@ def with_tensors(function: Callable[..., Any], name: str) -> Any:
             raise refused_as_tensor(name, error, args, options) from None
 
     return called(call, name)
+
+
+def of_tensors(function: Function) -> Function:
+    """`with_tensors` as a decorator."""
+    made: Any = with_tensors(function, function.__name__)
+    functools.update_wrapper(made, function)
+    return cast(Function, made)

@@ -10,18 +10,20 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, promote
 from tilegrad.base.errors import ConfigError, KindError, article
+from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
-from tilegrad.torch.expecting import no_tensor
+from tilegrad.torch.expecting import no_tensor, of_tensors
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "blackman_window", "block_diag",
+    "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "binomial", "blackman_window",
+    "block_diag",
     "broadcast_shapes", "broadcast_tensors", "cartesian_prod", "cat", "chain_matmul",
     "column_stack", "combinations", "concat", "concatenate", "dstack", "einsum", "frobenius_norm",
     "from_dlpack", "gradient", "hamming_window", "hann_window", "hstack", "is_tensor", "istft",
@@ -244,24 +246,28 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tenso
 # one tensor
 
 
+@of_tensors
 def std(input: Any, *args: Any, **options: Any) -> Tensor:
     """The standard deviation."""
     found: Tensor = as_ours(input).std(*args, **options)
     return found
 
 
+@of_tensors
 def var(input: Any, *args: Any, **options: Any) -> Tensor:
     """The variance."""
     found: Tensor = as_ours(input).var(*args, **options)
     return found
 
 
+@of_tensors
 def std_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean."""
     x = as_ours(input)
     return x.std(*args, **options), x.mean(*args[:1], **without_spread(options))
 
 
+@of_tensors
 def var_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The variance and the mean."""
     x = as_ours(input)
@@ -275,6 +281,7 @@ def without_spread(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@of_tensors
 def norm(
     input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
@@ -285,11 +292,13 @@ def norm(
     return found
 
 
+@of_tensors
 def frobenius_norm(input: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The root of the sum of squares over axes."""
     return norm(input, "fro", dim, keepdim)
 
 
+@of_tensors
 def unique(
     input: Any,
     sorted: bool = True,
@@ -312,6 +321,16 @@ def poisson(input: Any, generator: Any = None) -> Tensor:
     return found
 
 
+def binomial(count: Any, prob: Any, generator: Any = None) -> Tensor:
+    """The number of successes in `count` trials, each with the probability `prob`."""
+    from tilegrad.torch.random import drawing
+
+    with drawing(generator):
+        drawn = Binomial(count, as_ours(prob)).sample()
+    found: Tensor = as_ours(drawn.cast(count.dtype))
+    return found
+
+
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor that shares another library's memory, where the device can."""
     return Tensor.from_dlpack(ext_tensor)
@@ -326,18 +345,21 @@ def vmap(
     return mapped(func, in_dims, out_dims, randomness, **rest)
 
 
+@of_tensors
 def svd(input: Any, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """U, S and V of U diag(S) V^T; `torch.linalg.svd` gives V^T."""
     left, values, right = as_ours(input).svd(not some)
     return left, values, right.mT
 
 
+@of_tensors
 def qr(input: Any, some: bool = True) -> tuple[Tensor, Tensor]:
     """An orthogonal times a triangular matrix."""
     found: tuple[Tensor, Tensor] = as_ours(input).qr("reduced" if some else "complete")
     return found
 
 
+@of_tensors
 def repeat_interleave(
     input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:

@@ -9,8 +9,8 @@ from tilegrad.torch.creation import empty, tensor
 from tilegrad.torch.tensor import LegacyKind, Tensor
 
 __all__ = [
-    "BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
-    "LongTensor",
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor",
+    "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
 ]  # fmt: skip
 
 
@@ -37,3 +37,6 @@ LongTensor = _made("LongTensor", dtypes.int64)
 IntTensor = _made("IntTensor", dtypes.int32)
 ByteTensor = _made("ByteTensor", dtypes.uint8)
 BoolTensor = _made("BoolTensor", dtypes.bool)
+CharTensor = _made("CharTensor", dtypes.int8)
+ShortTensor = _made("ShortTensor", dtypes.int16)
+BFloat16Tensor = _made("BFloat16Tensor", dtypes.bfloat16)

@@ -9,6 +9,7 @@ import numpy
 
 from tilegrad.base.dtype import DType
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import indefinite
 from tilegrad.torch.absent import absent
 from tilegrad.torch.complexes import from_numpy
 from tilegrad.torch.methods import LinAlgError
@@ -16,7 +17,8 @@ from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",
-    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor",
+    "eigvals", "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex",
+    "ldl_solve", "lstsq", "lu", "lu_factor", "lu_factor_ex",
     "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank",
     "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular",
     "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
@@ -79,6 +81,32 @@ class Lu(NamedTuple):
 
     def __repr__(self) -> str:
         return _shown("lu", self)
+
+
+class LdlFactor(NamedTuple):
+    """L and D in one matrix, and the pivots."""
+
+    LD: Any
+    pivots: Any
+
+    def __repr__(self) -> str:
+        return _shown("ldl_factor", self)
+
+
+class LdlFactorWithInfo(NamedTuple):
+    """What `ldl_factor_ex` gives; `info` is the first row without a pivot, or 0."""
+
+    LD: Any
+    pivots: Any
+    info: Any
+
+
+class LuFactorWithInfo(NamedTuple):
+    """What `lu_factor_ex` gives; `info` is the first 0 on the diagonal of U, or 0."""
+
+    LU: Any
+    pivots: Any
+    info: Any
 
 
 class Result(NamedTuple):
@@ -169,6 +197,13 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     return A.eigvalsh()
 
 
+_OF_ANY = (
+    "there is no gradient of eigenvalues of matrices that are not symmetric; detach() them, or use "
+    "linalg.eigh of symmetric ones"
+)
+_NO_GRADIENT = {"eig": _OF_ANY, "eigvals": _OF_ANY}
+
+
 def _without_gradient(name: str, A: Any) -> Any:
     """The values of matrices of any kind, computed now.
 
@@ -176,8 +211,7 @@ def _without_gradient(name: str, A: Any) -> Any:
     """
     if A.requires_grad:
         raise RuntimeError(
-            f"linalg.{name}: there is no gradient of eigenvalues of matrices that are not "
-            "symmetric; detach() them, or use linalg.eigh of symmetric ones"
+            f"linalg.{name}: {_NO_GRADIENT.get(name, 'detach() the matrices: it has no gradient')}"
         )
     return A.numpy()
 
@@ -216,12 +250,79 @@ def lu(A: Tensor, *, pivot: bool = True) -> Lu:
     return Lu(*A.lu())
 
 
-lu_factor = Tensor.lu_factor
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+    """A lower and an upper triangular matrix in one, and the order of rows."""
+    return A.lu_factor()
 
 
-def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor) -> Tensor:
-    """The solution of A X = B by what `lu_factor` gave of A."""
-    return B.lu_solve(LU, pivots)
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    """The solution of A X = B by what `lu_factor` gave of A; of A^T X = B with `adjoint`, and of
+    X A = B without `left`.
+    """
+    if not left:
+        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+    if not adjoint:
+        return B.lu_solve(LU, pivots)
+    y: Any = LU.triu().mT.solve_triangular(B, upper=False)
+    z: Any = LU.tril().mT.solve_triangular(y, upper=True, unitriangular=True)
+    order = pivots.argsort(-1).unsqueeze(-1)
+    return z.gather(-2, order.expand(*z.shape))  # type: ignore[no-any-return]
+
+
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LuFactorWithInfo:
+    """As `lu_factor`, which says in `info` where U has a 0 on its diagonal."""
+    packed, pivots = A.lu_factor()
+    is_zero = packed.detach().diagonal(0, -2, -1) == 0
+    info = is_zero.any(-1).where(is_zero.int().argmax(-1) + 1, 0).int()
+    if check_errors and info.any().item():
+        raise LinAlgError("linalg.lu_factor_ex: U has a 0 on its diagonal")
+    return LuFactorWithInfo(packed, pivots, info)
+
+
+def ldl_factor_ex(
+    A: Any, *, hermitian: bool = False, check_errors: bool = False
+) -> LdlFactorWithInfo:
+    """The factors of symmetric matrices A = L D L^T, of which the lower triangles are read, with
+    rows exchanged and blocks of one or two rows, as LAPACK packs them; by NumPy, without gradients.
+    """
+    array = _without_gradient("ldl_factor", A)
+    size = array.shape[-1]
+    made = [indefinite.factor(each) for each in array.reshape(-1, size, size)]
+    packed, pivots, info = (numpy.array([each[at] for each in made]) for at in range(3))
+    if check_errors and info.any():
+        raise LinAlgError("linalg.ldl_factor_ex: D is singular")
+    return LdlFactorWithInfo(
+        from_numpy(packed.astype(array.dtype).reshape(array.shape)),
+        from_numpy(pivots.astype(numpy.int32).reshape(array.shape[:-1])),
+        from_numpy(info.astype(numpy.int32).reshape(array.shape[:-2])),
+    )
+
+
+def ldl_factor(A: Any, *, hermitian: bool = False) -> LdlFactor:
+    """As `ldl_factor_ex`.
+
+    Raises LinAlgError for a singular D.
+    """
+    found = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
+    return LdlFactor(found.LD, found.pivots)
+
+
+def ldl_solve(LD: Any, pivots: Any, B: Any, *, hermitian: bool = False) -> Any:
+    """The X of A X = B by what `ldl_factor` gave of A."""
+    packed, order, right = (_without_gradient("ldl_solve", each) for each in (LD, pivots, B))
+    batch = numpy.broadcast_shapes(packed.shape[:-2], right.shape[:-2])
+    size, columns = right.shape[-2:]
+    found = [
+        indefinite.solve(*each)
+        for each in zip(
+            numpy.broadcast_to(packed, (*batch, size, size)).reshape(-1, size, size),
+            numpy.broadcast_to(order, (*batch, size)).reshape(-1, size),
+            numpy.broadcast_to(right, (*batch, size, columns)).reshape(-1, size, columns),
+        )
+    ]
+    return from_numpy(numpy.array(found, right.dtype).reshape(*batch, size, columns))
 
 
 def slogdet(A: Tensor) -> LogDet:
@@ -330,15 +431,50 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return x.vander(N, increasing=True)
 
 
-cond = Tensor.cond
-det = Tensor.det
-householder_product = Tensor.householder_product
-inv = Tensor.inv
-matmul = Tensor.matmul
-matrix_exp = Tensor.matrix_exp
-matrix_power = Tensor.matrix_power
-tensorinv = Tensor.tensorinv
-tensorsolve = Tensor.tensorsolve
+def cond(A: Tensor, p: Any = None) -> Tensor:
+    """The condition number in a norm."""
+    return A.cond(p)
+
+
+def det(A: Tensor) -> Tensor:
+    """The determinant."""
+    return A.det()
+
+
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:
+    """The product of reflections, of which A has the vectors below its diagonal."""
+    return A.householder_product(tau)
+
+
+def inv(A: Tensor) -> Tensor:
+    """The inverse."""
+    return A.inv()
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The product of matrices."""
+    return input.matmul(other)
+
+
+def matrix_exp(A: Tensor) -> Tensor:
+    """The sum of A^k / k!."""
+    return A.matrix_exp()
+
+
+def matrix_power(A: Tensor, n: int) -> Tensor:
+    """The n-th power, of the inverse where n is negative."""
+    return A.matrix_power(n)
+
+
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of a tensor, whose first `ind` axes are the rows."""
+    return A.tensorinv(ind)
+
+
+def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+    """The X for which tensordot(A, X, X.ndim) is B."""
+    return A.tensorsolve(B, dims)
+
 
 if not TYPE_CHECKING:
 

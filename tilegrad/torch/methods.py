@@ -53,17 +53,40 @@ _QUOTIENTS = (
 _MASKS = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
 _GRADIENTS = ("register_hook", "retain_grad")
 # What takes tensors only, in the places of which others have no such names.
-_OF_TENSORS = ("equal", "expand_as", "gather", "scatter_add", "type_as", "view_as")
+_OF_TENSORS = (
+    "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cross", "equal", "expand_as", "gather",
+    "index_add", "index_add_", "index_copy", "index_copy_", "masked_fill", "masked_fill_",
+    "masked_select", "mm", "mv", "outer", "scatter", "scatter_", "scatter_add", "scatter_add_",
+    "type_as", "view_as",
+)  # fmt: skip
 # What is infinite, or no number, where a matrix has no such solution.
 _SOLUTIONS = ("cholesky", "inv", "inverse", "solve")
 
+_BATCHES: dict[str, str | None] = {"batch1": "left", "batch2": "right"}
+_FACTORS: dict[str, str | None] = {"tensor1": "first", "tensor2": "second"}
+_MATRIX_AND_VECTOR: dict[str, str | None] = {"mat": "left", "vec": "right"}
+_VECTORS: dict[str, str | None] = {"vec1": "left", "vec2": "right"}
+_SECTIONS: dict[str, str | None] = {"split_size_or_sections": "indices_or_sections"}
 # PyTorch's name of an argument -> tilegrad's; None: taken, and without effect.
 _NAMES: dict[str, dict[str, str | None]] = {
-    "addbmm": {"batch1": "left", "batch2": "right"},
-    "addcdiv": {"tensor1": "first", "tensor2": "second"},
-    "addcmul": {"tensor1": "first", "tensor2": "second"},
-    "addmv": {"mat": "left", "vec": "right"},
-    "addr": {"vec1": "left", "vec2": "right"},
+    "addbmm": _BATCHES, "addbmm_": _BATCHES, "baddbmm_": _BATCHES,
+    "addcdiv": _FACTORS, "addcdiv_": _FACTORS, "addcmul": _FACTORS, "addcmul_": _FACTORS,
+    "addmm_": {"mat1": "left", "mat2": "right"},
+    "addmv": _MATRIX_AND_VECTOR, "addmv_": _MATRIX_AND_VECTOR,
+    "addr": _VECTORS, "addr_": _VECTORS,
+    "apply_": {"callable": "function"},
+    "cholesky_solve": {"input2": "L"},
+    "copy_": {"src": "source", "other": "source", "non_blocking": None},
+    "dsplit": _SECTIONS, "hsplit": _SECTIONS, "vsplit": _SECTIONS,
+    "histogram": {"weight": "weights"},
+    "lu_solve": {"LU_data": "LU", "LU_pivots": "pivots"},
+    "map_": {"tensor": "other", "callable": "function"},
+    "new_full": {"size": "shape"},
+    "orgqr": {"input2": "tau"},
+    "resize_as_": {"tensor": "the_template"},
+    "swapaxes_": {"axis0": "dim0", "axis1": "dim1"},
+    "unfold": {"dimension": "dim"},
+    "cdist": {"x2": "other", "compute_mode": None},
     "clone": {"memory_format": None},
     "contiguous": {"memory_format": None},
     "gather": {"sparse_grad": None},
@@ -75,10 +98,11 @@ _NAMES: dict[str, dict[str, str | None]] = {
     "scatter_add_": {"src": "source"},
     "split": {"split_size": "sizes", "split_size_or_sections": "sizes"},
     "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
-}
+}  # fmt: skip
 # The argument that PyTorch also takes as one tuple by name.
 _SEVERAL = {
-    "expand": "size", "flip": "dims", "permute": "dims", "repeat": "repeats", "reshape": "shape",
+    "expand": "size", "flip": "dims", "new_empty": "size", "new_ones": "size", "new_zeros": "size",
+    "permute": "dims", "repeat": "repeats", "reshape": "shape",
     "view": "size",
 }  # fmt: skip
 _DRAWS = ("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_",
@@ -90,6 +114,7 @@ def adjust(kind: Any) -> None:
     for names, make in (
         (_INDICES, _wide),
         (_PAIRS, _paired),
+        (("cov",), _weighted),
         (_FLAT, _flat),
         (_FILLS, _filling),
         (("clamp", "clip"), _limited),
@@ -116,7 +141,7 @@ def adjust(kind: Any) -> None:
 def _set(kind: Any, name: str, made: Any) -> None:
     called(made, name)
     made.__qualname__ = f"Tensor.{name}"
-    made.__doc__ = getattr(ours.Tensor, name).__doc__
+    made.__doc__ = getattr(kind, name).__doc__
     setattr(kind, name, made)
 
 
@@ -276,6 +301,26 @@ def _with_gradient(method: Callable[..., Any]) -> Any:
         if not self._requires_grad:
             raise RuntimeError(f"cannot {name} on a tensor that doesn't require gradient")
         return method(self, *args, **options)
+
+    return give
+
+
+def _weighted(method: Callable[..., Any]) -> Any:
+    """The covariance, with weights of the observations: how often each was made, and how much it
+    counts.
+    """
+
+    def give(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+        if fweights is None and aweights is None:
+            return method(self, correction=correction)
+        often: Any = 1.0 if fweights is None else fweights
+        counts: Any = 1.0 if aweights is None else aweights
+        x, share = self.reshape(-1, self.shape[-1]), (often * counts).to(self.dtype)
+        total = share.sum()
+        apart = x - (x * share).sum(-1, keepdim=True) / total
+        free = total - correction * (share * counts).sum() / total
+        found = (apart * share) @ apart.mT / free
+        return found if self.ndim > 1 else found.reshape(())
 
     return give
 

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import inspect
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, Self
@@ -19,6 +20,7 @@ from tilegrad.base.config import Context, gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.capture.modes import add_mode
 from tilegrad.ir.op import Ops
+from tilegrad.torch.devices import has_gpu
 
 __all__ = [
     "autocast", "autocast_dtype", "enable_grad", "inference_mode", "is_grad_enabled",
@@ -196,7 +198,8 @@ def autocast_dtype() -> DType | None:
 
 class autocast(contextlib.ContextDecorator):
     """A block in which products of matrices and convolutions are computed in bfloat16 (or `dtype`),
-    from float32 operands too; their sums are kept in float32 and rounded once.
+    from float32 operands too; their sums are kept in float32 and rounded once. On "cuda" the dtype
+    is float16 unless given; where there is no GPU such a block changes nothing.
     """
 
     def __init__(
@@ -206,7 +209,12 @@ class autocast(contextlib.ContextDecorator):
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ):
-        self._dtype = (dtype or dtypes.bfloat16) if enabled else None
+        kind = str(device_type).partition(":")[0]
+        if enabled and kind == "cuda" and not has_gpu():
+            warnings.warn("autocast: there is no GPU, so it does nothing", stacklevel=2)
+            enabled = False
+        usual = dtypes.float16 if kind == "cuda" else dtypes.bfloat16
+        self._dtype = (dtype or usual) if enabled else None
         self._before: list[tuple[DType | None, Context]] = []
 
     def __enter__(self) -> Self:

@@ -257,17 +257,22 @@ class Binomial(Distribution):
     """Binomial distribution: the number of successes in `total_count` trials.
 
     Args:
-        total_count: number of trials.
+        total_count: number of trials, an int or a tensor; draws from a tensor look at its largest.
         probs: probability of success.
         logits: the logarithms of the odds, instead of `probs`.
 
-    Shape: the batch has the shape of the parameter, events are float numbers.
+    Shape: the batch has the shape of the parameters, events are float numbers.
 
     >>> nn.distributions.Binomial(4, 0.25).mean.item()
     1.0
     """
 
-    def __init__(self, total_count: int = 1, probs: Any = None, logits: Any = None):
+    def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None):
+        one_of("Binomial", probs, logits)
+        if isinstance(total_count, Tensor):
+            (given,) = together(logits if probs is None else probs)
+            total_count, given = together(total_count.cast(given.dtype), given)
+            probs, logits = (None, given) if probs is None else (given, None)
         self.total_count = total_count
         self._one = Bernoulli(probs, logits)
         self.probs: Tensor = self._one.probs
@@ -276,19 +281,30 @@ class Binomial(Distribution):
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
-        return self.total_count * self.probs
+        mean: Tensor = self.total_count * self.probs
+        return mean
 
     @property
     def variance(self) -> Tensor:  # type: ignore[override]
-        return self.total_count * self.probs * (1 - self.probs)
+        return self.mean * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        return self._one.sample((self.total_count, *sample_shape)).sum(0)
+        if not isinstance(self.total_count, Tensor):
+            return self._one.sample((self.total_count, *sample_shape)).sum(0)
+        most = int(self.total_count.max().item())
+        drawn = self._one.sample((most, *sample_shape))
+        trial = Tensor.arange(most, device=drawn.device).reshape(
+            most, *(1 for _ in drawn.shape[1:])
+        )
+        return (trial < self.total_count).where(drawn, 0.0).sum(0).detach()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        n = float(self.total_count)
-        ways = math.lgamma(n + 1) - (value + 1).lgamma() - (n - value + 1).lgamma()
-        return ways + value * self.logits.logsigmoid() + (n - value) * (-self.logits).logsigmoid()
+        n = self.total_count
+        all_ways = (n + 1).lgamma() if isinstance(n, Tensor) else math.lgamma(n + 1)
+        ways = all_ways - (value + 1).lgamma() - (n - value + 1).lgamma()
+        log_ones = value * self.logits.logsigmoid()
+        found: Tensor = ways + log_ones + (n - value) * (-self.logits).logsigmoid()
+        return found
 
 
 def _log(temperature: Any) -> Any:

@@ -41,6 +41,10 @@ from tilegrad.nn.functional.distances import (
     pairwise_distance,
     pdist,
 )
+from tilegrad.nn.functional.fractional import (
+    fractional_max_pool2d,
+    fractional_max_pool3d,
+)
 from tilegrad.nn.functional.layers import (
     affine_grid,
     alpha_dropout,
@@ -133,6 +137,7 @@ __all__ = [
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
     "cosine_similarity", "cross_entropy", "ctc_loss", "dropout", "dropout1d", "dropout2d",
     "dropout3d", "elu", "embedding", "embedding_bag", "feature_alpha_dropout", "fold",
+    "fractional_max_pool2d", "fractional_max_pool3d",
     "gaussian_nll_loss", "gelu", "glu", "grid_sample", "group_norm", "gumbel_softmax", "hardshrink",
     "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "huber_loss", "instance_norm",
     "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm",

@@ -88,13 +88,16 @@ def _ignored(target: Tensor, ignore_index: int | None) -> int | None:
     return ignore_index if ignore_index >= target.dtype.min else None
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
     """Squared difference: (input - target)^2.
 
     Args:
         input: a tensor of any shape.
         target: a tensor whose shape broadcasts with `input`.
         reduction: "mean" and "sum" give one number, "none" one for each element.
+        weight: factor of each element; "mean" divides by the sum of the weights.
 
     Returns a float number, or for "none" a tensor of the shape of the elements.
 
@@ -104,16 +107,21 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     2.5
     """
     check_shapes("mse_loss", input, target)
+    if weight is not None:
+        return _weighted("mse_loss", (input - target).square(), weight, reduction)
     return input.mse_loss(target, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
     """Magnitude of the difference: |input - target|.
 
     Args:
         input: a tensor of any shape.
         target: a tensor whose shape broadcasts with `input`.
         reduction: "mean" and "sum" give one number, "none" one for each element.
+        weight: factor of each element; "mean" divides by the sum of the weights.
 
     Returns a float number, or for "none" a tensor of the shape of the elements.
 
@@ -123,11 +131,17 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     1.5
     """
     check_shapes("l1_loss", input, target)
+    if weight is not None:
+        return _weighted("l1_loss", (input - target).abs(), weight, reduction)
     return input.l1_loss(target, reduction)
 
 
 def huber_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Huber loss: half the squared difference d up to |d| = delta, then the line delta * (|d| -
     delta / 2) (Huber 1964).
@@ -137,6 +151,7 @@ def huber_loss(
         target: a tensor whose shape broadcasts with `input`.
         reduction: "mean" and "sum" give one number, "none" one for each element.
         delta: where the line begins, positive.
+        weight: factor of each element; "mean" divides by the number of elements.
 
     Returns a float number, or for "none" a tensor of the shape of the elements.
 
@@ -149,7 +164,15 @@ def huber_loss(
     if not delta > 0:
         raise ConfigError(f"huber_loss: delta must be above 0, not {delta}", line=here())
     loss = _huber(input, target, delta)
-    return reduced("huber_loss", loss.cast((input - target).dtype), reduction)
+    loss = loss.cast((input - target).dtype)
+    return reduced("huber_loss", loss if weight is None else loss * weight, reduction)
+
+
+def _weighted(name: str, loss: Tensor, weight: Tensor, reduction: str) -> Tensor:
+    """`loss` times `weight`; the mean is that of the weights."""
+    if reduction == "mean":
+        return (loss * weight).sum() / weight.expand(*loss.shape).sum()
+    return reduced(name, loss * weight, reduction)
 
 
 def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:

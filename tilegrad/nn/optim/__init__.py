@@ -9,7 +9,7 @@ are computed in at least float32, for half parameters too.
 from typing import TYPE_CHECKING
 
 from tilegrad.base.absent import refusing
-from tilegrad.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam
+from tilegrad.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from tilegrad.nn.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
 from tilegrad.nn.optim.base import Optimizer, ParamGroup
 from tilegrad.nn.optim.lbfgs import LBFGS
@@ -18,6 +18,7 @@ from tilegrad.nn.optim.momentum import ASGD, LARS, SGD, Lion, Muon
 __all__ = [
     "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
     "Adamax", "Lion", "Muon", "NAdam", "Optimizer", "ParamGroup", "RAdam", "RMSprop", "Rprop",
+    "SparseAdam",
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Unpack
 from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["LAMB", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
+__all__ = ["LAMB", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "SparseAdam"]
 
 
 class _Moments(Optimizer):
@@ -189,6 +189,60 @@ class AdamW(Adam):
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         return self._moved(index, self._shrunk(index, value), gradient)
+
+
+class SparseAdam(_Moments):
+    """Adam for tables of which a step asks for few rows: only rows with a gradient move, and only
+    their moments. A row, the elements of one index of the first axis, whose gradient is zero
+    everywhere is one without.
+
+        p = p - lr * sqrt(c2) / c1 * m / (sqrt(v) + eps)
+
+    Args:
+        params: float tensors, pairs (name, tensor), or dicts of groups.
+        lr: learning rate, a number.
+        betas: (b1, b2), shares of the old first and second moment that stay in a step.
+        eps: added to the divisor.
+        maximize: move along the gradients.
+
+    Shape: parameters of any shapes and float dtypes.
+
+    Raises DTypeError for a parameter that is no float tensor, ConfigError for an option outside its
+    range.
+
+    >>> w = Tensor([[1.0], [2.0]])
+    >>> opt = nn.optim.SparseAdam([w], lr=0.5)
+    >>> with Tensor.train():
+    ...     loss = w[0].square().sum().backward()
+    ...     opt.step()
+    >>> w.tolist()
+    [[0.5], [2.0]]
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        maximize: bool = False,
+    ):
+        super().__init__(params, lr, {"maximize": maximize}, betas=betas, eps=eps)
+
+    def _check(self, group: ParamGroup) -> None:
+        self._check_betas(group)
+        self._in_range(eps=(group["eps"], math.inf))
+
+    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        b1, b2 = self._betas(index, gradient)
+        axes = tuple(range(1, gradient.ndim))
+        moves = gradient.ne(0).any(axes, keepdim=True) if axes else gradient.ne(0)
+        m, v = self.m[index], self.v[index]
+        m = m.assign(moves.where(m * b1 + gradient * (1 - b1), m))
+        v = v.assign(moves.where(v * b2 + gradient.square() * (1 - b2), v))
+        c1, c2 = self._count(index, "c1", m), self._count(index, "c2", m)
+        step = m / (v.sqrt() + self._option(index, "eps")) * (c2.sqrt() / c1)
+        return value - self._scaled(index, moves.where(step, 0.0)), [m, v]
 
 
 class LAMB(Adam):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
 from tilegrad.tensor.handle.sizes import here
@@ -303,10 +304,12 @@ class Muon(Optimizer):
 
         m = momentum * m + (1 - momentum) * gradient
         u = orthogonal((1 - momentum) * gradient + momentum * m if nesterov, else m)
-        p = p - lr * weight_decay * p - lr * sqrt(max(1, rows / columns)) * u
+        p = p - lr * weight_decay * p - lr * s * u
 
-    `orthogonal` is `ns_steps` of X = a X + (b A + c A^2) X, A = X X^T, from X = u / |u|. Other
-    parameters belong to another optimizer.
+    `orthogonal` is `ns_steps` of X = a X + (b A + c A^2) X, A = X X^T, from X = u / |u|, in
+    bfloat16. s is sqrt(max(1, rows / columns)), or by "match_rms_adamw" 0.2 * sqrt(max(rows,
+    columns)), with which a step is about as long as one of AdamW (Liu et al., "Muon is Scalable for
+    LLM Training", 2025). Other parameters belong to another optimizer.
 
     Args:
         params: float tensors, pairs (name, tensor), or dicts of groups.
@@ -317,12 +320,13 @@ class Muon(Optimizer):
         ns_coefficients: (a, b, c).
         eps: least norm.
         ns_steps: number of iterations.
+        adjust_lr_fn: which s; None is "original".
         common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
             `differentiable` are accepted and ignored.
 
     Shape: parameters of two or more axes, more are flattened to two.
 
-    Raises ConfigError for a parameter of fewer than two axes.
+    Raises ConfigError for a parameter of fewer than two axes, or another `adjust_lr_fn`.
 
     >>> w = Tensor([[1.0, 2.0]])
     >>> opt = nn.optim.Muon([w], lr=0.1)
@@ -330,7 +334,7 @@ class Muon(Optimizer):
     ...     loss = w.square().sum().backward()
     ...     opt.step()
     >>> [round(x, 3) for x in w.flatten().tolist()]
-    [0.959, 1.918]
+    [0.959, 1.919]
     """
 
     _slots = (("b", "momentum_buffer"),)
@@ -346,6 +350,7 @@ class Muon(Optimizer):
         ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
         eps: float = 1e-7,
         ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
         **common: Unpack[Common],
     ):
         super().__init__(
@@ -358,7 +363,16 @@ class Muon(Optimizer):
             ns_coefficients=ns_coefficients,
             eps=eps,
             ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
         )
+
+    def _check(self, group: ParamGroup) -> None:
+        if group["adjust_lr_fn"] not in (None, *_ADJUSTMENTS):
+            raise ConfigError(
+                f"Muon: unknown adjust_lr_fn {group['adjust_lr_fn']!r}",
+                allowed=", ".join(map(repr, _ADJUSTMENTS)),
+                line=here(),
+            )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         if tensor.ndim < 2:
@@ -373,15 +387,30 @@ class Muon(Optimizer):
         momentum = self._momentum(index, gradient)
         m = self.b[index].assign(self.b[index] * momentum + gradient * (1 - momentum))
         u = gradient * (1 - momentum) + m * momentum if self._option(index, "nesterov") else m
-        rows = int(value._sizes[0])
-        matrix = u.reshape(rows, -1)
-        columns = matrix._sizes[1]
-        x = matrix.T if rows > columns else matrix
-        x = x / x.square().sum().sqrt().maximum(self._option(index, "eps"))
+        matrix = u.reshape(int(value._sizes[0]), -1)
+        rows, columns = matrix._sizes
+        straight = self._orthogonal(index, matrix.T if rows > columns else matrix)
+        u = (straight.T if rows > columns else straight).reshape(value.shape).cast(u.dtype)
+        adjust = _ADJUSTMENTS[self._option(index, "adjust_lr_fn") or "original"]
+        return self._shrunk(index, value) - self._scaled(index, u * adjust(rows, columns)), [m]
+
+    def _orthogonal(self, index: int, matrix: Tensor) -> Tensor:
+        """A wide matrix with its singular values near 1; sums are those of float32."""
+        x = _half(matrix)
+        x = _half(x / _half(x.square().sum().sqrt()).maximum(self._option(index, "eps")))
         a, b, c = self._option(index, "ns_coefficients")
         for _ in range(self._option(index, "ns_steps")):
-            square = x @ x.T
-            x = x * a + (square * b + (square @ square) * c) @ x
-        u = (x.T if rows > columns else x).reshape(value.shape)
-        decayed = self._shrunk(index, value)
-        return decayed - self._scaled(index, u * math.sqrt(max(1, rows / columns))), [m]
+            square = _half(x @ x.T)
+            x = _half(x * a + _half(square * b + (square @ square) * c) @ x)
+        return x
+
+
+def _half(x: Tensor) -> Tensor:
+    """The values of bfloat16, in float32."""
+    return x.cast(dtypes.bfloat16).cast(dtypes.float32)
+
+
+_ADJUSTMENTS: dict[str, Callable[[int, int], float]] = {
+    "original": lambda rows, columns: math.sqrt(max(1, rows / columns)),
+    "match_rms_adamw": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
+}

@@ -184,12 +184,14 @@ class OneCycleLR(_MomentumCycle):
         return self._at(t, list(zip(ends, others)))
 
     def _at(self, t: Tensor, ends: list[tuple[float, float]]) -> Tensor:
-        """A value that goes from the first to the second of `ends` in each phase."""
+        """A value that goes from the first to the second of `ends` in each phase, and behind the
+        last on along its curve, as in PyTorch.
+        """
         result: Tensor | None = None
         begin = 0.0
         found = []
         for (end, *_), (start, stop) in zip(self._stages, ends):
-            share = ((t - begin) / max(end - begin, 1e-9)).clip(0.0, 1.0)
+            share = ((t - begin) / max(end - begin, 1e-9)).clip(0.0)
             if self.anneal_strategy == "cos":
                 found.append((end, cosine(start, stop, share)))
             else:

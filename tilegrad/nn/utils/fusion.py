@@ -9,7 +9,7 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval"]
+__all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval", "fused_weights"]
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
@@ -50,17 +50,30 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 def _fused(name: str, layer: Any, bn: Any, axis: int) -> Any:
     if bn.running_mean is None:
         raise ConfigError(f"{name}: the normalisation has no running statistics", line=here())
-    scale: Tensor = (bn.running_var + bn.eps).rsqrt()
-    scale = scale if bn.weight is None else scale * bn.weight
-    around = [-1 if at == axis else 1 for at in range(layer.weight.ndim)]
-    bias = (
-        -bn.running_mean * scale if layer.bias is None else (layer.bias - bn.running_mean) * scale
-    )
+    norm = (bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
+    weight, bias = fused_weights(layer.weight, layer.bias, *norm, axis)
     fused = copy.copy(layer)
-    tensors = {
-        "weight": layer.weight * scale.reshape(around),
-        "bias": bias if bn.bias is None else bias + bn.bias,
-    }
-    for attribute, value in tensors.items():
-        setattr(fused, attribute, value.detach().cast(layer.weight.dtype).clone().requires_grad_())
+    for attribute, value in (("weight", weight), ("bias", bias)):
+        setattr(fused, attribute, fused._as_parameter(value.detach().clone()))
     return fused
+
+
+def fused_weights(
+    weight: Tensor,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    eps: float,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    axis: int,
+) -> tuple[Tensor, Tensor]:
+    """The weight and the bias of a layer and the normalisation of its outputs as one layer, in the
+    dtype of `weight`, whose outputs lie along `axis`.
+    """
+    factor = (var + eps).rsqrt()
+    factor = factor if scale is None else factor * scale
+    around = [-1 if at == axis else 1 for at in range(weight.ndim)]
+    moved = -mean * factor if bias is None else (bias - mean) * factor
+    moved = moved if shift is None else moved + shift
+    return (weight * factor.reshape(around)).cast(weight.dtype), moved.cast(weight.dtype)

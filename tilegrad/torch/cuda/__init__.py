@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.device.registry import Device
-from tilegrad.torch import amp
 from tilegrad.torch.absent import absent
+from tilegrad.torch.cuda import amp
+from tilegrad.torch.devices import has_gpu
 from tilegrad.torch.random import manual_seed
 
 __all__ = [
@@ -17,7 +18,7 @@ __all__ = [
 
 def is_available() -> bool:
     """Whether there is a GPU that can be used."""
-    return "CUDA" in Device and Device.why_not("CUDA") is None
+    return has_gpu()
 
 
 def device_count() -> int:

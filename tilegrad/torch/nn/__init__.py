@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tilegrad.nn import AdaptiveAvgPool1d as AdaptiveAvgPool1d
     from tilegrad.nn import AdaptiveAvgPool2d as AdaptiveAvgPool2d
     from tilegrad.nn import AdaptiveAvgPool3d as AdaptiveAvgPool3d
+    from tilegrad.nn import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
     from tilegrad.nn import AdaptiveMaxPool1d as AdaptiveMaxPool1d
     from tilegrad.nn import AdaptiveMaxPool2d as AdaptiveMaxPool2d
     from tilegrad.nn import AdaptiveMaxPool3d as AdaptiveMaxPool3d
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from tilegrad.nn import FeatureAlphaDropout as FeatureAlphaDropout
     from tilegrad.nn import Flatten as Flatten
     from tilegrad.nn import Fold as Fold
+    from tilegrad.nn import FractionalMaxPool2d as FractionalMaxPool2d
+    from tilegrad.nn import FractionalMaxPool3d as FractionalMaxPool3d
     from tilegrad.nn import GaussianNLLLoss as GaussianNLLLoss
     from tilegrad.nn import GroupNorm as GroupNorm
     from tilegrad.nn import GRUCell as GRUCell
@@ -180,6 +183,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -221,6 +225,8 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
@@ -335,6 +341,8 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name in ("modules", "parallel"):
+        if name in ("attention", "modules", "parallel"):
             return importlib.import_module(f"tilegrad.torch.nn.{name}")
+        if name in ("RNNBase", "RNNCellBase"):
+            return getattr(importlib.import_module("tilegrad.torch.nn.modules"), name)
         raise AttributeError(absent("torch.nn", name, __all__), name=name)

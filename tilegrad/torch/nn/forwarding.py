@@ -20,7 +20,7 @@ from tilegrad.torch.step_names import BY_ARGUMENTS, FUNCTIONS
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, with_ours
 
-__all__ = ["forwarded", "in_place", "taken_by"]
+__all__ = ["asked_by_rows", "forwarded", "in_place", "of_some_axis", "taken_by"]
 
 _state = modes.state
 # Products, which autocast computes in its own dtype; losses and the like come from float32.
@@ -77,6 +77,32 @@ def _position_of(name: str, function: Callable[..., Any]) -> int:
 def taken_by(input: Any, made: Any) -> Any:
     """`input`, which takes what was `made` of it."""
     return made if made is input else input._update(made, is_new=True)
+
+
+def of_some_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A softmax or its like, whose axis without `dim` is the first of an input of 0, 1 or 3 axes,
+    else the second.
+    """
+
+    @functools.wraps(function)
+    def chosen(input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+        if dim is None and isinstance(input, OurTensor):
+            dim = 0 if input.ndim in (0, 1, 3) else 1
+        return function(input, dim, dtype)
+
+    return called(chosen, function.__name__)
+
+
+def asked_by_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`embedding`, which with `sparse` tells an optimizer that only rows asked for move."""
+
+    @functools.wraps(function)
+    def look_up(input: Any, weight: Any, *args: Any, **options: Any) -> Any:
+        if options.get("sparse") or args[4:5] == (True,):
+            weight._moves_by_rows = True
+        return function(input, weight, *args, **options)
+
+    return called(look_up, function.__name__)
 
 
 def _cast(value: Any, wanted: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import functional as ours
 from tilegrad.torch.absent import absent
-from tilegrad.torch.nn.forwarding import forwarded, in_place
+from tilegrad.torch.nn.forwarding import asked_by_rows, forwarded, in_place, of_some_axis
 
 if TYPE_CHECKING:
     from tilegrad.nn.functional import adaptive_avg_pool1d as adaptive_avg_pool1d
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from tilegrad.nn.functional import embedding_bag as embedding_bag
     from tilegrad.nn.functional import feature_alpha_dropout as feature_alpha_dropout
     from tilegrad.nn.functional import fold as fold
+    from tilegrad.nn.functional import fractional_max_pool2d as fractional_max_pool2d
+    from tilegrad.nn.functional import fractional_max_pool3d as fractional_max_pool3d
     from tilegrad.nn.functional import gaussian_nll_loss as gaussian_nll_loss
     from tilegrad.nn.functional import gelu as gelu
     from tilegrad.nn.functional import glu as glu
@@ -121,6 +123,9 @@ if TYPE_CHECKING:
 else:
     globals().update({name: forwarded(getattr(ours, name)) for name in ours.__all__})
 
+softmax, softmin, log_softmax = map(of_some_axis, (softmax, softmin, log_softmax))
+embedding = asked_by_rows(embedding)
+
 celu_ = in_place(celu)
 elu_ = in_place(elu)
 hardtanh_ = in_place(hardtanh)
@@ -138,7 +143,8 @@ __all__ = [
     "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "dropout",
     "dropout1d", "dropout2d", "dropout3d", "elu", "elu_", "embedding", "embedding_bag",
-    "feature_alpha_dropout", "fold", "gaussian_nll_loss", "gelu", "glu", "grid_sample",
+    "feature_alpha_dropout", "fold", "fractional_max_pool2d", "fractional_max_pool3d",
+    "gaussian_nll_loss", "gelu", "glu", "grid_sample",
     "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
     "hardtanh_", "hinge_embedding_loss", "huber_loss", "instance_norm", "interpolate", "kl_div",
     "l1_loss", "layer_norm", "leaky_relu", "leaky_relu_", "linear", "local_response_norm",

@@ -59,6 +59,13 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
+    # Of these names, from before 2018, PyTorch warns.
+    _FORMER = (
+        "constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal",
+        "sparse", "uniform", "xavier_normal", "xavier_uniform",
+    )  # fmt: skip
 
     def __getattr__(name: str) -> Any:
+        if name in _FORMER:
+            return globals()[f"{name}_"]
         raise AttributeError(absent("torch.nn.init", name, __all__), name=name)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tilegrad import nn as ours
 from tilegrad.base.errors import ConfigError, UnsupportedError
+from tilegrad.engine.run.run import current_recording
 from tilegrad.nn import lazy
 from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.expecting import refused_as_tensor
+from tilegrad.torch.nn import functional
+from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
 from tilegrad.torch.nn.module import (
     Module,
@@ -42,6 +49,10 @@ _AXES = {
     },
 }  # fmt: skip
 _OLD = {"size_average": None, "reduce": None}
+_OF_SOME_AXIS = {
+    "LogSoftmax": functional.log_softmax, "Softmax": functional.softmax,
+    "Softmin": functional.softmin,
+}  # fmt: skip
 
 
 def _made(name: str, kind: type) -> type:
@@ -49,18 +60,24 @@ def _made(name: str, kind: type) -> type:
     if name.endswith("Loss"):
         space["__init__"] = _without_old(kind)
     call: Any = kind.__call__
-    if name in ("CTCLoss", "EmbeddingBag", "LSTM", "GRU", "RNN"):
+    if name in _OF_SOME_AXIS:
+        space["__init__"], call = _of_some_axis(_OF_SOME_AXIS[name])
+    if name in ("AdaptiveLogSoftmaxWithLoss", "CTCLoss", "EmbeddingBag", "LSTM", "GRU", "RNN"):
         call = _own_results(call)
-    if name.startswith(("MaxPool", "AdaptiveMaxPool")):
+    if name.startswith(("MaxPool", "AdaptiveMaxPool", "FractionalMaxPool")):
         call = _with_int64_indices(call)
     if name in _AXES:
         call = _of_axes(call, *_AXES[name])
     if "inplace" in inspect.signature(kind).parameters:
         call = _in_place(call)
+    if name == "AdaptiveLogSoftmaxWithLoss":
+        call = _of_classes(call)
+    if name in ("Embedding", "EmbeddingBag"):
+        call = _asked_by_rows(call)
     if name in LAYERS:
         call = _noting(call, FUNCTIONS[LAYERS[name]])
-    if call is not kind.__call__:
-        space["__call__"] = call
+    if not issubclass(kind, (list, dict)):
+        space["__call__"] = _of_tensors(call, name)
     if name in _CONTAINERS:
         space |= _CONTAINERS[name]
     for base in kind.__mro__:
@@ -107,6 +124,61 @@ def _own_results(call: Any) -> Any:
 
     def __call__(self: Any, *args: Any, **options: Any) -> Any:
         return with_ours(call(self, *args, **options))
+
+    return __call__
+
+
+def _of_some_axis(function: Any) -> tuple[Any, Any]:
+    """The constructor and the call of a layer whose axis, without one, depends on the input."""
+
+    def __init__(self: Any, dim: int | None = None) -> None:
+        self.dim = dim
+
+    def __call__(self: Any, input: Any) -> Any:
+        return function(input, self.dim)
+
+    return __init__, __call__
+
+
+def _of_tensors(call: Any, name: str) -> Any:
+    """A call of a layer, which takes its tensor as `input=`, too, and raises KindError for an
+    argument that lacks what tensors have.
+    """
+
+    @functools.wraps(call)
+    def __call__(self: Any, *args: Any, **options: Any) -> Any:
+        if not args and "input" in options:
+            args = (options.pop("input"),)
+        try:
+            return call(self, *args, **options)
+        except AttributeError as error:
+            raise refused_as_tensor(name, error, args, options) from None
+
+    return __call__
+
+
+def _of_classes(call: Any) -> Any:
+    """A call of a layer whose targets are looked at: they must be classes."""
+
+    @functools.wraps(call)
+    def __call__(self: Any, input: Any, target: Any) -> Any:
+        if not is_transforming() and current_recording() is None:
+            is_class = (target >= 0) & (target < self.n_classes)
+            if not is_class.all().item():
+                raise RuntimeError(f"Target values should be in [0, {self.n_classes - 1}]")
+        return call(self, input, target)
+
+    return __call__
+
+
+def _asked_by_rows(call: Any) -> Any:
+    """A call of a table of vectors, which tells an optimizer that only rows asked for move."""
+
+    @functools.wraps(call)
+    def __call__(self: Any, *args: Any, **options: Any) -> Any:
+        if self.sparse:
+            self.weight._moves_by_rows = True
+        return call(self, *args, **options)
 
     return __call__
 
@@ -192,6 +264,18 @@ class _ModuleList:
             check_module(module)
         list.__setitem__(self, index, module)
 
+    # Modules among the attributes are among the modules of a list, too.
+
+    def __len__(self: Any) -> int:
+        return list.__len__(self) + len(_modules_by_name(self))
+
+    def __iter__(self: Any) -> Iterator[Any]:
+        return itertools.chain(list.__iter__(self), _modules_by_name(self))
+
+
+def _modules_by_name(module: Any) -> list[Any]:
+    return [each for each in module.__dict__.values() if isinstance(each, ours.Module)]
+
 
 def _each_module(modules: Any) -> list[Any]:
     if not isinstance(modules, Iterable):
@@ -218,6 +302,19 @@ class _ModuleDict:
         self._check_name("module", name, self)
         dict.__setitem__(self, name, module)
 
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        # A module that a subclass holds as an attribute is one of the dict.
+        if isinstance(value, ours.Module) or name in self:
+            dict.__setitem__(self, name, value)
+        else:
+            Module.__setattr__(self, name, value)
+
+    def __delattr__(self: Any, name: str) -> None:
+        if name in self:
+            dict.__delitem__(self, name)
+        else:
+            Module.__delattr__(self, name)
+
 
 class _ParameterList:
     def __init__(self: Any, values: Any = None) -> None:
@@ -237,8 +334,17 @@ class _ParameterList:
 
 class _ParameterDict:
     def __init__(self: Any, parameters: Any = None) -> None:
-        given = dict(parameters or {})
-        dict.__init__(self, {name: _trained(value) for name, value in given.items()})
+        dict.__init__(self)
+        self.update(parameters or {})
+
+    def update(self: Any, parameters: Any) -> None:
+        """Hold `parameters`, in place of those that have their names."""
+        given = dict(parameters)
+        if isinstance(parameters, dict) and not isinstance(parameters, (Module, OrderedDict)):
+            # As in PyTorch, where a plain dict once had no order.
+            given = dict(sorted(given.items()))
+        for name, value in given.items():
+            self[name] = value
 
     def __setitem__(self: Any, name: str, value: Any) -> None:
         dict.__setitem__(self, name, _trained(value))
@@ -262,7 +368,7 @@ def layers() -> dict[str, type]:
         kind = getattr(ours, name)
         if not isinstance(kind, type) or name in _OTHERS:
             continue
-        made[name] = _made(name, kind)
+        made[name] = _made(name, ADAPTED.get(name, kind))
         counterparts.setdefault(kind, made[name])
     for name in ("BatchNorm", "InstanceNorm"):
         kind = getattr(ours, name)

@@ -133,7 +133,7 @@ def adopted(module: Any) -> Any:
         return module
     module.__class__ = counterparts[type(module)]
     if isinstance(module, list):
-        module[:] = [adopted(each) for each in module]
+        module[:] = [adopted(each) for each in list.__iter__(module)]
     for name, value in list(module.__dict__.items()):
         if isinstance(value, (OurTensor, ours.Module)):
             module.__dict__[name] = module._own(name, value)
@@ -187,7 +187,7 @@ class Module(ours.Module):
         """The layers, parameters and buffers right below."""
         listed: Any = ()
         if isinstance(self, list):
-            listed = enumerate(self)
+            listed = enumerate(list.__iter__(self))
         elif isinstance(self, dict):
             listed = self.items()
         for name, child in [*listed, *self.__dict__.items()]:

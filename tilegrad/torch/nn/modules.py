@@ -12,8 +12,8 @@ from tilegrad.torch import nn
 from tilegrad.torch.aliases import also_known
 
 __all__ = [
-    "_BatchNorm", "_ConvNd", "_DropoutNd", "_InstanceNorm", "_Loss", "_NormBase", "_WeightedLoss",
-    "_ntuple", "_pair", "_quadruple", "_single", "_triple",
+    "RNNBase", "RNNCellBase", "_BatchNorm", "_ConvNd", "_DropoutNd", "_InstanceNorm", "_Loss",
+    "_NormBase", "_WeightedLoss", "_ntuple", "_pair", "_quadruple", "_single", "_triple",
 ]  # fmt: skip
 
 
@@ -64,6 +64,18 @@ class _DropoutNd(metaclass=_Family):
     """A dropout."""
 
     members = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", *_numbered("Dropout"))
+
+
+class RNNBase(metaclass=_Family):
+    """A recurrent layer."""
+
+    members = ("RNN", "LSTM", "GRU")
+
+
+class RNNCellBase(metaclass=_Family):
+    """A step of a recurrent layer."""
+
+    members = ("RNNCell", "LSTMCell", "GRUCell")
 
 
 _LOSSES = tuple(name for name in nn.__all__ if name.endswith("Loss"))

@@ -164,11 +164,13 @@ def _rms_norm(module: Any) -> str:
 def _embedding(module: Any) -> str:
     found = [str(module.num_embeddings), str(module.embedding_dim)]
     given = module.__dict__.get("_given", {})
-    usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
+    usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False,
+             "sparse": False}  # fmt: skip
     for name, value in usual.items():
         if given.get(name, value) != value:
             found.append(f"{name}={given[name]!r}")
     if hasattr(module, "mode"):
+        found = [each for each in found if not each.startswith("sparse=")]
         found.append(f"mode={module.mode!r}")
     return ", ".join(found)
 
@@ -177,7 +179,8 @@ def _recurrent(module: Any) -> str:
     given = module.__dict__.get("_given", {})
     found = [str(module.input_size), str(module.hidden_size)]
     usual = {
-        "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False,
+        "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0,
+        "bidirectional": False,
     }  # fmt: skip
     found += [f"{name}={given[name]!r}" for name, value in usual.items()
               if given.get(name, value) != value]  # fmt: skip
@@ -324,7 +327,8 @@ _RULES: dict[str, Callable[[Any], str]] = {
     "Hardshrink": _bare("lambd"),
     "Softshrink": _bare("lambd"),
     "Softplus": _softplus,
-    "Softmin": _listed("dim"),
+    **dict.fromkeys(("FractionalMaxPool2d", "FractionalMaxPool3d"), lambda module: ""),
+    **dict.fromkeys(("LogSoftmax", "Softmax", "Softmin"), lambda module: f"dim={module.dim}"),
     "LocalResponseNorm": _response_norm,
     "CosineSimilarity": _changed(dim=1, eps=1e-8),
     "PairwiseDistance": _changed(p=2.0, eps=1e-6, keepdim=False),

@@ -42,7 +42,7 @@ else:
         {
             name: _made(name)
             for name in ours.__all__
-            if name not in ("Optimizer", "ParamGroup", "SGD", "LBFGS")
+            if name not in ("Optimizer", "ParamGroup", "SGD", "SparseAdam", "LBFGS")
         }
     )
 
@@ -61,6 +61,24 @@ class SGD(Optimizer, ours.SGD):
         **common: Any,
     ):
         ours.SGD.__init__(self, params, lr, momentum, weight_decay, nesterov, dampening, **common)
+
+
+class SparseAdam(Optimizer, ours.SparseAdam):
+    """Adam for the tables of `nn.Embedding(sparse=True)`: only rows that have a gradient move.
+
+    Raises RuntimeError where another parameter has a gradient.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        ours.SparseAdam.__init__(self, *args, **options)
+
+    def _update(self, index: int, value: Any, gradient: Any) -> tuple[Any, list[Any]]:
+        if not getattr(self.params[index], "_moves_by_rows", False):
+            raise RuntimeError(
+                "SparseAdam does not support dense gradients, please consider Adam instead: this "
+                "parameter is no weight of an embedding with sparse=True"
+            )
+        return super()._update(index, value, gradient)
 
 
 class LBFGS(Optimizer, ours.LBFGS):
@@ -99,6 +117,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "lr_scheduler",
     "optimizer",
     "swa_utils",

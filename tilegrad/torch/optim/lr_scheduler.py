@@ -95,6 +95,11 @@ class LRScheduler(_Rates, ours.LRScheduler):
 
     def _go_on(self, epoch: int | None = None) -> None:
         if "_epoch" not in self.__dict__:
+            if isinstance(self, ours.OneCycleLR) and self.last_epoch >= self.total_steps:
+                raise ValueError(
+                    f"Tried to step {self.last_epoch + 1} times. The specified number of total "
+                    f"steps is {self.total_steps}"
+                )
             super().step()
             return
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch

@@ -1,5 +1,5 @@
 """`torch.utils`."""
 
-from tilegrad.torch.utils import checkpoint, data
+from tilegrad.torch.utils import checkpoint, data, dlpack
 
-__all__ = ["checkpoint", "data"]
+__all__ = ["checkpoint", "data", "dlpack"]

@@ -78,7 +78,7 @@ class TensorDataset(Dataset[Any]):
         self.tensors = tuple(as_ours(each) for each in tensors)
         sizes = {int(each.shape[0]) for each in self.tensors}
         if len(sizes) > 1:
-            raise AssertionError(f"Size mismatch between tensors: {sorted(sizes)} rows")
+            raise AssertionError("Size mismatch between tensors")
         self._rows: tuple[Any, ...] | None = None
 
     def _arrays(self) -> tuple[Any, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn.utils import clip_grad_norm_ as _clip_grad_norm_
+from tilegrad.nn.utils import clip_grad_value_ as _clip_grad_value_
+from tilegrad.nn.utils import clip_grads_with_norm_ as _clip_grads_with_norm_
 from tilegrad.nn.utils import (
-    clip_grad_value_,
-    clip_grads_with_norm_,
     fuse_conv_bn_eval,
     fuse_linear_bn_eval,
     reparametrized,
@@ -15,17 +16,21 @@ from tilegrad.nn.utils import (
 from tilegrad.nn.utils import get_total_norm as _get_total_norm
 from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
 from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
+from tilegrad.nn.utils.fusion import fused_weights
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
+from tilegrad.torch.aliases import also_known
+from tilegrad.torch.nn.module import marked
 from tilegrad.torch.nn.utils import parametrizations, parametrize, prune, rnn
 from tilegrad.torch.nn.utils.marking import marking
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
-    "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_total_norm", "parameters_to_vector",
-    "parametrizations", "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn",
-    "spectral_norm", "vector_to_parameters", "weight_norm",
+    "fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights",
+    "get_total_norm", "parameters_to_vector", "parametrizations", "parametrize", "prune",
+    "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init", "spectral_norm",
+    "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
 
@@ -59,6 +64,18 @@ def clip_grad_norm_(
 clip_grad_norm = clip_grad_norm_
 
 
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Cut each element of all gradients to at most `clip_value` in magnitude."""
+    _clip_grad_value_(parameters, float(clip_value))
+
+
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
+) -> None:
+    """Scale all gradients, whose norm is `total_norm`, so that it is at most `max_norm`."""
+    _clip_grads_with_norm_(parameters, float(max_norm), total_norm)
+
+
 def get_total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **options: Any) -> Tensor:
     """The norm of all tensors taken together."""
     found: Tensor = as_ours(_get_total_norm(tensors, norm_type))
@@ -76,6 +93,46 @@ def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
     with modes.no_grad():
         _vector_to_parameters(vec, parameters)
 
+
+def fuse_conv_bn_weights(
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The weight and the bias of a convolution and the normalisation behind it as one layer."""
+    norm = (bn_rm, bn_rv, bn_eps, bn_w, bn_b)
+    weight, bias = fused_weights(conv_w, conv_b, *norm, 1 if transpose else 0)
+    return marked(weight.detach(), True), marked(bias.detach(), True)
+
+
+def fuse_linear_bn_weights(
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor,
+    bn_b: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The weight and the bias of a linear layer and the normalisation behind it as one layer."""
+    return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
+
+
+def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """A layer whose weights hold whatever values; these are no dearer than those of a usual one,
+    which are computed when they are first asked for.
+    """
+    return module_cls(*args, **kwargs)
+
+
+# PyTorch's files of the same names.
+_FILES = ("clip_grad", "convert_parameters", "fusion")
+also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 
 if not TYPE_CHECKING:
 

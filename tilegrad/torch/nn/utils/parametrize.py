@@ -12,7 +12,21 @@ __all__ = [
 ]  # fmt: skip
 
 register_parametrization = marking(ours.register_parametrization)
-remove_parametrizations = marking(ours.remove_parametrizations)
+_remove_parametrizations = marking(ours.remove_parametrizations)
+
+
+def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
+    """Hold the tensor itself again, which is trained if what it was computed from was; gives the
+    module.
+    """
+    is_frozen = False
+    if is_parametrized(module, tensor_name):
+        made_of = vars(module.parametrizations[tensor_name]).get("original")
+        is_frozen = made_of is not None and not made_of.requires_grad
+    found = _remove_parametrizations(module, tensor_name, leave_parametrized)
+    if is_frozen:
+        getattr(module, tensor_name).requires_grad_(False)
+    return found
 
 
 def type_before_parametrizations(module: Any) -> type:

@@ -1,0 +1,21 @@
+"""`torch.autograd.graph`: what is kept for backward, which the compiler decides here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tilegrad.torch.absent import absent
+
+__all__ = ["save_on_cpu"]
+
+
+@contextlib.contextmanager
+def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> Iterator[None]:
+    """A block in which nothing changes: values are computed again or kept where they are."""
+    yield
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(absent("torch.autograd.graph", name, __all__), name=name)

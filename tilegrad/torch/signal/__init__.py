@@ -1,0 +1,5 @@
+"""`torch.signal`."""
+
+from tilegrad.torch.signal import windows
+
+__all__ = ["windows"]

@@ -1,0 +1,17 @@
+"""`torch.types`: names for annotations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tilegrad.torch.devices import device
+from tilegrad.torch.tensor import Tensor
+
+__all__ = ["Device", "FileLike", "Number", "TensorOrTensors"]
+
+Number: TypeAlias = int | float | bool
+Device: TypeAlias = device | str | int | None
+FileLike: TypeAlias = str | os.PathLike[str]
+TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
