@@ -72,7 +72,17 @@ class Timing:
             same time than that is done for (fitted to transposes, docs/decisions/odd-sizes.md).
         crowded_line: until a line of the nearest cache is free whose set is full of lines that were
             stored to (fitted to transposes, docs/decisions/odd-sizes.md).
+        stored_line: how often a line moves that is stored to: it is read before, and written back.
         launch: to hand a launch to threads and wait for the last.
+        worth_threads: operations, in multiplies, from which on a launch over threads is faster
+            than one thread (bench/launch.py).
+        spill: to store a vector without a register to the stack and load it again.
+        branch: operations of an element that is loaded behind a branch of its own: test, jump,
+            load, and insert into a vector.
+        shared_speed: the share of a core's speed that each of several has: they share memory and
+            the last cache.
+        exposed: the share of each shorter component of a time that does not overlap with the
+            longest.
     """
 
     ports: int = 2
@@ -85,7 +95,13 @@ class Timing:
     page: float = 0.5
     page_ahead: float = 3.0
     crowded_line: float = 20.0
+    stored_line: int = 2
     launch: int = 4000
+    worth_threads: int = 9 << 15
+    spill: float = 2.0
+    branch: float = 4.0
+    shared_speed: float = 0.9
+    exposed: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -202,6 +218,26 @@ class Target:
         return 4 * self.busy_blocks if self.shuffle_lanes else 0
 
     @property
+    def cores(self) -> int:
+        """Cores that run chunks: each is given four, so that a slow one holds up few."""
+        return max(self.threads // 4, 1)
+
+    @property
+    def accumulators(self) -> int:
+        """Vectors of results that fit the registers: operands take a quarter of them."""
+        return self.registers * 3 // 4
+
+    @property
+    def busy_accumulators(self) -> int:
+        """Multiply-adds that start before the first of them has its result."""
+        return self.timing.latency * self.timing.ports
+
+    @property
+    def second_bytes(self) -> int:
+        """Bytes of the second cache; of the only one where there is one."""
+        return self.cache_bytes[min(1, len(self.cache_bytes) - 1)]
+
+    @property
     def has_vectors(self) -> bool:
         """Whether arithmetic works on whole vectors."""
         return self.vector_bytes > 0
@@ -225,8 +261,7 @@ class Target:
         second, 2 the last, 3 memory. Half of the last cache is left to other data.
         """
         first, last = self.cache_bytes[0], self.cache_bytes[-1]
-        second = self.cache_bytes[min(1, len(self.cache_bytes) - 1)]
-        return (nbytes > first) + (nbytes > second) + (nbytes >= last // 2)
+        return (nbytes > first) + (nbytes > self.second_bytes) + (nbytes >= last // 2)
 
     def supports(self, dtype: DType) -> bool:
         return dtype.scalar not in self.missing_dtypes

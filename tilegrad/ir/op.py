@@ -69,7 +69,8 @@ class Definition:
     `price` is the cost of one element without its sources, in units of one multiply: a
     transcendental function costs its polynomial, a division a slow instruction. All cost models
     read it. `instructions` is about how many there are of it in a program for a target that lacks
-    the op: of float32, where multiply-adds are fused. It bounds how long a kernel takes to compile.
+    the op: of float32, where multiply-adds are fused; a CAST, to and from a dtype that it lacks. It
+    bounds how long a kernel takes to compile.
     """
 
     arity: int | None
@@ -204,6 +205,8 @@ class Ops(Members):
         "is made: element i of a "
         "draw is word offset+i of the stream, whatever computes it.",
         Stage.TENSOR,
+        price=110,
+        instructions=110,
     )
     DEFINE_VAR = op(
         0, "A symbolic integer that a launch gives: `arg` is (name, smallest, largest)."
@@ -288,6 +291,7 @@ class Ops(Members):
         1,
         "The value in another dtype: integers wrap around; a float goes toward zero, to the "
         "nearest integer that the dtype has if it lies outside, and NaN to 0.",
+        instructions=11,
     )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
@@ -449,6 +453,7 @@ class Ops(Members):
         "(buffer, index[, alternative, gate]): the element, or the alternative where the gate is "
         "false.",
         Stage.CODE,
+        price=4,
     )
     STORE = op(
         None,
@@ -456,6 +461,7 @@ class Ops(Members):
         "combining op: the element "
         "becomes op(element, value).",
         Stage.CODE,
+        price=4,
     )
     REDUCE = op(
         None, "(value, *ranges): the value reduced over the ranges by the op `arg`.", Stage.KERNEL

@@ -18,6 +18,7 @@ from tilegrad.target import Target
 
 __all__ = ["actions", "canonical", "edits", "steps"]
 
+# Limits of a search: the amounts that it tries, `bench/search.py`.
 _SMALL = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _BLOCKS = (2, 3, 4, 8, 13, 16, 29, 32)
 _TILES = (8, 16, 32, 64, 128, 256, 512)

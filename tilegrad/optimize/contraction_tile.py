@@ -5,29 +5,27 @@ rows of the other as they are loaded, nothing is packed, and the lanes are summe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import ACCUMULATORS, nbytes_of, padded_to, stride
+from tilegrad.optimize.facts import FAR, ROWS, nbytes_of, padded_to, stride
 from tilegrad.optimize.opt import loop_order
 from tilegrad.target import Target
 
 __all__ = ["ContractionTile", "find_contraction_tile"]
 
+# Tuning, worth shown by `bench/corpus.py`, families products, attention and gradients.
 # What the sums of lanes at the end cost, in iterations of the reduction, and what it costs that a
 # vector is loaded for the rows of one tile.
 _SUMMED = 60
 _LOADED = 0.92
-# So many vectors at least for each row of the tile.
+# So many vectors at least for each row of the tile (attention 11x9x273x16: 2.3 times as long with
+# one, though the estimate is a third).
 _LEAST = 4
-# How many rows of the operand with fewer, the best first, and so of the other one beside them.
-_ROWS = (8, 6, 7, 5, 4)
+# Rows of the operand with more, beside those of the other one, the best number first.
 _BESIDE = (4, 3, 2)
-# What it is worth where rows come from memory again, or from the second cache: of the first, the
-# rows that are read again may take so much.
-_FAR = 0.6
-_NEAR = 3 / 4
 
 
 @dataclass(frozen=True)
@@ -83,22 +81,22 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
         (max(axes, key=lambda axis: axis.src[0].arg) for axes in owned),
         key=lambda axis: axis.src[0].arg,
     )
-    rows = _some(few.src[0].arg, _ROWS)
-    most = int(target.registers * ACCUMULATORS) // rows
-    beside = _some(many.src[0].arg, tuple(count for count in _BESIDE if count <= most))
+    rows = _some(few.src[0].arg, [count for count in ROWS if count <= ROWS[0]])
+    most = target.accumulators // rows
+    beside = _some(many.src[0].arg, [count for count in _BESIDE if count <= most])
     depth = lanes.src[0].arg
     worth = _LOADED * depth / (depth + _SUMMED) * depth / padded_to(depth, width)
     for loop, count in ((few, rows), (many, beside)):
         worth *= loop.src[0].arg / padded_to(loop.src[0].arg, count)
     again = [side for side in sides if many in side.ranges]
     if few.src[0].arg > rows and nbytes_of(again) > target.cache_bytes[-1]:
-        worth *= _FAR
-    if rows * depth * reduction.dtype.itemsize > target.cache_bytes[0] * _NEAR:
-        worth *= _FAR
+        worth *= FAR
+    if rows * depth * reduction.dtype.itemsize > target.cache_bytes[0]:
+        worth *= FAR
     return ContractionTile(lanes, width, ((few, rows), (many, beside)), worth)
 
 
-def _some(extent: int, counts: tuple[int, ...]) -> int:
+def _some(extent: int, counts: Sequence[int]) -> int:
     """The first of `counts` that pads least."""
     fitting = [count for count in counts if count <= extent]
     if not fitting:

@@ -12,13 +12,16 @@ from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
 
 __all__ = [
-    "ACCUMULATORS",
+    "COPIED",
+    "FAR",
     "FEW_ROWS",
+    "LIGHT",
     "LONG",
+    "OFTEN",
     "PER_VECTOR",
     "ROWS",
+    "UNROLLED",
     "WORTH_STAGING",
-    "WORTH_THREADS",
     "has_functions",
     "heaviest",
     "is_known",
@@ -34,12 +37,9 @@ __all__ = [
     "stride",
 ]
 
-# Operations from which on a launch over threads is faster (bench/launch.py).
-WORTH_THREADS = 9 << 15
+# Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
 # Multiply-adds from which on a copy of an operand is faster than reading it where it lies.
 WORTH_STAGING = 1 << 18
-# The share of the registers that accumulators may take: operands need the others.
-ACCUMULATORS = 3 / 4
 # Relative cost of a vector of results, by the vectors that a tile is wide: with one alone, each
 # element of the other operand is loaded for a single multiply-add.
 PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03, 4: 1.0}
@@ -49,8 +49,17 @@ ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 FEW_ROWS = 4
 # The fewest tiles of an axis that may be padded to whole tiles: it gets 1/16 longer at most.
 LONG = 16
-# A symbolic extent whose bound is at least this counts as long.
-_SYMBOLIC = 128
+# The share of the largest reduction's steps below which others need no shape of their own.
+LIGHT = 1 / 8
+# The iterations up to which a loop is unrolled as a whole.
+UNROLLED = 16
+# What it costs to copy an element to scratch, in multiply-adds.
+COPIED = 24
+# Uses of an operand from which on it may be packed more than once; with fewer, it takes as long to
+# arrive from memory as to be used.
+OFTEN = 64
+# What a tile is worth whose single elements come from memory again.
+FAR = 0.6
 
 
 def heaviest(reduces: list[UOp]) -> UOp | None:
@@ -59,7 +68,7 @@ def heaviest(reduces: list[UOp]) -> UOp | None:
         return None
     work = {reduce: steps_of(reduce) for reduce in reduces}
     heavy = max(reduces, key=work.__getitem__)
-    return heavy if 8 * (sum(work.values()) - work[heavy]) <= work[heavy] else None
+    return heavy if sum(work.values()) - work[heavy] <= LIGHT * work[heavy] else None
 
 
 def steps_of(reduce: UOp) -> int:
@@ -78,7 +87,7 @@ def stores(ast: UOp) -> list[UOp]:
 
 def is_known(loop: UOp) -> bool:
     """Whether an extent is a number, or its bound so large that the last vector hardly counts."""
-    return loop.src[0].op is Ops.CONST or loop.vmax >= _SYMBOLIC
+    return loop.src[0].op is Ops.CONST or loop.vmax >= LONG
 
 
 def operand(ast: UOp, name: int) -> UOp:

@@ -20,13 +20,10 @@ from tilegrad.target import Target
 
 __all__ = ["Beside", "FilterWindow", "find_beside", "find_filter_window"]
 
-# A filter window of more positions takes more registers than it saves loads.
-_FEW = 5
+# Tuning, worth shown by `bench/corpus.py`, family convolutions.
 # Where not all of an axis fits the registers, a divisor of it that is at least this share of what
 # fits will do.
 _LARGE = 0.8
-# So many accumulators hide that an iteration of the reduction waits for the one before.
-_BUSY = 8
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ def find_filter_window(ast: UOp, reuse: Reuse) -> FilterWindow | None:
         if row not in each.times or len(others) != 1:
             continue
         (loop,) = others
-        is_short = loop.arg[1] is Axis.REDUCE and loop.vmax < _FEW
-        if is_short and loop.src[0].op is Ops.CONST and abs(each.times[loop]) == 1:
+        is_reduced = loop.arg[1] is Axis.REDUCE
+        if is_reduced and loop.src[0].op is Ops.CONST and abs(each.times[loop]) == 1:
             return FilterWindow(loop, abs(each.times[row]))
     return None
 
@@ -90,7 +87,7 @@ def find_beside(
         # As many rows as leave registers for the elements, if these lie side by side.
         most = (target.registers + 1 - filter_window.count - count) // (count + 1)
         if extent <= most:
-            return Beside(count, extent) if count * extent >= _BUSY else None
+            return Beside(count, extent) if count * extent >= target.busy_accumulators else None
     sizes = (rows for rows in range(most, int(most * _LARGE), -1) if extent % rows == 0)
     rows = next(sizes, 0)
-    return Beside(1, rows) if rows >= _BUSY else None
+    return Beside(1, rows) if rows >= target.busy_accumulators else None

@@ -21,26 +21,13 @@ from tilegrad.target import MatrixUnit
 
 __all__ = ["use_dots"]
 
-# Fewer products are made faster than their operands are packed.
-_WORTH_DOTS = 1 << 12
-# The share of a padded reduce axis that must not be padding.
-_WORTH_PADDING = 0.7
-
-
-# So many blocks of rows for each chunk may be copied apart.
-_MOST_BLOCKS = 2
-# Uses of an element below which reading it is what takes time.
-_FEW_USES = 128
-# What it costs to copy a byte that has its neighbours beside it, where others are transposed.
-_RUN = 0.25
-
 
 def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool:
     """Give `reduction` to a dot unit, its results in a tile of `lanes` by `rows`. False, and the
     kernel as it was, where none fits.
     """
     before = shaper.ast
-    if not config.TC or shaper.work() < _WORTH_DOTS:
+    if not config.TC:
         return False
     for number, unit in enumerate(shaper.target.matrix_units):
         if not unit.is_dot:
@@ -65,7 +52,7 @@ def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
             continue
         extent = dot.depth.src[0].arg
         padded = -(-extent // unit.k) * unit.k
-        if dot.depth.arg[1] is Axis.REDUCE and extent >= _WORTH_PADDING * padded:
+        if dot.depth.arg[1] is Axis.REDUCE and 2 * extent > padded:
             share = min(extent / padded, 0.95)
             found.append((share, _is_side_by_side(dot.left, dot.depth), extent, dot.depth))
     return max(found, key=lambda each: each[:3])[3] if found else None
@@ -91,7 +78,7 @@ class _Tile:
 
     def run(self, lanes: UOp, rows: list[UOp], depth: UOp, reduction: UOp) -> bool:
         shaper, unit = self.shaper, self.unit
-        step = self.lanes_of(lanes, rows, reduction)
+        step = shaper.tile_size(lanes, reduction)
         if not shaper.split_to(lanes, OptOps.UPCAST, step):
             return False
         unrolled = self.newest(Axis.UPCAST)
@@ -116,17 +103,6 @@ class _Tile:
             return False
         self.stage_rows(unrolled, own)
         return self.use(unrolled, own)
-
-    def lanes_of(self, lanes: UOp, rows: list[UOp], reduction: UOp) -> int:
-        """How many lanes a tile has. Where each is used for few rows, what counts is that lines of
-        memory are read whole.
-        """
-        shaper, unit = self.shaper, self.unit
-        step = shaper.tile_size(lanes, reduction)
-        whole = shaper.target.line_bytes // unit.dtype_in.itemsize
-        uses = prod(loop.vmax + 1 for loop in rows)
-        is_far = lanes.src[0].divisor % whole == 0 and uses <= _FEW_USES
-        return whole if is_far and step < whole else step
 
     def newest(self, kind: Axis) -> UOp:
         """The axis that was made last."""
@@ -198,11 +174,11 @@ class _Tile:
             None,
         )
         if is_run:
-            repeated = _RUN * nbytes * (chunks - 1)
+            repeated = nbytes * (chunks - 1)
             is_whole = blocks is None or repeated < panels * (blocks - 1)
         else:
             # Steps along the reduce axis are far apart in a copy of many rows.
-            is_whole = blocks is None or blocks > _MOST_BLOCKS * chunks
+            is_whole = blocks is None or blocks > chunks
         if is_whole and self.copy(name, value, own, None):
             return
         if loops and blocks is not None:

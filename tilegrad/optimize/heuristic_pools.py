@@ -12,20 +12,15 @@ from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import has_functions, stores, stride
+from tilegrad.optimize.facts import ROWS, UNROLLED, has_functions, stores, stride
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 
 __all__ = ["Pooler"]
 
-# Remainders by a stride that are unrolled.
-_MOST_REMAINDERS = 4
-# Terms of a filter window; of one that is unrolled as a whole; of one beside which fewer rows are
-# unrolled, as it takes long to compile.
-_MOST_TERMS, _MOST_UNROLLED, _LARGE = 64, 16, 32
-# Rows that are unrolled where their number has no divisor near the best, which is half of the
-# registers (bench/corpus.py, poolings and their gradients).
-_SOME_ROWS = 8
+# Tuning, worth shown by `bench/corpus.py`, family pooling.
+# Terms of a filter window.
+_MOST_TERMS = 64
 
 
 class _Interleaved(NamedTuple):
@@ -67,7 +62,7 @@ class Pooler(Tiler):
         """The loops of a row that was split by a stride (schedule.strided), with one reduction."""
         index, outputs = stores(self.ast)[0].src[1], self.outputs()
         inner = next((loop for loop in outputs if stride(index, loop) == 1), None)
-        if inner is None or len(reductions) != 1 or inner.vmax >= _MOST_REMAINDERS:
+        if inner is None or len(reductions) != 1 or inner.vmax >= UNROLLED:
             return None
         step = int(inner.vmax) + 1
         outer = next((loop for loop in outputs if stride(index, loop) == step), None)
@@ -85,12 +80,12 @@ class Pooler(Tiler):
         """
         index = stores(self.ast)[0].src[1]
         others = [loop for loop in self.outputs() if loop not in rows]
-        self.unroll(reductions, _MOST_UNROLLED)
+        self.unroll(reductions, UNROLLED)
         self.upcast_to(rows.quotients, _lanes_of(rows.quotients, width), overlaps=True)
         self.move(OptOps.UPCAST, rows.remainders, 0)
         for loop in reversed(others):
             step = stride(index, loop)
-            if 0 < loop.vmax < _MOST_REMAINDERS and any(
+            if 0 < loop.vmax < UNROLLED and any(
                 stride(index, outer) == (step or 0) * (loop.vmax + 1) for outer in others
             ):
                 self.move(OptOps.UPCAST, loop, 0)
@@ -118,14 +113,13 @@ class Pooler(Tiler):
         for reduction in reductions:
             self.move(OptOps.UNROLL, reduction.src[1], 0)
         self.upcast_to(lanes, _lanes_of(lanes, width), overlaps=True)
-        is_large = max(map(_terms, reductions)) > _LARGE
-        most = self.target.registers // (4 if is_large else 2)
+        most = self.target.registers // 2
         extent = int(rows.vmax) + 1
         count = next(n for n in range(min(most, extent), 0, -1) if extent % n == 0)
         if 2 * count >= most or count == extent:
             self.move(OptOps.UPCAST, rows, count)
         else:
-            self.overlap_to(rows, min(most, _SOME_ROWS))
+            self.overlap_to(rows, min(most, ROWS[0]))
 
     def unroll(self, reductions: Sequence[UOp], most: int) -> None:
         """Unroll reductions of up to `most` terms."""
@@ -138,7 +132,7 @@ def _is_unrolled_better(reductions: Sequence[UOp]) -> bool:
     """Whether a small filter window is unrolled as a whole: each of its gates is known then."""
     first, *others = reductions
     is_gated = any(len(load.src) == 4 for load in _loads(first))
-    return not others and is_gated and _terms(first) <= _MOST_UNROLLED
+    return not others and is_gated and _terms(first) <= UNROLLED
 
 
 def _lanes_of(loop: UOp, width: int) -> int:

@@ -21,6 +21,7 @@ from tilegrad.optimize.stage import operand_of
 
 __all__ = ["BUSY", "LEAST_DEPTH", "LITTLE", "TILES", "VECTOR", "ProductShaper"]
 
+# Tuning, worth shown by `bench/gpu.py`, products.
 # Blocks that keep a device busy: about one for each of its multiprocessors (A100: 108, H100: 132).
 BUSY = 128
 # Bytes of one access of shared memory, by which rows are padded too.

@@ -23,6 +23,7 @@ from tilegrad.target import Target
 
 __all__ = ["FEW_RESULTS", "divisor", "loads_of", "share_reductions", "share_scan", "stride"]
 
+# Tuning, worth shown by `bench/gpu.py`, reductions and rows.
 # With fewer results than this, lanes share a reduction.
 FEW_RESULTS = 8192
 # A reduction of at most this depth has no lanes that share it, unless they exchange values.

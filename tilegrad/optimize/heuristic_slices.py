@@ -44,6 +44,7 @@ class _Shape(NamedTuple):
         return self.each * self.row_lanes
 
 
+# Tuning, worth shown by `bench/gpu.py`, attention.
 # The largest first.
 _SHAPES = (_Shape(8, 4, 16), _Shape(8, 2, 16), _Shape(8, 2, 8), _Shape(8, 1, 8))
 # Groups of lanes of a block, where products run on a matrix unit.

@@ -11,6 +11,8 @@ from __future__ import annotations
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
+    LIGHT,
+    LONG,
     ROWS,
     WORTH_STAGING,
     is_known,
@@ -25,11 +27,6 @@ from tilegrad.optimize.reuse import Reuse, find_reuse
 from tilegrad.optimize.stage import name_of_side
 
 __all__ = ["StageShaper"]
-
-# Reductions with less than this share of the iterations of the largest one need no tile.
-_LIGHT = 1 / 16
-# So many rows pass over a slice together where their number is symbolic.
-_ROWS_OF_SYMBOLIC = 512
 
 
 class StageShaper(Tiler):
@@ -48,7 +45,7 @@ class StageShaper(Tiler):
             nests, reductions = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
         steps = {reduction: steps_of(reduction) for reduction in reductions}
         heavy = [
-            reduction for reduction in reductions if steps[reduction] > max(steps.values()) * _LIGHT
+            reduction for reduction in reductions if steps[reduction] > max(steps.values()) * LIGHT
         ]
         closed = {loop for nest in nests for loop in nest.src[1:]}
         for row in reversed([loop for loop in self.around(nests) if loop not in closed]):
@@ -102,7 +99,7 @@ class StageShaper(Tiler):
             count = min(padded_to(-(-(row.vmax + 1) // tiles), ROWS[0]), padded_to(most, ROWS[0]))
             if extent.op is not Ops.CONST:
                 # How many rows of the last tile are padding is not known.
-                count = min(count, _ROWS_OF_SYMBOLIC)
+                count = min(count, LONG * ROWS[0])
             position = self.ast.arg.order.index(row.arg[0])
             if not self.move(OptOps.PADTO, row, count):
                 return False

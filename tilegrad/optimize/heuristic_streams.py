@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
-    ACCUMULATORS,
     FEW_ROWS,
     LONG,
     ROWS,
+    UNROLLED,
     WORTH_STAGING,
     has_functions,
     packed_bytes,
@@ -28,30 +29,21 @@ from tilegrad.optimize.transposes import transpose
 
 __all__ = ["Streamer"]
 
-# A reduction of so few iterations for each vector is unrolled.
-_MOST_UNROLL = 4
-# A row of this share of its vectors is taken as one.
-_WORTH_MASKING = 0.6
+# Tuning, worth shown by `bench/corpus.py`, families reductions, rowwise and movement.
 # The most vectors of a reduction without a loop; in a longer one, the share of an iteration's
 # vectors that must not be padding.
 _WHOLE_REDUCTION = 13
 _WORTH_PADDING = 0.9
-# An axis may be so much longer for chunks that overlap.
+# An axis may be so much longer for whole iterations of several vectors.
 _LITTLE = 1.03
-# Two vectors are no better than one that pads so much less.
-_MOST_PADDING = 1.2
 # Rows are taken in pairs where so many bytes at most are loaded for one, and registers hold both.
 _SHORT_ROW, _PAIR_REGISTERS = 3 << 10, 32
-# A loop over rows of a filter window, and a row of vectors with gated loads, is unrolled as a whole
-# up to so many iterations; gated loads of such a row, together: more take long to compile.
-_MOST_ITERATIONS, _MOST_ASKED = 16, 160
-# What a gather costs, in loads of contiguous vectors: measured on means of embedded rows, which
-# run 6 times as fast with a lane for each feature as with one for each row.
-_GATHERED = 16
-# Vectors of results that a reduce has accumulators for; operations from which on a kernel leaves
-# slices of its results to each thread.
+# Vectors of results that a reduce has accumulators for.
 _MANY_VECTORS = (16, 8, 4, 2)
-_WORTH_SLICE = 1 << 19
+
+# Limits of compile time.
+# Gated loads of a row of vectors that is unrolled as a whole: more take long to compile.
+_MOST_ASKED = 160
 
 
 class Streamer(Pooler):
@@ -105,7 +97,7 @@ class Streamer(Pooler):
         reduction = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
         index = stores(self.ast)[0].src[1]
         inner = loop_order(self.ast)[-1]
-        if inner not in reduction.src[1:] or inner.vmax >= _MOST_ITERATIONS:
+        if inner not in reduction.src[1:] or inner.vmax >= UNROLLED:
             return
         self.move(OptOps.UNROLL, inner, 0)
         rows = [loop for loop in self.outputs() if stride(index, loop) != 1]
@@ -141,9 +133,9 @@ class Streamer(Pooler):
         nbytes = sum(
             each.size * each.base.itemsize for each in scratch if isinstance(each, Pointer)
         )
-        limit = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)] // 4
+        limit = self.target.second_bytes // 4
         extent, amount = loop.src[0].arg, 2 * width if 2 * width * nbytes <= limit else width
-        if extent <= amount or padded_to(extent, amount) > _MOST_PADDING * extent:
+        if extent <= amount or padded_to(extent, amount) > padded_to(extent, width):
             amount = min(width, 1 << (extent - 1).bit_length())
         self.upcast_to(loop, amount, overlaps=True)
 
@@ -197,8 +189,8 @@ class Streamer(Pooler):
         ]
         store = stores(self.ast)[0].src[1]
         rivals = [loop for loop in reduction.ranges if stride(store, loop) == 1]
-        least = max((_score(reduction, loop) for loop in rivals), default=-(1 << 20))
-        is_gathered = self.target.has_mask and least < -1
+        least = max((_score(reduction, loop) for loop in rivals), default=None)
+        is_gathered = self.target.has_mask and least is not None and least < -1
         # A short axis makes poor vectors beside a longer one of the results, but no lanes that are
         # gathered one by one.
         widest = max((int(loop.vmax) + 1 for loop in rivals), default=0)
@@ -206,7 +198,7 @@ class Streamer(Pooler):
             loop
             for loop in loops
             if _has_unit_load(reduction, loop)
-            and _score(reduction, loop) > least
+            and (least is None or _score(reduction, loop) > least)
             and ((3 if is_gathered else 2) * loop.src[0].arg > width or loop.src[0].arg > widest)
         ]
         if contiguous:
@@ -232,7 +224,7 @@ class Streamer(Pooler):
         nodes = self.ast.toposort()
         if any(node.op is Ops.END for node in nodes):
             return []
-        accumulators = int(self.target.registers * ACCUMULATORS)
+        accumulators = self.target.accumulators
         return rows_of_reduction(
             reduction, loop_order(self.ast), accumulators, self.target.set_bytes
         )
@@ -286,7 +278,7 @@ class Streamer(Pooler):
         loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
         gated = sum(len(load.src) == 4 and loop in load.src[3].ranges for load in loads)
         vectors = padded_to(loop.src[0].arg, width) // width
-        is_short = 1 < vectors <= _MOST_ITERATIONS and vectors * gated <= _MOST_ASKED
+        is_short = 1 < vectors <= UNROLLED and vectors * gated <= _MOST_ASKED
         return self.is_plain() and self.target.has_mask and gated > 0 and is_short
 
     def is_plain(self) -> bool:
@@ -302,7 +294,8 @@ class Streamer(Pooler):
         nodes = self.ast.toposort()
         loads = sum(node.op is Ops.LOAD and loop in node.src[1].ranges for node in nodes)
         most = max(max(_MANY_VECTORS) // max(loads, 1), 1)
-        slices = min(self.operations() // _WORTH_SLICE, self.target.threads or 1)
+        worth = 2 * self.target.timing.worth_threads
+        slices = min(self.operations() // worth, self.target.threads or 1)
         counts = {
             count
             for count in _MANY_VECTORS
@@ -333,7 +326,7 @@ class Streamer(Pooler):
                 self.move(OptOps.UPCAST, loop, count)
             elif loop.src[0].op is Ops.CONST and loop.src[0].arg > 1:
                 extent = loop.src[0].arg
-                self.overlap_to(loop, extent if extent <= _MOST_ITERATIONS else FEW_ROWS)
+                self.overlap_to(loop, extent if extent <= UNROLLED else FEW_ROWS)
 
 
 def _is_picked(ast: UOp, loop: UOp) -> bool:
@@ -382,21 +375,21 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
 
 def _is_short(loops: Sequence[UOp]) -> bool:
     """Whether a reduce over `loops` is unrolled as a whole."""
-    return int(prod(loop.vmax + 1 for loop in loops)) <= 4 * _MOST_UNROLL
+    return int(prod(loop.vmax + 1 for loop in loops)) <= UNROLLED
 
 
-def _score(reduction: UOp, loop: UOp) -> int:
+def _score(reduction: UOp, loop: UOp) -> float:
     """Loads inside the reduce that move by one along `loop`, less twice those that jump. One whose
     address depends on data loaded along `loop` is a gather, which no other load makes up for.
     """
-    score, loops = 0, set(reduction.src[1:])
+    score, loops = 0.0, set(reduction.src[1:])
     for node in reduction.src[0].toposort():
         if node.op is Ops.LOAD and loop in node.src[1].ranges and loops & node.ranges:
             step = stride(node.src[1], loop)
             is_gather = step is None and any(
                 each.op is Ops.LOAD and loop in each.ranges for each in node.src[1].toposort()
             )
-            score += 1 if step == 1 else -_GATHERED if is_gather else -2
+            score += 1 if step == 1 else -math.inf if is_gather else -2
     return score
 
 
@@ -442,7 +435,7 @@ def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> in
         if extent % (count * width) == 0 and count & (count - 1) == 0:
             return count * width
     padded = -(-extent // width) * width
-    if has_mask and width < extent <= vectors * width and extent >= _WORTH_MASKING * padded:
+    if has_mask and width < extent <= vectors * width:
         return padded
     if has_mask and extent >= LONG * vectors * width:
         return vectors * width

@@ -10,7 +10,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.contraction_tile import ContractionTile
 from tilegrad.optimize.facts import (
-    ACCUMULATORS,
+    OFTEN,
     PER_VECTOR,
     ROWS,
     WORTH_STAGING,
@@ -29,14 +29,9 @@ from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["Tiler"]
 
-# An operand that is used so often may be packed more than once.
-_OFTEN = 64
 # Vectors of a wide tile.
-_WIDE = 4
-# So many accumulators hide that an iteration of the reduction waits for the one before.
-_BUSY = 8
-# A reduction of so few iterations is unrolled.
-_SHORT = 4
+_WIDE = max(PER_VECTOR)
+# Tuning, worth shown by `bench/corpus.py`, families products and convolutions.
 # What each row costs that a tile has less than the best number, that some rows are computed twice
 # or for nothing, and that each load of a row has a gate (products, 512x8192x512: 4 against 6 rows).
 _FEWER, _PADDED, _GATED = 0.035, 1.05, 1.35
@@ -52,7 +47,7 @@ class Tiler(Shaper):
         width = self.target.lanes_of(reduction.dtype)
         counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, reduction) else (2, 3, 1)
         step = self.tile_size(reuse.lanes, reduction, counts)
-        if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < _OFTEN:
+        if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
@@ -85,10 +80,9 @@ class Tiler(Shaper):
             padded = _GATED if is_gated else _PADDED
             unrolled = self.unroll_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
-        if unrolled * vectors < _BUSY:
+        if unrolled * vectors < self.target.busy_accumulators:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.unroll_beside(unrolled * vectors, reuse.stages if is_packed else None)
-        self.unroll_short_reductions()
         if reuse.padded_loop is not None:
             self.put_innermost(reuse.padded_loop)
         if not is_large and not is_strided:
@@ -106,19 +100,6 @@ class Tiler(Shaper):
         if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
             # After copies, whose lanes it would separate.
             self.move(OptOps.UNROLL, filter_window.loop, 0)
-
-    def unroll_short_reductions(self) -> None:
-        """Unroll reductions of few iterations beside the tile's, such as the window of a pooling:
-        their elements are neighbours along the rows, and are loaded as these are.
-        """
-        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        short = [
-            reduction
-            for reduction in reductions
-            if prod(axis.vmax + 1 for axis in reduction.src[1:]) <= _SHORT
-        ]
-        for loop in [axis for reduction in short for axis in reduction.src[1:]]:
-            self.move(OptOps.UNROLL, loop, 0)
 
     def put_innermost(self, loop: UOp) -> None:
         """Make `loop` the innermost reduce loop."""
@@ -154,7 +135,7 @@ class Tiler(Shaper):
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return (
             self.target.has_mask
-            and self.target.registers * ACCUMULATORS >= _WIDE * _WIDE
+            and self.target.accumulators >= _WIDE * _WIDE
             and lanes >= step * max(self.target.threads, 1)
             and rows >= _WIDE * _WIDE
             and all(stride(store.src[1], reuse.lanes) == 1 for store in stores(self.ast))
@@ -210,7 +191,7 @@ class Tiler(Shaper):
         overlaps: bool = False,
     ) -> int:
         """Unroll as many rows as there are accumulators for; `padded` is what a rest costs."""
-        most = max(int(self.target.registers * ACCUMULATORS) // vectors, 1)
+        most = max(self.target.accumulators // vectors, 1)
         unrolled = 1
         for loop in loops:
             rows = _best_rows(loop.vmax + 1, most // unrolled, padded)
@@ -233,7 +214,7 @@ class Tiler(Shaper):
         before, unroll some of another axis, whether or not they share what they read; but more of
         what is packed would separate its lanes.
         """
-        most = int(self.target.registers * ACCUMULATORS) // vectors
+        most = self.target.accumulators // vectors
         packed = operand(self.ast, stages).ranges if stages is not None else ()
         for loop in reversed([axis for axis in self.outputs() if axis not in packed]):
             extent = loop.src[0].divisor
@@ -251,7 +232,7 @@ class Tiler(Shaper):
     def reused(self, reuse: Reuse) -> int:
         """How often each element that the lanes move is used."""
         if reuse.stages is None:
-            return _OFTEN
+            return OFTEN
         moved = operand(self.ast, reuse.stages).ranges
         return int(prod(loop.vmax + 1 for loop in self.outputs() if loop not in moved))
 

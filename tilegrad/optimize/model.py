@@ -29,14 +29,7 @@ __all__ = ["Estimate", "estimate"]
 
 _UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 _LANES = (Axis.LOCAL, Axis.GROUP)
-# The share of a core that each of several threads has: they share memory and the last cache.
-_PARALLEL = 0.9
-# Cycles to store a value without a register to the stack and load it again.
-_SPILL = 2.0
-# The share of each shorter component that does not overlap with the longest.
-_EXPOSED = 0.2
-# Instructions of an element with a branch of its own: test, jump, load, and insert into a vector.
-_BRANCHED = 4.0
+# Tuning, worth shown by `bench/corpus.py --candidates`, family convolutions.
 # Largest stride, in elements, of loads that become shuffles of vectors (lower.shuffled_loads).
 _PICKED = 4
 
@@ -171,7 +164,7 @@ class _Counter:
                 accumulators = -(-_split(own)[1] // width)
                 stalled += steps * max(timing.latency - accumulators / timing.ports, 0.0)
                 live = max(live, accumulators + self._operands(node))
-        spilled = max(live - self.target.registers, 0) * _SPILL * trips
+        spilled = max(live - self.target.registers, 0) * self.target.timing.spill * trips
         issue = max(busy, moved) + trips * timing.loop
         compute = issue + stalled + spilled
         traffic = self._traffic()
@@ -181,7 +174,7 @@ class _Counter:
         longest = max(compute, *levels)
         unrolled = [axis for axis in axes_of(self.ast) if axis.arg[1] in _UNROLLED]
         pages = page_cycles(self.accesses, self.loops, unrolled, self.target)
-        alone = longest + _EXPOSED * (compute + sum(levels) - longest) + pages
+        alone = longest + self.target.timing.exposed * (compute + sum(levels) - longest) + pages
         chunks = any(loop.arg[1] is Axis.THREAD for loop in self.loops)
         launch = float(timing.launch) if chunks else 0.0
         return Estimate(
@@ -203,9 +196,9 @@ class _Counter:
         """The time over chunks or lanes; a slow last chunk is waited for."""
         chunks = [loop.src[0].vmax for loop in self.loops if loop.arg[1] is Axis.THREAD]
         if chunks:
-            at_once: int = max(min(chunks[0], self.target.threads // 4), 1)
+            at_once: int = max(min(chunks[0], self.target.cores), 1)
             rounds = -(-chunks[0] // at_once)
-            return float(cycles * rounds / chunks[0] / _PARALLEL)
+            return float(cycles * rounds / chunks[0] / self.target.timing.shared_speed)
         lanes = prod(loop.src[0].vmax for loop in axes_of(self.ast) if loop.arg[1] in _LANES)
         grid = prod(loop.src[0].vmax for loop in self.loops if loop.arg[1] is Axis.GLOBAL)
         return cycles / min(max(int(lanes), 1), 256) / min(max(int(grid), 1), 64)
@@ -296,7 +289,7 @@ class _Counter:
             for each in compared
         )
         if asks_lanes and (is_alone or not self.target.has_mask):
-            return _BRANCHED
+            return self.target.timing.branch
         return 1.5
 
     def _operands(self, reduce: UOp) -> int:

@@ -20,8 +20,11 @@ from tilegrad.optimize.facts import stride
 
 __all__ = ["Padding", "find_padding"]
 
+# Tuning, worth shown by `bench/corpus.py`, families convolutions and gradients.
 # The share of iterations from which on the others are worth leaving out.
 _WORTH_LEAVING = 0.75
+
+# Limits of compile time.
 # Positions of one axis and its filter window that are counted.
 _MOST_POSITIONS = 1 << 11
 

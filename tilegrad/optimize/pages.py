@@ -21,12 +21,6 @@ from tilegrad.target import Target
 
 __all__ = ["page_cycles", "step_of"]
 
-# The share of the last cache from which on memory is streamed in part: there it also counts which
-# pages are fetched ahead.
-_FAR = 1 / 4
-# A line that is stored to is read before, and written back.
-_WRITTEN_BACK = 2
-
 
 def step_of(index: UOp, loop: UOp) -> int | None:
     """As `stride_of`, where the last chunk of a loop begins earlier (OVERLAP) as of the others."""
@@ -106,10 +100,13 @@ def page_cycles(
             cycles += timing.crowded_line / sets * each.units(extents, target.line_bytes)
     fetched = _Fetched(found, loops, inside, extents)
     line, lines = target.line_bytes, target.cache_bytes[0] // 2 // target.line_bytes
-    again = fetched.units(line, lines, _WRITTEN_BACK) * line - fetched.once(1, _WRITTEN_BACK)
+    again = fetched.units(line, lines, timing.stored_line) * line - fetched.once(
+        1, timing.stored_line
+    )
     cycles += max(again, 0.0) * timing.byte[1]
     cycles += fetched.units(target.page_bytes, target.pages) * timing.page
-    if fetched.once(1) > target.cache_bytes[-1] * _FAR:
+    # What comes from memory also waits for pages that are not fetched ahead.
+    if target.level_of(int(fetched.once(1))) == len(timing.byte) - 1:
         cycles += fetched.units(target.page_bytes, target.prefetched_pages) * timing.page_ahead
     return cycles
 

@@ -15,20 +15,18 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import stride
+from tilegrad.optimize.facts import COPIED, OFTEN, stride
 from tilegrad.optimize.opt import Opt, OptOps, loop_order
 
 __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
 
-# What it costs to copy an element, in multiply-adds, and where so many bytes are read in one run,
-# which processors foresee; the least share of a kernel's time that is worth memory of its own, and
-# the fewest elements.
-_COPIED, _FORESEEN = 16, 4
-_LONG_RUN = 8 << 10
+# Tuning, worth shown by `bench/rows.py`, networks whose weights are constant.
+# What it costs to copy an element, in multiply-adds, where so many bytes are read in one run, which
+# processors foresee; the least share of a kernel's time that is worth memory of its own, and the
+# fewest elements.
+_FORESEEN, _LONG_RUN = 4, 8 << 10
 _SHARE = 1 / 64
 _LEAST = 1 << 13
-# What is used less often takes as long to arrive from memory as to be used.
-_FEW_USES = 64
 
 
 @dataclass(frozen=True)
@@ -147,8 +145,8 @@ def worth_taking_out(
         each.slot
         for each in find_packed(ast)
         if each.slot in given
-        and each.size >= max(_LEAST, work * _SHARE / (_FORESEEN if each.has_long_runs else _COPIED))
-        and not (is_far and each.size * _FEW_USES > work)
+        and each.size >= max(_LEAST, work * _SHARE / (_FORESEEN if each.has_long_runs else COPIED))
+        and not (is_far and each.size * OFTEN > work)
     ]
 
 

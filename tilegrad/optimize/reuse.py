@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
-    ACCUMULATORS,
+    COPIED,
+    FAR,
     FEW_ROWS,
     PER_VECTOR,
     ROWS,
@@ -27,26 +28,20 @@ from tilegrad.target import Target
 
 __all__ = ["Reuse", "find_reuse"]
 
+# Tuning, worth shown by `bench/corpus.py`, families products, convolutions and gradients.
 # So many rows of one axis are as good as more.
 _ENOUGH_ROWS = 7
-# The iterations of a reduction from which on its results may go through memory.
-_WORTH_GATHERING = 32
-# What a register tile is worth whose single elements are loaded behind gates.
-_GATED = 0.7
-# And what one is worth of whose vectors each lane has a gate of its own.
-_MASKED = 0.8
 # What one is worth that is one vector wide: each single element is loaded for one multiply-add.
 _NARROW = 0.9
 # A reduction of so few iterations takes as long as storing its results apart.
 _SHALLOW = 512
-# And what one is worth whose single elements come from memory, or each from a line of its own.
-_FAR = 0.6
-_SPREAD = 0.8
-# What it costs to pack an element that is alone in memory, or by transposing a tile, and to store
-# one, in multiply-adds.
-_PACKED = 48
+# What it costs to pack an element by transposing a tile, and to store one that is alone in memory,
+# in multiply-adds.
 _TRANSPOSED = 16
 _SCATTERED = 32
+# What a tile is worth whose single elements each come from a line of their own, or where each lane
+# has a gate of its own.
+_SPREAD = 0.8
 
 
 @dataclass
@@ -189,10 +184,8 @@ def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
     quality *= min(int(prod((loop.vmax + 1) for loop in candidates)), 8) / 8 * 0.5 + 0.5
     is_copied = overlapping is not None or padding is not None
     quality *= _worth_of_rows(facts, lanes, rows[0], invariant, is_copied=is_copied)
-    if dear and overlapping is None:
-        quality *= _GATED
     if strided is None and any(lanes in gate.ranges for load in moves for gate in load.src[3:]):
-        quality *= _MASKED
+        quality *= _SPREAD
     if padding is None:
         return quality, Reuse(lanes, rows, stage, overlapping, [])
     return quality / padding.share, Reuse(lanes, rows, stage, None, [], padding.inner)
@@ -227,7 +220,7 @@ def _row_axes(
 def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
     """Of `candidates` those that are rows together: one that is long enough, or several."""
     row = candidates[0]
-    run = _run_of(facts.store, candidates, int(facts.target.registers * ACCUMULATORS) // 2)
+    run = _run_of(facts.store, candidates, facts.target.accumulators // 2)
     is_shallow = facts.depth <= _SHALLOW and stride(facts.store.src[1], lanes) != 1
     if is_shallow and row not in run and run:
         return run
@@ -251,7 +244,7 @@ def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> 
     if strided is not None:
         is_transposed = any(stride(strided.src[1], loop) == 1 for loop in facts.reduction.src[1:])
         uses = facts.uses(strided)
-        quality *= uses / (uses + (_TRANSPOSED if is_transposed else _PACKED))
+        quality *= uses / (uses + (_TRANSPOSED if is_transposed else 2 * COPIED))
     return quality
 
 
@@ -262,13 +255,13 @@ def _worth_of_rows(
     quality, sizes = 1.0, facts.target.cache_bytes
     if (lanes.vmax + 1) > 2 * facts.width and nbytes_of(invariant) > sizes[-1]:
         # Read again from memory for every few vectors of lanes.
-        quality *= _FAR
+        quality *= FAR
     is_beside = any(
         stride(load.src[1], loop) in (0, 1) for load in invariant for loop in (row, facts.inner)
     )
     if not is_copied and not is_beside:
         # A line of memory for each element.
-        quality *= _SPREAD if nbytes_of(invariant) <= sizes[min(1, len(sizes) - 1)] else _FAR
+        quality *= _SPREAD if nbytes_of(invariant) <= facts.target.second_bytes else FAR
     return quality
 
 
@@ -308,8 +301,7 @@ def _cuts(
         return []
     sizes = (count for count in range(extent.arg - 1, 0, -1) if extent.arg % count == 0)
     inside = next((count for count in sizes if count * step <= cache // 2), 0)
-    deep = int(prod(loop.vmax + 1 for loop in reduction.src[1:])) // extent.arg * inside
-    if deep < _WORTH_GATHERING:
+    if not inside:
         return []
     around = [loop for loop in outputs if loop is not row and loop in load.ranges]
     return [(far, inside), *((loop, 1) for loop in reversed(around))]

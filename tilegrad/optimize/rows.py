@@ -13,17 +13,18 @@ from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import stride
+from tilegrad.optimize.facts import ROWS, stride
 
 __all__ = ["rows_of_reduction"]
 
-_MOST_ROWS = 8
-_MOST_AXES = 3
-# A load with a gate takes the gate's arithmetic too.
-_GATED = 2
+# Tuning, worth shown by `bench/rows.py`, products of few rows.
 # Rows that share a set of the nearest cache (`Target.set_bytes`): of what is read once, no more of
 # them than leave room for what is fetched ahead. Shorter rows end before that counts.
 _MOST_CROWDED = 4
+
+# Limits of compile time.
+# Axes of results of which numbers of rows are tried.
+_MOST_AXES = 3
 
 
 def rows_of_reduction(
@@ -62,7 +63,7 @@ def rows_of_reduction(
         }
         if total > accumulators or any(rows[load] > _MOST_CROWDED for load in crowded):
             continue
-        cost = sum(rows[load] * (_GATED if len(load.src) == 4 else 1) for load in loads)
+        cost = sum(rows.values())
         best = min(best, (cost / total, amounts))
     return [(axis, amount) for axis, amount in zip(axes, best[1]) if amount > 1]
 
@@ -76,4 +77,4 @@ def _is_crowded(load: UOp, axes: Sequence[UOp], outputs: Sequence[UOp], set_byte
 
 
 def _amounts(extent: int) -> list[int]:
-    return [count for count in range(1, min(extent, _MOST_ROWS) + 1) if extent % count == 0]
+    return [count for count in range(1, min(extent, ROWS[0]) + 1) if extent % count == 0]

@@ -35,6 +35,7 @@ VERSION = 1
 
 Opts = tuple[Opt, ...]
 
+# Limits of a search, `bench/search.py`.
 # A list replaces the default if it needs at most this share of its time.
 _MARGIN = 0.97
 # And it must be the faster one in this share of the rounds.

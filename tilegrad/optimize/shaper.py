@@ -11,8 +11,8 @@ from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
+    COPIED,
     LONG,
-    WORTH_THREADS,
     heaviest,
     padded_to,
     steps_of,
@@ -25,16 +25,12 @@ from tilegrad.target import Target
 
 __all__ = ["Shaper"]
 
-# Price of a load or store beside that of an op (ir.op.Definition).
-_ON_MEMORY = 4
-# What it costs to copy an element to scratch, in multiply-adds.
-_COPIED = 24
+# Tuning, worth shown by `bench/launch.py` and `bench/rows.py`.
 # What it costs, as a share, that chunks are half as many as would let no slow core hold up others.
 _UNEVEN = 1 / 8
-# So many chunks are wanted for each core.
-_PER_CORE = 4
-# The operations of a chunk, as long as it is no more than one of a few.
-_WORTH_CHUNK = 4 * WORTH_THREADS
+# The operations of a chunk, as long as it is no more than one of a few: so many times what is worth
+# threads.
+_WORTH_CHUNK = 4
 # What it costs that two chunks store to one line of memory, over the bytes that a chunk stores in a
 # row, and from how many on that does not matter.
 _SHARED_LINE, _SHORT = 16, 512
@@ -130,18 +126,14 @@ class Shaper:
         total = 0
         times: dict[frozenset[UOp], int] = {}
         for node in self.ast.toposort():
-            if node.op in (Ops.LOAD, Ops.STORE):
-                cost = _ON_MEMORY
-            elif node.dtype.scalar is dtypes.index or not (
-                node.op.is_alu or node.op in (Ops.REDUCE, Ops.PREFIX)
-            ):
+            is_access = node.op in (Ops.LOAD, Ops.STORE)
+            is_value = node.op.is_alu or node.op in (Ops.REDUCE, Ops.PREFIX)
+            if not is_access and (not is_value or node.dtype.scalar is dtypes.index):
                 continue
-            else:
-                cost = node.op.definition.price
             ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
             if ranges not in times:
                 times[ranges] = int(prod(loop.vmax + 1 for loop in ranges))
-            total += cost * times[ranges]
+            total += node.op.definition.price * times[ranges]
         return total
 
     def thread(self) -> None:
@@ -186,7 +178,7 @@ class Shaper:
             counts = {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}
             for chunks in counts | {min(extent, wanted)}:
                 size = -(-extent // chunks)
-                cost = (1 + _COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
+                cost = (1 + COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
                 run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
                 cost *= (
@@ -203,16 +195,16 @@ class Shaper:
         """What it costs that cores end at different times: the last round of chunks may not be one
         for each, and of few chunks each takes long.
         """
-        cores = max(self.target.threads // _PER_CORE, 1)
+        cores = self.target.cores
         few = max(wanted / chunks, 1.0) - 1.0
         return padded_to(chunks, min(cores, wanted)) / chunks * (1 + _UNEVEN * few)
 
     def chunks(self) -> int:
         """How many chunks a launch is worth; 1 where threads are not."""
-        operations = self.operations()
-        if not self.target.threads or operations < WORTH_THREADS:
+        operations, worth = self.operations(), self.target.timing.worth_threads
+        if not self.target.threads or operations < worth:
             return 1
-        return min(self.target.threads, max(2, operations // _WORTH_CHUNK))
+        return min(self.target.threads, max(2, operations // (_WORTH_CHUNK * worth)))
 
 
 def _chunks(extent: int, wanted: int) -> int:

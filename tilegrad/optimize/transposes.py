@@ -18,9 +18,6 @@ from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["transpose"]
 
-# The least side of a tile: of less, shuffles cost as much as loads of single elements.
-_LEAST = 4
-
 
 Sides = dict[UOp, int]
 
@@ -71,8 +68,8 @@ def _sides(axis: UOp, width: int) -> list[int]:
     extent = axis.src[0]
     if extent.op is not Ops.CONST:
         divisor = power_in(extent, width)
-        return [divisor] if divisor >= _LEAST else []
-    sides = [side for side in (width, width // 2, width // 4) if _LEAST <= side <= extent.arg]
+        return [divisor] if divisor > 1 else []
+    sides = [side for side in (width, width // 2, width // 4) if 1 < side <= extent.arg]
     # A shorter side is worth a trial only where it covers less twice.
     return [
         side

@@ -15,6 +15,7 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["merge_neighbours", "share_loops", "split_divided"]
 
+# Tuning, worth shown by `bench/corpus.py`, family movement.
 # Elements of a slice from which on a loop over neighbours in memory is worth splitting.
 _WORTH_CUTTING = 16
 

@@ -18,6 +18,7 @@ from tilegrad.target import Target
 
 __all__ = ["is_worth_slicing", "slice_of_block"]
 
+# Tuning, worth shown by `bench/gpu.py`, attention.
 # Rows that share a copy at least: fewer leave most lanes without work.
 _LEAST_ROWS = 64
 # Elements of a slice, the longest first.

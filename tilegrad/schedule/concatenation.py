@@ -24,10 +24,13 @@ __all__ = ["split_concatenation"]
 
 # What runs over ranges that are not those of the store.
 _NESTS = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL)
-# Stores of one iteration: more would need more registers than there are.
-_MOST = 8
+# Tuning, worth shown by `bench/rows.py`, concatenations.
 # Arithmetic operations of all slices together, below which one store is enough.
 _WORTH_SPLITTING = 16
+
+# Limits of compile time.
+# Stores of one iteration: more would need more registers than there are.
+_MOST = 8
 
 
 def split_concatenation(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:

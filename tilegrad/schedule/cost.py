@@ -12,25 +12,36 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.index import maximum_shape
 from tilegrad.target import Target
 
-__all__ = ["MOST_INSTRUCTIONS", "elements", "flops_of", "instructions_of", "nbytes"]
+__all__ = [
+    "MOST_INSTRUCTIONS",
+    "SLICES",
+    "WORTH_A_KERNEL",
+    "elements",
+    "flops_of",
+    "instructions_of",
+    "nbytes",
+]
 
+# Tuning, worth shown by `bench/rows.py`, attention and sums.
+# Elements of a reduction or scan from which on it pays for a kernel, or a tile of registers, of its
+# own, and sharing it among threads or blocks for a second one; and the slices of one on processors,
+# a fixed number, so that the result does not depend on the machine.
+WORTH_A_KERNEL, SLICES = 1 << 18, 8
+
+# Limits of compile time.
 # Instructions of a kernel, about: compilers take more than twice the time for twice as many. A sine
 # is a hundred of them where a target has none.
 MOST_INSTRUCTIONS = 2000
-# Of one random word, in the same units as `Definition.price`.
-_RANDOM_WORD = 110
-# Of an operation in a dtype that values cannot have in registers: to float32, and rounded.
-_NARROWED = 11
+# Shapes whose numbers of elements are known.
+_MOST_KNOWN = 4096
 # Shapes of integers and their numbers of elements: few, and asked for again and again.
 _known: dict[tuple[Any, ...], int] = {}
-_MOST_KNOWN = 4096
 
 
 def flops_of(node: UOp) -> int:
     """Operations that one element of `node` takes, beyond those of its sources."""
-    if node.op is Ops.RAND:
-        return _RANDOM_WORD
-    return node.op.definition.price if node.op.is_alu or node.op is Ops.CAST else 0
+    is_priced = node.op.is_alu or node.op in (Ops.CAST, Ops.RAND)
+    return node.op.definition.price if is_priced else 0
 
 
 def instructions_of(node: UOp, target: Target) -> int:
@@ -39,13 +50,13 @@ def instructions_of(node: UOp, target: Target) -> int:
     """
     op = node.op
     if op is Ops.RAND:
-        return _RANDOM_WORD
+        return op.definition.instructions
     if not op.is_alu:
         return 0
     count = op.definition.instructions if op in target.missing else 1
     if node.dtype is dtypes.float64 and count > 1:
         count *= 2
-    return count if target.supports(node.dtype) else count + _NARROWED
+    return count if target.supports(node.dtype) else count + Ops.CAST.definition.instructions
 
 
 def elements(node: UOp) -> int:

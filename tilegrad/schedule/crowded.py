@@ -18,13 +18,13 @@ from tilegrad.schedule.cost import elements
 
 __all__ = ["is_crowded", "with_exact_sums"]
 
-# Rows per row of the table, and in all, from which on a table in float64 is small beside them.
+# Tuning, worth shown by `bench/accuracy.py`, sums by index.
+# Rows per row of the table, and in all, from which on a table in float64 is small beside them; as
+# often is a place named at least to be summed apart.
 _CROWDED, _MANY_ROWS = 8, 512
 # So many rows may meet anywhere else: their sum is off by as many roundings at worst, in practice
 # by some hundreds.
 _MOST_ROWS = 4096
-# How often a place is named at least to be summed apart.
-_OFTEN = 512
 # A table of at most so many elements, or of rows as short as this, is added to in float64: that
 # takes less time than to count how often each place is named.
 _SMALL_TABLE, _SHORT_ROW = 1 << 17, 8
@@ -73,7 +73,7 @@ def _frequent_in_double(node: UOp) -> UOp:
     if index.dtype not in dtypes.signed:
         index = index.cast(dtypes.int64)
     positions, device = node.shape[0], device_of(node)
-    most = elements(index) // (_OFTEN + 1)
+    most = elements(index) // (_MANY_ROWS + 1)
 
     def memory(shape: tuple[Any, ...], value: int, dtype: DType) -> UOp:
         return UOp(Ops.CONTIGUOUS, dtype, (fill(shape, value, dtype),), device)
@@ -82,7 +82,7 @@ def _frequent_in_double(node: UOp) -> UOp:
         return UOp(Ops.SCATTER_ADD, base.dtype, (base, index, rows))
 
     one = fill(index.shape, 1, dtypes.int32)
-    is_often = added(memory((positions,), 0, dtypes.int32), index, one) > _OFTEN
+    is_often = added(memory((positions,), 0, dtypes.int32), index, one) > _MANY_ROWS
     # 1, 2, 3, ... for the rows that are named often, 0 for the others.
     numbers = is_often.where(_counted(is_often.cast(dtypes.int32)), 0)
     number = UOp(Ops.GATHER, dtypes.int32, (numbers, index))

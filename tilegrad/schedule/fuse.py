@@ -15,7 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.collapse import collapse
-from tilegrad.schedule.cost import elements, flops_of, nbytes
+from tilegrad.schedule.cost import WORTH_A_KERNEL, elements, flops_of, nbytes
 from tilegrad.schedule.index import KernelBuilder
 from tilegrad.schedule.inlining import Fusion, inline_values, readers_of, share_in_scratch
 from tilegrad.schedule.limits import cut_large, within_buffers
@@ -26,15 +26,21 @@ from tilegrad.target import Target
 
 __all__ = ["Fusion", "fuse"]
 
-# Products from which on their sum is worth a kernel of its own.
-_WORTH_A_TILE = 1 << 20
+# Tuning, worth shown by `bench/corpus.py`, families elementwise and rowwise.
 # Elements of a kernel, as a multiple of such a sum's, up to which it also stores zeros around the
 # sum.
 _MOST_PADDED = 1.5
-# Uses of a value that are followed to the value through which all of them go.
-_REGION = 64
 # Operations per element from which recomputing an expanded value is dearer than storing it.
 _COSTLY = 3
+
+# What lies between a value and the stored values that need it, in bits.
+_EXPANDED, _REPEATED, _REDUCED = 1, 2, 4
+
+# Limits of compile time.
+# Uses of a value that are followed to the value through which all of them go.
+_REGION = 64
+# Values of an element; ordinary programs have some hundred, for slices of a mask.
+_LONG_EXPRESSION = 1 << 12
 # These take the bytes of whole values.
 _OF_BYTES = {Ops.COPY: Reason.COPIED, Ops.CUSTOM: Reason.CUSTOM}
 
@@ -109,8 +115,6 @@ def _is_filled_for(node: UOp, users: list[UOp]) -> bool:
     )
 
 
-# What lies between a value and the stored values that need it, in bits.
-_EXPANDED, _REPEATED, _REDUCED = 1, 2, 4
 _REDUCES, _REPEATS = (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS), (Ops.EXPAND, Ops.GATHER)
 
 
@@ -211,7 +215,7 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
         if node.op is Ops.REDUCE_AXIS
         and node not in stored
         and node.arg[0] is Ops.ADD
-        and _multiplies(node) > _WORTH_A_TILE
+        and _multiplies(node) > WORTH_A_KERNEL
     }
     if not large:
         return
@@ -257,7 +261,7 @@ def _is_pooling(node: UOp) -> bool:
         node.op is Ops.REDUCE_AXIS
         and not node.is_constant
         and not _multiplies(node)
-        and elements(node.src[0]) > max(_WORTH_A_TILE, elements(node))
+        and elements(node.src[0]) > max(WORTH_A_KERNEL, elements(node))
     )
 
 
@@ -273,10 +277,6 @@ def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:
     return (node.op.is_alu or node.op is Ops.CAST) and any(
         user.op.is_movement or user.op is Ops.REDUCE_AXIS for user in users
     )
-
-
-# Values of an element; ordinary programs have some hundred, for slices of a mask.
-_LONG_EXPRESSION = 1 << 12
 
 
 def _without_loops(nodes: list[UOp]) -> frozenset[UOp]:

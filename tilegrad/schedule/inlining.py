@@ -32,13 +32,16 @@ from tilegrad.target import Target
 
 __all__ = ["Fusion", "inline_values", "readers_of", "share_in_scratch"]
 
+# Tuning, worth shown by `bench/corpus.py`, families rowwise and attention.
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
+# Operations per element from which a value that two loop nests need lives in scratch.
+_WORTH_SCRATCH = 8
+
+# Limits of compile time.
 # Values that a kernel evaluates, once for each index, up to which others are inlined into it. An
 # inlined reduction evaluates all below it for its own ranges.
 _LARGEST = 1000
-# Operations per element from which a value that two loop nests need lives in scratch.
-_WORTH_SCRATCH = 8
 
 
 @dataclass

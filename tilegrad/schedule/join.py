@@ -17,6 +17,8 @@ from tilegrad.schedule.cost import extent_product
 
 __all__ = ["MOST_BUFFERS", "Update", "is_update", "join_updates"]
 
+# Tuning, worth shown by `bench/rows.py`, steps of training with Adam.
+# Values that a joined kernel stores.
 _MOST_OUTPUTS = 8
 MOST_BUFFERS = 24
 """Buffers of a kernel that was joined, where the target sets no lower limit."""

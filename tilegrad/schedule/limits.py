@@ -15,10 +15,13 @@ from tilegrad.target import Target
 
 __all__ = ["cut_large", "within_buffers"]
 
+# Limits of compile time.
+# Nodes on the way from what a kernel reads to what it stores.
 _DEPTH = 200
 # Steps that count for more in depth: an index of a GATHER, or a padding, is a condition for all
 # below.
 _STEP = {Ops.GATHER: 25, Ops.PAD: 20}
+# Values that a kernel reads.
 _LEAVES = 48
 # Values read by what several kernels compute anew: x = x - x.mean() forty times would be forty
 # kernels, each with all steps.

@@ -17,7 +17,7 @@ from tilegrad.target import Target
 
 __all__ = ["MemoryPlan", "plan_memory"]
 
-_ALIGNMENT = 64
+# Limits of compile time.
 # Steps.
 _SPAN = 32
 
@@ -58,7 +58,7 @@ def plan_memory(
     for number in sorted(first, key=lambda each: (-schedule.buffers[each].nbytes, first[each])):
         spec = schedule.buffers[number]
         target = (targets or {}).get(spec.device)
-        alignment = _ALIGNMENT if target is None else max(target.view_bytes, _ALIGNMENT)
+        alignment = max(target.view_bytes, target.line_bytes) if target else Target.view_bytes
         size = -(-spec.nbytes // alignment) * alignment
         offset = placed.setdefault(spec.device, _Placed()).add(first[number], last[number], size)
         offsets[number] = offset

@@ -23,6 +23,7 @@ from tilegrad.schedule.index import KernelBuilder
 
 __all__ = ["as_scatter"]
 
+# Tuning, worth shown by `bench/corpus.py`, family indexing.
 # With fewer rows the product of matrices takes as little time.
 _FEW_ROWS = 64
 # For each axis of the summed value the axis of another that it runs along, or None for no axis.

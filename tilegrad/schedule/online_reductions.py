@@ -34,6 +34,7 @@ __all__ = ["Row", "longest_row", "reduce_online", "slice_loop"]
 
 
 _POWERS = (Ops.EXP, Ops.EXP2)
+# Limits of compile time.
 # Factors of one product that is summed over a row.
 _MOST_FACTORS = 64
 

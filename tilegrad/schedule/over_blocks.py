@@ -14,11 +14,11 @@ from __future__ import annotations
 from tilegrad.ir.movement import pad_with_identity, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.schedule.cost import WORTH_A_KERNEL
 
 __all__ = ["over_blocks"]
 
-# From this many elements on, more blocks pay for a second kernel.
-_WORTH_SPLITTING = 1 << 18
+# Tuning, worth shown by `bench/gpu.py`, reductions.
 # Lanes that serve one result without a split: a block for a row, a few lanes for a column.
 _LANES_OF_A_ROW, _LANES_OF_A_COLUMN = 1024, 8
 # With this many lanes at work, a device is busy enough for one kernel.
@@ -41,7 +41,7 @@ def over_blocks(node: UOp, blocks: int) -> UOp | None:
     if not all(isinstance(size, int) for size in shape) or function.definition.identity is None:
         return None
     count, results = int(prod(shape)), int(prod(node.shape))
-    if count < _WORTH_SPLITTING or _is_product(x, axes):
+    if count < WORTH_A_KERNEL or _is_product(x, axes):
         return None
     is_row = len(shape) - 1 in axes or all(size == 1 for size in shape[max(axes) + 1 :])
     lanes = results * (_LANES_OF_A_ROW if is_row else _LANES_OF_A_COLUMN)

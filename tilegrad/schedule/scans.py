@@ -15,14 +15,12 @@ from typing import Any
 from tilegrad.ir.movement import expand, pad_with_identity, reduce_axes, reshape, shrink
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
+from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL
 from tilegrad.schedule.reason import Reason
 
 __all__ = ["in_slices", "stored_scans"]
 
-# Slices of a row on processors: a fixed number, so that the result does not depend on the machine.
-# And the elements of all rows from which on there are slices.
-_SLICES = 8
-_WORTH_SPLITTING = 1 << 18
+# Tuning, worth shown by `bench/gpu.py`, scans.
 # On targets with blocks of lanes, which have no vectors for a row: the lanes that are busy, and the
 # least elements of a lane.
 _LANES = 1 << 12
@@ -106,8 +104,8 @@ def _count(shape: tuple[Any, ...], axis: int, *, has_lanes: bool) -> int:
     size, rows = shape[axis], int(prod(shape)) // max(shape[axis], 1)
     if has_lanes:
         return int(min(_LANES // max(rows, 1), size // _OF_A_LANE))
-    is_long = rows < _SLICES and size * rows >= _WORTH_SPLITTING and size % _SLICES == 0
-    return _SLICES if is_long else 1
+    is_long = rows < SLICES and size * rows >= WORTH_A_KERNEL and size % SLICES == 0
+    return SLICES if is_long else 1
 
 
 def _joined(x: UOp, function: Ops, axis: int, count: int, *, has_lanes: bool, warps: int) -> UOp:

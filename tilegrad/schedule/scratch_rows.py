@@ -20,7 +20,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
-from tilegrad.schedule.cost import extent_product, nbytes
+from tilegrad.schedule.cost import WORTH_A_KERNEL, extent_product, nbytes
 from tilegrad.schedule.online_reductions import longest_row, reduce_online
 from tilegrad.target import Target
 
@@ -32,17 +32,16 @@ __all__ = [
     "slice_rows",
 ]
 
+# Tuning, worth shown by `bench/corpus.py`, family attention.
 # Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.
 _ROWS = 8
 _MANY_ROWS = 32
-# As multiples of the second cache: what all rows read (the last cache gives a tile of eight rows
-# that much in time), and what is in scratch of some rows.
+# What all rows read, as a multiple of the second cache: the last cache gives a tile of eight rows
+# that much in time. What is in scratch of some rows may take half of it.
 _PASSED_OVER = 2
-_IN_SCRATCH = 1 / 2
-# The same of a slice of rows that do not fit, which is whole vectors; with fewer elements than
-# _SHORTEST, correcting the sums of each slice costs more.
-_SLICE = 1
-_VECTORS, _SHORTEST = 32, 64
+# A slice of rows that do not fit the second cache is a multiple of this many elements, whole
+# vectors; with fewer than two of these, correcting the sums of each slice costs more.
+_VECTORS = 32
 # The share of time that reductions lose as they read whole matrices, not panels of these; and the
 # cycles to pack an element, which each chunk of rows does for itself.
 _LOST = 0.045
@@ -50,9 +49,7 @@ _PACKED = 2.5
 # A value so many times the last cache and the kernel's results is in scratch also where a dot unit
 # would multiply it in a kernel of its own, in less time.
 _HUGE = 16
-# Iterations from which a reduction is worth a tile of registers; and the share of the largest
-# reduction's iterations below which another needs none.
-_WORTH_A_TILE = 1 << 18
+# The share of the largest reduction's iterations below which another needs no tile of registers.
 _LIGHT = 1 / 16
 
 
@@ -115,7 +112,7 @@ def is_worth_materialising(
     second = _second(target)
     if not reductions or any(n.op is Ops.PREFIX for n in nodes):
         return False
-    if _ROWS * in_scratch > _IN_SCRATCH * second and not is_long:
+    if 2 * _ROWS * in_scratch > second and not is_long:
         return False
     is_huge = nbytes(value) > _HUGE * max(target.cache_bytes[-1], _nbytes(element))
     if not is_huge and any(_has_dot_unit(reduction, target) for reduction in reductions):
@@ -164,10 +161,10 @@ def slice_rows(ast: UOp, target: Target) -> UOp | None:
         extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize for load in passed
     )
     rows = _ROWS * row.nbytes
-    if row.length * rows <= _IN_SCRATCH * second and row.length * each <= _PASSED_OVER * second:
+    if 2 * row.length * rows <= second and row.length * each <= _PASSED_OVER * second:
         return None
-    most = int(min(_IN_SCRATCH * second // rows, _SLICE * second // max(each, 1)))
-    if most < _SHORTEST:
+    most = min(second // (2 * rows), second // max(each, 1))
+    if most < 2 * _VECTORS:
         return None
     # Equal slices of whole vectors, if there are such, else the last one is shorter.
     equal = (size for size in range(most, most // 2, -1) if row.length % size == 0)
@@ -215,7 +212,7 @@ def _heavy(reductions: list[UOp]) -> list[UOp]:
     """The reductions that do most of the work, if it is enough for a tile."""
     steps = {reduction: _steps(reduction) for reduction in reductions}
     most = max(steps.values(), default=0)
-    if most < _WORTH_A_TILE:
+    if most < WORTH_A_KERNEL:
         return []
     return [reduction for reduction in reductions if steps[reduction] > most * _LIGHT]
 

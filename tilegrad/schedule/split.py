@@ -20,7 +20,7 @@ from tilegrad.ir.movement import expand, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.schedule.cost import elements
+from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL, elements
 from tilegrad.schedule.crowded import is_crowded, with_exact_sums
 from tilegrad.schedule.one_hot import as_scatter
 from tilegrad.schedule.over_blocks import over_blocks
@@ -33,10 +33,6 @@ _REDUCE = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 _SPLIT = (*_REDUCE, Ops.PREFIX_AXIS)
 
 __all__ = ["split_reductions"]
-
-_SLICES = 8
-# From this many elements on, sharing pays for a second kernel.
-_WORTH_SPLITTING = 1 << 18
 
 
 def split_reductions(
@@ -108,8 +104,8 @@ def _in_slices(node: UOp) -> UOp | None:
     (x,), (function, _) = node.src, node.arg[:2]
     count = elements(x)
     is_number = all(isinstance(size, int) for size in x.shape)
-    if not is_number or count < _WORTH_SPLITTING or count % _SLICES:
+    if not is_number or count < WORTH_A_KERNEL or count % SLICES:
         return None
-    slices = reshape(x, (_SLICES, count // _SLICES))
+    slices = reshape(x, (SLICES, count // SLICES))
     total = reduce_axes(reduce_axes(slices, function, (1,)), function, (0,))
     return reshape(total, node.shape)

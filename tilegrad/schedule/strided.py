@@ -18,6 +18,7 @@ from tilegrad.ir.uop import UOp, prod
 
 __all__ = ["split_strided"]
 
+# Tuning, worth shown by `bench/corpus.py`, pooling and gradients of convolutions.
 # Terms from which on remainders of any length pay. Shorter reductions stay where a row of one
 # remainder would not fill a vector, or has one term, or each remainder has weights of its own: then
 # lanes of all remainders side by side are faster (bench/corpus.py, gradients of pools).
