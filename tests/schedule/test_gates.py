@@ -81,3 +81,23 @@ def test_rows_picked_by_what_was_picked() -> None:
     twice = Tensor(rows).gather(0, Tensor(order).gather(0, Tensor(order)))
     want = np.take_along_axis(rows, np.take_along_axis(order, order, 0), 0)
     np.testing.assert_array_equal(twice.numpy(), want)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (20,)], ids=str)
+def test_what_a_position_is_made_of_is_read_once(shape: tuple[int, ...]) -> None:
+    """The value at the first place that is good, where both need one number of memory."""
+    random = np.random.default_rng(7)
+    scale = np.full(shape, 2.0, np.float32)
+    first, second = random.random((2, 20)).astype(np.float32)
+    s, a, b = (Tensor(each).realize() for each in (scale, first, second))
+    places = Tensor.arange(20)
+    position = (a * s > 1.5).where(places, 19).min(0)
+    found = places.eq(position).where(b * s, 0.0).sum(0)
+    assert found.item() == 2 * second[np.argmax(first * 2 > 1.5)]
+
+
+def test_a_draw_whose_rate_is_one_number_of_memory() -> None:
+    rate = Tensor.full((), 4.5).contiguous().realize()
+    drawn = [rate.poisson().item() for _ in range(200)]
+    assert all(each == int(each) >= 0 for each in drawn)
+    assert abs(np.mean(drawn) - 4.5) < 4 * np.sqrt(4.5 / 200)

@@ -333,10 +333,13 @@ def _is_number(node: UOp, number: int) -> bool:
 
 
 def _gated(condition: UOp, value: UOp) -> UOp:
-    """`value` where `condition` holds, else zero; its loads are made only there."""
+    """`value` where `condition` holds, else zero; its loads are made only there, but for those that
+    the condition is made of: a reduction of them is one in both.
+    """
     mapping: dict[UOp, UOp] = {}
+    of_condition = frozenset(loads_of(condition))
     for node in loads_of(value):
-        if condition not in node.toposort():
+        if node not in of_condition and condition not in node.toposort():
             gate = condition & node.gate if node.is_gated else condition
             mapping[node] = node.replace(src=(*node.src[:2], UOp.const(node.dtype, 0), gate))
     return condition.where(value.substitute(mapping), UOp.const(value.dtype, 0))
