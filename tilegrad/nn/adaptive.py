@@ -1,4 +1,4 @@
-"""Softmax over many classes of which few are frequent."""
+"""Softmax over many classes, where few classes are frequent."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from tilegrad.optimize.opt import Opt, OptOps, loop_order
 __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
 
 # Tuning, worth shown by `bench/rows.py`, networks whose weights are constant.
-# What it costs to copy an element, in multiply-adds, where so many bytes are read in one run, which
-# processors foresee; the least share of a kernel's time that is worth memory of its own, and the
-# fewest elements.
+# Cost of copying an element, in multiply-adds, and the bytes of a contiguous run from which on the
+# processor prefetches it; the least share of a kernel's time, and the fewest elements, that are
+# worth memory of their own.
 _FORESEEN, _LONG_RUN = 4, 8 << 10
 _SHARE = 1 / 64
 _LEAST = 1 << 13

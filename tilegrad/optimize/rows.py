@@ -23,7 +23,7 @@ __all__ = ["rows_of_reduction"]
 _MOST_CROWDED = 4
 
 # Limits of compile time.
-# Axes of results of which numbers of rows are tried.
+# The most axes of a result along which row counts are tried.
 _MOST_AXES = 3
 
 

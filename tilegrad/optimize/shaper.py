@@ -28,8 +28,8 @@ __all__ = ["Shaper"]
 # Tuning, worth shown by `bench/launch.py` and `bench/rows.py`.
 # What it costs, as a share, that chunks are half as many as would let no slow core hold up others.
 _UNEVEN = 1 / 8
-# The operations of a chunk, as long as it is no more than one of a few: so many times what is worth
-# threads.
+# The fewest operations of a chunk where there are few chunks, as a multiple of
+# `Timing.worth_threads`.
 _WORTH_CHUNK = 4
 # What it costs that two chunks store to one line of memory, over the bytes that a chunk stores in a
 # row, and from how many on that does not matter.

@@ -51,12 +51,10 @@ _HINTS = {
     "torch.hub": "load weights with torch.load",
     "torch.utils.tensorboard": "print, or write a file of your own",
     "torch.utils.bottleneck": "DEBUG=2 shows each kernel and its time",
-    "torch.autograd.detect_anomaly": "Context(CHECK=1) of tilegrad finds NaN where it arises",
     "torch.utils.cpp_extension": "tilegrad.Tensor.apply takes a function of arrays",
     "torch.cuda": "there is no GPU here so far: torch.cuda.is_available() is False",
     "torch.xpu": "there is no GPU here so far",
     "torch.mps": "there is no GPU here so far",
-    "torch.igamma": "torch.lgamma and torch.digamma are there",
     "torchvision": "load images with another library, and torch.from_numpy(array)",
 }
 

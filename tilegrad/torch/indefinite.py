@@ -19,8 +19,8 @@ _ALPHA = (1 + math.sqrt(17)) / 8
 
 
 def factor(a: Array) -> tuple[Array, Array, int]:
-    """The factors of one symmetric matrix, of which the lower triangle is read: packed, the pivots
-    counted from 1, both of a block of two negative, and the first row without a pivot, or 0.
+    """Factors of one symmetric matrix, from its lower triangle: packed, the pivots counted from 1
+    (both negative for a block of two), and the first row without a pivot, or 0.
     """
     a, size = numpy.tril(a).copy(), len(a)
     pivots, info, k = numpy.zeros(size, numpy.int32), 0, 0

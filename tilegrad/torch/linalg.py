@@ -284,8 +284,8 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 def ldl_factor_ex(
     A: Any, *, hermitian: bool = False, check_errors: bool = False
 ) -> LdlFactorWithInfo:
-    """The factors of symmetric matrices A = L D L^T, of which the lower triangles are read, with
-    rows exchanged and blocks of one or two rows, as LAPACK packs them; by NumPy, without gradients.
+    """Factors of symmetric matrices A = L D L^T, from their lower triangles, with rows exchanged
+    and blocks of one or two rows, as LAPACK packs them; by NumPy, without gradients.
     """
     array = _without_gradient("ldl_factor", A)
     size = array.shape[-1]
@@ -442,7 +442,7 @@ def det(A: Tensor) -> Tensor:
 
 
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
-    """The product of reflections, of which A has the vectors below its diagonal."""
+    """The product of reflections, whose vectors stand below the diagonal of A."""
     return A.householder_product(tau)
 
 

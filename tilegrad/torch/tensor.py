@@ -3,7 +3,8 @@
 What differs: reductions of one axis and sorts give named pairs, indices are int64, `grad` of a loss
 of one element in any shape, `data`, `requires_grad` that is a bool, devices and shapes that print
 as PyTorch's, operands without axes that give way in dtype, and the modes of modes.py. All else is
-the class below, whose methods never call what is overridden here with another meaning.
+the class below, whose methods never call what is overridden here with another meaning; `where` of
+two conditions, which both use, looks at who calls.
 """
 
 from __future__ import annotations

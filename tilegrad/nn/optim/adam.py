@@ -192,9 +192,9 @@ class AdamW(Adam):
 
 
 class SparseAdam(_Moments):
-    """Adam for tables of which a step asks for few rows: only rows with a gradient move, and only
-    their moments. A row, the elements of one index of the first axis, whose gradient is zero
-    everywhere is one without.
+    """Adam for tables of embeddings, where a step reads few rows: rows without a gradient stay as
+    they are, and so do their moments. A row is the elements at one index of the first axis; it has
+    no gradient if that is zero everywhere.
 
         p = p - lr * sqrt(c2) / c1 * m / (sqrt(v) + eps)
 

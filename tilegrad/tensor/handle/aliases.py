@@ -178,19 +178,25 @@ def _has_moves(node: UOp, old: UOp, count: int) -> bool:
 
 def set_apart(tensor: Any) -> None:
     """Give a tensor that becomes a leaf a node that no alias has: `x.detach()` twice is one node,
-    to which the gradients of both would go. The number in its DETACH is the first that is free, so
-    that a loop makes equal graphs.
+    to which the gradients of both would go. The number in its DETACH is one that is free, and
+    follows from those that are not, so that a loop makes equal graphs.
     """
     node: UOp = tensor.uop
     is_view = tensor._alias is not None and tensor._alias[1] != 0 and not is_alone(tensor)
     if not is_view and all(each is tensor for each in holders_of(node)):
         return
     storage, path = shared(tensor)
-    number = 1
-    while holders_of(apart := UOp(Ops.DETACH, node.dtype, (node,), number)):
-        number += 1
+    taken, number = 0, 1
+    while holders_of(UOp(Ops.DETACH, node.dtype, (node,), number)):
+        taken, number = number, 2 * number
+    while number - taken > 1:
+        between = (taken + number) // 2
+        if holders_of(UOp(Ops.DETACH, node.dtype, (node,), between)):
+            taken = between
+        else:
+            number = between
     tensor._alias = storage, extended(path, Ops.DETACH, number)
-    tensor.uop = apart
+    tensor.uop = UOp(Ops.DETACH, node.dtype, (node,), number)
 
 
 def show(tensor: Any, found: Look, root: UOp) -> None:

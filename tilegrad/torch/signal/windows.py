@@ -88,7 +88,7 @@ def blackman(at: Array, span: int) -> Array:
 
 @_made
 def nuttall(at: Array, span: int) -> Array:
-    """Four cosines of which three derivatives vanish at the ends (Nuttall 1981)."""
+    """Four cosines whose sum has three derivatives of 0 at the ends (Nuttall 1981)."""
     x = 2 * math.pi * at / span
     third = 0.1365995 * numpy.cos(2 * x) - 0.0106411 * numpy.cos(3 * x)
     return 0.3635819 - 0.4891775 * numpy.cos(x) + third

@@ -124,8 +124,8 @@ def fuse_linear_bn_weights(
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A layer whose weights hold whatever values; these are no dearer than those of a usual one,
-    which are computed when they are first asked for.
+    """A layer as usual: its weights are computed when they are first read, so those that a program
+    replaces before cost nothing.
     """
     return module_cls(*args, **kwargs)
 
