@@ -11,21 +11,23 @@ the epilogue is computed on a vector of them.
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import DType, Pointer, dtypes
+from collections.abc import Collection
+
+from tilegrad.base.dtype import Pointer, dtypes
 from tilegrad.base.errors import InternalError
+from tilegrad.ir.lanes import lane_axes, lane_count
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, position_bytes, reductions_of, stride_of
+from tilegrad.ir.queries import memory_of, reductions_of, stride_of
 from tilegrad.ir.ranges import replace_ranges
-from tilegrad.ir.rules import distance_between, simplify
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.lower.dot_operands import join_operand, operand_values, widen_operand, widen_unit
-from tilegrad.lower.scatter import is_transposed, scattered
-from tilegrad.lower.shuffled_loads import MOST_LOADS, load_and_shuffle
+from tilegrad.lower.scatter import scattered
+from tilegrad.lower.shuffled_loads import load_and_shuffle
 from tilegrad.target import Target
 
 __all__ = ["use_lanes"]
 
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 # Bytes beyond a buffer that are most likely mapped memory too.
 _NEARBY = 1 << 16
 # The least number of reduction results that are worth a vector; and the leaves of an epilogue.
@@ -41,12 +43,12 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     """
     numbers = [node.number for node in ast.toposort() if node.op is Ops.RANGE]
     number = 1 + max(numbers, default=-1)
-    chosen = _choose(ast, target)
+    chosen = lane_axes(ast, target.lanes_of, target.gather_bytes)
     results = _results(ast, chosen, target)
     if results is not None:
         ast = _join_results(ast, results, target) or ast
-    for axis in chosen:
-        width, extent = _width(ast, axis, target), axis.extent.arg
+    for axis, width in chosen.items():
+        extent = axis.extent.arg
         lane = UOp.range(width, number, axis.axis)
         if extent == width:
             ast = replace_ranges(ast, {axis: (lane, (lane,))})
@@ -58,34 +60,7 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     return ast
 
 
-def _choose(ast: UOp, target: Target) -> list[UOp]:
-    """The axes that become lanes, best first; no value depends on two of them."""
-    nodes = ast.toposort()
-    score: dict[UOp, int] = {}
-    for node in nodes:
-        if node.op not in (Ops.LOAD, Ops.STORE):
-            continue
-        for axis in node.src[1].ranges:
-            if axis.axis in _UNROLLED and axis.extent.op is Ops.CONST:
-                if stride_of(node.src[1], axis) == 1:
-                    gain = 3 if node.op is Ops.STORE else 2
-                elif node.op is Ops.STORE:
-                    gain = 0 if is_transposed(node.src[1], axis) else -4
-                else:
-                    gain = _shuffle_gain(node.src[1], axis)
-                score[axis] = score.get(axis, 0) + gain * _weight(node)
-    # The score times the width: half as many lanes are worth half.
-    worth = {axis: score[axis] * _width(ast, axis, target) for axis in score}
-    chosen: list[UOp] = []
-    for axis in sorted(score, key=lambda axis: (-worth[axis], axis.number)):
-        if score[axis] <= 0 or _width(ast, axis, target) < 2:
-            continue
-        if not any(_meet(nodes, axis, other) for other in chosen):
-            chosen.append(axis)
-    return chosen
-
-
-def _results(ast: UOp, chosen: list[UOp], target: Target) -> UOp | None:
+def _results(ast: UOp, chosen: Collection[UOp], target: Target) -> UOp | None:
     """The axis along which the results of reductions with lanes of their own are stored side by
     side, if they fill one vector.
     """
@@ -100,7 +75,9 @@ def _results(ast: UOp, chosen: list[UOp], target: Target) -> UOp | None:
         if (
             axis.axis is Axis.UPCAST
             and axis.extent.op is Ops.CONST
-            and axis.extent.arg == _width(ast, axis, target) >= _LEAST_RESULTS
+            and axis.extent.arg
+            == lane_count(ast, axis, target.lanes_of, target.gather_bytes)
+            >= _LEAST_RESULTS
             and stride_of(store.index, axis) == 1
             and store.ranges.isdisjoint(chosen)
             and reductions
@@ -150,51 +127,6 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
         if all((node.src[1:], node.ranges) in loops for node in reductions_of(joined))
         else None
     )
-
-
-def _shuffle_gain(index: UOp, axis: UOp) -> int:
-    """The gain of lanes for a load that is not contiguous: positive for a shuffled load, negative
-    for a gather.
-    """
-    last = axis.extent.arg - 1
-    span = distance_between(_at(index, axis, 0), _at(index, axis, last))
-    return 1 if span is not None and 0 < abs(span) <= MOST_LOADS * last else -4
-
-
-def _weight(access: UOp) -> int:
-    """A rough frequency of an access: 8 iterations for each reduce loop around it."""
-    loops = sum(loop.axis is Axis.REDUCE for loop in access.ranges)
-    return int(8 ** min(loops, 3))
-
-
-def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:
-    return any(node.op is not Ops.END and a in node.ranges and b in node.ranges for node in nodes)
-
-
-def _width(ast: UOp, axis: UOp, target: Target) -> int:
-    """The number of lanes: the largest power of two that divides the extent and fits a vector of
-    the widest dtype on this axis. Positions that each lane loads are taken out of a vector one by
-    one, so they fit `gather_bytes`.
-    """
-    sizes = [
-        node.dtype
-        for node in ast.toposort()
-        if node.op in (Ops.LOAD, Ops.REDUCE, Ops.PREFIX)
-        and axis in node.ranges | frozenset(node.src)
-    ]
-    stored = [
-        node.src[2].dtype
-        for node in ast.toposort()
-        if node.op is Ops.STORE and axis in node.src[1].ranges
-    ]
-    widest: DType = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
-    most = target.lanes_of(widest)
-    if target.gather_bytes:
-        most = min([most, *(target.gather_bytes // each for each in position_bytes(ast, axis))])
-    width = 1
-    while width * 2 <= most and axis.extent.arg % (width * 2) == 0:
-        width *= 2
-    return width
 
 
 def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:

@@ -7,18 +7,16 @@ It is one node for all passes that follow, and for the compiler, in place of thr
 from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.lanes import LEAST_ROWS, is_transposed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
-from tilegrad.ir.rules import distance_between, simplify
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.transpose_stores import LEAST_ROWS
 from tilegrad.target import Target
 
-__all__ = ["is_transposed", "scattered"]
+__all__ = ["scattered"]
 
 _UNROLLED = (Axis.UPCAST, Axis.UNROLL)
-# The largest group of consecutive lanes that a transpose moves as one.
-_MOST_GROUPED = 8
 # Bytes of the elements that machines scatter. Fewer lanes than this are stored one by one.
 _SIZES = (4, 8)
 _LEAST_LANES = 8
@@ -59,35 +57,3 @@ def _run_beside(index: UOp, lane: UOp) -> int:
     for step, rows in sorted((step, rows) for step, rows in others if step):
         run *= rows if step == run else 1
     return run
-
-
-def is_transposed(index: UOp, axis: UOp) -> bool:
-    """Whether a transpose (transpose_stores.py) makes vector stores of lanes that are apart in
-    memory: another unrolled axis is contiguous, or groups of lanes are.
-    """
-    for other in index.ranges:
-        if other is axis or other.axis not in _UNROLLED or other.extent.op is not Ops.CONST:
-            continue
-        rows, step = other.extent.arg, stride_of(index, other)
-        if step == 1 and (rows >= LEAST_ROWS or 1 < rows == stride_of(index, axis)):
-            return True
-        if (
-            step is not None
-            and 1 < step <= _MOST_GROUPED
-            and rows > 1
-            and _has_runs(index, axis, step)
-        ):
-            return True
-    return False
-
-
-def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
-    """Whether `length` consecutive iterations of `axis` access consecutive elements."""
-    if axis.extent.arg % length:
-        return False
-
-    def at(number: int) -> UOp:
-        return simplify(index, {axis: UOp.const(dtypes.index, number)})
-
-    first = at(0)
-    return all(distance_between(first, at(number)) == number for number in range(1, length))

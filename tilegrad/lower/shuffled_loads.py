@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.lanes import MOST_LOADS
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
-__all__ = ["MOST_LOADS", "load_and_shuffle"]
-
-MOST_LOADS = 4
+__all__ = ["load_and_shuffle"]
 
 
 def load_and_shuffle(

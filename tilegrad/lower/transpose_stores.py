@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
+from tilegrad.ir.lanes import LEAST_ROWS
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
-__all__ = ["LEAST_ROWS", "transpose_stores"]
+__all__ = ["transpose_stores"]
 
-# Fewer rows are stored element by element.
-LEAST_ROWS = 4
 # (pointer, the terms of its index, the dtype of the vectors)
 Key = tuple[UOp, frozenset[tuple[UOp, int]], DType]
 
