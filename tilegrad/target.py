@@ -62,6 +62,7 @@ class Timing:
     Attributes:
         ports: vector operations that start in one cycle.
         load_ports, store_ports: loads and stores of whole vectors that start in one cycle.
+        width: instructions of all kinds that start in one cycle.
         latency: from a multiply-add to one that takes its result.
         loop: of an iteration of a loop by itself.
         byte: for a byte that streams from the nearest cache, the second, the last, and memory.
@@ -88,6 +89,7 @@ class Timing:
     ports: int = 2
     load_ports: int = 2
     store_ports: int = 1
+    width: int = 6
     latency: int = 4
     loop: float = 1.0
     byte: tuple[float, ...] = (1 / 128, 1 / 48, 1 / 12, 1 / 6)

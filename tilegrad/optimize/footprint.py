@@ -1,0 +1,104 @@
+"""Lines and pages that an access touches in some loops, by the strides of its address."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import memory_of, stride_of
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.uop import UOp, element_of
+
+__all__ = ["Footprint", "distinct", "footprint_of", "step_of"]
+
+Spans = Mapping[UOp, int]
+
+
+def step_of(index: UOp, loop: UOp) -> int | None:
+    """As `stride_of`, where the last chunk of a loop begins earlier (OVERLAP) as of the others."""
+    found = terms_of(index)
+    if found is None:
+        return None
+    step = found[0].get(loop, 0)
+    for factor, times in found[0].items():
+        if factor is loop or loop not in factor.ranges:
+            continue
+        if factor.op is not Ops.MAX or factor.src[1].op is not Ops.CONST:
+            return None
+        inner = stride_of(factor.src[0], loop)
+        if inner is None:
+            return None
+        step += times * inner
+    return step
+
+
+def distinct(moves: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Loops as (step, iterations), smallest step first, those that reach the same positions joined:
+    a filter window of 3 beside 8 rows is 10 rows.
+
+    >>> distinct([(7, 8), (1, 5), (7, 3)])
+    [(1, 5), (7, 10)]
+    """
+    found: list[tuple[int, int]] = []
+    for step, count in sorted(moves):
+        if not step or count < 2:
+            continue
+        if found and step % found[-1][0] == 0 and step <= found[-1][0] * found[-1][1]:
+            first, reached = found[-1]
+            found[-1] = first, reached + step // first * (count - 1)
+        else:
+            found.append((step, count))
+    return found
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What one access touches.
+
+    Attributes:
+        steps: bytes by which each range moves it.
+        scattered: ranges that move it by no constant step, as those of a gather.
+        size: bytes of an element.
+        whole: bytes of the memory.
+    """
+
+    steps: Spans
+    scattered: frozenset[UOp]
+    size: int
+    whole: int
+    is_store: bool
+    is_global: bool
+
+    def units(self, spans: Spans, unit: int) -> float:
+        """The lines or pages of `unit` bytes that the iterations `spans` of each range touch."""
+        count, length = 1, self.size
+        for step, span in distinct((self.steps[loop], spans[loop]) for loop in self.steps):
+            if step <= max(length, unit):
+                length += step * (span - 1)
+            else:
+                count *= span
+        for loop in self.scattered:
+            count *= spans[loop]
+        begins_units = length % unit == 0 and all(
+            step % unit == 0 for step in self.steps.values() if step > length
+        )
+        touched = count * (length if begins_units else length + unit - self.size) / unit
+        return min(touched, max(self.whole / unit, 1.0))
+
+
+def footprint_of(node: UOp, ranges: Collection[UOp]) -> Footprint:
+    """The footprint of a load or store, of which `ranges` are the loops and unrolled axes."""
+    memory, index = memory_of(node.src[0]), node.src[1]
+    size = element_of(memory).itemsize
+    own = index.ranges
+    steps = {loop: step_of(index, loop) for loop in ranges if loop in own}
+    nbytes = {loop: abs(step) * size for loop, step in steps.items() if step is not None}
+    return Footprint(
+        nbytes,
+        frozenset(loop for loop, step in steps.items() if step is None),
+        size,
+        memory.dtype.size * size,  # type: ignore[attr-defined]
+        node.op is Ops.STORE,
+        memory.op is Ops.DEFINE_GLOBAL,
+    )

@@ -1,0 +1,122 @@
+"""Cycles for memory: bytes from each level, pages, and crowded sets of the nearest cache.
+
+What the loops inside some depth touch stays in a cache that it fits. So the loop just outside
+fetches what it moves on to, and each iteration of the loops outside that one fetches all of it
+again. A kernel whose memory fits a level as a whole finds it there. Pages are found alike: the
+first translation buffer is a cache of them. Stores to more lines than their set of the nearest
+cache holds wait until a line before has left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.footprint import Footprint, footprint_of
+from tilegrad.target import Target
+
+__all__ = ["Traffic"]
+
+
+class Traffic:
+    """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first, and the
+    axes `unrolled` do not.
+    """
+
+    def __init__(
+        self,
+        nodes: Collection[UOp],
+        loops: Sequence[UOp],
+        unrolled: Collection[UOp],
+        target: Target,
+    ):
+        self.loops, self.target = loops, target
+        self.extents = {loop: int(loop.src[0].vmax) for loop in (*loops, *unrolled)}
+        self.inside = {loop: self.extents[loop] for loop in unrolled}
+        accesses = [node for node in nodes if node.op in (Ops.LOAD, Ops.STORE)]
+        self.footprints = {node: footprint_of(node, self.extents) for node in accesses}
+        closed = {loop for node in nodes if node.op is Ops.END for loop in node.src[1:]}
+        # Loops around the whole kernel; accesses in a loop nest that fills scratch.
+        self.outer = frozenset(
+            loop for loop in loops if loop not in closed and loop.arg[1] is not Axis.REDUCE
+        )
+        self.nested = frozenset(node for node in accesses if closed & node.ranges)
+        self._touched: dict[tuple[int, int], dict[UOp, float]] = {}
+
+    def levels(self) -> tuple[int, ...]:
+        """Bytes from the second cache, the last, and memory."""
+        caches, line = self.target.cache_bytes, self.target.line_bytes
+        sizes = [caches[0], caches[min(1, len(caches) - 1)], caches[-1]] if caches else [0, 0, 0]
+        all_of_it = int(sum(self.touched(0, line).values()) * line)
+        farthest = self.target.level_of(all_of_it) if caches else len(sizes)
+        return tuple(
+            int(self._fetched(line, size // 2 // line) * line) if level < farthest else 0
+            for level, size in enumerate(sizes)
+        )
+
+    def pages(self) -> float:
+        """Cycles for addresses of pages, for pages that are not fetched ahead, and sets."""
+        timing, page = self.target.timing, self.target.page_bytes
+        cycles = self._fetched(page, self.target.pages) * timing.page
+        # What comes from memory also waits for pages that are not fetched ahead.
+        line = self.target.line_bytes
+        all_of_it = int(sum(self.touched(0, line).values()) * line)
+        if self.target.level_of(all_of_it) == len(timing.byte) - 1:
+            cycles += self._fetched(page, self.target.prefetched_pages) * timing.page_ahead
+        return cycles + self._crowded()
+
+    def touched(self, depth: int, unit: int) -> dict[UOp, float]:
+        """Units of `unit` bytes that each access touches in the loops from `depth` inward."""
+        found = self._touched.get((depth, unit))
+        if found is None:
+            spans = {**self.inside, **dict.fromkeys(self.loops[:depth], 1)}
+            spans |= {loop: self.extents[loop] for loop in self.loops[depth:]}
+            found = {node: each.units(spans, unit) for node, each in self.footprints.items()}
+            self._touched[depth, unit] = found
+        return found
+
+    def _fetched(self, unit: int, room: int) -> float:
+        """The units of `unit` bytes fetched where `room` of them stay."""
+        depth = 0
+        while depth < len(self.loops) and sum(self.touched(depth, unit).values()) > room:
+            depth += 1
+        depth = max(depth - 1, 0)
+        total = 0.0
+        for node, units in self.touched(depth, unit).items():
+            footprint = self.footprints[node]
+            if not footprint.is_global and depth == 0:
+                continue
+            times = self.target.timing.stored_line if footprint.is_store else 1
+            outside = [
+                loop
+                for loop in self.loops[:depth]
+                if loop in node.ranges or (loop in self.outer and node not in self.nested)
+            ]
+            # What the loops just outside do not move is still there in their next iteration.
+            while outside and outside[-1] not in node.ranges and units <= room // 2:
+                outside.pop()
+            total += times * units * int(prod(self.extents[loop] for loop in outside))
+        return total
+
+    def _crowded(self) -> float:
+        """Cycles of stores whose lines share few sets of the nearest cache."""
+        spans = {**self.inside, **{loop: self.extents[loop] for loop in self.loops[-1:]}}
+        cycles = 0.0
+        for each in self.footprints.values():
+            if sets := _crowded_sets(each, spans, self.target):
+                lines = each.units(self.extents, self.target.line_bytes)
+                cycles += self.target.timing.crowded_line / sets * lines
+        return cycles
+
+
+def _crowded_sets(each: Footprint, spans: dict[UOp, int], target: Target) -> int:
+    """The sets that the lines stored in `spans` share, where these are more than fit; else 0."""
+    line = target.line_bytes
+    apart = [loop for loop in spans if each.steps.get(loop, 0) >= line and spans[loop] > 1]
+    if not each.is_store or any(each.steps[loop] % line for loop in apart):
+        return 0
+    step = min((each.steps[loop] // line for loop in apart), default=0)
+    sets = target.cache_sets // math.gcd(step, target.cache_sets)
+    return sets if prod(spans[loop] for loop in apart) > sets * target.cache_ways else 0
