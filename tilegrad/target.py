@@ -526,6 +526,8 @@ def webgpu_target(
         "WEBGPU",
         memory_lanes=4,
         registers=64,
+        # A guess, as below: what the adapter is, only the runtime knows.
+        warp_lanes=32,
         busy_blocks=128,
         shared_bytes=shared_bytes,
         has_locals=True,

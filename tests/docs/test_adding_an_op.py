@@ -32,15 +32,8 @@ ENTRIES = {
     "check": ("tilegrad/ir/checks.py", "    Ops.EXP, Ops.EXP2, Ops.LOG2", "    Ops.CEIL,\n"),
     "derivative": ("tilegrad/grad/rules.py", "    Ops.TRUNC, Ops.FLOORDIV", "    Ops.CEIL,\n"),
     "llvm": ("tilegrad/render/llvm_values.py", 'Ops.SQRT: "sqrt", Ops', 'Ops.CEIL: "ceil", '),
-    "clang": ("tilegrad/render/clang.py", '    Ops.TRUNC: "trunc"', '    Ops.CEIL: "ceil",\n'),
-    "cuda": ("tilegrad/render/cuda.py", '    Ops.TRUNC: "trunc"', '    Ops.CEIL: "ceil",\n'),
-    "hip": ("tilegrad/render/hip.py", '    Ops.TRUNC: "trunc"', '    Ops.CEIL: "ceil",\n'),
-    "metal": ("tilegrad/render/metal.py", '    Ops.TRUNC: "trunc"', '    Ops.CEIL: "ceil",\n'),
-    "opencl": (
-        "tilegrad/render/opencl.py",
-        '        Ops.TRUNC: "trunc({0})"',
-        '        Ops.CEIL: "ceil({0})",\n',
-    ),
+    "c": ("tilegrad/render/names.py", '    Ops.SQRT: "sqrt", Ops', '    Ops.CEIL: "ceil",\n'),
+    "ptx": ("tilegrad/render/ptx_arithmetic.py", '    Ops.TRUNC: "rzi"', '    Ops.CEIL: "rpi",\n'),
     "wgsl": (
         "tilegrad/render/wgsl_rules.py",
         '    Ops.TRUNC: "trunc({0})"',

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.array_api.array import Array, as_array
-from tilegrad.array_api.data_types import meeting, plain
+from tilegrad.array_api.data_types import DEFAULT_INTEGER, meeting, plain
 from tilegrad.array_api.operators import is_number
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
@@ -77,7 +77,7 @@ def _shared(obj: Any, kind: DType | None, device: str | None) -> Array:
 def _of_integers(values: Sequence[int]) -> DType:
     """The dtype of integers: the default one where it holds them."""
     least, most = min(values), max(values)
-    for dtype in (dtypes.default_int, dtypes.int64, dtypes.uint64):
+    for dtype in (DEFAULT_INTEGER, dtypes.uint64):
         if dtype.min <= least and most <= dtype.max:
             return dtype
     raise DTypeError(f"asarray: no integer holds {most if most > 0 else least}", line=here())

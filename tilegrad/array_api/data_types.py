@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.operators import is_number
@@ -20,9 +20,14 @@ from tilegrad.tensor.handle.core import as_dtype, broadcast_shape
 from tilegrad.tensor.handle.sizes import here
 
 __all__ = [
-    "as_operands", "astype", "broadcast_arrays", "broadcast_to", "can_cast", "finfo", "iinfo",
-    "isdtype", "meeting", "result_type", "scalar_dtype",
+    "DEFAULT_INTEGER", "as_operands", "astype", "broadcast_arrays", "broadcast_to", "can_cast",
+    "finfo", "iinfo", "isdtype", "meeting", "result_type", "scalar_dtype",
 ]  # fmt: skip
+
+DEFAULT_INTEGER: Final = dtypes.int64
+"""The dtype of new arrays of integers: that of sums of integers too, as the standard asks for.
+Positions have 32 bits, and 64 where these do not do (`default_dtypes()["indexing"]`).
+"""
 
 _KINDS = {
     "bool": (dtypes.bool,),
@@ -55,7 +60,7 @@ def scalar_dtype(name: str, dtype: DType, value: Any) -> DType:
     if isinstance(value, bool):
         return dtype
     if isinstance(value, int):
-        return dtypes.default_int if dtype is dtypes.bool else dtype
+        return DEFAULT_INTEGER if dtype is dtypes.bool else dtype
     if isinstance(value, float):
         return dtype if dtype.is_float else dtypes.default_float
     raise DTypeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilegrad.array_api.data_types import isdtype
+from tilegrad.array_api.data_types import DEFAULT_INTEGER, isdtype
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.registry import Device
 
@@ -54,7 +54,7 @@ class Info:
         return {
             "real floating": dtypes.default_float,
             "complex floating": None,
-            "integral": dtypes.default_int,
+            "integral": DEFAULT_INTEGER,
             "indexing": dtypes.default_int,
         }
 

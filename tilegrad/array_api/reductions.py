@@ -1,7 +1,7 @@
 """Statistics and the like: one result for many elements, and running sums.
 
-Sums and products of integers of fewer than 32 bits are int32, or uint32 of those without a sign, as
-the standard asks for.
+Sums and products of integers are int64, or uint64 of those without a sign, as the standard asks
+for.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 from tilegrad.array_api.array import Array, as_array
+from tilegrad.array_api.data_types import DEFAULT_INTEGER
 from tilegrad.array_api.manipulation import concat
-from tilegrad.base.dtype import DType, sum_dtype
+from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype
@@ -33,7 +34,7 @@ def sum(
     [4, 6]
     """
     tensor = as_array("sum", x).tensor
-    return Array(tensor.sum(axis, keepdims, dtype=dtype))
+    return Array(tensor.sum(axis, keepdims, dtype=dtype or _of_sum(tensor.dtype)))
 
 
 def prod(
@@ -46,7 +47,14 @@ def prod(
     6
     """
     tensor = as_array("prod", x).tensor
-    return Array(tensor.prod(axis, keepdims, dtype=dtype))
+    return Array(tensor.prod(axis, keepdims, dtype=dtype or _of_sum(tensor.dtype)))
+
+
+def _of_sum(dtype: DType) -> DType:
+    """The dtype of sums and products of elements of `dtype`."""
+    if dtype.is_float:
+        return dtype
+    return dtypes.uint64 if dtype in dtypes.unsigned else DEFAULT_INTEGER
 
 
 def max(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -158,11 +166,8 @@ def _running(name: str, x: Any, axis: int | None, dtype: DType | None) -> tuple[
     tensor = as_array(name, x).tensor
     if axis is None and tensor.ndim != 1:
         raise ShapeError(f"{name}: an array of {tensor.ndim} axes needs axis=", line=here())
-    if dtype is not None:
-        tensor = tensor.cast(as_dtype(dtype))
-    elif not tensor.dtype.is_float:
-        tensor = tensor.cast(sum_dtype(tensor.dtype))
-    return tensor, as_axis(name, axis or 0, tensor.ndim)
+    kind = _of_sum(tensor.dtype) if dtype is None else as_dtype(dtype)
+    return tensor.cast(kind), as_axis(name, axis or 0, tensor.ndim)
 
 
 def _with_initial(tensor: Tensor, at_axis: int, initial: int, is_wanted: bool) -> Array:

@@ -203,7 +203,7 @@ class LARS(_Steps, optim.LARS):
 
 
 class Muon(_Steps, optim.Muon):
-    """`tilegrad.nn.optim.Muon`, with `momentum` before `weight_decay`."""
+    """`tilegrad.nn.optim.Muon` in the dtype of the gradient, `momentum` before `weight_decay`."""
 
     def __init__(
         self,
@@ -220,6 +220,9 @@ class Muon(_Steps, optim.Muon):
         super().__init__(
             params, lr, weight_decay, momentum, nesterov, ns_coefficients, ns_steps=ns_steps
         )
+
+    def _rounded(self, x: Tensor) -> Tensor:
+        return x
 
 
 class OptimizerGroup(_Steps):

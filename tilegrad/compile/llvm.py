@@ -46,10 +46,14 @@ _VECTOR = 16
 
 @dataclass(frozen=True)
 class _Machine:
-    """LLVM's description of one processor; making one takes half a millisecond, so it is kept."""
+    """LLVM's description of one processor and the passes for it; kept, as making one takes half a
+    millisecond, and as llvmlite gives back neither a pass builder's nor a pass manager's memory.
+    """
 
     target: binding.TargetMachine
     layout: str
+    builder: binding.PassBuilder
+    passes: binding.ModulePassManager
 
 
 @cache
@@ -71,7 +75,12 @@ def _machine(triple: str, cpu: str, features: str, opt: int) -> _Machine:
     except RuntimeError as error:
         raise CompileError(f"llvm: {error}", triple=triple, cpu=cpu) from None
     machine.set_asm_verbosity(True)
-    return _Machine(machine, str(machine.target_data))
+    options = binding.create_pipeline_tuning_options(speed_level=0)
+    builder = binding.create_pass_builder(machine, options)
+    passes = binding.create_new_module_pass_manager()
+    for name in _PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    return _Machine(machine, str(machine.target_data), builder, passes)
 
 
 @cache
@@ -109,12 +118,7 @@ def _optimized(ir_text: str, machine: _Machine, triple: str) -> binding.ModuleRe
         module.verify()
     except RuntimeError as error:
         raise _refusal(error, triple) from None
-    options = binding.create_pipeline_tuning_options(speed_level=0)
-    builder = binding.create_pass_builder(machine.target, options)
-    passes = binding.create_new_module_pass_manager()
-    for name in _PASSES:
-        getattr(passes, f"add_{name}_pass")()
-    passes.run(module, builder)
+    machine.passes.run(module, machine.builder)
     return module
 
 

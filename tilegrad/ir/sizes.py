@@ -6,7 +6,7 @@ one, else a sum of products in a fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
@@ -16,8 +16,8 @@ from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp, prod, sint
 
 __all__ = [
-    "Sizes", "as_node", "divide", "highest", "is_less", "larger", "lowest", "products", "row_major",
-    "shape_text", "size_text", "smaller", "tidy", "tidy_all",
+    "Sizes", "as_node", "divide", "highest", "is_less", "larger", "lowest", "of_products",
+    "products", "row_major", "shape_text", "size_text", "smaller", "tidy", "tidy_all",
 ]  # fmt: skip
 
 Sizes = tuple[sint, ...]
@@ -30,7 +30,7 @@ def tidy(value: Any) -> Any:
     value = simplify(value)
     if value.op is Ops.CONST:
         return value.arg
-    return value if value.op is Ops.DEFINE_VAR else _from_products(products(value))
+    return value if value.op is Ops.DEFINE_VAR else of_products(products(value))
 
 
 def products(value: Any) -> dict[tuple[UOp, ...], int]:
@@ -57,7 +57,8 @@ def _name(factor: UOp) -> tuple[str, bytes]:
     return render(factor), factor.key
 
 
-def _from_products(products: dict[tuple[UOp, ...], int]) -> Any:
+def of_products(products: Mapping[tuple[UOp, ...], int]) -> Any:
+    """The size of {factors: coefficient} in canonical form; factors are in the order of names."""
     total: UOp | None = None
     for factors in sorted(products, key=lambda factors: (-len(factors), *map(_name, factors))):
         scale = products[factors]
@@ -127,7 +128,7 @@ def divide(total: Any, divisor: Any) -> Any:
         for factor in leading:
             rest.remove(factor)
         quotient[tuple(rest)] = scale // by
-    found = _from_products(quotient)
+    found = of_products(quotient)
     # With several terms the quotient is a guess from the leading one.
     return found if len(theirs) == 1 or tidy(as_node(found) * divisor) is total else None
 

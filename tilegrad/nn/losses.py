@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.functional.ctc import Lengths
 from tilegrad.nn.functional.losses import IGNORED
 from tilegrad.nn.module import Module
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -377,7 +379,8 @@ class TripletMarginLoss(_Loss):
     Shape: anchor (N, D) or (D,); positive the same shape; negative the same shape. The loss is a
     float number, or (N,) for "none".
 
-    Raises ShapeError unless the shapes broadcast, ConfigError for another option.
+    Raises ShapeError unless the shapes broadcast, ConfigError for another option and unless
+    `margin` is above 0.
     """
 
     margin: float = 1.0
@@ -385,6 +388,12 @@ class TripletMarginLoss(_Loss):
     eps: float = 1e-6
     swap: bool = False
     reduction: str = "mean"
+
+    def __post_init__(self) -> None:
+        if self.margin <= 0:
+            raise ConfigError(
+                f"TripletMarginLoss: margin must be above 0, not {self.margin}", line=here()
+            )
 
     def __call__(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return functional.triplet_margin_loss(

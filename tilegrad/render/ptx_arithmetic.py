@@ -28,6 +28,10 @@ _FLOATS = {
     Ops.RECIP: "rcp.rn",
     Ops.MULACC: "fma.rn",
 }
+# To a whole number in the same dtype.
+_ROUNDED = {
+    Ops.TRUNC: "rzi",
+}  # fmt: skip
 _BITS = {Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
 _OF_BOOLS = {Ops.ADD: Ops.OR, Ops.SUB: Ops.XOR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _COMPARE = {Ops.CMPLT: "lt", Ops.CMPEQ: "eq", Ops.CMPNE: "ne"}
@@ -194,8 +198,9 @@ def _is_native(code: Code, op: Ops, dtype: DType) -> bool:
 def _single(code: Code, op: Ops, dtype: DType, operands: Sequence[str]) -> str:
     """One instruction of floats."""
     kind, name = kind_of(dtype), letter(dtype)
-    if op is Ops.TRUNC:
-        return code.op(kind, f"cvt.rzi.{name}.{name}", code.in_register(operands[0], kind))
+    if op in _ROUNDED:
+        source = code.in_register(operands[0], kind)
+        return code.op(kind, f"cvt.{_ROUNDED[op]}.{name}.{name}", source)
     if op is Ops.EXP2_APPROX and dtype is dtypes.float32:
         return code.op(kind, "ex2.approx.ftz.f32", *operands)
     if op not in _FLOATS:

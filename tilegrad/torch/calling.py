@@ -8,6 +8,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.base.errors import UnsupportedDTypeError
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
@@ -60,6 +62,13 @@ def as_function(name: str) -> Callable[..., Any]:
             raise refused_as_tensor(name, error, args, options) from None
         return found if out is None else written_to(out, found)
 
+    def refused(*args: Any, **options: Any) -> Any:
+        raise UnsupportedDTypeError(
+            f"{name}: not for complex numbers",
+            line=here(),
+            remedy="z.real, z.imag, z.abs() and z.angle() are real",
+        )
+
     def computed(*args: Any, **options: Any) -> Any:
         first = args[0]
         if isinstance(first, (bool, int, float)):
@@ -69,7 +78,7 @@ def as_function(name: str) -> Callable[..., Any]:
         if isinstance(first, OurTensor):
             return method(as_ours(first), *args[1:], **options)
         if isinstance(first, Complex):
-            return getattr(Complex, name, method)(*args, **options)
+            return getattr(Complex, name, refused)(*args, **options)
         if first is None or isinstance(first, _PLAIN):
             raise no_tensor(name, first)
         return getattr(type(first), name, method)(*args, **options)

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DTypeError, article
+from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -226,6 +226,13 @@ class Complex(InMemory, Paired):
     def tolist(self) -> Any:
         """The values as nested lists of Python's complex numbers."""
         return self.numpy().tolist()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"complex numbers have no {name!r}; z.real, z.imag, z.abs() and z.angle() are real",
+            name=name,
+            obj=self,
+        )
 
     def item(self) -> complex:
         """The value of the only element."""
@@ -696,7 +703,14 @@ def _real_and_imaginary(value: Any, like: Complex) -> tuple[Any, Any]:
 
 def make(real: Tensor, imag: Tensor) -> Complex:
     """The complex numbers of real and imaginary parts."""
-    return Complex(as_ours(real).stack(as_ours(imag), dim=-1))
+    first, second = as_ours(real), as_ours(imag)
+    if first.dtype is not second.dtype or not first.dtype.is_float:
+        raise DTypeError(
+            f"complex: two floats of one dtype are needed, not {first.dtype.name} and "
+            f"{second.dtype.name}",
+            line=here(),
+        )
+    return Complex(first.stack(second, dim=-1))
 
 
 def polar(abs: Tensor, angle: Tensor) -> Complex:
@@ -706,11 +720,16 @@ def polar(abs: Tensor, angle: Tensor) -> Complex:
 
 def view_as_complex(input: Tensor) -> Complex:
     """Pairs along the last axis as complex numbers, which share their memory."""
+    if not isinstance(input, OurTensor) or not input.ndim or input.shape[-1] != 2:
+        shown = getattr(input, "shape", None) or article(type(input).__name__)
+        raise ShapeError(f"view_as_complex: the last axis holds pairs, not {shown}", line=here())
     return Complex(input)
 
 
 def view_as_real(input: Complex) -> Tensor:
     """Complex numbers as pairs along a last axis, which share their memory."""
+    if not isinstance(input, Complex):
+        raise DTypeError("view_as_real: the tensor is real already", line=here())
     return input.pair
 
 

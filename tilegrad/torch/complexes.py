@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy
 
-from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.errors import DTypeError, KindError
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import creation, functions, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.complex import einsum as complex_einsum
 from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
+from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import as_ours
 
@@ -49,6 +52,9 @@ def promote_types(type1: Any, type2: Any) -> Any:
     >>> torch.promote_types(torch.complex64, torch.float64)
     torch.complex128
     """
+    for kind in (type1, type2):
+        if not isinstance(kind, (DType, ComplexDType)):
+            raise KindError(f"promote_types: a dtype is needed, not {kind!r}", line=here())
     if not any(isinstance(kind, ComplexDType) for kind in (type1, type2)):
         return promote(type1, type2)
     # Parts in float16 are none of PyTorch's that are here.
@@ -75,6 +81,9 @@ def can_cast(from_: Any, to: Any) -> bool:
     """Whether a result of one dtype may be written to a tensor of another: to one of a higher
     kind (bool, integer, float, complex), or of its own.
     """
+    for kind in (from_, to):
+        if not isinstance(kind, (DType, ComplexDType)):
+            raise KindError(f"can_cast: a dtype is needed, not {kind!r}", line=here())
     return _rank(from_) <= _rank(to)
 
 
@@ -89,22 +98,31 @@ def complex(real: Any, imag: Any) -> Complex:
 
 def real(input: Any) -> Any:
     """The real parts."""
-    return input.real if isinstance(input, Complex) else input
+    return input.real if isinstance(input, Complex) else _as_tensor("real", input)
 
 
 def imag(input: Complex) -> Any:
     """The imaginary parts."""
+    if not isinstance(input, Complex):
+        _as_tensor("imag", input)
+        raise DTypeError("imag: the tensor is real", line=here())
     return input.imag
 
 
 def conj(input: Any) -> Any:
     """With the sign of the imaginary parts changed."""
-    return input.conj() if isinstance(input, Complex) else input
+    return input.conj() if isinstance(input, Complex) else _as_tensor("conj", input)
 
 
 def angle(input: Any) -> Any:
     """The angle to the real axis: of real numbers 0 or pi."""
-    return input.angle() if isinstance(input, Complex) else as_ours(input).angle()
+    return input.angle() if isinstance(input, Complex) else _as_tensor("angle", input).angle()
+
+
+def _as_tensor(name: str, input: Any) -> Any:
+    if not isinstance(input, OurTensor):
+        raise no_tensor(name, input)
+    return as_ours(input)
 
 
 def einsum(equation: str, *operands: Any) -> Any:
@@ -123,10 +141,10 @@ def _joining(name: str) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def joined(tensors: Any, dim: int = 0, **options: Any) -> Any:
-        given = list(tensors)
-        if not any(isinstance(each, Complex) for each in given):
-            return plain(given, dim, **options)
-        pairs = [as_complex(each).pair for each in given]
+        is_list = isinstance(tensors, (list, tuple))
+        if not is_list or not any(isinstance(each, Complex) for each in tensors):
+            return plain(tensors, dim, **options)
+        pairs = [as_complex(each).pair for each in tensors]
         axes = pairs[0].ndim - 1 + (name == "stack")
         return Complex(plain(pairs, dim % axes))
 

@@ -13,7 +13,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.sizes import as_int, as_number, here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.devices import name_of
@@ -289,7 +289,7 @@ def arange(
     numbers = [each.item() if isinstance(each, OurTensor) else each for each in (first, last, step)]
     is_whole = all(isinstance(each, int) or hasattr(each, "__index__") for each in numbers)
     kind = dtype or (dtypes.int64 if is_whole else dtypes.default_float)
-    begin, stop, by = numbers
+    begin, stop, by = (as_number("arange", "a bound", each) for each in numbers)
     if by == 0 or (stop - begin) * by < 0:
         raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}", line=here())
     return Tensor.arange(begin, stop, by, **_placed(device, kind, requires_grad))
@@ -317,6 +317,7 @@ def linspace(
     that each is PyTorch's to the last bit.
     """
     first, last, options = float(start), float(end), _placed(device, dtype, requires_grad)
+    steps = as_int("linspace", "steps", steps)
     if (dtype or dtypes.default_float) is not dtypes.float32 or steps < 2:
         return Tensor.linspace(first, last, steps, **options)
     low, high = numpy.float32(first), numpy.float32(last)
@@ -475,6 +476,8 @@ def normal(
     """Normally distributed random numbers; without `size` one for each element of `mean` or
     `std`.
     """
+    if isinstance(std, (int, float)) and std < 0:
+        raise ConfigError(f"normal: std {std} is below 0", line=here())
     if size is None:
         size = tuple(mean.shape if isinstance(mean, OurTensor) else std.shape)
     target = next((each.device for each in (mean, std) if isinstance(each, OurTensor)), device)

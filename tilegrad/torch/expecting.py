@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from tilegrad.base.errors import KindError, article
+from tilegrad.base.errors import KindError, ShapeError, article
+from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.tensor import Tensor
 from tilegrad.torch.naming import called
 
-__all__ = ["no_tensor", "of_tensors", "refused_as_tensor", "with_tensors"]
+__all__ = ["no_tensor", "of_ranks", "of_tensors", "refused_as_tensor", "with_tensors"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -19,6 +21,18 @@ def no_tensor(name: str, value: object, where: str = "") -> KindError:
     """The error of `name`, which was given `value` in the place of a tensor."""
     shown = article(type(value).__name__)
     return KindError(f"{name}: a tensor is needed{where}, not {shown}", line=here())
+
+
+def of_ranks(name: str, tensors: Sequence[Any], ranks: Sequence[tuple[int, ...]]) -> None:
+    """Raise ShapeError for a tensor that has another number of axes than those in `ranks`."""
+    for each, allowed in zip(tensors, ranks):
+        if isinstance(each, Tensor) and each.ndim not in allowed:
+            shown = " or ".join(map(str, allowed))
+            raise ShapeError(
+                f"{name}: a tensor of {shown} axes is needed, not of shape {tuple(each.shape)}",
+                tensor=describe(each.uop),
+                line=here(),
+            )
 
 
 def refused_as_tensor(

@@ -9,14 +9,14 @@ import string
 from typing import Any
 
 from tilegrad.base.dtype import DType, promote
-from tilegrad.base.errors import ConfigError, KindError, article
+from tilegrad.base.errors import ConfigError, KindError, UnsupportedDTypeError, article
 from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
-from tilegrad.torch.expecting import no_tensor, of_tensors
+from tilegrad.torch.expecting import no_tensor, of_ranks, of_tensors
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -161,7 +161,9 @@ def block_diag(*tensors: Any) -> Tensor:
 
 def cartesian_prod(*tensors: Any) -> Tensor:
     """All tuples of elements, one of each vector."""
-    return Tensor.cartesian_prod(*_each("cartesian_prod", tensors))
+    given = _each("cartesian_prod", tensors)
+    of_ranks("cartesian_prod", given, [(1,)] * len(given))
+    return Tensor.cartesian_prod(*given)
 
 
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
@@ -172,7 +174,8 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Each vector's elements along an axis of its own."""
-    first, *others = _each("meshgrid", tensors)
+    first, *others = given = _each("meshgrid", tensors)
+    of_ranks("meshgrid", given, [(0, 1)] * len(given))
     found: tuple[Tensor, ...] = first.meshgrid(*others, indexing=indexing)
     return found
 
@@ -367,6 +370,10 @@ def repeat_interleave(
     given = as_ours(input)
     if repeats is None:
         given, repeats = Tensor.arange(len(given)).long(), given
+    if isinstance(repeats, OurTensor) and repeats.dtype.is_float:
+        raise UnsupportedDTypeError(
+            f"repeat_interleave: repeats are integers, not {repeats.dtype.name}", line=here()
+        )
     found: Tensor = given.repeat_interleave(repeats, dim)
     return found
 

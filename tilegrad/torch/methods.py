@@ -4,7 +4,7 @@ names of arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
@@ -15,7 +15,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
-from tilegrad.torch.expecting import with_tensors
+from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import LowestAndHighest, wide_pair
 from tilegrad.torch.promotion import given_way
@@ -59,6 +59,11 @@ _OF_TENSORS = (
     "masked_select", "mm", "mv", "outer", "scatter", "scatter_", "scatter_add", "scatter_add_",
     "type_as", "view_as",
 )  # fmt: skip
+# How many axes the tensors of what PyTorch has only for some have.
+_RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "dot": ((1,), (1,)), "outer": ((1,), (1,)), "ger": ((1,), (1,)), "vdot": ((1,), (1,)),
+    "trace": ((2,),), "mv": ((2,), (1,)),
+}  # fmt: skip
 # What is infinite, or no number, where a matrix has no such solution.
 _SOLUTIONS = ("cholesky", "inv", "inverse", "solve")
 
@@ -119,6 +124,7 @@ def adjust(kind: Any) -> None:
         (_FILLS, _filling),
         (("clamp", "clip"), _limited),
         (("aminmax",), _extremes),
+        (("cross",), _default_cross_axis),
         (_PRODUCTS, _product),
         (_DIFFERENCES, _of_numbers),
         (_SOLUTIONS, _solved),
@@ -130,6 +136,8 @@ def adjust(kind: Any) -> None:
     ):
         for name in names:
             _set(kind, name, make(getattr(kind, name)))
+    for name, ranks in _RANKS.items():
+        _set(kind, name, _ranked(getattr(kind, name), ranks))
     for name, table in _NAMES.items():
         _set(kind, name, _renamed(getattr(kind, name), table))
     for name, key in _SEVERAL.items():
@@ -162,6 +170,17 @@ def _flat(method: Callable[..., Any]) -> Any:
             return found
         # Its gradient is 0, and not missing.
         return self._free_number(False).where(self, found.detach())
+
+    return give
+
+
+def _default_cross_axis(method: Callable[..., Any]) -> Any:
+    """A cross product along the first axis of size 3, unless another is named."""
+
+    def give(self: Any, other: Any, dim: int | None = None) -> Any:
+        if dim is None:
+            dim = next((axis for axis, size in enumerate(self.shape) if size == 3), -1)
+        return method(self, other, dim)
 
     return give
 
@@ -347,6 +366,16 @@ def _solved(method: Callable[..., Any]) -> Any:
 
 def _of_tensors(method: Callable[..., Any]) -> Any:
     return with_tensors(method, method.__name__)
+
+
+def _ranked(method: Callable[..., Any], ranks: Sequence[tuple[int, ...]]) -> Any:
+    name = method.__name__
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        of_ranks(name, (self, *args, *options.values()), ranks)
+        return method(self, *args, **options)
+
+    return give
 
 
 def _counted(method: Callable[..., Any]) -> Any:

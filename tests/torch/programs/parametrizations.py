@@ -71,7 +71,7 @@ h5 = net[2].weight.register_hook(lambda g: log.append(("w2", tuple(g.shape))))
 x = torch.tensor([[1.0, 2.0]], requires_grad=True)
 out = net(x)
 out.sum().backward()
-print(log, out, net[0].weight.grad, x.grad)
+print(sorted(log), out, net[0].weight.grad, x.grad)
 for h in (h1, h2, h3, h4, h5):
     h.remove()
 log.clear()

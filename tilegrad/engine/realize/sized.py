@@ -24,7 +24,7 @@ from tilegrad.engine.realize.unknowns import Explained, explain
 from tilegrad.ir.lengths import length_name, length_variable
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial
-from tilegrad.ir.sizes import tidy
+from tilegrad.ir.sizes import of_products
 from tilegrad.ir.uop import UOp, sint
 
 __all__ = ["binding_for_sizes"]
@@ -219,11 +219,10 @@ def _sized(request: Request, explained: Explained) -> Sized:
 
 
 def _size(size: Polynomial, lengths: Sequence[UOp]) -> Any:
-    """A polynomial of lengths as a size, in its one form."""
-    total: Any = 0
-    for factors, by in size.items():
-        term: Any = by
-        for number in factors:
-            term = lengths[number] * term
-        total = term if isinstance(total, int) and total == 0 else total + term
-    return tidy(total)
+    """A polynomial of lengths as a size."""
+    return of_products(
+        {
+            tuple([lengths[number] for number in sorted(factors, key=length_name)]): by
+            for factors, by in size.items()
+        }
+    )

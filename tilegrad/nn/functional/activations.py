@@ -8,7 +8,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import as_axis, here, show_shape
+from tilegrad.tensor.handle.sizes import as_axis, as_number, here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -124,6 +124,7 @@ def rrelu(
     >>> nn.functional.rrelu(Tensor([-4.0, 2.0]), 0.25, 0.25).tolist()
     [-1.0, 2.0]
     """
+    lower, upper = as_number("rrelu", "lower", lower), as_number("rrelu", "upper", upper)
     if not training:
         return input.leaky_relu((lower + upper) / 2)
     slope = input.rand_like(requires_grad=False) * (upper - lower) + lower
@@ -373,7 +374,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     >>> nn.functional.softshrink(Tensor([-0.25, 2.0])).tolist()
     [0.0, 1.5]
     """
-    if lambd < 0:
+    if as_number("softshrink", "lambd", lambd) < 0:
         raise ConfigError(f"softshrink: lambd must be at least 0, not {lambd}", line=here())
     return input.softshrink(lambd)
 
@@ -530,12 +531,14 @@ def gumbel_softmax(
 
     Returns a float tensor of the shape of `logits`.
 
-    Raises IndexBoundsError for an axis that is out of range.
+    Raises IndexBoundsError for an axis that is out of range, ConfigError unless `tau` is above 0.
 
     >>> nn.functional.gumbel_softmax(Tensor.zeros(2, 5), hard=True).sum(-1).tolist()
     [1.0, 1.0]
     """
     check_tensors("gumbel_softmax", logits)
+    if as_number("gumbel_softmax", "tau", tau) <= 0:
+        raise ConfigError(f"gumbel_softmax: tau must be above 0, not {tau}", line=here())
     noise = -Tensor.exponential(*logits.shape, device=logits.device, dtype=logits.dtype).log()
     soft = ((logits + noise.detach()) * (1 / tau)).softmax(dim)
     if not hard:

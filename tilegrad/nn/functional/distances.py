@@ -28,6 +28,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     >>> nn.functional.cosine_similarity(Tensor([[2.0, 0.0]]), Tensor([[0.0, 3.0]])).tolist()
     [0.0]
     """
+    check_tensors("cosine_similarity", x1, x2)
+    x1, x2 = Tensor.broadcast_tensors(x1, x2)
     lengths = [x.square().sum(dim).maximum(eps * eps).sqrt() for x in (x1, x2)]
     return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.errors import ConfigError, DTypeError, OptionError, ShapeError, UnsupportedError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.sizes import as_int, as_number, here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -90,8 +90,8 @@ def embedding(
 
     Returns a tensor of shape (*input.shape, embedding_dim) in the dtype of `weight`.
 
-    Raises DTypeError for indices that are no integers, ConfigError for a `padding_idx` out of
-    range.
+    Raises DTypeError for indices that are no integers, ShapeError unless `weight` has two axes,
+    ConfigError for a `padding_idx` out of range.
 
     >>> nn.functional.embedding(Tensor([1, 0]), Tensor([[1.0], [2.0]])).tolist()
     [[2.0], [1.0]]
@@ -103,6 +103,12 @@ def embedding(
             input=describe(input.uop),
             line=here(),
             remedy="cast them: .cast(dtypes.int32)",
+        )
+    if weight.ndim != 2:
+        raise ShapeError(
+            f"Embedding: the weight has rows, it is not of shape {show_shape(weight.shape)}",
+            weight=describe(weight.uop),
+            line=here(),
         )
     if max_norm is not None:
         _shorten_rows(weight, input, max_norm, norm_type)
@@ -238,13 +244,17 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
 
     Returns an int32 tensor of shape (*input.shape, num_classes).
 
-    Raises DTypeError for floats.
+    Raises DTypeError for floats, ShapeError for fewer classes than none.
 
     >>> nn.functional.one_hot(Tensor([1, 0]), 2).tolist()
     [[0, 1], [1, 0]]
     """
     check_tensors("one_hot", input)
-    count = int(input.max().item()) + 1 if num_classes < 0 else num_classes
+    count = as_int("one_hot", "num_classes", num_classes)
+    if count < -1:
+        raise ShapeError(f"one_hot: {count} classes", line=here(), rule="0 or more, or -1")
+    if count == -1:
+        count = int(input.max().item()) + 1
     return input.one_hot(count)
 
 
@@ -306,7 +316,7 @@ def _channels(input: Tensor, p: float) -> Tensor:
 
 
 def _drops(name: str, p: float, training: bool) -> bool:
-    if not 0 <= p <= 1:
+    if not 0 <= as_number(name, "p", p) <= 1:
         raise ConfigError(f"{name}: p must be between 0 and 1, not {p!r}", line=here())
     return training and p > 0
 
@@ -435,6 +445,13 @@ def interpolate(
             tensor=describe(input.uop),
             line=here(),
             remedy="unsqueeze() the axes of batch and channels, or choose the mode of so many axes",
+        )
+    given = scale_factor if size is None else size
+    if isinstance(given, (tuple, list)) and len(given) != input.ndim - 2:
+        raise ShapeError(
+            f"interpolate: {len(given)} numbers for the {input.ndim - 2} axes after the first two",
+            tensor=describe(input.uop),
+            line=here(),
         )
     if recompute_scale_factor and scale_factor is not None:
         size, scale_factor = input._output_sizes(None, scale_factor)[0], None

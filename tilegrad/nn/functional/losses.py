@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.dtype import sum_dtype
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.nn.functional.checks import check_shapes, reduced
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.sizes import as_int, here
 from tilegrad.tensor.storage.checked import check_shares
 from tilegrad.tensor.tensor import Tensor
 
@@ -45,12 +46,20 @@ def cross_entropy(
 
     Returns a float number, or for "none" (N, ...).
 
-    Raises ShapeError for a target of another shape, DTypeError for classes that are no integers, or
-    another option.
+    Raises ShapeError for a target of another shape, DTypeError for classes that are no integers and
+    for probabilities that are, or another option.
 
     >>> nn.functional.cross_entropy(Tensor([[100.0, 0.0]]), Tensor([1])).item()
     100.0
     """
+    if target.ndim == input.ndim and not target.dtype.is_float and input.ndim:
+        raise DTypeError(
+            f"cross_entropy: probabilities of classes are floats, not {target.dtype.name}",
+            input=describe(input.uop),
+            target=describe(target.uop),
+            line=here(),
+            remedy="integer classes without the axis of the classes, or target.float()",
+        )
     ignored = _ignored(target, ignore_index)
     return input.cross_entropy(target, weight, ignored, reduction, label_smoothing)
 
@@ -85,7 +94,8 @@ def _ignored(target: Tensor, ignore_index: int | None) -> int | None:
     """The class that does not count; None where no target can be it."""
     if ignore_index is None or target.dtype.is_float:
         return None
-    return ignore_index if ignore_index >= target.dtype.min else None
+    index = as_int("ignore_index", "the class", ignore_index)
+    return index if index >= target.dtype.min else None
 
 
 def mse_loss(

@@ -9,6 +9,7 @@ from tilegrad.nn.functional.checks import check_shapes, reduced
 from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
+from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -219,7 +220,8 @@ def multi_margin_loss(
 
     Returns a float number, or (N,) for "none".
 
-    Raises ConfigError unless p is 1 or 2, ShapeError for targets of another shape.
+    Raises ConfigError unless p is 1 or 2, ShapeError for targets of another shape, IndexBoundsError
+    for a class that there is not, where the targets are known.
 
     >>> nn.functional.multi_margin_loss(Tensor([[0.5, 1.0, 0.0]]), Tensor([1])).item()
     0.1666666716337204
@@ -227,6 +229,7 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ConfigError(f"multi_margin_loss: p must be 1 or 2, not {p}", line=here())
     _check_classes("multi_margin_loss", input, target, input.shape[:-1])
+    target = checked("multi_margin_loss", target, input._sizes[-1], wraps=False)
     is_target = target.unsqueeze(-1).eq(Tensor.arange(input._sizes[-1], device=input.device))
     own = is_target.where(input, 0.0).sum(-1, keepdim=True)
     short = (margin - own + input).relu()

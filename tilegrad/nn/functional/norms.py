@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes, sum_dtype
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -44,17 +44,18 @@ def batch_norm(
     Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
     default float (float32).
 
-    Raises ShapeError in training for one value per channel.
+    Raises ShapeError in training for one value per channel, ConfigError without running statistics
+    otherwise.
 
     >>> nn.functional.batch_norm(Tensor([[1.0], [3.0]]), training=True, eps=0.0).tolist()
     [[-1.0], [1.0]]
     """
     check_tensors("batch_norm", input)
     wide = input.cast(sum_dtype(input.dtype))
-    if training or running_mean is None or running_var is None:
+    if training:
         axes = tuple(axis for axis in range(input.ndim) if axis != 1)
         variance, mean = wide.var_mean(axes, correction=0)
-        if training and running_mean is not None and running_var is not None:
+        if running_mean is not None and running_var is not None:
             if input.numel() == running_mean.numel():
                 raise ShapeError(
                     "BatchNorm: one value per channel has no variance to track",
@@ -64,6 +65,12 @@ def batch_norm(
                 )
             move(running_mean, mean, momentum)
             move(running_var, wide.var(axes), momentum)
+    elif running_mean is None or running_var is None:
+        raise ConfigError(
+            "batch_norm: without training there must be running_mean and running_var",
+            line=here(),
+            remedy="training=True takes the statistics of the batch",
+        )
     else:
         mean, variance = running_mean, running_var
     return wide.batchnorm(weight, bias, mean, (variance + eps).rsqrt()).cast(input.dtype)

@@ -396,18 +396,18 @@ class Muon(Optimizer):
 
     def _orthogonal(self, index: int, matrix: Tensor) -> Tensor:
         """A wide matrix with its singular values near 1; sums are those of float32."""
-        x = _half(matrix)
-        x = _half(x / _half(x.square().sum().sqrt()).maximum(self._option(index, "eps")))
+        rounded = self._rounded
+        x = rounded(matrix)
+        x = rounded(x / rounded(x.square().sum().sqrt()).maximum(self._option(index, "eps")))
         a, b, c = self._option(index, "ns_coefficients")
         for _ in range(self._option(index, "ns_steps")):
-            square = _half(x @ x.T)
-            x = _half(x * a + _half(square * b + (square @ square) * c) @ x)
+            square = rounded(x @ x.T)
+            x = rounded(x * a + rounded(square * b + (square @ square) * c) @ x)
         return x
 
-
-def _half(x: Tensor) -> Tensor:
-    """The values of bfloat16, in float32."""
-    return x.cast(dtypes.bfloat16).cast(dtypes.float32)
+    def _rounded(self, x: Tensor) -> Tensor:
+        """The values of bfloat16, in float32, as PyTorch computes the steps."""
+        return x.cast(dtypes.bfloat16).cast(dtypes.float32)
 
 
 _ADJUSTMENTS: dict[str, Callable[[int, int], float]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
@@ -12,7 +12,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.statistics import Statistics
 from tilegrad.tensor.handle.core import as_dtype, broadcast_shape, describe
-from tilegrad.tensor.handle.sizes import as_axis, flat_arguments, here, show_shape
+from tilegrad.tensor.handle.sizes import as_axis, as_int, flat_arguments, here, show_shape
 
 __all__ = ["Layouts"]
 
@@ -202,12 +202,15 @@ class Layouts(Statistics):
 
         Returns a tensor of this dtype; the sizes of the two axes are exchanged for odd `k`.
 
-        Raises IndexBoundsError for an axis that is out of range.
+        Raises IndexBoundsError for an axis that is out of range, ShapeError unless there are two.
 
         >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
         [[2, 4], [1, 3]]
         """
-        first, second = (as_axis("rot90", axis, self.ndim) for axis in dims)
+        axes = [as_axis("rot90", axis, self.ndim) for axis in dims]
+        if len(set(axes)) != 2 or len(axes) != 2:
+            raise ShapeError(f"rot90: a plane has two axes, not {tuple(dims)}", line=here())
+        first, second = axes
         if k % 4 == 0:
             return self._copy_of(self)
         if k % 4 == 2:
@@ -299,7 +302,10 @@ class Layouts(Statistics):
                 raise ShapeError(f"tensor_split: {count} pieces", line=here(), allowed="1 or more")
             sizes = [size // count + (number < size % count) for number in range(count)]
         else:
-            cuts = [0, *(min(cut + size * (cut < 0), size) for cut in indices_or_sections), size]
+            if not isinstance(indices_or_sections, Iterable):
+                as_int("tensor_split", "indices_or_sections", indices_or_sections)
+            given = [as_int("tensor_split", "a position", cut) for cut in indices_or_sections]
+            cuts = [0, *(min(cut + size * (cut < 0), size) for cut in given), size]
             return tuple(
                 self.narrow(axis, start, max(end - start, 0))
                 for start, end in itertools.pairwise(cuts)

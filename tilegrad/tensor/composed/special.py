@@ -14,6 +14,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.tensor.composed.digest import Digests
+from tilegrad.tensor.handle.sizes import as_number
 
 __all__ = ["Special"]
 
@@ -367,8 +368,10 @@ class Special(Digests):
         [0.0, inf]
         """
 
+        least = None if eps is None else as_number("logit", "eps", eps)
+
         def function(x: Self) -> Self:
-            inside = x if eps is None else x.clip(eps, 1 - eps)
+            inside = x if least is None else x.clip(least, 1 - least)
             # At the ends one logarithm alone: infinity times 0 would be their derivative.
             is_low, is_high = inside.eq(0), inside.eq(1)
             middle = (is_low | is_high).where(0.5, inside)
@@ -687,7 +690,8 @@ class Special(Digests):
         >>> Tensor([0.25, -2.0]).hardshrink().tolist()
         [0.0, -2.0]
         """
-        return ((self >= -lambd) & (self <= lambd)).where(0, self)
+        most = as_number("hardshrink", "lambd", lambd)
+        return ((self >= -most) & (self <= most)).where(0, self)
 
     def softshrink(self, lambd: float = 0.5) -> Self:
         """Bring values nearer to 0 by `lambd`; 0 for what is not further from it.
@@ -701,8 +705,9 @@ class Special(Digests):
         >>> Tensor([0.25, -2.0]).softshrink().tolist()
         [0.0, -1.5]
         """
-        inside = (self >= -lambd) & (self <= lambd)
-        return inside.where(0, (self > 0).where(self - lambd, self + lambd))
+        most = as_number("softshrink", "lambd", lambd)
+        inside = (self >= -most) & (self <= most)
+        return inside.where(0, (self > 0).where(self - most, self + most))
 
     # PyTorch's other names
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.incomplete import IncompleteGamma
 from tilegrad.tensor.handle.core import describe
@@ -19,6 +19,7 @@ from tilegrad.tensor.handle.pairs import Extremes, Ranked
 from tilegrad.tensor.handle.sizes import (
     as_axes,
     as_axis,
+    as_int,
     as_number,
     here,
     is_of_number,
@@ -257,12 +258,16 @@ class Statistics(IncompleteGamma):
 
         Returns a vector of shape (bins,) in this dtype.
 
-        Raises ShapeError for less than one interval, DTypeError if max < min.
+        Raises ShapeError for less than one interval, and if max < min.
 
         >>> Tensor([0.5, 1.5, 1.6]).histc(2, 0, 2).tolist()
         [1.0, 2.0]
         """
-        low, high = float(min), float(max)
+        bins, low, high = as_int("histc", "bins", bins), float(min), float(max)
+        if bins < 1 or high < low:
+            raise ShapeError(
+                f"histc: {bins} bins from {low} to {high}", line=here(), rule="1 or more, upward"
+            )
         if low == high:
             low, high = float(self.min().item()), float(self.max().item())
             low, high = (low - 1, high + 1) if low == high else (low, high)
@@ -336,13 +341,15 @@ class Statistics(IncompleteGamma):
 
         Returns a tensor of this dtype, shorter by `n` along the axis.
 
-        Raises ShapeError if the sizes do not fit, IndexBoundsError for an axis that is out of
-        range.
+        Raises ShapeError if the sizes do not fit or `n` is negative, IndexBoundsError for an axis
+        that is out of range.
 
         >>> Tensor([1, 4, 9]).diff().tolist()
         [3, 5]
         """
-        axis = as_axis("diff", dim, self.ndim)
+        axis, n = as_axis("diff", dim, self.ndim), as_int("diff", "n", n)
+        if n < 0:
+            raise ShapeError(f"diff: n must be 0 or more, not {n}", line=here())
         joined: list[Self] = [each for each in (prepend, self, append) if each is not None]
         x = joined[0].cat(*joined[1:], dim=axis) if len(joined) > 1 else self
         for _ in range(n):
@@ -438,12 +445,15 @@ class Statistics(IncompleteGamma):
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
         float (float32).
 
-        Raises IndexBoundsError for an axis that is out of range.
+        Raises IndexBoundsError for an axis that is out of range, ConfigError unless `p` is above 0
+        and `maxnorm` is not below.
 
         >>> Tensor([[3.0, 4.0]]).renorm(2, 0, 1.0).norm().round().item()
         1.0
         """
         axis = as_axis("renorm", dim, self.ndim)
+        if as_number("renorm", "p", p) <= 0 or as_number("renorm", "maxnorm", maxnorm) < 0:
+            raise ConfigError(f"renorm: no norm of order {p} has a limit of {maxnorm}", line=here())
         others = tuple(other for other in range(self.ndim) if other != axis)
         size = self.norm(p, others, keepdim=True)
         return self * (size > maxnorm).where(maxnorm / (size + 1e-7), 1.0)

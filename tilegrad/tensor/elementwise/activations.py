@@ -9,7 +9,7 @@ import math
 from typing import Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
@@ -341,8 +341,12 @@ class Activations(Functions):
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
         float (float32).
 
+        Raises ConfigError if `min_val` is above `max_val`.
+
         >>> Tensor([-4.0, 0.5, 4.0]).hardtanh().tolist()
         [-1.0, 0.5, 1.0]
         """
+        if as_number("hardtanh", "min_val", min_val) > as_number("hardtanh", "max_val", max_val):
+            raise ConfigError(f"hardtanh: {min_val} is above {max_val}", line=here())
         inside = (self >= max_val).where(max_val, self)
         return (self <= min_val).where(min_val, inside)

@@ -265,7 +265,7 @@ def ceil_divide(total: sint, divisor: int) -> sint:
 
 def show_shape(shape: Iterable[Any]) -> str:
     """A shape as users read it: symbolic sizes by their variables' names."""
-    sizes = [show_size(simple(size)) for size in shape]
+    sizes = [show_size(simple(size) if isinstance(size, UOp) else size) for size in shape]
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
 
 

@@ -306,7 +306,8 @@ class Creation(Scan):
 
         Returns a vector of ceil((stop - start) / step) elements, none if that is negative.
 
-        Raises ShapeError if `step` is 0, DTypeError for a name that is no dtype.
+        Raises ShapeError if `step` is 0, DTypeError for what is no number and for a name that is no
+        dtype.
 
         >>> Tensor.arange(2, 8, 2).tolist()
         [2, 4, 6]
@@ -323,6 +324,7 @@ class Creation(Scan):
                 low if isinstance(low, int) else base._size_number(low)
             )
             return positions.cast(as_dtype(dtype or dtypes.default_int))._wanting(requires_grad)
+        start, stop = as_number("arange", "start", start), as_number("arange", "stop", stop)
         step = as_number("arange", "step", step)
         if step == 0:
             raise ShapeError(

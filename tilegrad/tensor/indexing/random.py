@@ -27,7 +27,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import as_dtype, compute
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import as_int, as_sizes, flat_arguments, here, is_zero
+from tilegrad.tensor.handle.sizes import as_int, as_number, as_sizes, flat_arguments, here, is_zero
 from tilegrad.tensor.indexing.written import Writing
 
 __all__ = ["Generator", "Random", "draw", "draws_of", "generator", "is_training", "set_training"]
@@ -536,7 +536,7 @@ class Random(Writing):
         ...     Tensor([1.0, 2.0]).dropout(0.5).tolist()
         [1.0, 2.0]
         """
-        if not 0 <= p <= 1:
+        if not 0 <= as_number("dropout", "p", p) <= 1:
             raise ShapeError(f"dropout: {p} is no probability", line=here(), rule="from 0 to 1")
         if not is_training() or p == 0:
             return self

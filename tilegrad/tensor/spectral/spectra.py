@@ -12,7 +12,7 @@ from typing import Any, Self
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import as_axes, here
+from tilegrad.tensor.handle.sizes import as_axes, as_int, here
 from tilegrad.tensor.spectral.fft import Fourier
 
 __all__ = ["Spectra"]
@@ -201,7 +201,8 @@ class Spectra(Fourier):
         """For each axis the size that it is transformed in, None its own."""
         if dim is None:
             dim = range(ndim) if s is None else range(ndim - len(s), ndim)
-        if not dim or (s is not None and len(s) != len(dim)):
+        is_less = s is not None and len(s) > ndim
+        if not dim or is_less or (s is not None and len(s) != len(dim)):
             raise ShapeError(
                 f"{name}: {len(s or ())} sizes for {len(dim)} axes",
                 tensor=describe(self.uop),
@@ -307,12 +308,13 @@ class Spectra(Fourier):
 
         Returns a float32 vector of shape (n,).
 
-        Raises ShapeError for a negative `n`.
+        Raises ShapeError unless `n` is above 0.
 
         >>> Tensor.fftfreq(4).tolist()
         [0.0, 0.25, -0.5, -0.25]
         """
         kind: Any = cls
+        _check_length("fftfreq", n)
         frequencies = list(itertools.chain(range((n + 1) // 2), range(-(n // 2), 0)))
         made: Self = kind([number / (n * d) for number in frequencies], **options)
         return made
@@ -328,11 +330,17 @@ class Spectra(Fourier):
 
         Returns a float32 vector of shape (n // 2 + 1,).
 
-        Raises ShapeError for a negative `n`.
+        Raises ShapeError unless `n` is above 0.
 
         >>> Tensor.rfftfreq(4).tolist()
         [0.0, 0.25, 0.5]
         """
         kind: Any = cls
+        _check_length("rfftfreq", n)
         made: Self = kind([number / (n * d) for number in range(n // 2 + 1)], **options)
         return made
+
+
+def _check_length(name: str, n: Any) -> None:
+    if as_int(name, "n", n) < 1:
+        raise ShapeError(f"{name}: there is no transform of length {n}", line=here())

@@ -426,6 +426,7 @@ class Joining(Movement):
         [[1, 2], [3]]
         """
         axis = as_axis("chunk", dim, self.ndim)
+        chunks = as_int("chunk", "chunks", chunks)
         if chunks <= 0:
             raise ShapeError(
                 f"chunk: {chunks} pieces of {show_shape(self.shape)}",

@@ -8,6 +8,7 @@ whole and chooses between them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self, TypeVar, cast
@@ -411,15 +412,18 @@ class Movement(Casts):
             return self
         lead = len(wanted) - len(old)
         ours = (1,) * lead + old
+        sizes, variables = as_sizes(
+            "expand",
+            [
+                was if n is None or _is_minus_one(n) else n
+                for was, n in itertools.zip_longest(ours, wanted)
+            ],
+        )
         if lead < 0:
             raise ShapeError(
                 f"expand: {show_shape(self.shape)} has more axes than {show_shape(wanted)}",
                 line=here(),
             )
-        sizes, variables = as_sizes(
-            "expand",
-            [was if n is None or _is_minus_one(n) else n for was, n in zip(ours, wanted)],
-        )
         for was, size in zip(ours, sizes):
             if not is_one(was) and not same(was, size):
                 raise ShapeError(
