@@ -12,10 +12,10 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.explain import explain
+from tilegrad.optimize.footprint import step_of
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
-from tilegrad.optimize.pages import step_of
 from tilegrad.target import hip_target
 
 UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD

@@ -10,9 +10,9 @@ from tilegrad.ir.queries import memory_of, stride_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, element_of
 
-__all__ = ["Footprint", "distinct", "footprint_of", "step_of"]
+__all__ = ["Footprint", "chunks_of", "distinct", "footprint_of", "step_of"]
 
-Spans = Mapping[UOp, int]
+Spans = Mapping[UOp, float]
 
 
 def step_of(index: UOp, loop: UOp) -> int | None:
@@ -24,25 +24,42 @@ def step_of(index: UOp, loop: UOp) -> int | None:
     for factor, times in found[0].items():
         if factor is loop or loop not in factor.ranges:
             continue
-        if factor.op is not Ops.MAX or factor.src[1].op is not Ops.CONST:
-            return None
-        inner = stride_of(factor.src[0], loop)
+        inner = _chunk_step(factor, loop)
         if inner is None:
             return None
         step += times * inner
     return step
 
 
-def distinct(moves: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def chunks_of(index: UOp, loop: UOp) -> float:
+    """The iterations of `loop` that reach something new: 3.3 of 4 chunks where the last one begins
+    earlier (OVERLAP).
+    """
+    found = terms_of(index)
+    count = float(loop.src[0].vmax)
+    for factor in () if found is None else found[0]:
+        if factor is not loop and loop in factor.ranges and (step := _chunk_step(factor, loop)):
+            count = min(count, factor.src[1].arg / step + 1)
+    return count
+
+
+def _chunk_step(factor: UOp, loop: UOp) -> int | None:
+    """The step of `loop` in what limits where its last chunk begins; None in anything else."""
+    if factor.op is not Ops.MAX or factor.src[1].op is not Ops.CONST:
+        return None
+    return stride_of(factor.src[0], loop)
+
+
+def distinct(moves: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Loops as (step, iterations), smallest step first, those that reach the same positions joined:
     a filter window of 3 beside 8 rows is 10 rows.
 
     >>> distinct([(7, 8), (1, 5), (7, 3)])
     [(1, 5), (7, 10)]
     """
-    found: list[tuple[int, int]] = []
+    found: list[tuple[float, float]] = []
     for step, count in sorted(moves):
-        if not step or count < 2:
+        if not step or count <= 1:
             continue
         if found and step % found[-1][0] == 0 and step <= found[-1][0] * found[-1][1]:
             first, reached = found[-1]
@@ -63,7 +80,7 @@ class Footprint:
         whole: bytes of the memory.
     """
 
-    steps: Spans
+    steps: Mapping[UOp, int]
     scattered: frozenset[UOp]
     size: int
     whole: int
@@ -72,7 +89,8 @@ class Footprint:
 
     def units(self, spans: Spans, unit: int) -> float:
         """The lines or pages of `unit` bytes that the iterations `spans` of each range touch."""
-        count, length = 1, self.size
+        count: float = 1
+        length: float = self.size
         for step, span in distinct((self.steps[loop], spans[loop]) for loop in self.steps):
             if step <= max(length, unit):
                 length += step * (span - 1)

@@ -237,8 +237,8 @@ class _Counter:
         body = self._body(own)
         lane = next((axis for axis in node.src[1:] if axis in self.lanes), None)
         # Unrolled values that are no lanes are added up before they are accumulated.
-        kept = node.ranges | (frozenset([lane]) if lane is not None else frozenset())
-        accumulators = -(-_copies(kept) // self._width(own))
+        results = node.ranges | (frozenset([lane]) if lane is not None else frozenset())
+        accumulators = -(-_copies(results) // self._width(own))
         body.accumulators += accumulators
         body.chains.append(node)
         body.operands = max(body.operands, self._operands(node))

@@ -13,8 +13,8 @@ import math
 from collections.abc import Collection, Sequence
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.footprint import Footprint, footprint_of
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.footprint import Footprint, Spans, chunks_of, footprint_of
 from tilegrad.target import Target
 
 __all__ = ["Traffic"]
@@ -33,9 +33,12 @@ class Traffic:
         target: Target,
     ):
         self.loops, self.target = loops, target
-        self.extents = {loop: int(loop.src[0].vmax) for loop in (*loops, *unrolled)}
-        self.inside = {loop: self.extents[loop] for loop in unrolled}
         accesses = [node for node in nodes if node.op in (Ops.LOAD, Ops.STORE)]
+        self.extents = {
+            loop: min([chunks_of(each.src[1], loop) for each in accesses], default=1.0)
+            for loop in (*loops, *unrolled)
+        }
+        self.inside = {loop: self.extents[loop] for loop in unrolled}
         self.footprints = {node: footprint_of(node, self.extents) for node in accesses}
         closed = {loop for node in nodes if node.op is Ops.END for loop in node.src[1:]}
         # Loops around the whole kernel; accesses in a loop nest that fills scratch.
@@ -49,7 +52,8 @@ class Traffic:
         """Bytes from the second cache, the last, and memory."""
         caches, line = self.target.cache_bytes, self.target.line_bytes
         sizes = [caches[0], caches[min(1, len(caches) - 1)], caches[-1]] if caches else [0, 0, 0]
-        all_of_it = int(sum(self.touched(0, line).values()) * line)
+        # Threads have a cache each but for the last.
+        all_of_it = int(sum(self.touched(0, line).values()) * line / max(self.target.threads, 1))
         farthest = self.target.level_of(all_of_it) if caches else len(sizes)
         return tuple(
             int(self._fetched(line, size // 2 // line) * line) if level < farthest else 0
@@ -97,7 +101,7 @@ class Traffic:
             # What the loops just outside do not move is still there in their next iteration.
             while outside and outside[-1] not in node.ranges and units <= room // 2:
                 outside.pop()
-            total += times * units * int(prod(self.extents[loop] for loop in outside))
+            total += times * units * math.prod(self.extents[loop] for loop in outside)
         return total
 
     def _crowded(self) -> float:
@@ -111,7 +115,7 @@ class Traffic:
         return cycles
 
 
-def _crowded_sets(each: Footprint, spans: dict[UOp, int], target: Target) -> int:
+def _crowded_sets(each: Footprint, spans: Spans, target: Target) -> int:
     """The sets that the lines stored in `spans` share, where these are more than fit; else 0."""
     line = target.line_bytes
     apart = [loop for loop in spans if each.steps.get(loop, 0) >= line and spans[loop] > 1]
@@ -119,4 +123,4 @@ def _crowded_sets(each: Footprint, spans: dict[UOp, int], target: Target) -> int
         return 0
     step = min((each.steps[loop] // line for loop in apart), default=0)
     sets = target.cache_sets // math.gcd(step, target.cache_sets)
-    return sets if prod(spans[loop] for loop in apart) > sets * target.cache_ways else 0
+    return sets if math.prod(spans[loop] for loop in apart) > sets * target.cache_ways else 0
