@@ -22,6 +22,7 @@ from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.optimize.reuse import Reuse, find_reuse
+from tilegrad.optimize.waits import hide_waits
 from tilegrad.target import Target
 
 __all__ = ["heuristic", "shape"]
@@ -57,6 +58,7 @@ class _Heuristic(Streamer, StageShaper):
             self.reuse(reuse, heavy)
         else:
             self.stream(reductions)
+        hide_waits(self)
         self.thread()
 
     def reuse(self, reuse: Reuse, heavy: UOp) -> None:

@@ -1,0 +1,55 @@
+"""Reductions that would wait for their own last step have results side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.optimize.test_stage import WIDE, kernel_of
+from tilegrad import Tensor
+from tilegrad.ir.op import Axis
+from tilegrad.optimize.heuristic import shape
+from tilegrad.optimize.opt import Opt, OptOps, axes_of
+
+UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD
+
+
+def results(value: Tensor, **target: Any) -> int:
+    """How many vectors of results one iteration has."""
+    shaped = shape(kernel_of(value), replace(WIDE, **target))
+    unrolled = [axis for axis in axes_of(shaped) if axis.arg[1] is Axis.UPCAST]
+    return int(np.prod([axis.src[0].arg for axis in unrolled])) // WIDE.lanes_of(value.dtype)
+
+
+def test_short_rows_across_memory_have_several_accumulators() -> None:
+    assert results(Tensor.empty(448, 464, 16).max(1), threads=0) >= 4
+    assert results(Tensor.empty(16, 1632, 16).square().sum(1), threads=0) >= 4
+
+
+def test_threads_are_left_what_they_share() -> None:
+    ast = kernel_of(Tensor.empty(8, 1 << 16).sum(1))
+    opts: list[Opt] = list(shape(ast, replace(WIDE, threads=8)).arg.opts)
+    (unrolled,) = [opt.arg for opt in opts if opt.op is UPCAST]
+    (chunks,) = [opt.arg for opt in opts if opt.op is THREAD]
+    assert unrolled * chunks == 8
+
+
+def test_what_takes_no_time_or_has_no_vectors_stays() -> None:
+    assert results(Tensor.empty(4, 8, 16).sum(1), threads=0) == 1
+    assert results(Tensor.empty(448, 464, 16).max(1), threads=0, vector_bytes=0) == 0
+
+
+@pytest.mark.parametrize("shape", [(152, 40, 13), (37, 1632, 3), (131, 96, 16), (7, 2311, 5)])
+def test_values(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    wide = x.astype(np.float64)
+    t = Tensor(x)
+    np.testing.assert_array_equal(t.max(1).numpy(), x.max(1))
+    np.testing.assert_allclose(t.square().sum(1).numpy(), (wide**2).sum(1), rtol=2e-6)
+    np.testing.assert_allclose(t.var(1).numpy(), wide.var(1, ddof=1), rtol=4e-6)
+    np.testing.assert_allclose(
+        t.logsumexp(-1).numpy(), np.log(np.exp(wide).sum(-1)), rtol=4e-6, atol=2e-6
+    )

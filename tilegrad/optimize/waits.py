@@ -1,0 +1,72 @@
+"""Reductions that wait for their own last step: results side by side, where the estimate says that
+they hide it.
+
+A step of a reduction takes the result of the one before. A heuristic that makes vectors along
+memory may leave a single accumulator, and each step then waits out the latency of the last. Some
+output axis unrolled gives independent accumulators. Which, and whether what it costs elsewhere
+(vectors that are no longer whole, loads that are apart) is less than that, is the model's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.model import estimate
+from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.shaper import Shaper
+
+__all__ = ["hide_waits"]
+
+
+def hide_waits(shaper: Shaper) -> None:
+    """Unroll the output axis that shortens the estimate most, where a reduction waits for itself
+    much of the time.
+    """
+    timing = shaper.target.timing
+    # A shorter kernel is not worth the estimate.
+    is_short = shaper.work() < timing.launch
+    if is_short or not shaper.target.has_vectors or not _may_wait(shaper):
+        return
+    found = estimate(shaper.ast, shaper.target)
+    if not found.latency:
+        return
+    before, best, least = shaper.ast, None, found.cycles
+    # What threads are to share stays a loop.
+    room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
+    for opt in _unrolled(before, min(timing.latency * timing.ports, room)):
+        if shaper.apply(opt):
+            cycles = estimate(shaper.ast, shaper.target).cycles
+            if cycles < least:
+                best, least = shaper.ast, cycles
+        shaper.ast = before
+    shaper.ast = before if best is None else best
+
+
+def _may_wait(shaper: Shaper) -> bool:
+    """Whether some reduction over a loop has fewer vectors of results than its latency."""
+    target = shaper.target
+    for node in shaper.ast.toposort():
+        if node.op is not Ops.REDUCE or all(
+            loop.arg[1] is not Axis.REDUCE for loop in node.src[1:]
+        ):
+            continue
+        results = prod(loop.src[0].vmax for loop in node.ranges if loop.arg[1] is Axis.UPCAST)
+        if results // target.lanes_of(node.dtype) < target.timing.latency * target.timing.ports:
+            return True
+    return False
+
+
+def _unrolled(ast: UOp, most: int) -> Iterator[Opt]:
+    """For each output axis the most results up to `most` that its extent allows."""
+    for position, loop in enumerate(axes_of(ast)):
+        extent = loop.src[0]
+        if loop.arg[1] is not Axis.LOOP or extent.op is not Ops.CONST:
+            continue
+        if extent.arg <= most:
+            yield Opt(OptOps.UPCAST, position, 0)
+            continue
+        amount = next((n for n in range(most, 1, -1) if extent.arg % n == 0), 0)
+        if amount:
+            yield Opt(OptOps.UPCAST, position, amount)
