@@ -59,17 +59,22 @@ import gc, json, sys
 from tilegrad import GlobalCounters
 from tilegrad.engine.realize import realize
 from tilegrad.engine.run import run
-run_plan, run_step = run.run_plan, run.run_step
+from tilegrad.engine.run.ready import Ready
+run_plan, run_step, launch = run.run_plan, run.run_step, Ready.run
 plans, before = [], 0
 def counted(*given, **rest):
     run_step(*given, **rest)
     plans[-1]["counted"] = max(plans[-1]["counted"], GlobalCounters.mem_used - before)
+def launched(ready, inputs, variables):
+    # A plan that ran before takes all of its memory at once.
+    plans[-1]["counted"] += sum((ready._fixed or ready._memory.at(variables))[0])
+    return launch(ready, inputs, variables)
 def watched(plan, *rest):
     global before
     before = GlobalCounters.mem_used
     plans.append({{"predicted": plan.peak_bytes, "counted": 0, "kernels": len(plan.steps)}})
     return run_plan(plan, *rest)
-run.run_step, realize.run_plan = counted, watched
+run.run_step, realize.run_plan, Ready.run = counted, watched, launched
 for _ in range(2):
     gc.collect()
     gc.disable()
