@@ -62,7 +62,7 @@ class Timing:
     Attributes:
         ports: vector operations that start in one cycle.
         load_ports, store_ports: loads and stores of whole vectors that start in one cycle.
-        width: instructions of all kinds that start in one cycle.
+        width: instructions of all kinds that start in one cycle (6 on both).
         latency: from a multiply-add to one that takes its result.
         loop: of an iteration of a loop by itself.
         byte: for a byte that streams from the nearest cache, the second, the last, and memory.

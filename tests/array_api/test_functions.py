@@ -101,13 +101,10 @@ def check(call: Call, rtol: float = 1e-5) -> None:
     assert len(found) == len(exact), call
     for ours, theirs in zip(found, exact):
         assert ours.shape == theirs.shape, call
-        may_be_shorter = call[0] in POSITIONS if ours.dtype.kind == "i" else True
-        is_like = ours.dtype.kind == theirs.dtype.kind and ours.dtype.itemsize == 4
-        assert ours.dtype == theirs.dtype or (is_like and may_be_shorter), (
-            call,
-            ours.dtype,
-            theirs.dtype,
-        )
+        may_be_shorter = ours.dtype.kind == "f" or call[0] in POSITIONS
+        is_shorter = ours.dtype.kind == theirs.dtype.kind and ours.dtype.itemsize == 4
+        kinds = call, ours.dtype, theirs.dtype
+        assert ours.dtype == theirs.dtype or (is_shorter and may_be_shorter), kinds
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=rtol, err_msg=str(call))
 
 

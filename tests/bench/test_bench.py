@@ -65,9 +65,12 @@ def test_start_a_warm_training_step_compiles_nothing_and_takes_the_memory_it_sai
     work = re.findall(r"rewrites (\d+) schedules (\d+) renders (\d+) compiles (\d+)", text)
     assert int(work[-2][3]) > 10
     assert set(work[-1]) == {"0"}
-    plans = re.findall(r"plan of .* ([\d,]+) bytes predicted, +([\d,]+) counted", text)
+    plans = re.findall(r"plan of +(\d+) .* ([\d,]+) bytes predicted, +([\d,]+) counted", text)
     assert plans
-    assert all(predicted == counted for predicted, counted in plans)
+    for kernels, *both in plans:
+        predicted, counted = (int(each.replace(",", "")) for each in both)
+        # Blocks are up to a sixteenth larger, and at least 64 bytes.
+        assert predicted <= counted <= predicted * 17 / 16 + 64 * int(kernels)
 
 
 def test_launch() -> None:

@@ -12,7 +12,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.explain import explain
-from tilegrad.optimize.footprint import step_of
+from tilegrad.optimize.footprint import chunks_of, step_of
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
@@ -61,6 +61,17 @@ def test_a_loop_whose_last_chunk_begins_earlier_steps_by_a_chunk() -> None:
     index = simplify(((chunk * 16).minimum(37) + inside) * 100)
     assert (step_of(index, chunk), step_of(index, inside)) == (1600, 100)
     assert step_of(chunk * chunk, chunk) is None
+    assert chunks_of(index, chunk) == 37 / 16 + 1 and chunks_of(index, inside) == 16
+    # Padding that repeats the first element is no chunk: all but the first iterations move on.
+    assert chunks_of((chunk - 1).maximum(0), chunk) == 4
+
+
+def test_threads_share_the_last_cache_alone() -> None:
+    """Each has a second cache of its own; what the last does not hold is in memory for all."""
+    target = replace(CPU, cache_bytes=(32 << 10, 1 << 20, 32 << 20), threads=2)
+    for nbytes, levels in ((1536 << 10, [True, False, False]), (24 << 20, [True, True, True])):
+        found = estimate(of_cpu(buffer(0, nbytes // 8) * 2.0), target)
+        assert [cycles > 0 for cycles in found.levels] == levels
 
 
 def test_pages_tell_orders_of_a_transpose_apart() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.queries import position_bytes, stride_of
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
@@ -23,7 +23,6 @@ MOST_LOADS = 4
 # The largest group of consecutive lanes that a transpose moves as one.
 _MOST_GROUPED = 8
 
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 LanesOf = Callable[[DType], int]
 
 
@@ -39,7 +38,7 @@ def lane_axes(ast: UOp, lanes_of: LanesOf, gather_bytes: int) -> dict[UOp, int]:
         if node.op not in (Ops.LOAD, Ops.STORE):
             continue
         for axis in node.src[1].ranges:
-            if axis.axis in _UNROLLED and axis.extent.op is Ops.CONST:
+            if axis.axis in UNROLLED and axis.extent.op is Ops.CONST:
                 score[axis] = score.get(axis, 0) + _gain(node, axis) * _weight(node)
     width = {axis: lane_count(ast, axis, lanes_of, gather_bytes) for axis in score}
     chosen: dict[UOp, int] = {}
@@ -116,7 +115,7 @@ def is_transposed(index: UOp, axis: UOp) -> bool:
     memory: another unrolled axis is contiguous, or groups of lanes are.
     """
     for other in index.ranges:
-        if other is axis or other.axis not in _UNROLLED or other.extent.op is not Ops.CONST:
+        if other is axis or other.axis not in UNROLLED or other.extent.op is not Ops.CONST:
             continue
         rows, step = other.extent.arg, stride_of(index, other)
         if step == 1 and (rows >= LEAST_ROWS or 1 < rows == stride_of(index, axis)):

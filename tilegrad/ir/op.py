@@ -17,7 +17,7 @@ from typing import Any
 
 from tilegrad.base.members import Members
 
-__all__ = ["Axis", "Definition", "Ops", "Stage", "Ties"]
+__all__ = ["UNROLLED", "Axis", "Definition", "Ops", "Stage", "Ties"]
 
 
 class Stage(Flag):
@@ -48,6 +48,10 @@ class Axis(Members):
     UPCAST = "upcast"
     UNROLL = "unroll"
     STAGE = "stage"
+
+
+UNROLLED = (Axis.UPCAST, Axis.UNROLL)
+"""The axes whose iterations are copies side by side, which may become lanes."""
 
 
 class Ties(Members):

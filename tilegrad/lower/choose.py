@@ -8,14 +8,12 @@ selected index does, and the gates of the two sides go.
 from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Ops
 from tilegrad.ir.rules import from_terms, simplify, simplify_under, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
 __all__ = ["choose_loads"]
-
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 def choose_loads(ast: UOp, target: Target) -> UOp:
@@ -78,7 +76,7 @@ def _is_of_loops(condition: UOp) -> bool:
 def _is_invariant(value: UOp) -> bool:
     """Whether the value consists of loops that are no lanes, constants and variables."""
     return all(
-        (node.op is not Ops.RANGE or node.axis not in _UNROLLED)
+        (node.op is not Ops.RANGE or node.axis not in UNROLLED)
         and (node.op.is_alu or node.op in (Ops.RANGE, Ops.CONST, Ops.DEFINE_VAR))
         for node in value.toposort()
     )

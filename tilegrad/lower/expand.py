@@ -10,12 +10,11 @@ from __future__ import annotations
 import itertools
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = ["unroll"]
 
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 # Ops that close unrolled axes, gather all copies, or define memory.
 _SPECIAL = (Ops.BARRIER, Ops.SINK, Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL)
 Point = tuple[int, ...]
@@ -29,7 +28,7 @@ def unroll(ast: UOp) -> UOp:
     """
     nodes = ast.toposort()
     axes = sorted(
-        (node for node in nodes if node.op is Ops.RANGE and node.axis in _UNROLLED),
+        (node for node in nodes if node.op is Ops.RANGE and node.axis in UNROLLED),
         key=lambda node: node.arg[0],
     )
     if not axes:
@@ -144,7 +143,7 @@ def _copy(
             src=tuple(made[source][p] for source in node.src for p in sorted(made[source]))
         )
     if op in (Ops.REDUCE, Ops.END):
-        unrolled = [loop for loop in node.src if loop.op is Ops.RANGE and loop.axis in _UNROLLED]
+        unrolled = [loop for loop in node.src if loop.op is Ops.RANGE and loop.axis in UNROLLED]
         loops = tuple(
             at(source)
             for source in node.src[1:]

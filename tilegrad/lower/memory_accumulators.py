@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.queries import reductions_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
@@ -26,7 +26,6 @@ from tilegrad.target import Target
 __all__ = ["use_memory_accumulators"]
 
 # Axes that are no loops: each lane or block has a register of its own.
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 _SEQUENTIAL = (Axis.LOOP, Axis.REDUCE, Axis.STAGE, Axis.THREAD)
 
 
@@ -78,7 +77,7 @@ def _outermost(ast: UOp) -> list[_Reduction]:
 
 def _memory_split(reduce: UOp, rank: dict[int, int]) -> _Reduction | None:
     """The split of a reduction that needs memory; None where a register will do."""
-    own = [loop for loop in reduce.src[1:] if loop.number in rank and loop.axis not in _UNROLLED]
+    own = [loop for loop in reduce.src[1:] if loop.number in rank and loop.axis not in UNROLLED]
     if not own:
         return None
     first = min(rank[loop.number] for loop in own)
@@ -208,7 +207,7 @@ def _prefix_in_memory(
     after    i: { j: old = i == 0 ? 0 : LOAD(scratch, j)
                      STORE(a, i*8 + j, old + x), STORE(scratch, j, old + x) }
     """
-    between.sort(key=lambda loop: loop.vmax if loop.axis in _UNROLLED else -1)
+    between.sort(key=lambda loop: loop.vmax if loop.axis in UNROLLED else -1)
     value, *own = prefix.src
     function, _ = prefix.arg
     inner = [loop for loop in own if loop not in outer]
@@ -256,7 +255,7 @@ def _scratch(number: int, dtype: DType, loops: Sequence[UOp], owners: Sequence[U
 def _in_memory(ast: UOp, room: int, reductions: list[_Reduction]) -> UOp:
     # The widest unrolled axis becomes the vector lanes: as the last axis it is contiguous.
     for each in reductions:
-        each.between.sort(key=lambda loop: loop.vmax if loop.axis in _UNROLLED else -1)
+        each.between.sort(key=lambda loop: loop.vmax if loop.axis in UNROLLED else -1)
     reduce, _, _, between = reductions[0]
     store = _only_store(ast, reduce)
     nbytes = int(prod(loop.vmax + 1 for loop in between)) * reduce.dtype.itemsize
@@ -332,7 +331,7 @@ def _is_exact(store: UOp, reduce: UOp) -> bool:
 
 def _is_vector(store: UOp, loop: UOp) -> bool:
     """Whether the axis `loop` is contiguous in the output, or no vector anyway."""
-    if loop.axis not in _UNROLLED:
+    if loop.axis not in UNROLLED:
         return True
     found = terms_of(store.index)
     return found is not None and found[0].get(loop) == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.lanes import LEAST_ROWS, is_transposed
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
@@ -16,7 +16,6 @@ from tilegrad.target import Target
 
 __all__ = ["scattered"]
 
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 # Bytes of the elements that machines scatter. Fewer lanes than this are stored one by one.
 _SIZES = (4, 8)
 _LEAST_LANES = 8
@@ -51,7 +50,7 @@ def _run_beside(index: UOp, lane: UOp) -> int:
     others = [
         (stride_of(index, axis), axis.extent.arg)
         for axis in index.ranges
-        if axis is not lane and axis.axis in _UNROLLED and axis.extent.op is Ops.CONST
+        if axis is not lane and axis.axis in UNROLLED and axis.extent.op is Ops.CONST
     ]
     run = 1
     for step, rows in sorted((step, rows) for step, rows in others if step):

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -31,7 +31,6 @@ from tilegrad.target import Target
 __all__ = ["skip_iterations"]
 
 _LOOPS = (Axis.LOOP, Axis.THREAD, Axis.REDUCE)
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 # The identities of the reductions that have skipped iterations.
 _NOTHING = (0, -math.inf)
 # A loop is trimmed to its partly open last iterations only if it has this many times as many.
@@ -119,7 +118,7 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
     scale = terms[0][loop]
     rest, slack = UOp.const(dtypes.index, terms[1]), 0
     for factor, times in terms[0].items():
-        if factor.op is Ops.RANGE and factor.axis in _UNROLLED:
+        if factor.op is Ops.RANGE and factor.axis in UNROLLED:
             # The unrolled copy that counts longest.
             most = times * factor.vmax
             slack += abs(most)

@@ -9,15 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tilegrad.ir.lanes import LEAST_ROWS, MOST_LOADS, is_transposed, span_of
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Ops
 from tilegrad.ir.queries import memory_of, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.footprint import distinct
 from tilegrad.target import Target
 
 __all__ = ["Access", "access_of"]
-
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,9 @@ class Access:
 
 
 def access_of(node: UOp, lanes: Mapping[UOp, int], target: Target, step: int = 1) -> Access:
-    """The instructions of the load or store `node`, where the axes `lanes` are vectors of so many
-    lanes; `step` elements lie between its lanes if it is whole, as for a dot unit.
+    """The instructions of the load or store `node`. `lanes` maps each axis that becomes lanes to
+    their number; neighbouring lanes of a whole vector are `step` elements apart (a dot unit takes
+    several neighbours at once).
     """
     index = node.src[1]
     lane = next((axis for axis in lanes if axis in index.ranges), None)
@@ -53,8 +52,7 @@ def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Acce
     index, is_store = node.src[1], node.op is Ops.STORE
     if stride_of(index, lane) == step or lane in memory_of(node.src[0]).src:
         return Access(1)
-    is_computed = any(each.op is Ops.LOAD and lane in each.ranges for each in index.toposort())
-    if is_computed:
+    if _is_computed(node, [lane]):
         # Positions are taken out of a vector, elements inserted into one.
         return Access(width, 2 * width)
     span = span_of(index, lane, width)
@@ -85,7 +83,7 @@ def _rows_beside(index: UOp, lane: UOp) -> int:
     extents = (
         axis.src[0].vmax
         for axis in index.ranges
-        if axis is not lane and axis.arg[1] in _UNROLLED and stride_of(index, axis) == 1
+        if axis is not lane and axis.arg[1] in UNROLLED and stride_of(index, axis) == 1
     )
     return max(extents, default=1)
 
@@ -97,7 +95,7 @@ def _positions(index: UOp, lane: UOp | None = None, width: int = 1) -> int:
     moves: list[tuple[int, int]] = []
     unknown = 1
     for axis in index.ranges:
-        if axis.arg[1] not in _UNROLLED:
+        if axis.arg[1] not in UNROLLED:
             continue
         step, extent = stride_of(index, axis), int(axis.src[0].vmax)
         if axis is lane:
@@ -114,7 +112,7 @@ def _gated(node: UOp, found: Access, target: Target, lanes: Mapping[UOp, int]) -
     if len(node.src) < 4:
         return found
     gate = node.src[3]
-    if all(axis.arg[1] in _UNROLLED for axis in gate.ranges):
+    if all(axis.arg[1] in UNROLLED for axis in gate.ranges):
         return found
     has_lanes = _varies(gate, lanes)
     if has_lanes and target.has_mask and _is_computed(node, lanes):
@@ -132,6 +130,6 @@ def _varies(gate: UOp, lanes: Iterable[UOp]) -> bool:
     return any(
         each.op.is_boolean
         and not own.isdisjoint(each.ranges)
-        and any(axis.arg[1] not in _UNROLLED for axis in each.ranges)
+        and any(axis.arg[1] not in UNROLLED for axis in each.ranges)
         for each in gate.toposort()
     )

@@ -32,13 +32,14 @@ def step_of(index: UOp, loop: UOp) -> int | None:
 
 
 def chunks_of(index: UOp, loop: UOp) -> float:
-    """The iterations of `loop` that reach something new: 3.3 of 4 chunks where the last one begins
-    earlier (OVERLAP).
+    """How many iterations of `loop` reach something new: 3.3 of 4 chunks where the last one begins
+    earlier (OVERLAP), as min(16c, 37) = -max(-16c, -37) says.
     """
     found = terms_of(index)
     count = float(loop.src[0].vmax)
     for factor in () if found is None else found[0]:
-        if factor is not loop and loop in factor.ranges and (step := _chunk_step(factor, loop)):
+        step = _chunk_step(factor, loop) if factor is not loop and loop in factor.ranges else None
+        if step is not None and step < 0:
             count = min(count, factor.src[1].arg / step + 1)
     return count
 
@@ -106,7 +107,7 @@ class Footprint:
 
 
 def footprint_of(node: UOp, ranges: Collection[UOp]) -> Footprint:
-    """The footprint of a load or store, of which `ranges` are the loops and unrolled axes."""
+    """The footprint of the load or store `node` over `ranges`, loops and unrolled axes."""
     memory, index = memory_of(node.src[0]), node.src[1]
     size = element_of(memory).itemsize
     own = index.ranges

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.lanes import lane_axes
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.accesses import access_of
 from tilegrad.optimize.opt import axes_of, loop_order
@@ -27,7 +27,6 @@ from tilegrad.target import Target
 
 __all__ = ["Estimate", "estimate"]
 
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 _LANES = (Axis.LOCAL, Axis.GROUP)
 
 
@@ -108,7 +107,7 @@ class _Body:
     Attributes:
         busy: cycles of the ports that compute.
         operations, loads, stores: how many of each start.
-        chains: reductions that go on in the next iteration, and the accumulators of all.
+        accumulators: of reductions that go on in the next iteration.
         operands: vectors that are loaded for several uses.
     """
 
@@ -116,7 +115,6 @@ class _Body:
     operations: float = 0.0
     loads: float = 0.0
     stores: float = 0.0
-    chains: list[UOp] = field(default_factory=list)
     accumulators: float = 0.0
     operands: float = 0.0
 
@@ -142,7 +140,7 @@ class _Counter:
     def __init__(self, ast: UOp, target: Target):
         self.ast, self.target = ast, target
         self.nodes = ast.toposort()
-        self.loops = [loop for loop in loop_order(ast) if loop.arg[1] not in _UNROLLED]
+        self.loops = [loop for loop in loop_order(ast) if loop.arg[1] not in UNROLLED]
         # A dot unit takes k neighbours at once: its lanes are k elements apart.
         self.steps = {
             load: unit.arg.k
@@ -173,10 +171,13 @@ class _Counter:
             times = _iterations(loops)
             starts = body.issue(self.target)
             issue += times * (starts + (timing.loop if loops else 0.0))
-            stalled += times * self._waits(loops, body, starts)
-            spilled += times * self._moved(body) * timing.spill
+            if body.accumulators:
+                # An iteration waits for the steps of reductions before.
+                stalled += times * max(timing.latency - starts, 0.0)
+                vectors = body.accumulators + body.operands
+                spilled += times * max(vectors - self.target.registers, 0.0) * timing.spill
             instructions += times * body.instructions
-        unrolled = [axis for axis in axes_of(self.ast) if axis.arg[1] in _UNROLLED]
+        unrolled = [axis for axis in axes_of(self.ast) if axis.arg[1] in UNROLLED]
         memory = Traffic(self.nodes, self.loops, unrolled, self.target)
         traffic, pages = memory.levels(), memory.pages()
         levels = tuple(
@@ -206,7 +207,7 @@ class _Counter:
 
     def _body(self, ranges: Loops) -> _Body:
         loops = frozenset(
-            loop for loop in ranges if loop.op is Ops.RANGE and loop.arg[1] not in _UNROLLED
+            loop for loop in ranges if loop.op is Ops.RANGE and loop.arg[1] not in UNROLLED
         )
         return self.bodies.setdefault(loops, _Body())
 
@@ -240,7 +241,6 @@ class _Counter:
         results = node.ranges | (frozenset([lane]) if lane is not None else frozenset())
         accumulators = -(-_copies(results) // self._width(own))
         body.accumulators += accumulators
-        body.chains.append(node)
         body.operands = max(body.operands, self._operands(node))
         if lane is not None:
             steps = 2 * math.log2(self.lanes[lane]) * _copies(node.ranges)
@@ -251,19 +251,6 @@ class _Counter:
     def _width(self, ranges: Loops) -> int:
         """Lanes of the vectors that compute what depends on `ranges`."""
         return next((width for axis, width in self.lanes.items() if axis in ranges), 1)
-
-    def _waits(self, loops: Loops, body: _Body, starts: float) -> float:
-        """Cycles in which an iteration waits for the steps of reductions before."""
-        if not body.chains:
-            return 0.0
-        timing = self.target.timing
-        return max(timing.latency - starts, 0.0)
-
-    def _moved(self, body: _Body) -> float:
-        """Accumulators and operands that move to the stack in one iteration."""
-        if not body.chains:
-            return 0.0
-        return max(body.accumulators + body.operands - self.target.registers, 0)
 
     def _spread(self, cycles: float) -> float:
         """The time over chunks or lanes; a slow last chunk is waited for."""
@@ -288,13 +275,13 @@ class _Counter:
 
 def _iterations(ranges: Iterable[UOp]) -> int:
     """How often the loops of `ranges` run their body."""
-    extents = (loop.src[0].vmax for loop in ranges if loop.arg[1] not in _UNROLLED)
+    extents = (loop.src[0].vmax for loop in ranges if loop.arg[1] not in UNROLLED)
     return int(prod(extents))
 
 
 def _copies(ranges: Iterable[UOp]) -> int:
     """Unrolled copies in one iteration."""
-    return int(prod(axis.src[0].vmax for axis in ranges if axis.arg[1] in _UNROLLED))
+    return int(prod(axis.src[0].vmax for axis in ranges if axis.arg[1] in UNROLLED))
 
 
 def _positions(nodes: Iterable[UOp]) -> frozenset[UOp]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import OptError
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -28,7 +28,6 @@ __all__ = ["name_of_side", "operand_of", "stage"]
 
 # So many vectors of a copy are unrolled, so that the gates of each are known.
 _MOST_VECTORS = 16
-_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -61,7 +60,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     if not load.ranges <= set(loops):
         raise OptError(f"stage: operand {operand} is read to fill another copy", opt=opt)
     around = loops[: loops.index(axis) + 1] if axis is not None else []
-    outer = [loop for loop in around if loop.arg[1] not in _UNROLLED]
+    outer = [loop for loop in around if loop.arg[1] not in UNROLLED]
     inner = [loop for loop in loops if loop in load.ranges and loop not in outer]
     if not inner:
         raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
@@ -73,7 +72,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
             )
         inner = [inner[position] for position in order]
     packed = dimensions(load, inner) if order is None else _in_order(load, inner)
-    is_unrolled = inner[-1].arg[1] in _UNROLLED
+    is_unrolled = inner[-1].arg[1] in UNROLLED
     copy = _copy(load, packed, is_unrolled, target, next_number(ast))
     memory = _scratch(ast, load, copy.size, outer, opt, target)
     filled = memory.store(simplify(copy.filled_at), copy.value).end(*copy.nest)

@@ -19,6 +19,9 @@ from tilegrad.target import Target
 
 __all__ = ["Traffic"]
 
+# The level beyond the last cache (`Target.level_of`).
+_MEMORY = 3
+
 
 class Traffic:
     """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first, and the
@@ -32,10 +35,13 @@ class Traffic:
         unrolled: Collection[UOp],
         target: Target,
     ):
-        self.loops, self.target = loops, target
+        self.loops, self.target, self.threads = loops, target, max(target.threads, 1)
         accesses = [node for node in nodes if node.op in (Ops.LOAD, Ops.STORE)]
         self.extents = {
-            loop: min([chunks_of(each.src[1], loop) for each in accesses], default=1.0)
+            loop: max(
+                (chunks_of(each.src[1], loop) for each in accesses if loop in each.src[1].ranges),
+                default=float(loop.src[0].vmax),
+            )
             for loop in (*loops, *unrolled)
         }
         self.inside = {loop: self.extents[loop] for loop in unrolled}
@@ -52,9 +58,7 @@ class Traffic:
         """Bytes from the second cache, the last, and memory."""
         caches, line = self.target.cache_bytes, self.target.line_bytes
         sizes = [caches[0], caches[min(1, len(caches) - 1)], caches[-1]] if caches else [0, 0, 0]
-        # Threads have a cache each but for the last.
-        all_of_it = int(sum(self.touched(0, line).values()) * line / max(self.target.threads, 1))
-        farthest = self.target.level_of(all_of_it) if caches else len(sizes)
+        farthest = self._farthest() if caches else len(sizes)
         return tuple(
             int(self._fetched(line, size // 2 // line) * line) if level < farthest else 0
             for level, size in enumerate(sizes)
@@ -65,11 +69,17 @@ class Traffic:
         timing, page = self.target.timing, self.target.page_bytes
         cycles = self._fetched(page, self.target.pages) * timing.page
         # What comes from memory also waits for pages that are not fetched ahead.
-        line = self.target.line_bytes
-        all_of_it = int(sum(self.touched(0, line).values()) * line)
-        if self.target.level_of(all_of_it) == len(timing.byte) - 1:
+        if self._farthest() == _MEMORY:
             cycles += self._fetched(page, self.target.prefetched_pages) * timing.page_ahead
         return cycles + self._crowded()
+
+    def _farthest(self) -> int:
+        """The level that holds all that the kernel touches. Threads share the last cache, and each
+        has nearer ones of its own.
+        """
+        nbytes = int(sum(self.touched(0, self.target.line_bytes).values()) * self.target.line_bytes)
+        level = self.target.level_of(nbytes)
+        return level if level == _MEMORY else self.target.level_of(nbytes // self.threads)
 
     def touched(self, depth: int, unit: int) -> dict[UOp, float]:
         """Units of `unit` bytes that each access touches in the loops from `depth` inward."""

@@ -21,9 +21,7 @@ __all__ = ["hide_waits"]
 
 
 def hide_waits(shaper: Shaper) -> None:
-    """Unroll the output axis that shortens the estimate most, where a reduction waits for itself
-    much of the time.
-    """
+    """Unroll the output axis that shortens the estimate most, where a reduction waits."""
     timing = shaper.target.timing
     # A shorter kernel is not worth the estimate.
     is_short = shaper.work() < timing.launch

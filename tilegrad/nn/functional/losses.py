@@ -10,7 +10,7 @@ import math
 from tilegrad.base.dtype import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.nn.functional.checks import check_shapes, reduced
-from tilegrad.tensor.handle.core import describe
+from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import as_int, here
 from tilegrad.tensor.storage.checked import check_shares
 from tilegrad.tensor.tensor import Tensor
@@ -52,6 +52,7 @@ def cross_entropy(
     >>> nn.functional.cross_entropy(Tensor([[100.0, 0.0]]), Tensor([1])).item()
     100.0
     """
+    check_tensors("cross_entropy", input, target)
     if target.ndim == input.ndim and not target.dtype.is_float and input.ndim:
         raise DTypeError(
             f"cross_entropy: probabilities of classes are floats, not {target.dtype.name}",
@@ -60,7 +61,7 @@ def cross_entropy(
             line=here(),
             remedy="integer classes without the axis of the classes, or target.float()",
         )
-    ignored = _ignored(target, ignore_index)
+    ignored = _ignored("cross_entropy", target, ignore_index)
     return input.cross_entropy(target, weight, ignored, reduction, label_smoothing)
 
 
@@ -87,14 +88,16 @@ def nll_loss(
     >>> nn.functional.nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1])).item()
     1.0
     """
-    return input.nll_loss(target, weight, _ignored(target, ignore_index), reduction)
+    check_tensors("nll_loss", input, target)
+    ignored = _ignored("nll_loss", target, ignore_index)
+    return input.nll_loss(target, weight, ignored, reduction)
 
 
-def _ignored(target: Tensor, ignore_index: int | None) -> int | None:
+def _ignored(name: str, target: Tensor, ignore_index: int | None) -> int | None:
     """The class that does not count; None where no target can be it."""
     if ignore_index is None or target.dtype.is_float:
         return None
-    index = as_int("ignore_index", "the class", ignore_index)
+    index = as_int(name, "ignore_index", ignore_index)
     return index if index >= target.dtype.min else None
 
 

@@ -296,21 +296,17 @@ class Layouts(Statistics):
         """
         axis = as_axis("tensor_split", dim, self.ndim)
         size = self._length(axis)
-        if isinstance(indices_or_sections, int):
-            count = indices_or_sections
-            if count < 1:
-                raise ShapeError(f"tensor_split: {count} pieces", line=here(), allowed="1 or more")
-            sizes = [size // count + (number < size % count) for number in range(count)]
-        else:
-            if not isinstance(indices_or_sections, Iterable):
-                as_int("tensor_split", "indices_or_sections", indices_or_sections)
+        if isinstance(indices_or_sections, Iterable):
             given = [as_int("tensor_split", "a position", cut) for cut in indices_or_sections]
             cuts = [0, *(min(cut + size * (cut < 0), size) for cut in given), size]
             return tuple(
                 self.narrow(axis, start, max(end - start, 0))
                 for start, end in itertools.pairwise(cuts)
             )
-        return self.split(sizes, axis)
+        count = as_int("tensor_split", "indices_or_sections", indices_or_sections)
+        if count < 1:
+            raise ShapeError(f"tensor_split: {count} pieces", line=here(), allowed="1 or more")
+        return self.split([size // count + (at < size % count) for at in range(count)], axis)
 
     def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
         """Split the columns (axis 1; a vector along axis 0) as `tensor_split` does.

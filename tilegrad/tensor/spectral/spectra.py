@@ -200,9 +200,8 @@ class Spectra(Fourier):
     ) -> list[tuple[int | None, int]]:
         """For each axis the size that it is transformed in, None its own."""
         if dim is None:
-            dim = range(ndim) if s is None else range(ndim - len(s), ndim)
-        is_less = s is not None and len(s) > ndim
-        if not dim or is_less or (s is not None and len(s) != len(dim)):
+            dim = range(ndim) if s is None else range(max(ndim - len(s), 0), ndim)
+        if not dim or (s is not None and len(s) != len(dim)):
             raise ShapeError(
                 f"{name}: {len(s or ())} sizes for {len(dim)} axes",
                 tensor=describe(self.uop),
