@@ -19,9 +19,6 @@ from tilegrad.target import Target
 
 __all__ = ["Traffic"]
 
-# The level beyond the last cache (`Target.level_of`).
-_MEMORY = 3
-
 
 class Traffic:
     """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first, and the
@@ -36,6 +33,8 @@ class Traffic:
         target: Target,
     ):
         self.loops, self.target, self.threads = loops, target, max(target.threads, 1)
+        # The level beyond the last cache.
+        self.memory = len(target.timing.byte) - 1
         accesses = [node for node in nodes if node.op in (Ops.LOAD, Ops.STORE)]
         self.extents = {
             loop: max(
@@ -69,7 +68,7 @@ class Traffic:
         timing, page = self.target.timing, self.target.page_bytes
         cycles = self._fetched(page, self.target.pages) * timing.page
         # What comes from memory also waits for pages that are not fetched ahead.
-        if self._farthest() == _MEMORY:
+        if self._farthest() == self.memory:
             cycles += self._fetched(page, self.target.prefetched_pages) * timing.page_ahead
         return cycles + self._crowded()
 
@@ -79,7 +78,7 @@ class Traffic:
         """
         nbytes = int(sum(self.touched(0, self.target.line_bytes).values()) * self.target.line_bytes)
         level = self.target.level_of(nbytes)
-        return level if level == _MEMORY else self.target.level_of(nbytes // self.threads)
+        return level if level == self.memory else self.target.level_of(nbytes // self.threads)
 
     def touched(self, depth: int, unit: int) -> dict[UOp, float]:
         """Units of `unit` bytes that each access touches in the loops from `depth` inward."""
