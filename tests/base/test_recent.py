@@ -87,7 +87,7 @@ BOUNDED = {
     "nn/data/loader.py _shared": "two items",
     "grad/templates.py _known": "_MOST",
     "grad/templates.py _met": "_MOST",
-    "runtime/buffer.py _returns": "the buffers that are alive",
+    "runtime/buffer.py _returns": "those who look at lent memory",
     "schedule/cost.py _known": "_MOST_KNOWN",
     "tensor/handle/aliases.py _answers": "_MOST_ANSWERS",
     "tensor/storage/known.py _looked": "weak: the memory that is alive",

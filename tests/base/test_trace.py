@@ -21,16 +21,32 @@ def test_counters_start_again() -> None:
 
 
 def test_memory_in_use_survives_a_reset() -> None:
-    kept = vars(GlobalCounters).copy()
+    before, work = GlobalCounters.mem_used, GlobalCounters.counts
     try:
         GlobalCounters.kernel_count = 5
-        GlobalCounters.mem_used = 640
+        GlobalCounters.take_memory(640)
         GlobalCounters.reset()
-        assert (GlobalCounters.kernel_count, GlobalCounters.mem_used) == (0, 640)
+        assert (GlobalCounters.kernel_count, GlobalCounters.mem_used) == (0, before + 640)
     finally:
-        for name, value in kept.items():
-            if isinstance(value, (int, float)):
-                setattr(GlobalCounters, name, value)
+        GlobalCounters.take_memory(-640)
+        vars(GlobalCounters).update(work)
+
+
+def test_memory_that_many_threads_take_and_give_back_is_counted() -> None:
+    before = GlobalCounters.mem_used
+
+    def work() -> None:
+        for _ in range(9_000):
+            GlobalCounters.take_memory(64)
+            GlobalCounters.take_memory(-63)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert GlobalCounters.mem_used == before + 36_000
+    GlobalCounters.take_memory(-36_000)
 
 
 def test_recording_is_per_block() -> None:

@@ -277,7 +277,10 @@ def test_weights_in_a_file(tmp_path: Path) -> None:
 
 def test_short_floats() -> None:
     weight, given = stored(weights()).cast("bfloat16").realize(), GIVEN.cast("bfloat16").realize()
-    infer = packed(jit(lambda x: x @ weight.T), given)
+    # Whether weights of 16 bits are packed depends on the processor's units for them.
+    infer = jit(lambda x: x @ weight.T)
+    for _ in range(3):
+        infer(given)
     for scale in (1, 2):
         expected = given.float().numpy().astype(np.float64) @ weight.float().numpy().T
         found = infer(given).float().numpy()

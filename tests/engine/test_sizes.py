@@ -357,14 +357,14 @@ def test_results_are_tensors_of_numbers() -> None:
 
 def test_a_size_that_keeps_coming_has_a_plan_of_its_own() -> None:
     step = _step("product")
-    # SEGMENTS=2 makes a plan of the nodes, too.
+    # Sizes that no other test has. SEGMENTS=2 makes a plan of the nodes, too.
     with Context(SIZES=1, SEGMENTS=1):
-        for length in (20, 21, 22, 23):
+        for length in (70, 71, 72, 73):
             step(length)
-        assert _plans(step, [25] * 7) == 0
+        assert _plans(step, [75] * 7) == 0
         # Runs without nodes are counted first, then those with nodes.
-        assert 1 <= _plans(step, [25] * 30) <= 1 + _COPIES
-        assert _plans(step, [25] * 20) == 0
+        assert 1 <= _plans(step, [75] * 30) <= 1 + _COPIES
+        assert _plans(step, [75] * 20) == 0
 
 
 def test_many_sizes_that_come_again_do_not_have_a_plan_each() -> None:

@@ -15,8 +15,9 @@ def steps_of(*tensors: Tensor) -> list[str]:
 
 
 def test_a_copy_into_memory_is_one_step() -> None:
-    array = np.arange(24, dtype=np.float32).reshape(4, 6)
-    x = Tensor.zeros(4, 6).contiguous().realize()
+    # Larger than what becomes memory when the tensor is made.
+    array = np.arange(24_000, dtype=np.float32).reshape(40, 600)
+    x = Tensor.zeros(40, 600).contiguous().realize()
     used = GlobalCounters.mem_used
     assert steps_of(x.assign(Tensor(array))) == ["copy"]
     assert GlobalCounters.mem_used == used
@@ -24,11 +25,20 @@ def test_a_copy_into_memory_is_one_step() -> None:
 
 
 def test_a_copy_that_others_ask_for_is_made_once() -> None:
-    array = np.arange(6, dtype=np.float32)
-    x, y = Tensor.zeros(6).contiguous().realize(), Tensor(array)
+    array = np.arange(24_000, dtype=np.float32)
+    x, y = Tensor.zeros(24_000).contiguous().realize(), Tensor(array)
     assert steps_of(x.assign(y), y + 1).count("copy") == 1
     x += 1
     assert x.tolist() == (array + 1).tolist() and y.tolist() == array.tolist()
+
+
+def test_a_small_array_is_memory_from_the_start() -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    x, y = Tensor.zeros(4, 6).contiguous().realize(), Tensor(array)
+    array[:] = -1
+    assert steps_of(y) == []
+    assert "copy" not in steps_of(x.assign(y))
+    assert x.tolist() == y.tolist() == np.arange(24).reshape(4, 6).tolist()
 
 
 def test_a_copy_into_a_part_or_in_another_dtype() -> None:

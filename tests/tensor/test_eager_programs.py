@@ -9,12 +9,19 @@ import pytest
 
 from tests.tensor.eager_programs import Program
 from tilegrad import Context, Tensor
+from tilegrad.engine.run import ready
 from tilegrad.tensor.handle.waiting import this_thread
+from tilegrad.tensor.storage import segments
 
 
-@pytest.fixture(autouse=True)
-def templates() -> Iterator[None]:
-    """Calls wait, whatever switches the tests run with."""
+@pytest.fixture(autouse=True, params=["often", "once"])
+def templates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Calls wait, whatever switches the tests run with; code for what comes again is written when
+    it has come often, or at once.
+    """
+    if request.param == "once":
+        monkeypatch.setattr(segments, "_OFTEN", 1)
+        monkeypatch.setattr(ready, "_OFTEN", 1)
     with Context(TEMPLATES=1):
         yield
 

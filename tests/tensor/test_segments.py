@@ -17,6 +17,7 @@ from tests.tensor.helpers import numbers
 from tilegrad import Context, GlobalCounters, Tensor, no_grad
 from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.base.trace import counters
+from tilegrad.engine.run import ready
 from tilegrad.ir.uop import node_count
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.waiting import this_thread
@@ -30,9 +31,14 @@ def close(ours: Any, theirs: Any, tol: float = 1e-4) -> None:
     np.testing.assert_allclose(found, theirs, rtol=tol, atol=tol)
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Calls wait in each test, whatever the tests before it did."""
+@pytest.fixture(autouse=True, params=["often", "once"])
+def fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Calls wait in each test, whatever the tests before it did. Code for a segment is written
+    when it has run often, or the first time that it comes again.
+    """
+    if request.param == "once":
+        monkeypatch.setattr(segments, "_OFTEN", 1)
+        monkeypatch.setattr(ready, "_OFTEN", 1)
     this_thread.pool.end()
     this_thread.pool.was_of_use()
     with Context(TEMPLATES=1, SEGMENTS=1):
@@ -64,6 +70,7 @@ LOOP = """
 import sys
 import numpy as np
 from tilegrad import Tensor
+from tilegrad.engine.run import ready
 from tilegrad.ir.uop import node_count
 
 for size in map(int, sys.argv[1:]):

@@ -7,10 +7,13 @@ every rewrite with its rule, the node before and the node after; it is off unles
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from tilegrad.base.forks import held_at_fork
 
 __all__ = ["Counters", "GlobalCounters", "PassRecord", "Rewrite", "counters", "recording", "trace"]
 
@@ -52,9 +55,40 @@ class _Work:
     1
     """
 
+    # Changes of the memory in use that are not added up yet, at most.
+    _MOST_CHANGES = 1 << 12
+
     def __init__(self) -> None:
-        self.mem_used = 0
+        self._mem_used = 0
+        self._changes: list[int] = []
+        # Of memory that goes back; who takes some has `take_memory` add them up now and then.
+        self.note_change = self._changes.append
+        self._lock = held_at_fork(threading.RLock(), 76)
         self.reset()
+
+    @property
+    def mem_used(self) -> int:
+        """The bytes that buffers hold now."""
+        with self._lock:
+            changes = self._changes
+            while changes:
+                self._mem_used += changes.pop()
+            return self._mem_used
+
+    def take_memory(self, nbytes: int) -> None:
+        """Add to the memory in use; less than 0 of what goes back. Safe at any moment and from any
+        thread: to note a change is one step of the interpreter.
+        """
+        changes = self._changes
+        changes.append(nbytes)
+        if len(changes) > self._MOST_CHANGES:
+            _ = self.mem_used
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """What `reset` sets to zero."""
+        names = ("kernel_count", "global_ops", "global_mem", "time_sum_s")
+        return {name: getattr(self, name) for name in names}
 
     def reset(self) -> None:
         """Back to zero, but for `mem_used`, which is a fact and no count."""

@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, prod, sint
 
 __all__ = [
     "Terms", "extent_of", "is_length", "length_name", "length_variable", "memory_shape",
-    "terms_of", "value_of",
+    "terms_of", "text_of", "value_of",
 ]  # fmt: skip
 
 _PREFIX = "_length"
@@ -79,3 +79,11 @@ def value_of(terms: Terms, values: Mapping[str, int]) -> int:
             scale *= values[name]
         total += scale
     return total
+
+
+def text_of(terms: Terms, values: str) -> str:
+    """`value_of` as an expression in Python, of a mapping called `values`."""
+    products = [
+        "*".join([str(scale), *[f"{values}[{name!r}]" for name in names]]) for scale, names in terms
+    ]
+    return " + ".join(products) or "0"

@@ -6,17 +6,20 @@ wait for longer than KEEP_SECONDS; when the device has no room, all of them do, 
 is tried once more.
 
 Everything here may be called from any thread, and memory may come back at any moment, inside an
-allocation too. So `take_back` only appends to a queue; the next allocation sorts it in.
+allocation too. So `take_back` only appends: to a queue that the next allocation sorts in, or, of
+small blocks, to a list of their class from which the next allocation takes them without a lock.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from tilegrad.base.config import config
@@ -28,10 +31,13 @@ __all__ = ["LRUAllocator", "reaper", "size_class"]
 
 _MIN_BLOCK = 64
 _MAX_STEP = 1 << 20
+# Of each small size class, the most blocks that wait to be handed on without a lock.
+_MOST_QUICK = 64
 # Blocks from this size on are worth a look now and then.
 _LARGE = 1 << 24
 
 
+@functools.lru_cache(1 << 12)
 def size_class(nbytes: int) -> int:
     """The block size that serves a request: up to a sixteenth larger, at most by a megabyte."""
     step = min(max(_MIN_BLOCK, 1 << max(nbytes.bit_length() - 5, 0)), _MAX_STEP)
@@ -45,21 +51,38 @@ class LRUAllocator:
     KEEP_SECONDS, and gives them back.
     """
 
+    # Blocks up to this size are handed on without a lock. Said here, as blocks may come back when
+    # the names of the module are gone.
+    _small = 1 << 16
+
     def __init__(self, device: str, runtime: Runtime):
         self.device = device
         self.runtime = runtime
-        self.used_bytes = 0
-        self.cached_bytes = 0
         self._lock = held_at_fork(threading.RLock(), 70)
+        # Bytes that the runtime gave and has not had back.
+        self._taken_bytes = 0
+        # Small blocks that wait, by size class: lists, of which every operation is one step of the
+        # interpreter; and the most of each class.
+        self.quick: dict[int, list[Any]] = {}
+        self.most_quick = min(_MOST_QUICK, runtime.cache_bytes >> 20)
         self._returned: deque[tuple[int, Any]] = deque()
-        # Takes back the size class and the handle of a block. Safe at any moment, inside a garbage
-        # collection too.
-        self.take_back = self._returned.append
-        # Freed blocks by serial number, oldest first, with the time when they were sorted in, and
-        # the serial numbers of each size class.
+        # The other blocks that wait, by serial number, oldest first, with the time when they were
+        # sorted in, and the serial numbers of each size class.
         self._cached: OrderedDict[int, tuple[int, Any, float]] = OrderedDict()
+        self._sorted_bytes = 0
         self._by_class: dict[int, list[int]] = {}
         self._serial = 0
+
+    @property
+    def cached_bytes(self) -> int:
+        """The bytes that wait for reuse."""
+        quick = [size * len(blocks) for size, blocks in self.quick.copy().items()]
+        return self._sorted_bytes + sum(quick)
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes that buffers hold, or that came back since the last allocation."""
+        return self._taken_bytes - self.cached_bytes
 
     def allocate(self, nbytes: int) -> Any:
         """A handle to at least `nbytes` bytes, whose content is undefined.
@@ -70,87 +93,115 @@ class LRUAllocator:
             raise InternalError(
                 f"allocate: {nbytes} bytes on {self.device}", rule="an empty tensor has no buffer"
             )
-        size = size_class(nbytes)
-        with self._lock:
-            self._sort_in()
-            handle = self._reuse(size)
-            if handle is None:
-                handle = self._fresh(size, nbytes)
-            self.used_bytes += size
-        if size >= _LARGE:
-            reaper.look_after(self)
-        return handle
+        return self._allocate(size_class(nbytes), nbytes)
 
     def allocate_all(self, sizes: Sequence[int]) -> list[Any] | None:
         """As `allocate` of blocks of `sizes`, which are size classes, at once; None where the
         device has no room for all.
         """
         found: list[Any] = []
-        with self._lock:
-            if self._returned or self.cached_bytes > self.runtime.cache_bytes:
-                self._sort_in()
+        quick = self.quick
+        try:
             for size in sizes:
-                serials = self._by_class.get(size)
-                if serials:
-                    self.cached_bytes -= size
-                    handle = self._cached.pop(serials.pop())[1]
-                else:
+                blocks = quick.get(size)
+                if blocks:
                     try:
-                        handle = self._fresh(size, size)
-                    except OutOfMemoryError:
-                        self._returned.extend(zip(sizes, found))
-                        return None
-                self.used_bytes += size
-                found.append(handle)
-        if sizes and max(sizes) >= _LARGE:
-            reaper.look_after(self)
+                        found.append(blocks.pop())
+                        continue
+                    except IndexError:
+                        # Another thread took the last one.
+                        pass
+                found.append(self._allocate(size, size))
+        except OutOfMemoryError:
+            for block in zip(sizes, found):
+                self.take_back(block)
+            return None
         return found
+
+    def take_back(self, block: tuple[int, Any]) -> None:
+        """Take the size class and the handle of a block that nobody uses any more. Safe at any
+        moment, inside a garbage collection too.
+        """
+        size, handle = block
+        if size <= self._small:
+            blocks = self.quick.get(size)
+            if blocks is None:
+                blocks = self.quick.setdefault(size, [])
+            if len(blocks) < self.most_quick:
+                blocks.append(handle)
+                return
+        self._returned.append(block)
 
     def flush(self) -> int:
         """Give every block that waits for reuse back to the device; the number of bytes given
         back.
         """
         with self._lock:
-            self._sort_in()
-            before = self.cached_bytes
+            self._sort_in_all()
+            before = self._sorted_bytes
             if before:
                 self.runtime.synchronize()
             self._shrink(0)
-            return before - self.cached_bytes
+            return before - self._sorted_bytes
 
     def free_idle(self, seconds: float) -> int:
         """Give back the blocks that have not been used for so long; the bytes that are left, used
-        or kept.
+        or kept. Small ones count from now on.
         """
         with self._lock:
-            self._sort_in()
+            self._sort_in_all()
             before = time.monotonic() - seconds
             idle = [serial for serial, each in self._cached.items() if each[2] <= before]
             if idle:
                 self.runtime.synchronize()
             for serial in idle:
                 self._drop(serial)
-            return self.used_bytes + self.cached_bytes
+            return self._taken_bytes
 
     def forget_threads(self) -> None:
         """In a forked child: whoever held the lock is gone."""
         self._lock = threading.RLock()
 
+    def _allocate(self, size: int, nbytes: int) -> Any:
+        """A block of size class `size`, for `nbytes`."""
+        blocks = self.quick.get(size)
+        if blocks:
+            try:
+                return blocks.pop()
+            except IndexError:
+                # Another thread took the last one.
+                pass
+        with self._lock:
+            self._sort_in()
+            handle = self._reuse(size)
+            if handle is None:
+                handle = self._fresh(size, nbytes)
+        if size >= _LARGE:
+            reaper.look_after(self)
+        return handle
+
     def _sort_in(self) -> None:
         now = time.monotonic() if self._returned else 0.0
         while self._returned:
             size, handle = self._returned.popleft()
-            self.used_bytes -= size
             self._serial += 1
             self._cached[self._serial] = (size, handle, now)
             self._by_class.setdefault(size, []).append(self._serial)
-            self.cached_bytes += size
-        if self.cached_bytes > self.runtime.cache_bytes:
+            self._sorted_bytes += size
+        if self._sorted_bytes > self.runtime.cache_bytes:
             self.runtime.synchronize()
             self._shrink(self.runtime.cache_bytes)
 
+    def _sort_in_all(self) -> None:
+        """As `_sort_in`, with the small blocks that wait in lists of their class."""
+        for size, blocks in self.quick.copy().items():
+            with suppress(IndexError):
+                while True:
+                    self._returned.append((size, blocks.pop()))
+        self._sort_in()
+
     def _shrink(self, limit: int) -> None:
-        while self.cached_bytes > limit:
+        while self._sorted_bytes > limit:
             self._drop(next(iter(self._cached)))
 
     def _drop(self, serial: int) -> None:
@@ -159,23 +210,26 @@ class LRUAllocator:
         serials.remove(serial)
         if not serials:
             del self._by_class[size]
-        self.cached_bytes -= size
+        self._sorted_bytes -= size
+        self._taken_bytes -= size
         self.runtime.free(handle, size)
 
     def _reuse(self, size: int) -> Any:
         serials = self._by_class.get(size)
         if not serials:
             return None
-        self.cached_bytes -= size
+        self._sorted_bytes -= size
         return self._cached.pop(serials.pop())[1]
 
     def _fresh(self, size: int, nbytes: int) -> Any:
+        handle: Any = None
         try:
-            return self.runtime.allocate(size)
+            handle = self.runtime.allocate(size)
         except MemoryError:
             self.flush()
         try:
-            return self.runtime.allocate(size)
+            if handle is None:
+                handle = self.runtime.allocate(size)
         except OutOfMemoryError:
             raise
         except MemoryError:
@@ -184,6 +238,8 @@ class LRUAllocator:
                 in_use=f"{self.used_bytes} bytes",
                 remedy="free tensors that are no longer needed, or use smaller batches",
             ) from None
+        self._taken_bytes += size
+        return handle
 
 
 class _Reaper:

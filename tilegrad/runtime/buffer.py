@@ -31,13 +31,6 @@ from tilegrad.runtime.allocator import LRUAllocator, size_class
 
 __all__ = ["Buffer", "LRUAllocator", "address_of", "over", "size_class"]
 
-_account_lock = held_at_fork(threading.RLock(), 75)
-
-
-def _account(nbytes: int) -> None:
-    with _account_lock:
-        GlobalCounters.mem_used += nbytes
-
 
 class _PyBuffer(ctypes.Structure):
     """What Python's buffer protocol fills in."""
@@ -88,7 +81,8 @@ class Buffer:
     is_exposed = False
     _version = 0
     _handle: Any = None
-    _finalizer: Any = None
+    # Size class and handle of memory that goes back with the buffer.
+    _block: tuple[int, Any] | None = None
     # What keeps lent memory, as long as somebody looks at it.
     _holder: Any = None
 
@@ -165,23 +159,37 @@ class Buffer:
                         self.base.handle, self.offset, self.nbytes
                     )
                 else:
-                    self._handle, self._finalizer = self._taken()
+                    self._block = self._taken()
+                    self._handle = self._block[1]
             return self._handle
 
-    def _taken(self) -> tuple[Any, Any]:
-        """New memory, and the finalizer that gives it back with this buffer."""
+    def _taken(self) -> tuple[int, Any]:
+        """New memory, as a size class and a handle."""
         nbytes = self.nbytes
         handle = self.allocator.allocate(nbytes)
-        _account(nbytes)
-        return handle, _returned_with(self, self.allocator, handle, nbytes)
+        GlobalCounters.take_memory(nbytes)
+        return size_class(nbytes), handle
+
+    # At the end of the process modules may be gone: what it needs is at hand.
+    def __del__(self, note_change: Any = GlobalCounters.note_change) -> None:
+        block = self._block
+        if block is not None:
+            note_change(-self.nbytes)
+            # As `take_back` of a small block, without its frame.
+            blocks = self.allocator.quick.get(block[0])
+            if blocks is not None and len(blocks) < self.allocator.most_quick:
+                blocks.append(block[1])
+            else:
+                self.allocator.take_back(block)
 
     def deallocate(self) -> None:
         """Give the memory back now; the next use takes new memory, with undefined content."""
         with self._lock:
             self._leave()
-            if self._finalizer is not None:
-                self._finalizer.give_back()
-                self._finalizer = None
+            block, self._block = self._block, None
+            if block is not None:
+                GlobalCounters.take_memory(-self.nbytes)
+                self.allocator.take_back(block)
             self._handle = None
 
     def view(self, offset: int, size: int, dtype: DType | None = None) -> Buffer:
@@ -314,13 +322,14 @@ class Buffer:
             runtime = self.allocator.runtime
             old = self._handle
             runtime.synchronize()
-            handle, finalizer = self._taken()
+            block = self._taken()
+            handle = block[1]
             if not runtime.transfer(handle, old, runtime, self.nbytes):
                 view = runtime.host_view(old, self.nbytes)
                 assert view is not None
                 runtime.copy_in(handle, view)
             self._leave()
-            self._handle, self._finalizer, self.owner = handle, finalizer, None
+            self._handle, self._block, self.owner = handle, block, None
             self.is_fixed = False
             Buffer.moves += 1
 
@@ -330,10 +339,9 @@ class Buffer:
         self._holder = None
         if holder is None:
             return
-        if self._finalizer is not None:
-            self._finalizer.detach()
-            self._finalizer = None
-            _returned_with(holder, self.allocator, self._handle, self.nbytes)
+        block, self._block = self._block, None
+        if block is not None:
+            _return_with(holder, self.allocator, block, self.nbytes)
         holder._buffer = self.owner
         self.owner = None
 
@@ -357,14 +365,10 @@ def over(
         buffer.dtype = dtype
         buffer.nbytes = nbytes
         buffer._handle = handle
-        # As `_returned_with`, without its frame.
-        back = buffer._finalizer = _Return(buffer, _give_back)
-        back.allocator, back.nbytes, back.block = allocator, nbytes, (block, handle)
-        _returns[id(back)] = back
+        buffer._block = block, handle
         total += nbytes
         found.append(buffer)
-    with _account_lock:
-        GlobalCounters.mem_used += total
+    GlobalCounters.take_memory(total)
     return found
 
 
@@ -379,28 +383,24 @@ class _Return(weakref.ref[Any]):
     # Size class and handle.
     block: tuple[int, Any]
 
-    def detach(self) -> None:
-        """Give nothing back: somebody else does."""
-        _returns.pop(id(self), None)
-
     def give_back(self) -> None:
-        """Give the memory back now, and not with the holder."""
+        """Give the memory back."""
         if _returns.pop(id(self), None) is not None:
-            with _account_lock:
-                GlobalCounters.mem_used -= self.nbytes
+            GlobalCounters.take_memory(-self.nbytes)
             self.allocator.take_back(self.block)
 
 
-_give_back = _Return.give_back
 # A reference that is gone calls nobody.
 _returns: dict[int, _Return] = {}
 
 
-def _returned_with(holder: object, allocator: LRUAllocator, handle: Any, nbytes: int) -> _Return:
+def _return_with(
+    holder: object, allocator: LRUAllocator, block: tuple[int, Any], nbytes: int
+) -> None:
+    """Let the memory `block` go back to the allocator with its holder."""
     found = _Return(holder, _Return.give_back)
-    found.allocator, found.nbytes, found.block = allocator, nbytes, (size_class(nbytes), handle)
+    found.allocator, found.nbytes, found.block = allocator, nbytes, block
     _returns[id(found)] = found
-    return found
 
 
 def _flat(data: bytes | bytearray | memoryview) -> memoryview:

@@ -71,8 +71,7 @@ class Expected:
 @contextmanager
 def _unseen() -> Iterator[None]:
     """What is planned and run in the block is neither counted nor recorded nor shown."""
-    before, work = dict(vars(counters)), dict(vars(GlobalCounters))
-    del work["mem_used"]
+    before, work = dict(vars(counters)), GlobalCounters.counts
     with recording(), Context(DEBUG=0):
         yield
     vars(counters).update(before)

@@ -1,5 +1,7 @@
 """Plans made ready: where all steps are kernels of one device that takes several launches in one
 call, a run takes memory, copies what comes from the host, gathers addresses, and makes that call.
+What it gathers is one expression in Python, `i[0]._handle, h[0], h[3] + 64`, that is compiled once
+the plan has run a few times; before that a table is filled and picked from.
 
 Memory and costs of a plan for a range of sizes are worked out for each run. Nothing is decided here
 that `run` beside this file does not decide: who wants to see each step (a capture, `DEBUG=2`,
@@ -10,8 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError, TilegradError
@@ -20,7 +21,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import Memory, Plan, Step
 from tilegrad.engine.run import report
-from tilegrad.ir.lengths import Terms, value_of
+from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
 
 __all__ = ["NoRoomError", "Ready", "made_ready"]
@@ -28,6 +29,9 @@ __all__ = ["NoRoomError", "Ready", "made_ready"]
 # Of no more operations and bytes than these, which take some 100 microseconds, a run is through
 # before a thread that sleeps has woken.
 _SMALL_OPS = _SMALL_BYTES = 1 << 20
+
+# Compiling an expression takes as long as some fifty runs lose without it.
+_OFTEN: Final = 8
 
 Load = Callable[[str, CompiledKernel], Any]
 
@@ -54,6 +58,12 @@ class _Costs(NamedTuple):
             mem += value_of(more_mem, variables)
         return ops, mem
 
+    def text(self) -> str:
+        """`at` as an expression in Python, of the variables `v`."""
+        ops = [str(self.ops), *[text_of(each, "v") for each, _ in self.of_lengths]]
+        mem = [str(self.mem), *[text_of(each, "v") for _, each in self.of_lengths]]
+        return f"({' + '.join(ops)}, {' + '.join(mem)})"
+
 
 class _Blocks(NamedTuple):
     """The blocks of memory that a run takes: the bytes of each, their size classes, and the rows of
@@ -71,7 +81,7 @@ class _BlockSizes:
     `results` of them outlive the run. A plan for a range of sizes `is_sized`: its launches say.
     """
 
-    __slots__ = ("_own", "_rest", "_results", "_shared", "is_sized")
+    __slots__ = ("_counted", "_own", "_rest", "_results", "_shared", "is_sized")
 
     def __init__(
         self, own: Sequence[Memory], shared: Sequence[Sequence[Memory]], rest: int, results: int
@@ -79,33 +89,52 @@ class _BlockSizes:
         self._own = [(each.terms, each.size, each.dtype) for each in own]
         self._shared = [[(each.terms or (), each.dtype.nbytes) for each in one] for one in shared]
         self._rest, self._results = rest, results
+        self._counted: Any = self._count
         self.is_sized = bool(shared) or any(each.terms is not None for each in own)
 
     def at(self, variables: Mapping[str, int]) -> _Blocks:
+        counts, asked = self._counted(variables)
+        if asked and min(asked) <= 0:
+            raise InternalError(
+                f"plan: a buffer of {min(asked)} bytes", rule="an empty tensor has no buffer"
+            )
+        sizes = [*map(size_class, asked)]
+        dtypes = [dtype for _, _, dtype in self._own[: self._results]]
+        return _Blocks(asked, sizes, [*zip(counts, dtypes, asked, sizes)])
+
+    def _count(self, variables: Mapping[str, int]) -> tuple[list[int], list[int]]:
+        """The elements of own memory, and the bytes of all blocks."""
         counts = [
             size if terms is None else value_of(terms, variables) for terms, size, _ in self._own
         ]
         asked = [count * dtype.nbytes for count, (_, _, dtype) in zip(counts, self._own)]
         for members in self._shared:
             asked.append(max([value_of(terms, variables) * nbytes for terms, nbytes in members]))
-        if asked and min(asked) <= 0:
-            raise InternalError(
-                f"plan: a buffer of {min(asked)} bytes", rule="an empty tensor has no buffer"
-            )
         if self._rest:
             asked.append(self._rest)
-        sizes = [*map(size_class, asked)]
-        dtypes = [dtype for _, _, dtype in self._own[: self._results]]
-        return _Blocks(asked, sizes, [*zip(counts, dtypes, asked, sizes)])
+        return counts, asked
+
+    def write(self) -> None:
+        """From now on an expression counts."""
+        counts = [
+            str(size) if terms is None else text_of(terms, "v") for terms, size, _ in self._own
+        ]
+        asked = [f"({count}) * {dtype.nbytes}" for count, (_, _, dtype) in zip(counts, self._own)]
+        for members in self._shared:
+            each = [f"({text_of(terms, 'v')}) * {nbytes}" for terms, nbytes in members]
+            asked.append(f"max([{', '.join(each)}])")
+        if self._rest:
+            asked.append(str(self._rest))
+        self._counted = eval(f"lambda v: ([{', '.join(counts)}], [{', '.join(asked)}])")
 
 
 class Ready:
     """A plan on one device. `backend` is what the device was then."""
 
     __slots__ = (
-        "_allocator", "_calls", "_copies", "_costs", "_count", "_fixed", "_inputs",
-        "_launches", "_memory", "_names", "_offsets", "_outputs", "_own", "_pick", "_shared",
-        "_words", "backend",
+        "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_fixed", "_gather",
+        "_inputs", "_launches", "_memory", "_offsets", "_outputs", "_own", "_picks", "_runs",
+        "_shared", "backend",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, backend: Backend, load: Load) -> None:
@@ -119,17 +148,13 @@ class Ready:
             sum(each.mem for each in kernels if each.costs is None),
             tuple([(each.costs[0], each.costs[1]) for each in kernels if each.costs is not None]),
         )
-        # All numbers that launches take: addresses by number of the buffer, then variables.
-        self._names = tuple(dict.fromkeys(name for step in steps for name in step.names))
-        positions = {name: position for position, name in enumerate(self._names, len(plan.buffers))}
-        picks: list[int] = []
+        # What launches take: the position of a buffer, or the name of a variable.
+        self._picks: list[int | str] = []
         self._launches: list[tuple[Any, int, Any]] = []
         for step, kernel in zip(steps, kernels, strict=True):
-            picks += step.buffers
-            picks += [positions[name] for name in step.names]
+            self._picks += [*step.buffers, *step.names]
             count = len(step.buffers) + len(step.names)
             self._launches.append((load(step.device, kernel), count, kernel.global_size))
-        self._pick = itemgetter(*picks, 0, 0)
         # By whether the work is small.
         self._calls: dict[bool, Any] = {}
         numbered = [*enumerate(plan.buffers)]
@@ -170,8 +195,14 @@ class Ready:
             (position, memory.offset) for position, memory in numbered if memory.offset is not None
         ]
         # What is not of this run is an input that it wrote to, or gives back.
-        self._outputs = [(position, plan.buffers[position].source) for position in plan.outputs]
-        self._words = len(plan.buffers)
+        self._outputs = [
+            (None if plan.buffers[position].source is not None else self._own.index(position),
+             plan.buffers[position].source)
+            for position in plan.outputs
+        ]  # fmt: skip
+        self._costs_at: Any = self._costs.at
+        self._runs = 0
+        self._gather: Any = None
 
     def call(self, is_small: bool) -> Any:
         """All launches as one call; None if the device has no such."""
@@ -187,13 +218,12 @@ class Ready:
         Raises NoRoomError for that.
         """
         allocator = self._allocator
-        words: list[Any] = [0] * self._words
         position = 0
         try:
-            for position, source in self._inputs:
-                buffer = inputs[source]
-                handle = buffer._handle
-                words[position] = buffer.handle if handle is None else handle
+            for number, source in self._inputs:
+                if inputs[source]._handle is None:
+                    position = number
+                    _ = inputs[source].handle
             asked, sizes, results = self._fixed or self._memory.at(variables)
             handles = allocator.allocate_all(sizes)
             if handles is None:
@@ -203,38 +233,75 @@ class Ready:
         count = len(results)
         made = over(allocator, results, handles) if count else []
         try:
-            for position, handle in zip(self._own, handles):
-                words[position] = handle
-            for positions, handle in zip(self._shared, handles[len(self._own) :]):
-                for position in positions:
-                    words[position] = handle
-            for position, offset in self._offsets:
-                words[position] = handles[-1] + offset
-            if self._names:
-                words += [variables[name] for name in self._names]
-            self._launch(words, inputs, variables)
+            if self._gather is not None:
+                words = self._gather(inputs, handles, variables)
+            else:
+                words = self._gathered(inputs, handles, variables)
+            self._launch(words, inputs, handles, variables)
         finally:
             for block in zip(sizes[count:], handles[count:]):
                 allocator.take_back(block)
-        table: dict[int, Buffer] = dict(zip(self._own, made))
         return [
-            table[position] if source is None else inputs[source]
+            made[position] if position is not None else inputs[source or 0]
             for position, source in self._outputs
         ]
 
+    def _gathered(
+        self, inputs: Sequence[Buffer], handles: Sequence[Any], variables: Mapping[str, int]
+    ) -> list[Any]:
+        """What the launches take, in order. After a few runs an expression gives it."""
+        self._runs += 1
+        if self._runs == _OFTEN:
+            texts = self._texts()
+            picks = [
+                f"v[{pick!r}]" if isinstance(pick, str) else texts[pick] for pick in self._picks
+            ]
+            self._gather = eval(f"lambda i, h, v: [{', '.join(picks)}]")
+            if self._costs.of_lengths:
+                self._costs_at = eval(f"lambda v: {self._costs.text()}")
+            if self._memory.is_sized:
+                self._memory.write()
+        table = self._table(inputs, handles)
+        return [variables[pick] if isinstance(pick, str) else table[pick] for pick in self._picks]
+
+    def _table(self, inputs: Sequence[Buffer], handles: Sequence[Any]) -> dict[int, Any]:
+        """The memory of each buffer of the plan, by position."""
+        table = {position: inputs[source]._handle for position, source in self._inputs}
+        table |= zip(self._own, handles)
+        for positions, handle in zip(self._shared, handles[len(self._own) :]):
+            table |= dict.fromkeys(positions, handle)
+        table |= {position: handles[-1] + offset for position, offset in self._offsets}
+        return table
+
+    def _texts(self) -> dict[int, str]:
+        """As `_table`, as expressions of inputs `i` and handles `h`."""
+        texts = {position: f"i[{source}]._handle" for position, source in self._inputs}
+        texts |= {position: f"h[{number}]" for number, position in enumerate(self._own)}
+        for number, positions in enumerate(self._shared, len(self._own)):
+            texts |= dict.fromkeys(positions, f"h[{number}]")
+        texts |= {position: f"h[-1] + {offset}" for position, offset in self._offsets}
+        return texts
+
     def _launch(
-        self, words: list[Any], inputs: Sequence[Buffer], variables: Mapping[str, int]
+        self,
+        words: list[Any],
+        inputs: Sequence[Buffer],
+        handles: Sequence[Any],
+        variables: Mapping[str, int],
     ) -> None:
         """Copy what the host gives, and run the kernels."""
-        for position, source, nbytes in self._copies:
-            given = inputs[source]
-            self._copy(words[position], given, given.nbytes if nbytes is None else nbytes)
+        if self._copies:
+            table = self._table(inputs, handles)
+            for position, source, nbytes in self._copies:
+                given = inputs[source]
+                self._copy(table[position], given, given.nbytes if nbytes is None else nbytes)
         ops, mem = self._costs[:2]
         if self._costs.of_lengths:
-            ops, mem = self._costs.at(variables)
-        call = self.call(ops <= _SMALL_OPS and mem <= _SMALL_BYTES)
+            ops, mem = self._costs_at(variables)
+        is_small = ops <= _SMALL_OPS and mem <= _SMALL_BYTES
+        call = self._calls.get(is_small) or self.call(is_small)
         began = time.perf_counter()
-        call(self._pick(words)[:-2])
+        call(words)
         report.count(ops, mem, time.perf_counter() - began, self._count)
 
     def _taken(self, asked: Sequence[int], sizes: Sequence[int]) -> list[Any]:

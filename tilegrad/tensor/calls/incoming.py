@@ -10,6 +10,7 @@ from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.uploads import upload
 from tilegrad.tensor.handle.aliases import hold, set_apart
 from tilegrad.tensor.handle.core import (
     Core,
@@ -45,6 +46,13 @@ class Incoming(Core):
             elif isinstance(data, os.PathLike):
                 device = f"DISK:{os.fspath(data)}"
         name = canonical(device)
+        if (
+            dtype is None
+            and not requires_grad
+            and host.is_plain_array(data)
+            and upload(self, data, name)
+        ):
+            return
         wanted = None if dtype is None else as_dtype(dtype)
         node, variables = _node_of(type(self), data, name, wanted)
         self._set(node, name, variables, None, leaf=True)

@@ -21,9 +21,11 @@ from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import next_number
+from tilegrad.tensor.handle.waiting import kind_of, next_number
 
-__all__ = ["TELLING", "Recorded", "Result", "recorded", "recorded_with_numbers"]
+__all__ = [
+    "TELLING", "Recorded", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
+]  # fmt: skip
 
 # What methods look for in an operand's graph.
 TELLING = frozenset({Ops.CONST, Ops.BITCAST})
@@ -47,6 +49,26 @@ class Result(NamedTuple):
     dtype: DType
 
 
+class WaitingKind:
+    """What the calls of a template have in common while they wait (`tensor.handle.waiting`).
+    `number` is that of the template and the kind of result, `slot` to `kind` are of the result;
+    `depth` counts its movement ops on a storage, which is that of operand `view_of`, or its own.
+    """
+
+    __slots__ = (
+        "depth", "dtype", "kind", "number", "pattern", "requires_grad", "shape", "size", "slot",
+        "template", "view_of",
+    )  # fmt: skip
+
+    def __init__(self, template: Template, result: Result, number: int, pattern: Any = None):
+        self.template, self.size = template, template.size
+        self.number, self.pattern = number, pattern
+        self.slot, self.requires_grad = result.slot, result.requires_grad
+        self.depth, self.view_of = result.depth, result.view_of
+        self.shape, self.dtype = result.shape, result.dtype
+        self.kind = kind_of(result.dtype, result.shape)
+
+
 class Recorded(NamedTuple):
     template: Template
     results: tuple[Result, ...]
@@ -57,14 +79,11 @@ class Recorded(NamedTuple):
     # itself that may be a copy.
     has_view: bool
     has_reshape: bool
-    # Of a single result: its number among all of these; else None. Its nodes are
-    # made only when somebody asks for them (`tensor.handle.waiting`).
-    number: int | None
+    # Of a single result whose nodes are made only when somebody asks for them; else None.
+    waiting: WaitingKind | None
     # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
     # becomes, and whether it is negated.
     constants: tuple[tuple[DType, bool], ...] = ()
-    # Of a template for all sizes, the pattern of its sizes (`tensor.calls.sized`).
-    pattern: Any = None
 
 
 def recorded(
@@ -130,7 +149,7 @@ def recorded(
         (last.slot, last.requires_grad) if is_plain else None,
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
-        number=next_number() if may_wait else None,
+        waiting=WaitingKind(template, last, next_number()) if may_wait else None,
         constants=changing[1],
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilegrad.base.recent import Recent
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
-from tilegrad.tensor.calls.recorded import Recorded, Result, recorded
+from tilegrad.tensor.calls.recorded import Recorded, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.waiting import next_number
 
 __all__ = ["Pattern", "of_sizes"]
@@ -105,10 +105,9 @@ class Pattern:
             (result,) = example.results
             shape = template.shape_of(result.slot)
             assert shape is not None
-            results = (Result(*result[:5], shape, result.dtype),)
-            found = example._replace(
-                template=template, results=results, number=self.number, pattern=self
-            )
+            result = Result(*result[:5], shape, result.dtype)
+            waiting = WaitingKind(template, result, self.number, self)
+            found = example._replace(template=template, results=(result,), waiting=waiting)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[values] = found
@@ -257,7 +256,7 @@ def _recorded(
             for shape in sizes
         ])  # fmt: skip
         one = record(shapes)
-        if one is None or one.number is None or not _is_alike(one, made[0] if made else one):
+        if one is None or one.waiting is None or not _is_alike(one, made[0] if made else one):
             return None
         made.append(one)
     template = sized_template([each.template for each in made], examples)

@@ -21,7 +21,7 @@ import inspect
 import itertools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from types import CodeType, FrameType, MethodType
 from typing import Any, TypeVar, cast
@@ -37,6 +37,7 @@ from tilegrad.tensor.calls.recorded import (
     TELLING,
     Recorded,
     Result,
+    WaitingKind,
     recorded,
     recorded_with_numbers,
 )
@@ -66,6 +67,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _MOST = 4096
 records_gradients = gradients.get
 _DOUBLE = Struct("<d")
+# More short signatures of a method are not known at a time.
+_MOST_RECENT = 256
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 blank = object.__new__
 
@@ -95,6 +98,7 @@ def elementwise(method: Method) -> Method:
 
 def _templated(method: Method, *, takes_numbers: bool) -> Method:
     number, new = next_number(), blank
+    recent: dict[Any, _Recent] = {}
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,6 +109,43 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         if node_count() > pressure.most:
             relieve(self)
         pending = self._call
+        short: Any = None
+        if pending is not None and not kwargs:
+            # The signature in short, where that is possible: see `_Recent`.
+            other = self
+            given: tuple[Any, ...] = (pending,)
+            if not args:
+                short = pending.kind
+            elif len(args) == 1:
+                (value,) = args
+                kind = value.__class__
+                if kind is self.__class__:
+                    also = value._call
+                    if also is not None:
+                        other = value
+                        if value is self:
+                            short = (pending.kind,)
+                        elif also.pool is pending.pool and value.device == self.device:
+                            short, given = (pending.kind, also.kind), (pending, also)
+                elif kind in _PLAIN or (kind is float and value):
+                    short = pending.kind, kind, value
+            last = None if short is None else recent.get(short)
+            if (
+                last is not None
+                and last.config is config
+                and self._requires_grad is last.grad
+                and other._requires_grad is last.also_grad
+                and self.device == last.device
+                and last.is_open(pending.pool)
+            ):
+                frame = sys._getframe(1)
+                user = frame.f_code
+                entry = composing.entry or (
+                    (user, frame.f_lasti, code)
+                    if user.co_filename in users
+                    else call_site(frame, code)
+                )
+                return _waiting(pending.pool, last.kind, self, given, entry, None)
         if pending is None:
             node = self._node
             dtype, shape = node.dtype, node._shape or node.shape
@@ -124,6 +165,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         found = _known.get(signature)
         numbers: list[Number] | None = None
         if found is None:
+            short = None
             if takes_numbers and not kwargs:
                 frame = sys._getframe(1)
                 found, numbers = _with_numbers(key[:7], method, operands, args, frame)
@@ -137,7 +179,8 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                         _remember(signature, found)
                 if found is None:
                     return method(self, *args, **kwargs)
-        waits = found.number is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
+        result = found.waiting
+        waits = result is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
         if waits:
             pool = this_thread.pool
             # Who records sees what runs, and a transformed function makes a graph.
@@ -177,13 +220,17 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         entry = composing.entry or (
             (user, frame.f_lasti, code) if user.co_filename in users else call_site(frame, code)
         )
-        if waits:
-            return _waiting(pool, found, self, inputs, entry, None if is_copy else operands)
+        if waits and result is not None:
+            if short is not None and not found.has_view:
+                if len(recent) >= _MOST_RECENT:
+                    recent.clear()
+                recent[short] = _Recent(config, result, operands)
+            return _waiting(pool, result, self, tuple(inputs), entry, None if is_copy else operands)
         nodes = found.template.make(inputs, (entry,))
-        result = found.plain
-        if result is not None:
+        plain_result = found.plain
+        if plain_result is not None:
             one = new(self.__class__)
-            one._set(nodes[result[0]], self.device, NO_VARIABLES, result[1], leaf=False)
+            one._set(nodes[plain_result[0]], self.device, NO_VARIABLES, plain_result[1], leaf=False)
             if mode == 1:
                 return one
             made = [one]
@@ -289,43 +336,73 @@ def _with_numbers(
     return found, numbers
 
 
+class _Recent:
+    """A call of a method on operands that know calls, and perhaps a plain value, that made a result
+    of some `kind`. The kinds of the operands and the value are its key; with what is here, and what
+    `is_open` looks at, they say the whole signature, and that the call waits.
+    """
+
+    __slots__ = ("also_grad", "config", "defaults", "device", "grad", "kind", "recorded")
+
+    def __init__(self, config: Any, kind: WaitingKind, operands: Sequence[Any]):
+        self.config, self.kind = config, kind
+        self.device = operands[0].device
+        self.grad, self.also_grad = operands[0]._requires_grad, operands[-1]._requires_grad
+        self.recorded = bool(self.grad or self.also_grad) and records_gradients()
+        self.defaults = dtypes.default_float, dtypes.default_int
+
+    def is_open(self, pool: Pool) -> bool:
+        """Whether what holds beside the operands is what held then, and calls wait."""
+        return (
+            pool is this_thread.pool
+            and (not pool.is_full or pool.takes_calls())
+            and (not (self.grad or self.also_grad) or records_gradients() is self.recorded)
+            and (pool.trains or not self.kind.requires_grad)
+            and self.defaults == (dtypes.default_float, dtypes.default_int)
+            and not transforms.depth
+            and record_of_thread() is None
+        )
+
+
 def _waiting(
     pool: Pool,
-    found: Recorded,
+    kind: WaitingKind,
     first: Any,
-    inputs: list[Any],
+    inputs: tuple[Any, ...],
     entry: Any,
     operands: list[Any] | None,
 ) -> Any:
     """The tensor of a call whose nodes nobody has asked for; a view of one of `operands`, if they
     are given.
     """
-    result = found.results[0]
     call: Call = blank(Call)
-    call.template, call.slot = found.template, result.slot
-    call.number, call.pattern = found.number or 0, found.pattern
-    call.inputs, call.entry, call.serial = tuple(inputs), (entry,), next_serial()
-    call.shape, call.dtype, call.pool = result.shape, result.dtype, pool
+    call.template, call.slot = kind.template, kind.slot
+    call.number, call.pattern, call.kind = kind.number, kind.pattern, kind.kind
+    call.inputs, call.entry, call.serial = inputs, (entry,), next_serial()
+    call.shape, call.dtype, call.pool = kind.shape, kind.dtype, pool
     call.node = call.value = None
     call.generation = 0
-    call.requires_grad = result.requires_grad
+    made = blank(first.__class__)
+    call.requires_grad = made._requires_grad = kind.requires_grad
     call.is_loss = call.is_write = False
     call.siblings = ()
-    made = blank(first.__class__)
     made.device = first.device
     made._call = call
     made._symbols = NO_VARIABLES
-    made._requires_grad = result.requires_grad
     made._previous = ()
     made._is_leaf = made._is_shared = False
     made._gradient = made._alias = None
-    if found.plain is None and operands is not None:
-        _look(made, result, operands)
+    depth = kind.depth
+    if depth is not None:
+        if kind.view_of is None:
+            made._alias = Storage(), depth
+        elif operands is not None:
+            _look(made, kind, operands)
     # As `Pool.add`, without its frame.
     identity, references = id(made), pool.waiting
     call.handle = references[identity] = weakref.ref(made, MethodType(references.pop, identity))
     pool.has_new = True
-    pool.count += found.template.size
+    pool.count += kind.size
     if pool.count >= waiting.MOST_NODES:
         pool.is_full = True
     return made
@@ -350,12 +427,9 @@ def _tensor(result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
     return made
 
 
-def _look(made: Any, result: Result, operands: list[Any]) -> None:
+def _look(made: Any, result: WaitingKind, operands: list[Any]) -> None:
     """Let a view share the storage of its operand."""
-    if result.view_of is None:
-        made._alias = Storage(), result.depth
-        return
-    base = operands[result.view_of]
+    base = operands[result.view_of or 0]
     alias: Any = base._alias or shared(base)
     made._alias = alias[0], alias[1] + result.depth
     made._is_shared = base._is_shared

@@ -30,10 +30,11 @@ from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage
 from tilegrad.tensor.handle.living import Owner, Some, ends, enter, leave, owners, pools
+from tilegrad.tensor.handle.sizes import NO_VARIABLES
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "Value", "away", "become_memory", "exchange",
-    "expand", "is_only_thread", "next_number", "next_serial", "postpone", "settle_alias",
+    "expand", "is_only_thread", "kind_of", "next_number", "next_serial", "postpone", "settle_alias",
     "this_thread",
 ]  # fmt: skip
 
@@ -48,8 +49,24 @@ MOST_NODES = 1 << 13
 _PATIENCE, _PAUSE, _LONGEST_PAUSE = 12, 1 << 10, 1 << 20
 # References to results that a run computed, before the dead among them are looked for.
 _MANY = 32
+# Of a tensor that is memory and was computed by no call.
+_MEMORY = Template([], [], (0,), 1, is_view=False)
 next_serial = itertools.count().__next__
 next_number = itertools.count().__next__
+# A number for each dtype and shape that a result had, and the most that are known at a time.
+_kinds: dict[tuple[DType, tuple[Any, ...]], int] = {}
+_MOST_KINDS = 1 << 14
+
+
+def kind_of(dtype: DType, shape: tuple[Any, ...]) -> int:
+    """A number that no other dtype and shape have."""
+    key = dtype, shape
+    found = _kinds.get(key)
+    if found is None:
+        if len(_kinds) >= _MOST_KINDS:
+            _kinds.clear()
+        found = _kinds.setdefault(key, next_number())
+    return found
 
 
 class Value:
@@ -108,6 +125,7 @@ class Call:
         template, slot: the graph, and the slot of the result in it.
         number: one for each template and kind of result.
         pattern: of a template for all sizes, the pattern of its sizes (`tensor.calls.sized`).
+        kind: the number of the result's dtype and shape (`kind_of`).
         inputs: for each operand its node, or the call that made it, then the numbers that change;
             None once the value is memory and the graph is given back.
         entry: the user's line.
@@ -133,6 +151,7 @@ class Call:
         "inputs",
         "is_loss",
         "is_write",
+        "kind",
         "moves",
         "node",
         "number",
@@ -150,6 +169,7 @@ class Call:
     slot: int
     number: int
     pattern: Any
+    kind: int
     inputs: tuple[Input, ...] | None
     entry: tuple[Any, ...]
     serial: int
@@ -179,6 +199,7 @@ class Call:
         made.template, made.slot, made.number = self.template, self.slot, self.number
         made.entry, made.serial, made.pool = self.entry, self.serial, self.pool
         made.handle, made.dtype, made.shape = self.handle, self.dtype, self.shape
+        made.kind = self.kind
         made.value, made.moves = self.value, self.moves
         made.inputs = made.node = made.pattern = None
         made.generation = 0
@@ -199,7 +220,7 @@ class Pool:
     """
 
     __slots__ = (
-        "__weakref__", "computed", "count", "has_new", "is_full", "losses", "many",
+        "__weakref__", "computed", "count", "expander", "has_new", "is_full", "losses", "many",
         "next_pause", "patience", "pause", "thread", "trains", "waiting",
     )  # fmt: skip
 
@@ -212,6 +233,8 @@ class Pool:
         # So many of these, and the dead are looked for.
         self.many = _MANY
         self.has_new = self.is_full = False
+        # The thread that makes nodes of all results just now.
+        self.expander: int | None = None
         self.count = 0
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE
@@ -244,10 +267,13 @@ class Pool:
     def leave(self, tensor: Any) -> None:
         """Let a tensor whose call was computed be no part of the segments that follow."""
         reference = self.waiting.pop(id(tensor), None)
-        if reference is None:
-            return
+        if reference is not None:
+            self.computed.append(reference)
+            self.forget_dead()
+
+    def forget_dead(self) -> None:
+        """Forget the results that died after a run computed them, once there are many."""
         computed = self.computed
-        computed.append(reference)
         if len(computed) >= self.many:
             # A tensor that is assigned to comes again and again.
             alive = {id(tensor): each for each in computed if (tensor := each()) is not None}
@@ -255,15 +281,19 @@ class Pool:
             self.many = max(_MANY, 2 * len(computed))
 
     def expand(self) -> None:
-        """Make the nodes of all results."""
-        if not self.has_new:
+        """Make the nodes of all results. While another thread makes them, this waits for it."""
+        if not self.has_new and self.expander in (None, threading.get_ident()):
             return
         with exclusive():
+            before, self.expander = self.expander, threading.get_ident()
             self.has_new = False
-            for reference in [*self.waiting.values(), *self.computed]:
-                tensor = reference()
-                if tensor is not None and tensor._call is not None:
-                    expand(tensor._call)
+            try:
+                for reference in [*self.waiting.values(), *self.computed]:
+                    tensor = reference()
+                    if tensor is not None and tensor._call is not None:
+                        expand(tensor._call)
+            finally:
+                self.expander = before
 
     def end(self) -> None:
         """Let all results be ordinary tensors, but for those that take a value by the next run."""
@@ -299,6 +329,8 @@ def is_only_thread() -> bool:
     """Whether no other thread runs that may have tensors: none began after this module was loaded,
     but for those of this package, and none had any.
     """
+    if threading.active_count() == 1:
+        return True
     mine = threading.current_thread()
     for thread in threading.enumerate():
         is_older = thread in _older_threads or thread.name.startswith("tilegrad ")
@@ -453,6 +485,38 @@ def _wait(tensor: Any, call: Call, pool: Pool) -> None:
     call.handle = references[identity] = weakref.ref(tensor, MethodType(references.pop, identity))
 
 
+def stands_on_memory(
+    tensor: Any,
+    value: Value,
+    moves: Moves,
+    dtype: DType,
+    shape: tuple[int, ...],
+    entry: tuple[Any, ...],
+) -> None:
+    """Let `tensor`, which is nothing yet, be `moves` of the memory `value`, as if a call had been
+    computed to it: a leaf that has no node before somebody asks.
+    """
+    call: Call = object.__new__(Call)
+    call.template, call.slot, call.number = _MEMORY, 0, -1
+    call.inputs = call.node = call.pattern = None
+    call.entry, call.serial = entry, next_serial()
+    call.dtype, call.shape, call.value, call.moves = dtype, shape, value, moves
+    call.kind = kind_of(dtype, shape)
+    call.pool = pool = this_thread.pool
+    call.generation = 0
+    call.requires_grad = None
+    call.is_loss = call.is_write = False
+    call.siblings = ()
+    tensor._call = call
+    tensor._symbols, tensor._requires_grad, tensor._previous = NO_VARIABLES, None, ()
+    tensor._is_leaf, tensor._is_shared = True, False
+    tensor._gradient = tensor._alias = None
+    call.handle = weakref.ref(tensor)
+    pool.computed.append(call.handle)
+    pool.forget_dead()
+    pool.has_new = True
+
+
 def postpone(
     tensor: Any,
     template: Template,
@@ -467,6 +531,7 @@ def postpone(
     call.inputs, call.entry, call.serial = inputs, entry, next_serial()
     step = template.steps[slot - template.count - len(template.constants)]
     call.dtype, call.shape = step[1], step[6]
+    call.kind = kind_of(call.dtype, call.shape)
     call.pool = pool = this_thread.pool
     call.node = call.value = call.requires_grad = call.pattern = None
     call.generation = 0

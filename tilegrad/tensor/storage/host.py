@@ -27,6 +27,7 @@ __all__ = [
     "flatten",
     "format_of",
     "is_array",
+    "is_plain_array",
     "moved",
     "moved_bytes",
     "nested",
@@ -149,8 +150,20 @@ def _wider(value: int) -> DType:
     return dtypes.int64 if -(1 << 63) <= value < 1 << 63 else dtypes.float64
 
 
+# What takes one number from bytes, which is what most reads ask for.
+_ONE = {
+    dtype: struct.Struct(f"={code}").unpack
+    for dtype, code in _CODES.items()
+    if dtype is not dtypes.bfloat16 and dtype not in dtypes.fp8s
+}
+
+
 def unpack(data: memoryview, dtype: DType, count: int) -> tuple[Any, ...]:
     """`count` numbers from bytes."""
+    if count == 1:
+        one = _ONE.get(dtype)
+        if one is not None:
+            return one(data)
     if dtype in dtypes.fp8s:
         table = FORMATS[dtype.name].values()
         return tuple([table[bits] for bits in data.cast("B")])
@@ -184,6 +197,12 @@ def is_array(data: Any) -> bool:
     libraries do; this imports no NumPy.
     """
     return hasattr(data, "__array__") or hasattr(data, "__array_interface__")
+
+
+def is_plain_array(data: Any) -> bool:
+    """Whether `data` is a NumPy array, and of no subclass; this imports no NumPy."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and data.__class__ is numpy.ndarray
 
 
 def buffer_fields(data: Any) -> tuple[bytes, DType, tuple[int, ...]] | None:

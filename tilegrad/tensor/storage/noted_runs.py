@@ -58,7 +58,7 @@ class Segment:
     `config`.
 
     Of a plan for a range of sizes, `comes_again` counts a run, and says whether the plan still is
-    the one for this size.
+    the one for this size. `runs` counts those that the walk over the calls found.
     """
 
     __slots__ = (
@@ -69,6 +69,7 @@ class Segment:
         "inputs",
         "kinds",
         "outcomes",
+        "runs",
         "values",
     )
 
@@ -83,6 +84,7 @@ class Segment:
         comes_again: Callable[[], bool] | None,
     ):
         self.config = config.current()
+        self.runs = 0
         self.kinds, self.binding, self.inputs, self.values = kinds, binding, inputs, values
         self.outcomes, self.copies, self.comes_again = outcomes, copies, comes_again
 

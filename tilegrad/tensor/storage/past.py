@@ -26,6 +26,7 @@ __all__ = ["Reached", "has_past", "lost", "note", "note_run", "remember"]
 
 # The number of runs of calls after which later pasts take over those of dead memory.
 _MOST_DEPTH = 64
+_blank = object.__new__
 
 
 class Reached(NamedTuple):
@@ -50,9 +51,7 @@ class _Mark:
     """A weak reference to a value of a run of calls, and once it has a leaf, to that."""
 
     __slots__ = ("reference",)
-
-    def __init__(self, value: Value):
-        self.reference: weakref.ref[Any] = weakref.ref(value)
+    reference: weakref.ref[Any]
 
     def __call__(self) -> Value | UOp | None:
         found: Value | UOp | None = self.reference()
@@ -61,30 +60,18 @@ class _Mark:
 
 class _Run:
     """What a run of calls stood on (`tensor.storage.segments`), and where its values are, for their
-    pasts.
+    pasts: weak references to leaves, the memory below them, and calls. `names` has for leaves that
+    are graphs all nodes of these, `memory` for each call that was computed its mark.
     """
 
-    __slots__ = ("bases", "calls", "depth", "leaves", "links", "memory")
-
-    def __init__(
-        self,
-        leaves: Iterable[Input],
-        bases: Iterable[UOp | Value],
-        calls: Iterable[Call],
-    ):
-        self.leaves = [*map(_names_of, leaves)]
-        self.calls = [*map(weakref.ref, calls)]
-        self.bases: list[Callable[[], Any]] = []
-        self.links: list[_Past | None] = []
-        self.depth = 1
-        for base in bases:
-            past = base.past if isinstance(base, Value) else _pasts.get(base)
-            self.links.append(past)
-            self.bases.append(weakref.ref(base) if past is None else past.memory)
-            if past is not None and past.depth >= self.depth:
-                self.depth = past.depth + 1
-        # Of each call that was computed.
-        self.memory: dict[int, _Mark] = {}
+    __slots__ = ("bases", "calls", "depth", "leaves", "links", "memory", "names")
+    leaves: list[weakref.ref[Any]]
+    names: dict[int, list[weakref.ref[Any]]]
+    calls: list[weakref.ref[Call]]
+    bases: list[Callable[[], Any]]
+    links: list[_Past | None]
+    depth: int
+    memory: dict[int, _Mark]
 
 
 class _Past:
@@ -94,17 +81,21 @@ class _Past:
     """
 
     __slots__ = ("_calls", "_links", "_marks", "_nodes", "_run", "depth", "memory")
-    depth: int
+    _run: tuple[_Run, Reached] | None
+    # What follows from the run is not set before that was worked out.
+    _calls: dict[int, weakref.ref[Call]]
+    # Values that had no leaf when this was worked out.
+    _marks: dict[int, _Mark]
+    _nodes: dict[int, weakref.ref[UOp]]
+    _links: list[_Past]
 
-    def __init__(self, memory: weakref.ref[UOp] | _Mark, run: tuple[_Run, Reached] | None = None):
+    def __init__(self, memory: weakref.ref[UOp] | _Mark):
         self.memory = memory
-        self._run = run
-        self.depth = 0 if run is None else run[0].depth
-        self._calls: dict[int, weakref.ref[Call]] = {}
-        # Values that had no leaf when this was worked out.
-        self._marks: dict[int, _Mark] = {}
-        self._nodes: dict[int, weakref.ref[UOp]] = {}
-        self._links: list[_Past] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._run, self.depth = None, 0
+        self._calls, self._marks, self._nodes, self._links = {}, {}, {}, []
 
     def stand_on(self, leaf: UOp) -> None:
         """Let this be the past of the leaf that was made for its value."""
@@ -141,14 +132,15 @@ class _Past:
         if self._run is None:
             return
         stack = [self._run]
-        self._run, self.depth = None, 0
+        self._begin()
         seen = {id(each) for each in stack}
         links: dict[_Past, None] = {}
         # The list grows while it is walked.
         for run, reached in stack:
             found: list[Callable[[], Any]] = []
             for number in _numbers(reached.leaves):
-                found += run.leaves[number]
+                found.append(run.leaves[number])
+                found += run.names.get(number, ())
             calls = [*_numbers(reached.calls)]
             found += [run.calls[number] for number in calls]
             found += [run.memory[number] for number in calls if number in run.memory]
@@ -211,16 +203,24 @@ class _Past:
         return any(call.node is not None and id(call.node) in wanted for call in calls)
 
 
-def _names_of(leaf: Input) -> list[weakref.ref[Any]]:
-    """The leaf of a run; if it is a graph that is no memory, all nodes that its gradients go
-    through or to, as a tensor may be any of them, and the graph itself may die before they do.
+# By leaf of runs that is a graph, what `_names_below` gives.
+_names: weakref.WeakKeyDictionary[UOp, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()
+
+
+def _names_below(leaf: UOp) -> list[weakref.ref[Any]]:
+    """Of a leaf of a run that is a graph, the nodes below that its gradients go through or to, as a
+    tensor may be any of them, and the graph itself may die before they do.
     """
-    found: list[Any] = [leaf]
-    if isinstance(leaf, UOp) and not is_stored(leaf):
-        for node in found:
-            if node.op not in NO_DERIVATIVE and node.dtype.is_float:
-                found += [source for source in node.src if source not in found]
-    return [*map(weakref.ref, found)]
+    known = _names.get(leaf)
+    if known is not None:
+        return known
+    nodes = [leaf]
+    # The list grows while it is walked.
+    for node in nodes if not is_stored(leaf) else ():
+        if node.op not in NO_DERIVATIVE and node.dtype.is_float:
+            nodes += [source for source in node.src if source not in nodes]
+    found = _names[leaf] = [*map(weakref.ref, nodes[1:])]
+    return found
 
 
 _NONE: frozenset[UOp] = frozenset()
@@ -247,22 +247,47 @@ def note(computed: Mapping[UOp, UOp]) -> None:
 
 def note_run(
     values: Sequence[tuple[int, Value, Reached]],
-    leaves: Iterable[Input],
+    leaves: Sequence[Input],
     bases: Iterable[UOp | Value],
     calls: Iterable[Call],
 ) -> None:
     """Note what a run of `calls` over `leaves`, and the memory `bases` below them, made its values
     from: for each the number of its call, the memory that holds it, and what it reached.
     """
-    run = _Run(leaves, bases, calls)
+    # Nearly every read comes by: what the classes could do themselves would be frames.
+    ref = weakref.ref
+    run = _blank(_Run)
+    run.leaves, run.calls = [*map(ref, leaves)], [*map(ref, calls)]
+    run.names = {
+        number: _names_below(leaf)
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, UOp) and leaf.op is not Ops.BUFFER
+    }
+    run.bases, run.links = [], []
+    depth = 1
+    for base in bases:
+        past = base.past if isinstance(base, Value) else _pasts.get(base)
+        run.links.append(past)
+        if past is None:
+            run.bases.append(ref(base))
+        else:
+            run.bases.append(past.memory)
+            if past.depth >= depth:
+                depth = past.depth + 1
+    run.depth = depth
+    run.memory = memory = {}
     for number, value, reached in values:
-        if value.past is None:
-            value.past = _Past(_Mark(value), (run, reached))
+        past = value.past
+        if past is None:
+            past = value.past = _blank(_Past)
+            past._run, past.depth = (run, reached), depth
+            mark = past.memory = _blank(_Mark)
+            mark.reference = ref(value)
             if value.leaf is not None:
-                value.past.stand_on(value.leaf)
+                past.stand_on(value.leaf)
         # Calls that are equal share a value.
-        run.memory[number] = value.past.memory
-    if run.depth > _MOST_DEPTH:
+        memory[number] = past.memory
+    if depth > _MOST_DEPTH:
         for _, value, _ in values:
             value.past.work_out()
 

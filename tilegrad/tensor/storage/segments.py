@@ -53,6 +53,7 @@ from tilegrad.tensor.storage.noted_runs import (
     noted,
     reached_by,
 )
+from tilegrad.tensor.storage.segment_code import Match, Values, written
 from tilegrad.tensor.storage.signatures import (
     Base,
     Leaves,
@@ -70,6 +71,13 @@ __all__ = ["read", "settle"]
 Compute = Callable[[Sequence[Any]], None]
 # By structure, for leaves of different kinds.
 _known: Recent[tuple[int, ...], list[Segment]] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
+# By the number of the call that was asked for and how many results are alive, the segments that
+# code was written for, as it takes as long as some fifty reads lose without it.
+_written: Recent[tuple[int, int], list[tuple[Segment, Match]]] = Recent(
+    lambda: min(config.KEEP_KERNELS, 1024)
+)
+_OFTEN = 8
+_NEVER_AGAIN = -(1 << 62)
 _MOST_KINDS = 4
 # By structure, for leaves of all sizes.
 _sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
@@ -78,6 +86,7 @@ _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
 )
 _exclusive = engine.exclusive()
+blank = object.__new__
 
 
 def settle(tensor: Any, compute: Compute) -> bool:
@@ -109,7 +118,10 @@ def read(tensor: Any, compute: Compute, take: Callable[[Buffer], memoryview]) ->
         value = call.value
         if value is None or tensor._call is not call:
             return None
-        is_in_order = not call.moves or all(op is Ops.RESHAPE for op, _, _ in call.moves)
+        is_in_order = True
+        for move in call.moves:
+            if move[0] is not Ops.RESHAPE:
+                is_in_order = False
         if not is_in_order or call.node is not None or record_of_thread() or transforms.depth:
             _become_memory(tensor, call, value.node(call.moves))
             return None
@@ -144,6 +156,9 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
         pool.expand()
         compute([tensor])
         pool.in_vain()
+        return
+    if _run_written(alive, tensor, call):
+        pool.was_of_use()
         return
     found = WaitingCalls(alive, call)
     if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
@@ -184,6 +199,32 @@ def _note(key: tuple[int, ...], segment: Segment) -> None:
     _known.put(key, [segment, *others[: _MOST_KINDS - 1]])
 
 
+def _run_written(alive: list[Call], tensor: Any, asked: Call) -> bool:
+    """Run the segment of equal calls over equal leaves, if code was written for it."""
+    switches = current_config()
+    for segment, match in _written.get((asked.number, len(alive))) or ():
+        if segment.config is switches or segment.config == switches:
+            found = match(alive, asked)
+            if found is not None:
+                return _run(segment, *found, tensor, asked)
+    return False
+
+
+def _write(
+    segment: Segment, found: WaitingCalls, asked: Call, values_of: Values | None = None
+) -> None:
+    """Count a run of a segment; of one that has run often, write the code."""
+    segment.runs += 1
+    if segment.runs < _OFTEN:
+        return
+    segment.runs = _NEVER_AGAIN
+    match = written(found, asked, segment.kinds, values_of)
+    if match is not None:
+        key = asked.number, len(found.alive)
+        others = [each for each in _written.get(key) or () if each[0] is not segment]
+        _written.put(key, [(segment, match), *others[: _MOST_KINDS - 1]])
+
+
 def _run_known(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
     """Run the segment of equal calls over equal leaves, if there is one."""
     segments = _known.get(found.key)
@@ -202,6 +243,8 @@ def _run_known(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
         if segment is not segments[0]:
             # Another thread's list may be another one by now.
             _known.put(found.key, [segment, *[each for each in segments if each is not segment]])
+        if segment.comes_again is None:
+            _write(segment, found, asked)
         return _run(segment, found, bases, copies, values, tensor, asked)
     return False
 
@@ -212,7 +255,10 @@ def _run_sized(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
     if sized is None or sized.segment.config != current_config():
         return False
     below = sized.bases_of(found.leaves)
-    return below is not None and _run(sized.segment, found, *below, tensor, asked)
+    if below is None:
+        return False
+    _write(sized.segment, found, asked, sized.values_of)
+    return _run(sized.segment, found, *below, tensor, asked)
 
 
 def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> Segment | None:
@@ -284,7 +330,12 @@ def _run(
     for position, source, moves, reached, is_lasting in segment.outcomes:
         value = values.get(source)
         if value is None:
-            value = Value(outputs[source]) if source >= 0 else _value_of(bases[-1 - source])
+            if source >= 0:
+                # As `Value(...)`, without its frame.
+                value = blank(Value)
+                value.buffer, value.leaf, value.past = outputs[source], None, None
+            else:
+                value = _value_of(bases[-1 - source])
             values[source] = value
         if moves is None:
             shape = found.calls[position].shape
@@ -355,30 +406,32 @@ def _take(
 ) -> None:
     """Let calls have the memory that a run gave them."""
     generation = found.generation + 1
-    pool = asked.pool
     calls = found.calls
+    waiting, done = asked.pool.waiting, asked.pool.computed
     first_of: dict[Value, Any] = {}
-    for number, value, moves, _, is_lasting in computed:
-        if is_lasting:
-            call = calls[number]
-            call.value, call.moves, call.generation = value, moves, generation
-            if call.node is not None:
-                engine.remember(call.node, value.node(moves))
-            each = call.handle()
-            if each is not None and each._call is call:
-                pool.leave(each)
-                first = first_of.setdefault(value, each)
-                if first is not each and not same_storage(first, each):
-                    # Results of equal calls: who writes to one of them copies it first.
-                    first._is_shared = each._is_shared = True
-    values = [
-        (position, value, reached)
-        for position, value, _, reached, _ in computed
-        # Its graph is alive, or it ends there.
-        if reached is not None and not (calls[position].requires_grad or calls[position].is_write)
-    ]
-    if values:
-        past.note_run(values, found.leaves, bases, calls)
+    noted: list[tuple[int, Value, past.Reached]] = []
+    for number, value, moves, reached, is_lasting in computed:
+        call = calls[number]
+        if reached is not None and not (call.requires_grad or call.is_write):
+            # Else its graph is alive, or it ends there.
+            noted.append((number, value, reached))
+        if not is_lasting:
+            continue
+        call.value, call.moves, call.generation = value, moves, generation
+        if call.node is not None:
+            engine.remember(call.node, value.node(moves))
+        each = call.handle()
+        if each is not None and each._call is call:
+            reference = waiting.pop(id(each), None)
+            if reference is not None:
+                done.append(reference)
+            first = first_of.setdefault(value, each)
+            if first is not each and not same_storage(first, each):
+                # Results of equal calls: who writes to one of them copies it first.
+                first._is_shared = each._is_shared = True
+    asked.pool.forget_dead()
+    if noted:
+        past.note_run(noted, found.leaves, bases, calls)
     for call in found.writes:
         # No gradient goes on below what was assigned.
         call.inputs = None

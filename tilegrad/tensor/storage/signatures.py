@@ -27,8 +27,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
 
 __all__ = [
-    "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "WaitingCalls", "bases_of",
-    "described", "is_computed", "moves_of", "waiting_calls",
+    "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "WaitingCalls", "base_below",
+    "bases_of", "described", "is_computed", "moves_of", "node_of", "waiting_calls", "whole",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -143,7 +143,7 @@ class WaitingCalls:
         """The largest generation of what the calls stand on."""
         most = 0
         for leaf in self.leaves:
-            if isinstance(leaf, Call) and leaf.generation > most:
+            if leaf.__class__ is Call and leaf.generation > most:
                 most = leaf.generation
         return most
 
@@ -232,7 +232,7 @@ def described(leaves: Sequence[Input]) -> Leaves | None:
             nodes.append(leaf.node)
             kinds.append(NumberKind(leaf.dtype, leaf.bits))
             continue
-        node = leaf if isinstance(leaf, UOp) else _node_of(leaf)
+        node = leaf if isinstance(leaf, UOp) else node_of(leaf)
         if node is None:
             return None
         nodes.append(node)
@@ -246,7 +246,7 @@ def described(leaves: Sequence[Input]) -> Leaves | None:
     return Leaves(nodes, tuple(kinds), [*bases], [*copies])
 
 
-def _node_of(call: Call) -> UOp | None:
+def node_of(call: Call) -> UOp | None:
     if call.value is not None:
         return call.memory
     return None if call.node is None else engine.realized(call.node)
@@ -297,8 +297,8 @@ def bases_of(
         if isinstance(kind, NumberKind):
             return None
         if isinstance(kind, SizedKind):
-            whole = _whole(leaf, kind, copies)
-            if whole is None or bases.setdefault(whole, len(bases)) != kind.base:
+            memory = whole(leaf, kind, copies)
+            if memory is None or bases.setdefault(memory, len(bases)) != kind.base:
                 return None
             continue
         base: Base | None
@@ -320,20 +320,20 @@ def bases_of(
                 return None
             continue
         else:
-            node = _node_of(leaf)
+            node = node_of(leaf)
             if node is None:
                 return None
         if kind.steps is None:
             if _key(node, bases, copies) != kind.key:
                 return None
             continue
-        base = _base_below(node, kind, copies, values)
+        base = base_below(node, kind, copies, values)
         if base is None or bases.setdefault(base, len(bases)) != kind.base:
             return None
     return [*bases], [*copies], values
 
 
-def _whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None:
+def whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None:
     """The memory of a leaf that covers all of it; None unless the leaf is of this `kind`."""
     count = prod(leaf.shape)
     if isinstance(leaf, Call) and leaf.value is not None:
@@ -347,7 +347,7 @@ def _whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None
         ):
             return None
         return leaf.value.leaf or leaf.value
-    node = leaf if isinstance(leaf, UOp) else _node_of(leaf) if isinstance(leaf, Call) else None
+    node = leaf if isinstance(leaf, UOp) else node_of(leaf) if isinstance(leaf, Call) else None
     ops: list[Ops] = []
     while node is not None and node.op is not Ops.BUFFER:
         if node.stored is not None and (memory := engine.realized(node)) is not None:
@@ -366,7 +366,7 @@ def _whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None
     return node if is_of_kind and not store.is_overwritten(node) else None
 
 
-def _base_below(
+def base_below(
     node: UOp, kind: LeafKind, copies: dict[UOp, None], values: dict[str, int]
 ) -> UOp | None:
     """The memory below a chain of nodes; None unless it is of this `kind`. The offsets of its

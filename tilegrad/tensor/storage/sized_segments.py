@@ -86,21 +86,27 @@ class SizedSegment:
         self, leaves: Sequence[Input]
     ) -> tuple[list[Base], list[UOp], dict[str, int]] | None:
         """As `signatures.bases_of`, with the values of all variables that follow from the sizes."""
+        values = self.values_of(leaves)
+        found = None if values is None else bases_of(leaves, self.segment.kinds)
+        if values is None or found is None:
+            return None
+        found[2].update(values)
+        return found
+
+    def values_of(self, leaves: Sequence[Input]) -> dict[str, int] | None:
+        """The values of the variables that follow from the sizes of leaves; None if they have other
+        shapes, or sizes that came so often that they are to have a plan of their own.
+        """
         sizes = self.sizes_of(leaves)
         if sizes is None or self._has_its_own(sizes):
             return None
-        found = bases_of(leaves, self.segment.kinds)
-        if found is None:
-            return None
-        values = found[2]
-        for name, formula in self.lengths.items():
-            values[name] = made(formula, sizes)
+        values = {name: made(formula, sizes) for name, formula in self.lengths.items()}
         for name, (formula, dtype) in self.shares.items():
             bits = changing_bits(made(formula, sizes), dtype)
             if bits is None:
                 return None
             values[name] = bits
-        return found
+        return values
 
     def _has_its_own(self, sizes: tuple[int, ...]) -> bool:
         """Whether the sizes came so often that they are to have a plan of their own."""

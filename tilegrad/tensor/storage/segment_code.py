@@ -1,0 +1,255 @@
+"""Straight-line code for segments that come again and again.
+
+A segment is found by its structure, which takes a walk over its calls, and by the kinds of its
+leaves (`tensor.storage.signatures`). Of one that has run a few times both are known, so they are
+compared by a function that is written for it and has no loop:
+
+    c0, c1 = alive
+    if c1 is not asked or c0.number != 21 or c1.number != 17: return None
+    l0, c2 = c0.inputs
+    ...
+
+What it gives is what the walk would have found, or None where anything differs. Then the walk
+looks, so the code decides nothing that the walk would not.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from tilegrad.engine.run import memory as store
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.waiting import Call, Input, Number
+from tilegrad.tensor.storage.signatures import (
+    Base,
+    Kind,
+    LeafKind,
+    NumberKind,
+    SizedKind,
+    WaitingCalls,
+    base_below,
+    is_computed,
+    node_of,
+    whole,
+)
+
+__all__ = ["Found", "Match", "written"]
+
+# The calls, the memory below their leaves, the copies from the host, the values of variables.
+Found = tuple[WaitingCalls, list[Base], list[UOp], dict[str, int]]
+Match = Callable[[list[Call], Call], Found | None]
+Values = Callable[[Sequence[Input]], dict[str, int] | None]
+_NOTHING = "return None"
+
+
+class _Memory:
+    """The memory of a leaf that is a node, and that is mostly the node of the run before."""
+
+    __slots__ = ("_base", "_kind", "_leaf", "_stored")
+
+    def __init__(self, kind: LeafKind):
+        self._kind = kind
+        # Weak references: to the leaf, what is stored of it, and the memory.
+        self._leaf: Any = None
+        self._stored: Any = None
+        self._base: Any = None
+
+    def below(self, leaf: UOp | Call, copies: dict[UOp, None], values: dict[str, int]) -> Any:
+        """The memory; None if the leaf is of another kind."""
+        if self._leaf is not None and self._leaf() is leaf:
+            base, stored = self._base(), leaf.stored
+            is_same = stored is None if self._stored is None else self._stored() is stored
+            if is_same and base is not None and not store.is_overwritten(base):
+                return base
+        node = node_of(leaf) if leaf.__class__ is Call else leaf
+        if node.__class__ is not UOp:
+            return None
+        base = base_below(node, self._kind, copies, values)
+        if base is not None and not self._kind.steps and node is leaf:
+            stored = leaf.stored
+            self._leaf, self._base = weakref.ref(leaf), weakref.ref(base)
+            self._stored = None if stored is None else weakref.ref(stored)
+        return base
+
+
+class _Writer:
+    """The lines of a function, and the objects that these name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "Call": Call,
+            "Number": Number,
+            "WaitingCalls": WaitingCalls,
+            "blank": object.__new__,
+            "is_computed": is_computed,
+        }
+
+    def name(self, value: Any) -> str:
+        """A name of an object."""
+        name = f"k{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def unless(self, *conditions: str) -> None:
+        """There is no match if one of `conditions` holds."""
+        if conditions:
+            self.lines.append(f"if {' or '.join(conditions)}: {_NOTHING}")
+
+
+def written(
+    found: WaitingCalls, asked: Call, kinds: Sequence[Kind], values_of: Values | None = None
+) -> Match | None:
+    """The function for calls that are equal to those of `found`, over leaves of `kinds`; None for
+    leaves of which there is no more than a key. Where sizes may be others, `values_of` gives the
+    variables that follow from those of leaves, and None for leaves of another segment.
+    """
+    if any(isinstance(kind, LeafKind) and kind.steps is None for kind in kinds):
+        return None
+    writer = _Writer()
+    count = len(found.alive)
+    calls, leaves = found.calls, found.leaves
+    names: dict[Any, str] = {call: f"c{number}" for number, call in enumerate(calls)}
+    names |= {leaf: f"l{number}" for number, leaf in enumerate(leaves)}
+    writer.lines.append(f"{_all(names[call] for call in calls[:count])} = alive")
+    for number, call in enumerate(calls[:count]):
+        writer.unless(
+            f"c{number}.number != {call.number}",
+            *([f"c{number} is not asked"] if call is asked else []),
+            f"{'not ' if call.is_write else ''}c{number}.is_write",
+        )
+        if asked.is_write:
+            writer.unless(f"{'not ' if call.is_loss else ''}c{number}.is_loss")
+    met, below = set(calls[:count]), set(leaves)
+    for call in calls:
+        inputs = call.inputs or ()
+        if not inputs:
+            continue
+        # What comes for the first time has its name at once.
+        targets: list[str] = []
+        first: dict[Any, None] = {}
+        for position, each in enumerate(inputs):
+            if each in met or each in first:
+                targets.append(f"i{position}")
+            else:
+                targets.append(names[each])
+                first[each] = None
+        writer.lines.append(f"{_all(targets)} = {names[call]}.inputs")
+        known = [
+            f"i{position} is not {names[each]}"
+            for position, each in enumerate(inputs)
+            if targets[position] == f"i{position}"
+        ]
+        writer.unless(*known)
+        for each in first:
+            name = names[each]
+            if each in below:
+                writer.unless(
+                    f"{name}.__class__ is Call and {name}.value is None "
+                    f"and ({name}.node is None or not is_computed({name}))"
+                )
+            else:
+                equal = [other for other in met if _is_call_of(other, each.number)]
+                writer.unless(
+                    f"{name}.__class__ is not Call",
+                    f"{name}.number != {each.number}",
+                    f"{name}.value is not None",
+                    f"{name}.node is not None and is_computed({name})",
+                    *[f"{name} is {names[other]}" for other in equal],
+                )
+            met.add(each)
+    given = _check_leaves(writer, kinds)
+    if values_of is not None:
+        every = ", ".join(map(names.__getitem__, leaves))
+        writer.lines.append(f"more = {writer.name(values_of)}([{every}])")
+        writer.unless("more is None")
+        writer.lines.append("values.update(more)")
+    writer.lines += [
+        "found = blank(WaitingCalls)",
+        "found.alive = alive",
+        f"found.calls = [{', '.join(map(names.__getitem__, calls))}]",
+        f"found.leaves = [{', '.join(map(names.__getitem__, leaves))}]",
+        f"found.writes = [{', '.join(map(names.__getitem__, found.writes))}]",
+        f"found.losses = [{', '.join(map(names.__getitem__, found.losses))}]",
+        f"found.key = {writer.name(found.key)}",
+        f"return found, {given}",
+    ]
+    text = "\n    ".join(["def match(alive, asked):", *writer.lines])
+    exec(compile(text, "<calls>", "exec"), writer.names)
+    match: Match = writer.names["match"]
+    return match
+
+
+def _all(targets: Any) -> str:
+    """What a sequence is assigned to."""
+    return f"({', '.join(targets)},)"
+
+
+def _check_leaves(writer: _Writer, kinds: Sequence[Kind]) -> str:
+    """Compare the leaves with their kinds; the expressions for what they stand on, the copies from
+    the host, and the values of variables.
+    """
+    writer.lines += ["copies = {}", "values = {}"]
+    variables: dict[str, str] = {}
+    bases: set[int] = set()
+    for number, kind in enumerate(kinds):
+        leaf = f"l{number}"
+        if isinstance(kind, NumberKind):
+            dtype = writer.name(kind.dtype)
+            writer.unless(f"{leaf}.__class__ is not Number", f"{leaf}.dtype is not {dtype}")
+            if kind.variable is None:
+                writer.unless(f"{leaf}.bits != {kind.bits}")
+            elif kind.variable in variables:
+                writer.unless(f"{leaf}.bits != {variables[kind.variable]}.bits")
+            else:
+                variables[kind.variable] = leaf
+                writer.lines.append(f"values[{kind.variable!r}] = {leaf}.bits")
+            continue
+        if isinstance(kind, SizedKind):
+            memory = f"{writer.name(whole)}({leaf}, {writer.name(kind)}, copies)"
+            # Memory that a call was computed to, or that came from the host.
+            may_be_computed = not kind.ops
+            moves = f"any(move[0] is not {writer.name(Ops.RESHAPE)} for move in {leaf}.moves)"
+            size = f"{writer.name(prod)}({leaf}.shape)"
+        else:
+            memory = f"{writer.name(_Memory(kind).below)}({leaf}, copies, values)"
+            # What has an offset is a node.
+            may_be_computed = not kind.offsets
+            noted = writer.name(kind.moves)
+            moves = f"{leaf}.moves is not {noted} and {leaf}.moves != {noted}"
+            size = str(kind.size)
+        computed = f"{leaf}.__class__ is Call and {leaf}.value is not None"
+        if may_be_computed:
+            dtype = writer.name(kind.dtype)
+            writer.lines += [
+                f"if {computed}:",
+                f"    buffer = {leaf}.value.buffer",
+                f"    if {moves}: {_NOTHING}",
+                f"    if buffer.dtype is not {dtype} or buffer.size != {size}: {_NOTHING}",
+                f"    if buffer.allocator.device != {kind.device!r}: {_NOTHING}",
+                f"    base = {leaf}.value.leaf or {leaf}.value",
+                f"elif {leaf}.__class__ is Number: {_NOTHING}",
+                "else:",
+                f"    base = {memory}",
+            ]
+        else:
+            writer.unless(computed, f"{leaf}.__class__ is Number")
+            writer.lines.append(f"base = {memory}")
+        if kind.base in bases:
+            writer.unless(f"base is not b{kind.base}")
+        else:
+            bases.add(kind.base)
+            writer.unless("base is None")
+            writer.lines.append(f"b{kind.base} = base")
+    every = [f"b{number}" for number in sorted(bases)]
+    if len(every) > 1:
+        writer.unless(f"len({{{', '.join(every)}}}) != {len(every)}")
+    return f"[{', '.join(every)}], [*copies], values"
+
+
+def _is_call_of(each: Any, number: int) -> bool:
+    return isinstance(each, Call) and each.number == number
