@@ -549,6 +549,91 @@ def newton(lib: Any, steps: int) -> Iterator[Log]:
         yield [x.sum().item()]
 
 
+@program("kalman")
+def kalman(lib: Any, steps: int) -> Iterator[Log]:
+    """A Kalman filter of four states that is given a measurement at each step."""
+    random = np.random.default_rng(76)
+    motion = lib.tensor((np.eye(4) + 0.1 * np.eye(4, k=2)).astype(np.float32))
+    noise = lib.tensor((0.01 * np.eye(4)).astype(np.float32))
+    one = lib.tensor(np.eye(1, 4, dtype=np.float32))
+    state = lib.tensor(np.zeros((4, 1), np.float32))
+    spread = lib.tensor(np.eye(4, dtype=np.float32))
+    for step in range(steps):
+        seen = lib.tensor(np.full((1, 1), 0.1 * step + random.normal() * 0.1, np.float32))
+        state, spread = motion @ state, motion @ spread @ motion.T + noise
+        gain = spread @ one.T / (one @ spread @ one.T + 0.05)
+        surprise = seen - one @ state
+        state, spread = state + gain @ surprise, spread - gain @ one @ spread
+        yield [surprise.item()]
+
+
+@program("sinkhorn")
+def sinkhorn(lib: Any, steps: int) -> Iterator[Log]:
+    """Plans of transport between point clouds, whose rows and columns are scaled in turn."""
+    for step in range(steps):
+        x, y = lib.tensor(_normal(step, 20, 1, 2)), lib.tensor(_normal(step + 300, 1, 30, 2))
+        cost = ((x - y) ** 2).sum(2)
+        kernel = (cost * -0.5).exp()
+        rows, columns = kernel.sum(1) * 0 + 0.05, kernel.sum(0) * 0 + 1 / 30
+        left, right = rows, columns
+        for _ in range(5):
+            left = rows / (kernel @ right)
+            right = columns / (kernel.T @ left)
+        yield [((left.reshape(20, 1) * kernel * right.reshape(1, 30)) * cost).sum().item()]
+
+
+@program("tokens")
+def tokens(lib: Any, steps: int) -> Iterator[Log]:
+    """A recurrent language model that says the likeliest token, which Python reads and gives it."""
+    table, within = lib.tensor(_normal(77, 50, 24)), lib.tensor(_normal(78, 24, 24, scale=0.3))
+    out = lib.tensor(_normal(79, 24, 50))
+    hidden = lib.tensor(np.zeros((1, 24), np.float32))
+    token = 0
+    for step in range(steps):
+        hidden = (lib.rows(table, lib.tensor(np.array([token]))) + hidden @ within).tanh()
+        scores = hidden @ out
+        token = (int(scores.argmax(1).item()) + step) % 50
+        yield [token, scores.max().item()]
+
+
+@program("momentum")
+def momentum(lib: Any, steps: int) -> Iterator[Log]:
+    """A network trained with momentum and weight decay by lists of tensors, whose rate falls."""
+    params = [lib.tensor(_normal(80 + n, *shape, scale=0.2), grad=True)
+              for n, shape in enumerate([(12, 32), (32,), (32, 1), (1,)])]  # fmt: skip
+    moves = [lib.tensor(np.zeros(p.shape, np.float32)) for p in params]
+    for step in range(steps):
+        given = _normal(step, 40, 12)
+        x, goal = lib.tensor(given), lib.tensor(np.abs(given).mean(1, keepdims=True))
+        found = ((x @ params[0] + params[1]).relu()) @ params[2] + params[3]
+        loss = (found - goal).abs().mean()
+        loss.backward()
+        rate = 0.05 * 0.99**step
+        for place, p in enumerate(params):
+            moves[place] = 0.9 * moves[place] + p.grad.detach() + 1e-4 * p.detach()
+            lib.update(p, p - rate * moves[place])
+            p.grad = None
+        yield [loss.item()]
+
+
+@program("ising")
+def ising(lib: Any, steps: int) -> Iterator[Log]:
+    """The Ising model on a torus: both colours of a chessboard are drawn anew at each step."""
+    random = np.random.default_rng(84)
+    spins = lib.tensor(np.where(random.random((32, 32)) < 0.5, -1, 1).astype(np.float32))
+    board = np.indices((32, 32)).sum(0) % 2
+    colours = [lib.tensor(board == colour) for colour in (0, 1)]
+    for _ in range(steps):
+        for colour in colours:
+            near = spins.roll(1, 0) + spins.roll(-1, 0) + spins.roll(1, 1) + spins.roll(-1, 1)
+            chance = (near * 0.8).sigmoid()
+            draw = lib.tensor(random.random((32, 32)).astype(np.float32))
+            spins = lib.where(
+                colour, lib.where(draw < chance, chance * 0 + 1, chance * 0 - 1), spins
+            )
+        yield [spins.sum().item()]
+
+
 def run_program(name: str, steps: int) -> dict[str, float]:
     """Both libraries, interleaved, in this process."""
     from tilegrad.base.trace import counters

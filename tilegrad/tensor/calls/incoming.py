@@ -52,6 +52,7 @@ class Incoming(Core):
             and host.is_plain_array(data)
             and upload(self, data, name)
         ):
+            self._requires_grad = requires_grad
             return
         wanted = None if dtype is None else as_dtype(dtype)
         node, variables = _node_of(type(self), data, name, wanted)

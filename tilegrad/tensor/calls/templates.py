@@ -133,6 +133,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
             if (
                 last is not None
                 and last.config is config
+                and self.__class__ is last.tensor_class
                 and self._requires_grad is last.grad
                 and other._requires_grad is last.also_grad
                 and self.device == last.device
@@ -342,11 +343,13 @@ class _Recent:
     `is_open` looks at, they say the whole signature, and that the call waits.
     """
 
-    __slots__ = ("also_grad", "config", "defaults", "device", "grad", "kind", "recorded")
+    __slots__ = (
+        "also_grad", "config", "defaults", "device", "grad", "kind", "recorded", "tensor_class",
+    )  # fmt: skip
 
     def __init__(self, config: Any, kind: WaitingKind, operands: Sequence[Any]):
         self.config, self.kind = config, kind
-        self.device = operands[0].device
+        self.tensor_class, self.device = operands[0].__class__, operands[0].device
         self.grad, self.also_grad = operands[0]._requires_grad, operands[-1]._requires_grad
         self.recorded = bool(self.grad or self.also_grad) and records_gradients()
         self.defaults = dtypes.default_float, dtypes.default_int

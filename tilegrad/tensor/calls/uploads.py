@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 16
 # Of indices and labels so many are looked at where they are used (`tensor.storage.known`).
 _MOST_INDICES = 1 << 10
 # By NumPy's dtype.
-_dtypes: dict[Any, DType | None] = {}
+_dtypes: dict[Any, DType] = {}
 
 
 def upload(tensor: Any, array: Any, device: str) -> bool:
@@ -37,7 +37,7 @@ def upload(tensor: Any, array: Any, device: str) -> bool:
     whether it is.
     """
     kind = array.dtype
-    dtype = _dtypes[kind] if kind in _dtypes else _dtypes.setdefault(kind, _plain(kind))
+    dtype = _dtypes.get(kind) or _plain(kind)
     size, shape = array.size, array.shape
     if dtype is None or not size or not shape or array.nbytes > _MOST_BYTES:
         return False
@@ -71,6 +71,8 @@ def upload(tensor: Any, array: Any, device: str) -> bool:
 
 def _plain(kind: Any) -> DType | None:
     """The dtype of a NumPy array in the machine's own order of bytes, if tensors have it."""
-    found = getattr(dtypes, kind.name, None) if kind.isnative else None
-    is_plain = found in dtypes.all and found is not dtypes.bfloat16 and found not in dtypes.fp8s
-    return found if is_plain else None
+    found: DType | None = getattr(dtypes, kind.name, None) if kind.isnative else None
+    if found not in dtypes.all or found is dtypes.bfloat16 or found in dtypes.fp8s:
+        return None
+    _dtypes[kind] = found
+    return found
