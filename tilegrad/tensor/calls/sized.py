@@ -133,6 +133,19 @@ class _Family:
 _families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
 
 
+# By a signature without sizes and bounds of slices, how many of these bounds came.
+_slices: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 1024)
+_MOST_SLICES = 32
+
+
+def _is_moving(rest: Sequence[Any]) -> bool:
+    """Whether a slice has been another one so often that no pattern is looked for."""
+    without = rest[0], *[each for each in rest if each.__class__ is not int]
+    count = _slices.setdefault(without, [0])
+    count[0] += 1
+    return count[0] > _MOST_SLICES
+
+
 def of_sizes(
     key: Sequence[Any], operands: Sequence[Any], method: Any, args: Any, kwargs: Any
 ) -> Recorded | None:
@@ -151,6 +164,8 @@ def of_sizes(
     skeleton = tuple(rest)
     family = _families.get(skeleton)
     if family is None:
+        if slice in rest and _is_moving(rest):
+            return None
         family = _families.setdefault(skeleton, _Family())
     for pattern in family.patterns:
         values = pattern.values(shapes)

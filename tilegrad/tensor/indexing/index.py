@@ -92,6 +92,13 @@ class Indexing(Creation):
     @templated
     def _cut(self, key: Any) -> Self:
         """What numbers, slices, None and Ellipsis pick."""
+        # One slice or number, which mostly is another one than before, as that has a template.
+        kind = key.__class__
+        if kind is slice and self.ndim and self._has_elements():
+            return self._sliced(0, key)
+        if kind is int and self.ndim:
+            row = self._at(0, key)
+            return row.reshape(row.shape[1:])
         return self._viewed(key)[0]
 
     def _is_checked(self, key: Self) -> bool:
