@@ -35,8 +35,6 @@ __all__ = ["TILES", "share_copies"]
 TILES = 2
 # Banks of shared memory, and the bytes of each (CUDA C++ Programming Guide, shared memory).
 _BANKS, _WORD = 32, 4
-# Bytes of a sector, the unit in which global memory is read.
-_SECTOR = 32
 # From this many iterations on, an idle copy in the last one is an eighth of the copies at most.
 _LONG = 8
 _LANES = (Axis.LOCAL, Axis.GROUP)
@@ -216,7 +214,7 @@ class _Copy:
             return 1
         down, across = found[0][self.rows[0]], found[0][self.fast]
         warp = max(self.target.warp_lanes, 1)
-        most = max(warp * self.width * self.itemsize // _SECTOR, 1) if vectors > 1 else 1
+        most = max(warp * self.width * self.itemsize // self.target.sector_bytes, 1) if vectors > 1 else 1
         choices = [count for count in (1, 2, 4, 8, 16, 32) if rows % count == 0 and count <= most]
 
         def conflicts(rows_first: int) -> int:

@@ -39,6 +39,7 @@ _TILES = (
     ((64, 64), (2, 2)),
     ((64, 32), (2, 4)),
     ((64, 32), (2, 2)),
+    ((32, 64), (2, 2)),
     ((32, 32), (2, 2)),
     ((32, 16), (2, 2)),
     ((16, 16), (2, 2)),
@@ -161,7 +162,8 @@ class UnitShaper(ProductShaper):
             lanes = int(prod(groups)) * unit.lanes
             results = int(prod(each)) // unit.lanes * unit.dtype_out.itemsize // 4
             results *= 2 if extents[2] > _MOST_TERMS * unit.k else 1
-            # The elements of slices are loaded one by one, each to a register.
+            # Elements of slices that are loaded one by one have a register each, and copies of
+            # vectors their addresses and gates.
             results += sum(tile.sides) * depth // lanes if self._has_slices() else 0
             nbytes = TILES * sum(side * (depth * itemsize + VECTOR) for side in tile.sides)
             work = padded = 1

@@ -33,7 +33,7 @@ from tilegrad.ir.args import KernelArg
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import base_of, below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes, device_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -89,6 +89,7 @@ class _Scheduler:
             blocks=max((target.busy_blocks for target in targets.values()), default=0),
             warps=max((target.busy_warps for target in targets.values()), default=0),
             has_doubles=all(target.supports(dtypes.float64) for target in targets.values()),
+            packed=lambda node: targets[device_of(node) or default_device].short_products,
         )
         sink, came_from = store_old_versions(sink)
         self.sink = sink

@@ -6,7 +6,7 @@ before   REDUCE_AXIS(x, all)
 after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(x, (8, n/8)), 1), 0)
 
 The number of slices is fixed, so that the result does not depend on the machine. On a target with
-blocks, over_blocks.py says what is split, and into how many.
+blocks, over_blocks.py says what is split, and into how many, and channels.py what convolutions read.
 
 What is made of a value without elements, and has some, is constant: the sum over an empty axis is
 0. The graph that is differentiated holds the reduction, so that the gradient of an empty batch is
@@ -15,11 +15,14 @@ zeros and not unknown; no kernel does.
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import as_const
+from collections.abc import Callable, Collection
+
+from tilegrad.base.dtype import DType, as_const
 from tilegrad.ir.movement import expand, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.schedule.channels import channels_innermost
 from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL, elements
 from tilegrad.schedule.crowded import is_crowded, with_exact_sums
 from tilegrad.schedule.one_hot import as_scatter
@@ -42,11 +45,13 @@ def split_reductions(
     blocks: int = 0,
     warps: int = 0,
     has_doubles: bool = False,
+    packed: Callable[[UOp], Collection[DType]] = lambda node: (),
 ) -> tuple[UOp, dict[UOp, UOp]]:
     """The graph with large reductions to one number and scans of few rows split, unless it is
     `plain`, and reductions of nothing constant; and for each node of it the one it came from.
     `blocks` keep the target busy, where it has blocks of lanes, and `warps`, where those share a
-    scan; `has_doubles` says that it has float64.
+    scan; `has_doubles` says that it has float64, and `packed` gives the dtypes
+    of products whose channels are stored innermost, on the device of a node.
     """
 
     def exact(node: UOp) -> UOp:
@@ -64,6 +69,7 @@ def split_reductions(
         elif node.op in _SPLIT and not plain:
             fresh = (
                 as_scatter(fresh, exact)
+                or channels_innermost(fresh, packed)
                 or (over_blocks(fresh, blocks) if blocks else _in_slices(fresh))
                 or in_slices(fresh, has_lanes=blocks > 0, warps=warps)
                 or fresh
