@@ -222,6 +222,11 @@ class Target:
         return frozenset({unit.dtype_in for unit in units if unit.dtype_in.itemsize == 2})
 
     @property
+    def multiprocessors(self) -> int:
+        """How many parts of the device run blocks by themselves; each runs eight of 256 lanes."""
+        return self.busy_blocks // 8
+
+    @property
     def busy_warps(self) -> int:
         """The warps that keep the device busy, where lanes of a warp exchange values: four in each
         block leave the others to hide latencies.

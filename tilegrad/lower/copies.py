@@ -214,7 +214,11 @@ class _Copy:
             return 1
         down, across = found[0][self.rows[0]], found[0][self.fast]
         warp = max(self.target.warp_lanes, 1)
-        most = max(warp * self.width * self.itemsize // self.target.sector_bytes, 1) if vectors > 1 else 1
+        most = (
+            max(warp * self.width * self.itemsize // self.target.sector_bytes, 1)
+            if vectors > 1
+            else 1
+        )
         choices = [count for count in (1, 2, 4, 8, 16, 32) if rows % count == 0 and count <= most]
 
         def conflicts(rows_first: int) -> int:

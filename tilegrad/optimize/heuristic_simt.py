@@ -21,6 +21,9 @@ from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.heuristic_rows import (
     FEW_RESULTS,
+    LITTLE,
+    SHORT,
+    WORTH_TILING,
     divisor,
     loads_of,
     share_reductions,
@@ -37,12 +40,6 @@ __all__ = ["heuristic"]
 
 # A block, and the lanes of it that follow the contiguous axis of a register tile.
 _BLOCK, _TILE_LANES = 256, 16
-# From this many outputs on, a register tile leaves enough lanes to keep a device busy.
-_WORTH_TILING = 1024
-# By how much lanes may pad an axis.
-_LITTLE = 1.15
-# Reductions of at most this many elements are unrolled.
-_SHORT = 32
 
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
@@ -105,7 +102,7 @@ class _Shaper(UnitShaper, SliceShaper):
     def tile(self, reduction: UOp) -> None:
         """A register tile of two axes: along each, only some of the reduction's loads move."""
         loads = loads_of(reduction)
-        if int(prod(axis.vmax + 1 for axis in self.grid())) < _WORTH_TILING or len(loads) < 2:
+        if int(prod(axis.vmax + 1 for axis in self.grid())) < WORTH_TILING or len(loads) < 2:
             return
         index = self.store().src[1]
         axes = [axis for axis in self.grid() if axis.src[0].arg >= 4 and axis in reduction.ranges]
@@ -144,7 +141,7 @@ class _Shaper(UnitShaper, SliceShaper):
             unrolled = 1
             for loop in reversed(loops):
                 extent = loop.src[0]
-                if extent.op is not Ops.CONST or unrolled * extent.arg > _SHORT:
+                if extent.op is not Ops.CONST or unrolled * extent.arg > SHORT:
                     break
                 self.move(OptOps.UNROLL, loop, 0)
                 unrolled *= extent.arg
@@ -199,7 +196,7 @@ class _Shaper(UnitShaper, SliceShaper):
         """`loop`, padded where its divisor `amount` would leave most of `room` empty."""
         extent, size = loop.src[0].arg, _power_below(room)
         while size >= 2 * amount:
-            if -(-extent // size) * size <= _LITTLE * extent:
+            if -(-extent // size) * size <= LITTLE * extent:
                 found = self.move(OptOps.PADTO, loop, size)
                 return (loop, amount) if found is None else (found, size)
             size //= 2

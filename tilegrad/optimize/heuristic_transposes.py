@@ -19,7 +19,7 @@ __all__ = ["share_transpose", "vectors_join"]
 
 def share_transpose(shaper: BlockShaper) -> bool:
     """Shape a kernel that transposes; False where none of its loads is across its store."""
-    store, target = shaper.store(), shaper.target
+    store = shaper.store()
     along = next((axis for axis in shaper.grid() if stride_of(store.index, axis) == 1), None)
     if along is None:
         return False

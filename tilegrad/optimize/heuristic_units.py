@@ -43,6 +43,7 @@ _TILES = (
     ((32, 32), (2, 2)),
     ((32, 16), (2, 2)),
     ((16, 16), (2, 2)),
+    ((16, 32), (1, 4)),
 )
 # The registers of a lane that may hold results; half as many where a long sum has more accumulators
 # (lower.levels: each takes so many terms, of which a unit adds several at a time).
@@ -156,6 +157,8 @@ class UnitShaper(ProductShaper):
         depth = max(_DEPTH_BYTES // itemsize, unit.k)
         extents = [int(axis.src[0].arg) for axis in axes]
         others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents[:2]))
+        (reduction,) = self.reductions()
+        terms = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
         fitting = []
         for each, groups in _TILES:
             tile = _Tile(each, groups, depth)
@@ -175,7 +178,8 @@ class UnitShaper(ProductShaper):
                 and results <= target.registers * _RESULTS
                 and nbytes <= target.shared_bytes
                 and padded <= LITTLE * work
-                and extents[2] >= max(LEAST_DEPTH, 2 * depth)
+                and extents[2] >= depth
+                and terms >= max(LEAST_DEPTH, 2 * depth)
             ):
                 fitting.append(tile)
         for tile in fitting:

@@ -12,14 +12,14 @@ after    the same of PERMUTE(CONTIGUOUS(PERMUTE(x))) and PERMUTE(CONTIGUOUS(PERM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
 
-from tilegrad.base.dtype import DType
 from tilegrad.ir.movement import permute
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.cost import WORTH_A_KERNEL, elements
+from tilegrad.schedule.views import View, views_below
+from tilegrad.target import Target
 
 __all__ = ["channels_innermost"]
 
@@ -27,16 +27,11 @@ __all__ = ["channels_innermost"]
 # Products that each stored element must serve: the model of docs/gpu.md has both ways take as long
 # at about 300 on an A100.
 _USES = 256
-# Elements of a vector of 16 bytes.
-_VECTOR = 8
 
 
-def channels_innermost(
-    node: UOp, packed: Callable[[UOp], Collection[DType]] = lambda node: ()
-) -> UOp | None:
+def channels_innermost(node: UOp, target_of: Callable[[UOp], Target]) -> UOp | None:
     """The sum of products `node` of operands in an order that gives vectors along the sum; None
-    where they have vectors already, or where storing them once more does not pay. `packed` gives
-    the dtypes that the matrix units of a node's device multiply.
+    where they have vectors already, or where storing them once more does not pay.
     """
     if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD:
         return None
@@ -46,19 +41,20 @@ def channels_innermost(
     ):
         return None
     uses = int(prod(value.shape))
-    if uses < _USES * WORTH_A_KERNEL or not (dtypes := packed(node)):
+    if uses < _USES * WORTH_A_KERNEL or not (dtypes := (target := target_of(node)).short_products):
         return None
-    above = _views(value)
+    above = views_below(value)
     product = above[-1].memory
     if product.op is not Ops.MUL:
         return None
-    operands = [[*above, *_views(source, above[-1].axes)] for source in product.src]
-    channels = [axis for axis in axes if axis in above[-1].axes and not value.shape[axis] % _VECTOR]
+    operands = [[*above, *views_below(source, above[-1].axes)] for source in product.src]
+    width = max(map(target.access_lanes, dtypes))
+    channels = [axis for axis in axes if axis in above[-1].axes and not value.shape[axis] % width]
     for channel in sorted(channels, key=lambda axis: -value.shape[axis]):
         views = [_lowest(operand, channel) for operand in operands]
         if any(view.memory.dtype not in dtypes for view in views):
             continue
-        is_stored = [view.has_vectors(axes, channel) for view in views]
+        is_stored = [_has_vectors(view, axes, channel, width) for view in views]
         if all(is_stored) or any(
             not found and uses < _USES * elements(view.memory)
             for found, view in zip(is_stored, views, strict=True)
@@ -75,43 +71,20 @@ def channels_innermost(
     return None
 
 
-class _View(NamedTuple):
-    """A node below movement ops, and the axes of it that axes of the product run along, each whole
-    and in order.
+def _has_vectors(view: View, reduced: Collection[int], channel: int, width: int) -> bool:
+    """Whether neighbours in memory, `width` of them, are neighbours along the channels or along a
+    result.
     """
-
-    memory: UOp
-    axes: Mapping[int, int]
-
-    def has_vectors(self, reduced: Collection[int], channel: int) -> bool:
-        """Whether neighbours in memory are neighbours along the channels or along a result."""
-        last = len(self.memory.shape) - 1
-        along = [axis for axis, at in self.axes.items() if at == last]
-        return any(axis == channel or axis not in reduced for axis in along) and (
-            self.memory.shape[last] % _VECTOR == 0
-        )
+    is_used = any(axis == channel or axis not in reduced for axis in view.innermost)
+    return is_used and view.memory.shape[-1] % width == 0
 
 
-def _views(value: UOp, axes: Mapping[int, int] | None = None) -> list[_View]:
-    """`value` and what is below it as long as that moves or casts values, the lowest last; `axes`
-    are those of `value`, all of them by default.
-    """
-    if axes is None:
-        axes = {axis: axis for axis, size in enumerate(value.shape) if size != 1}
-    views = [_View(value, axes)]
-    while value.op.is_movement or (value.op is Ops.CAST and value.dtype.is_float):
-        found = {axis: axis_below(value, at) for axis, at in views[-1].axes.items()}
-        value = value.src[0]
-        views.append(_View(value, {axis: at for axis, at in found.items() if at is not None}))
-    return views
-
-
-def _lowest(views: Sequence[_View], channel: int) -> _View:
+def _lowest(views: Sequence[View], channel: int) -> View:
     """The lowest view that has an axis for `channel`."""
     return next(view for view in reversed(views) if channel in view.axes)
 
 
-def _innermost(channel: int, view: _View) -> UOp:
+def _innermost(channel: int, view: View) -> UOp:
     """The same values of memory that is stored with the channels innermost."""
     memory, at = view.memory, view.axes[channel]
     order = [*(axis for axis in range(len(memory.shape)) if axis != at), at]
@@ -119,26 +92,8 @@ def _innermost(channel: int, view: _View) -> UOp:
     return permute(stored, [order.index(axis) for axis in range(len(order))])
 
 
-def _rebuilt(views: Sequence[_View], changed: _View, value: UOp) -> UOp:
+def _rebuilt(views: Sequence[View], changed: View, value: UOp) -> UOp:
     """The first of `views`, with `value` in place of `changed`."""
     for above in reversed(views[: views.index(changed)]):
         value = above.memory.replace(src=(value, *above.memory.src[1:]))
     return value
-
-
-def axis_below(node: UOp, axis: int) -> int | None:
-    """The axis of the source of a movement op or cast that `axis` is, whole and in order; None for none."""
-    source, size = node.src[0], node.shape[axis]
-    if node.op is Ops.CAST:
-        return axis
-    if node.op is Ops.PERMUTE:
-        return int(node.arg[axis])
-    if node.op is Ops.RESHAPE:
-        before = prod(node.shape[:axis])
-        for at, other in enumerate(source.shape):
-            if other == size and prod(source.shape[:at]) == before:
-                return at
-        return None
-    if node.op is Ops.FLIP and node.arg[axis]:
-        return None
-    return axis if source.shape[axis] == size else None

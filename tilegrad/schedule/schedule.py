@@ -87,9 +87,10 @@ class _Scheduler:
             sink,
             plain=plain,
             blocks=max((target.busy_blocks for target in targets.values()), default=0),
+            multiprocessors=max((target.multiprocessors for target in targets.values()), default=0),
             warps=max((target.busy_warps for target in targets.values()), default=0),
             has_doubles=all(target.supports(dtypes.float64) for target in targets.values()),
-            packed=lambda node: targets[device_of(node) or default_device].short_products,
+            target_of=lambda node: targets[device_of(node) or default_device],
         )
         sink, came_from = store_old_versions(sink)
         self.sink = sink
