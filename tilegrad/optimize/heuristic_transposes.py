@@ -49,10 +49,10 @@ def _share_tile(shaper: BlockShaper, axis: UOp, along: UOp, read: list[UOp]) -> 
         shaper.move(OptOps.UPCAST, loop, side) if side > 1 else loop
         for loop, side in zip((axis, along), sides, strict=True)
     ]
-    # Neighbours along what is read fill a sector, the others follow the store as far as it goes.
+    # Of a warp, neighbours along what is read fill a sector, and the others follow the store.
     block, lanes = 4 * target.warp_lanes, 1
     filling = max(target.sector_bytes // dtypes[0].itemsize // sides[0], 1)
-    for position, room in ((0, filling), (1, block), (0, block)):
+    for position, room in ((0, filling), (1, target.warp_lanes // filling), (0, block)):
         loop = rest[position]
         if loop is not None and (count := _divisor(loop, max(min(room, block // lanes), 1))) > 1:
             rest[position] = shaper.move(OptOps.LOCAL, loop, count)
