@@ -96,7 +96,7 @@ def test_the_model_counts_what_blocks_that_run_together_share() -> None:
 
 def test_memory_of_a_launch_that_no_cache_holds_is_what_its_waves_read() -> None:
     """A product with a short sum, whose buffers are larger than the cache all the same."""
-    sides = buffer(0, 32768, 128, dtype=HALF), buffer(1, 128, 4096, dtype=HALF)
+    sides = buffer(0, 4096, 32, dtype=HALF), buffer(1, 32, 4096, dtype=HALF)
     found = count(program(kernel(matmul(*sides, total=FLOAT), target=NV), None, NV), 1)
     rates = RATES["sm_80"]
     assert found.buffer_bytes > rates.cache_bytes

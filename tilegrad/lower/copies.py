@@ -52,8 +52,11 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     lanes = [each for each in ranges if each.axis in _LANES]
     number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
     barriers: dict[UOp, list[UOp]] = {}
+    begins: dict[UOp, list[UOp]] = {}
     for node in ast.toposort():
-        if node.op is Ops.BARRIER and any(fill in fills for fill in node.src):
+        if node.op is Ops.BARRIER and len(node.src) == 1 and node.src[0].op is Ops.RANGE:
+            begins.setdefault(node.src[0], []).append(node)
+        elif node.op is Ops.BARRIER and any(fill in fills for fill in node.src):
             barriers[node] = [fill for fill in node.src if fill in fills]
     ahead: list[UOp] = []
     mapping: dict[UOp, UOp] = {}
@@ -72,6 +75,8 @@ def share_copies(ast: UOp, target: Target) -> UOp:
         # What is read behind the barrier changes with each of the loops.
         counted = dict.fromkeys(axis for _, tile in copies for axis in tile.counted)
         mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, *counted))
+        # One barrier at the begin of an iteration is enough for all that it separates.
+        mapping |= dict.fromkeys(begins.get(loop, ()), mapping[barrier])
         for copy, tile in copies:
             store = tile.moved(copy.shared(), of_next=True)
             pointer = store.src[0].after(mapping[barrier])
