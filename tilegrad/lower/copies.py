@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import gate_loads, replace_ranges
-from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.target import Target
 
@@ -329,12 +329,12 @@ def _one_of(condition: UOp, one: UOp, other: UOp) -> UOp:
     left, right = terms_of(one), terms_of(other)
     if one.dtype is not dtypes.index or left is None or right is None:
         return condition.where(one, other)
-    total = UOp.const(dtypes.index, 0)
-    for term, scale in left[0].items():
-        if right[0].get(term) == scale:
-            total = term * scale + total
-    rests = [simplify(side - total) for side in (one, other)]
-    return simplify(condition.where(*rests) + total)
+    common = {term: scale for term, scale in left[0].items() if right[0].get(term) == scale}
+    rests = [
+        from_terms([each for each in terms.items() if each[0] not in common], constant, one)
+        for terms, constant in (left, right)
+    ]
+    return simplify(condition.where(*map(simplify, rests)) + from_terms(common.items(), 0, one))
 
 
 def _moved(ast: UOp, memory: UOp, whole: UOp, offset: UOp) -> UOp:
