@@ -20,34 +20,34 @@ __all__ = ["share_transpose", "vectors_join"]
 def share_transpose(shaper: BlockShaper) -> bool:
     """Shape a kernel that transposes; False where none of its loads is across its store."""
     store = shaper.store()
-    along = next((axis for axis in shaper.grid() if stride_of(store.index, axis) == 1), None)
-    if along is None:
+    stored = next((axis for axis in shaper.grid() if stride_of(store.index, axis) == 1), None)
+    if stored is None:
         return False
     loads = [node for node in shaper.ast.toposort() if node.op is Ops.LOAD]
-    across = [load for load in loads if (stride_of(load.index, along) or 0) > 1]
+    across = [load for load in loads if (stride_of(load.index, stored) or 0) > 1]
     for axis in shaper.grid():
         read = [load for load in across if stride_of(load.index, axis) == 1]
-        if axis is not along and read and _share_tile(shaper, axis, along, read):
+        if axis is not stored and read and _share_tile(shaper, axis, stored, read):
             return True
     return False
 
 
-def _share_tile(shaper: BlockShaper, axis: UOp, along: UOp, read: list[UOp]) -> bool:
-    """Share tiles of `axis`, which `read` run along, and of `along`; False where these are too few
-    for a warp.
+def _share_tile(shaper: BlockShaper, axis: UOp, stored: UOp, read: list[UOp]) -> bool:
+    """Share tiles of `axis`, which `read` run along, and of `stored`, which the store does; False
+    where these are too few for a warp.
     """
     store, target, before = shaper.store(), shaper.target, shaper.ast
     dtypes = read[0].dtype, store.src[2].dtype
     sides = [
         min(_amount(load, axis, target.access_lanes(load.dtype)) for load in read),
-        _amount(store, along, target.access_lanes(dtypes[1])),
+        _amount(store, stored, target.access_lanes(dtypes[1])),
     ]
     while sides[0] * sides[1] > 2 * target.warp_lanes:
         longer = sides.index(max(sides))
         sides[longer] //= 2
     rest = [
         shaper.move(OptOps.UPCAST, loop, side) if side > 1 else loop
-        for loop, side in zip((axis, along), sides, strict=True)
+        for loop, side in zip((axis, stored), sides, strict=True)
     ]
     # Of a warp, neighbours along what is read fill a sector, and the others follow the store.
     block, lanes = 4 * target.warp_lanes, 1

@@ -61,6 +61,8 @@ class Counts:
         for axes, nbytes in self.strips.values():
             for first in range(0, blocks, together):
                 wave = range(first, min(first + together, blocks))
-                places = ((at % x, at // x % y, at // x // y) for at in wave)
-                total += nbytes * len({tuple(place[axis] for axis in axes) for place in places})
+                positions = ((at % x, at // x % y, at // x // y) for at in wave)
+                total += nbytes * len(
+                    {tuple(position[axis] for axis in axes) for position in positions}
+                )
         return total
