@@ -33,10 +33,12 @@ def order_of_blocks(
     """`ast` with an axis of `blocks` in groups, and the axes in their order, the fastest first;
     None where any order is as good.
     """
+    if len(blocks) < 2:
+        return None
     loads = _loads(ast, blocks)
     repeated = {memory: axes for memory, axes in loads.items() if len(axes) < len(blocks)}
     nbytes = sum(_nbytes(memory) for memory in repeated)
-    if len(blocks) < 2 or not repeated or nbytes <= target.cache_bytes[-1]:
+    if not repeated or nbytes <= target.cache_bytes[-1]:
         return None
     if any(axis.extent.op is not Ops.CONST for axis in blocks):
         return None

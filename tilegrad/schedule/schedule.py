@@ -1,6 +1,8 @@
 """This stage's pass list: split, versions, fuse, index, collapse, order, plan memory.
 
     split      a large reduction to one number becomes two             split.py
+      channels   operands of convolutions are stored in another order  channels.py
+      blocks     reductions with few results have more blocks          over_blocks.py
     versions   old values that are needed beside newer ones are copied versions.py
     direct     copies land in the memory that they are assigned to      ir/copies.py
     fuse       which values are stored:                                 fuse.py, limits.py
