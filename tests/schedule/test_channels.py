@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.device.ptx.device import simulated
+from tests.optimize.kernels import program
 from tests.schedule.plans import plan
 from tilegrad import Tensor
 from tilegrad.base.config import Context
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import reductions_of, stride_of
+from tilegrad.ir.queries import memory_of, reductions_of, stride_of
 from tilegrad.schedule import channels
 from tilegrad.schedule.schedule import Item, Schedule
 from tilegrad.target import Target, amd_target, webgpu_target
@@ -192,3 +193,17 @@ def test_gradients_are_those_of_the_definition() -> None:
     windows = np.lib.stride_tricks.sliding_window_view(wide, (5, 5), (2, 3))
     expected = np.einsum("ncijhw,nohw->ocij", windows, outer.astype(np.float64))
     np.testing.assert_array_equal(w.grad.numpy(), expected)
+
+
+@pytest.mark.parametrize("channels_of_image", [32, 64])
+def test_tiles_of_all_window_positions_come_in_vectors(channels_of_image: int) -> None:
+    """Also where a tile has all channels, so that the next tile is that of another position."""
+    image = Tensor.empty(32, 56, 56, channels_of_image, dtype="half").permute(0, 3, 1, 2)
+    weight = Tensor.empty(64, 3, 3, channels_of_image, dtype="half").permute(0, 3, 1, 2)
+    (item,) = plan(image.conv2d(weight, padding=1), target=NV).items
+    found = program(item.ast, None, NV)
+    copies = [node for node in found if node.op is Ops.COPY_ASYNC]
+    assert copies and {copy.src[2].dtype.nbytes for copy in copies} == {16}
+    inside = {copy.src[2] for copy in copies}
+    loads = [node for node in found if node.op is Ops.LOAD and node not in inside]
+    assert not any(memory_of(load.src[0]).op is Ops.DEFINE_GLOBAL for load in loads)
