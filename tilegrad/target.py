@@ -128,6 +128,8 @@ class Target:
         cache_sets: sets of the nearest cache: lines that lie a multiple of as many lines apart
             share one (64 on x86, where a set is found by the address within a page).
         line_bytes: bytes of a line of the caches.
+        sector_bytes: bytes in which lanes of a warp together read and write global memory (CUDA C++
+            Programming Guide, device memory accesses).
         page_bytes, pages: bytes of a page, and how many of them the first translation buffer knows
             (72 on Zen 4, 96 on Golden Cove).
         prefetched_pages: pages of which lines are fetched ahead of their use at the same time.
@@ -170,6 +172,7 @@ class Target:
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)
     cache_sets: int = 64
     line_bytes: int = 64
+    sector_bytes: int = 32
     page_bytes: int = 4 << 10
     pages: int = 72
     prefetched_pages: int = 32
@@ -211,6 +214,17 @@ class Target:
         """How many elements of `dtype` one access of scalar arithmetic's targets may move."""
         fitting = max(16 // max(dtype.itemsize, 1), 1)
         return fitting if self.has_wide_access else min(fitting, self.memory_lanes)
+
+    @property
+    def short_products(self) -> frozenset[DType]:
+        """The 16-bit dtypes that matrix units of a block multiply."""
+        units = self.matrix_units if self.has_locals else ()
+        return frozenset({unit.dtype_in for unit in units if unit.dtype_in.itemsize == 2})
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many parts of the device run blocks by themselves; each runs eight of 256 lanes."""
+        return self.busy_blocks // 8
 
     @property
     def busy_warps(self) -> int:
@@ -445,6 +459,9 @@ def cuda_target(arch: str) -> Target:
         warp_lanes=32,
         shuffle_lanes=32,
         has_approximate_exp2=True,
+        has_wide_access=True,
+        has_fragments=capability >= 75,
+        has_async_copies=capability >= 80,
         busy_blocks=_MULTIPROCESSORS.get(capability, 64) * 8,
         shared_bytes=48 << 10,
         has_locals=True,

@@ -11,12 +11,18 @@ import pytest
 
 from tests.device.fake_cuda import FakeCUDA
 from tests.device.shim.device import SHIMS
+from tests.optimize.kernels import program
+from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor, jit
 from tilegrad.base.errors import CompileError, DeviceError
+from tilegrad.base.trace import recording
 from tilegrad.compile import nvrtc
 from tilegrad.device import cuda
 from tilegrad.device.backend import Backend
+from tilegrad.render.cuda import CUDARenderer
 from tilegrad.runtime.protocol import Runtime
+from tilegrad.target import cuda_target
+from tilegrad.tools.gpu_report import compiled
 
 has_compiler = pytest.mark.skipif(not SHIMS["CUDA"].is_here, reason="no C++ compiler is here")
 has_nvrtc = pytest.mark.skipif(bool(why := nvrtc.why_not()), reason=why)
@@ -110,3 +116,70 @@ def test_a_text_becomes_machine_code_behind_its_heading(fake: FakeCUDA) -> None:
     source = '// add: 0 | 0 | 1 1 1\nextern "C" __global__ void add(int* x) { *x = 1; }'
     head, _, code = opened.compile(source).partition(b"\n")
     assert head == b"// add: 0 | 0 | 1 1 1" and code.startswith(b"\x7fELF")
+
+
+# tiles in shared memory
+
+
+def transposed_product(left: bool, right: bool, terms: int = 96) -> tuple[Tensor, np.ndarray]:
+    """A product of halves with operands as they are or transposed, and its values."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, size).astype(np.float16) for size in ((64, terms), (terms, 80)))
+    x = Tensor(a.T.copy()).T if left else Tensor(a)
+    y = Tensor(b.T.copy()).T if right else Tensor(b)
+    return x.matmul(y, dtype="float32"), a.astype(np.float32) @ b.astype(np.float32)
+
+
+@pytest.mark.row("M9.1")
+@has_compiler
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("right", [False, True])
+def test_tiles_come_by_asynchronous_copies_and_ldmatrix(
+    device: str, left: bool, right: bool
+) -> None:
+    """What a lane copies lands when it waits, and the lanes of a warp load matrices together."""
+    with recording() as record:
+        found, expected = transposed_product(left, right)
+        np.testing.assert_array_equal(found.numpy(), expected)
+    (text,) = [each.after for each in record if each.name == "render"]
+    assert text.count("__copy_16(") > 2 and "__fragment_half8" in text
+    assert (".trans.shared" in text) == (left or not right)
+
+
+@has_compiler
+def test_a_copy_that_nobody_waits_for_does_not_arrive(fake: FakeCUDA) -> None:
+    """In a kernel of its own, as a device keeps what it has loaded."""
+    gone = "__wait_for_copies();"
+
+    def broken(source: str, arch: str) -> bytes:
+        assert gone in source
+        return source.replace(f"  {gone}\n", "").encode()
+
+    def factory(called: str, given: Runtime | None = None) -> Backend:
+        return cuda.opened(called, fake, broken, (13, 0))
+
+    Device.register("BROKENCUDA", factory)
+    try:
+        with Context(DEVICE="BROKENCUDA", DISABLE_COMPILER_CACHE=1):
+            found, expected = transposed_product(left=False, right=False, terms=128)
+            assert not np.array_equal(found.numpy(), expected)
+    finally:
+        Device.unregister("BROKENCUDA")
+
+
+@has_nvrtc
+@pytest.mark.row("S1.5", "M9.1")
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("dtype", ["half", "float"])
+def test_a_product_of_4096_meets_the_marks_of_ptx(arch: str, dtype: str) -> None:
+    """By NVIDIA's compiler of C++, with two blocks or 8 warps on a multiprocessor."""
+    target = cuda_target(arch)
+    value = Tensor.empty(4096, 4096, dtype=dtype) @ Tensor.empty(4096, 4096, dtype=dtype)
+    ast = kernel_of(value, target)
+    made = compiled(CUDARenderer(arch).render("product", program(ast, None, target)), arch)
+    issued = sum(made.loop.values())
+    assert made.spilled_bytes == 0 and made.registers <= 255
+    if dtype == "half":
+        assert issued - made.loop["HMMA"] <= 0.9 * made.loop["HMMA"]
+    else:
+        assert made.loop["FFMA"] >= 0.85 * issued

@@ -12,7 +12,7 @@ import pytest
 
 from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, name, program
 from tests.optimize.test_slices import kernel_for
-from tests.schedule.plans import kernel_of
+from tests.schedule.plans import plan
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType
 from tilegrad.compile import nvrtc
@@ -104,15 +104,18 @@ def test_a_convolution_keeps_its_lanes_busy(
     target = nv_target(arch)
     image = Tensor.empty(batch, channels, side, side, dtype=dtype)
     weight = Tensor.empty(channels, channels, 3, 3, dtype=dtype)
-    ast = kernel_of(image.conv2d(weight, padding=1), target)
+    # In half precision, kernels that store both operands with the channels innermost come first.
+    ast = plan(image.conv2d(weight, padding=1), target=target).items[-1].ast
+    assert ast is not None
     made, lanes = assembled_kernel(ast, target, tmp_path)
     assert made.spilled_bytes == 0
     assert _resident(made, lanes) >= 2 or _resident(made, lanes) * lanes // WARP >= 8
     if dtype is FLOAT:
         assert made.loop["FFMA"] >= 0.865 * sum(made.loop.values())
     else:
-        # Elements of a slice are loaded one by one.
-        assert sum(made.loop.values()) <= 7 * made.loop["HMMA"]
+        # With 64 channels each pixel's gates serve half as many products.
+        others = sum(made.loop.values()) - made.loop["HMMA"]
+        assert others <= (1.9 if channels == 64 else 1.5) * made.loop["HMMA"]
 
 
 def _resident(made: Compiled, lanes: int) -> int:

@@ -80,12 +80,14 @@ def test_lanes_meet_in_shared_memory() -> None:
     lines = body(source)
     assert lines[0] == "__shared__ __align__(16) float temp0[4];"
     order = [
-        lines.index(part)
+        next(number for number, line in enumerate(lines) if line.startswith(part))
         for part in (
-            "*(temp0+lidx0) = val0;",
+            # What a lane only loads is copied.
+            "__copy_4((temp0+lidx0), (data1+",
+            "__wait_for_copies();",
             "__syncthreads();",
             "for (int ridx0 = 0; ridx0 < 4; ridx0++) {",
-            "float val1 = *(temp0+ridx0);",
+            "float val0 = *(temp0+ridx0);",
             "if (lidx0==0) {",
             "*(data0+gidx0) = acc0;",
         )

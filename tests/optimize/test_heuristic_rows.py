@@ -146,7 +146,3 @@ def test_a_split_maximum_of_negative_numbers_is_right() -> None:
     x = -1.0 - np.abs(sample(3, 100003))
     found = run(schedule(reduce(Ops.MAX, buffer(0, 3, 100003), 1)), {0: x})
     assert found.tolist() == x.max(1).tolist()
-
-
-def test_a_product_with_a_long_depth_is_not_split_here() -> None:
-    assert len(schedule(matmul(buffer(0, 16, 1 << 16), buffer(1, 1 << 16, 16))).items) == 1

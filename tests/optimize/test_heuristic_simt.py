@@ -94,10 +94,10 @@ def test_blocks_are_no_larger_than_the_target_allows() -> None:
 
 
 def test_neighbouring_lanes_touch_neighbours() -> None:
-    """The first axis of a block runs along the rows that are written."""
+    """The first axis of a block runs along the rows that are written, in vectors of four."""
     turned = UOp(Ops.CONTIGUOUS, FLOAT, (permute(buffer(0, 64, 96), 1, 0),))
     found = program(kernel(turned), None)
-    (store,) = (node for node in found if node.op is Ops.STORE)
+    store, *_ = (node for node in found if node.op is Ops.STORE)
     inside = {node.arg[0]: node for node in store.src[1].toposort() if node.op is Ops.SPECIAL}
     zero = {node: UOp.const(node.dtype, 0) for node in inside.values()}
     moved = {**zero, inside["lidx0"]: UOp.const(dtypes.int32, 1)}
@@ -110,7 +110,7 @@ def test_neighbouring_lanes_touch_neighbours() -> None:
             done[node] = node.arg if evaluate is None else evaluate(*sources)
         return list(done.values())[-1]
 
-    assert at(moved) - at(zero) == 1
+    assert at(moved) - at(zero) == 4
 
 
 def test_it_gives_the_same_moves_again() -> None:

@@ -489,7 +489,7 @@ def test_a_vector_is_aligned() -> None:
 
 
 def test_a_vector_is_at_most_16_bytes() -> None:
-    assert _vectors(buffer(0, 16, dtype=HALF) + 1.0, [opt(UPCAST, 0, 8)]) == [4, 4]
+    assert _vectors(buffer(0, 16, dtype=HALF) + 1.0, [opt(UPCAST, 0, 16)]) == [8, 8]
     assert _vectors(buffer(0, 16, dtype=dtypes.double) + 1.0, UP4) == [2, 2]
     assert _vectors(buffer(0, 16, dtype=INT) + 1, UP4) == [4]
 

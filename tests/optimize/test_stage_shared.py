@@ -38,7 +38,7 @@ from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.optimize.opts import apply_opt
-from tilegrad.target import Target, opencl_target, webgpu_target
+from tilegrad.target import Target, cuda_target, opencl_target, webgpu_target
 from tilegrad.tools.gpu_report import count
 
 TILE, STAGE, LOCAL, UPCAST, UNROLL, TC = (
@@ -232,8 +232,11 @@ def test_a_tile_is_read_from_memory_once_and_no_bank_is_asked_twice(
 
 
 def test_the_next_tile_is_loaded_before_this_one_is_multiplied() -> None:
-    """And stored after it, so that the loads have an iteration to come."""
-    found = program(kernel(product(64, 32, 64)[0]), OPTS)
+    """And stored after it, so that the loads have an iteration to come, where no copy goes on by
+    itself.
+    """
+    target = cuda_target("sm_75")
+    found = program(kernel(product(64, 32, 64)[0], target=target), OPTS, target)
     (start,) = (place for place, node in enumerate(found) if node.op is Ops.RANGE)
     kinds = [_kind(node) for node in found[start:]]
     first, last = kinds.index("multiply"), len(kinds) - 1 - kinds[::-1].index("multiply")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
+from tilegrad.base.errors import CompileError
 from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.kernel import Kernel
@@ -18,7 +19,7 @@ from tilegrad.ir import Ops, Stage, UOp
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.checks import CHECKS
 from tilegrad.schedule.schedule import make_schedule
-from tilegrad.target import Target
+from tilegrad.target import Target, matrix_unit
 
 RENDERERS = ("CPU", "CLANG", "CUDA:sm_90", "CL", "HIP:gfx942", "METAL", "WEBGPU", "NV:sm_90", "EMU")
 DTYPES = (dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool)
@@ -69,3 +70,70 @@ def test_what_only_the_lowering_makes_is_listed() -> None:
     stages = {op: op.definition.stages for op in Ops if op.is_alu}
     assert all(Stage.PROGRAM & allowed for allowed in stages.values())
     assert {*computing()} | LOWERED == set(stages)
+
+
+# what only some hardware has
+
+PROCESSORS = ("CPU", "CLANG", "AARCH64", "RISCV", "WASM")
+GPUS = ("CUDA:sm_90", "NV:sm_90", "METAL", "CL", "WEBGPU", "HIP:gfx942", "AMD:gfx942", "EMU")
+NVIDIA = {"CUDA:sm_90", "NV:sm_90", "EMU"}
+HAVE = {
+    Ops.BARRIER: {*GPUS},
+    Ops.SHUFFLE: {*NVIDIA, "METAL"},
+    Ops.COPY_ASYNC: NVIDIA,
+    Ops.WAIT: NVIDIA,
+    Ops.FRAGMENT: NVIDIA,
+    Ops.WMMA: {*NVIDIA, "METAL", "AMD:gfx942"},
+}
+
+
+def with_op(op: Ops, target: Target) -> list[UOp]:
+    """A program of 32 lanes with `op`, by hand: no lowering makes it where a target says no."""
+    lane = UOp(Ops.SPECIAL, dtypes.int32, (), ("lidx0", 32))
+    half, real = dtypes.float16, dtypes.float32
+    moved = half if op in (Ops.COPY_ASYNC, Ops.FRAGMENT) else real
+    given, out = (
+        UOp(Ops.DEFINE_GLOBAL, dtype.ptr(256), (), slot) for slot, dtype in ((1, moved), (0, real))
+    )
+    shared = UOp(Ops.DEFINE_LOCAL, moved.ptr(256, AddressSpace.SHARED), (), 0)
+    value: UOp = given.load(lane).cast(real)
+    if op is Ops.BARRIER:
+        barrier = UOp(op, dtypes.void, (shared.store(lane, given.load(lane)),))
+        value = shared.after(barrier).load(lane).cast(real)
+    elif op is Ops.SHUFFLE:
+        value = UOp(op, real, (value,), 1)
+    elif op in (Ops.COPY_ASYNC, Ops.WAIT):
+        start = lane * 8
+        rows = UOp(Ops.LOAD, half.vec(8), (given, start))
+        copy = UOp(Ops.COPY_ASYNC, dtypes.void, (shared, start, rows))
+        return list(UOp.sink(copy if op is Ops.COPY_ASYNC else UOp(op, dtypes.void, ())).toposort())
+    elif op is Ops.FRAGMENT:
+        row = UOp(Ops.LOAD, half.vec(8), (shared, lane * 8))
+        value = UOp(op, half.vec(8), (row,), (4, False)).gep(0).cast(real)
+    elif op is Ops.WMMA:
+        unit = next(
+            (each for each in target.matrix_units if each.dtype_out is real and not each.is_dot),
+            matrix_unit("simdgroup.8x8.float.float", 8, 8, 8, 32, real, real),
+        )
+        element = given.load(lane).cast(unit.dtype_in)
+        sides = [UOp.stack([element] * len(layout[0])) for layout in (unit.a_layout, unit.b_layout)]
+        count = len(unit.c_layout[0])
+        zero = UOp.const(real, 0).broadcast(count)
+        value = UOp(op, real.vec(count), (*sides, zero), unit).gep(0)
+    return list(UOp.sink(out.store(lane, value)).toposort())
+
+
+@pytest.mark.row("M7.4")
+@pytest.mark.parametrize("device", [*PROCESSORS, *GPUS])
+@pytest.mark.parametrize("op", list(HAVE), ids=lambda op: op.name)
+def test_an_op_of_some_hardware_has_a_text_or_is_refused_by_name(op: Ops, device: str) -> None:
+    backend = Device.describe(device, NullRuntime())
+    program = with_op(op, backend.target)
+    if device in HAVE[op]:
+        assert backend.render("kernel", program).strip()
+    else:
+        # A processor's launch has no lanes that could do it, nor memory that these share.
+        reasons = [op.name, "matrix unit" if op is Ops.WMMA else op.name]
+        reasons += ["shared memory", "lidx0"] if device in PROCESSORS else []
+        with pytest.raises(CompileError, match="|".join(reasons)):
+            backend.render("kernel", program)

@@ -115,7 +115,7 @@ def test_one_block_of_many_is_enough_where_all_are_alike() -> None:
 
 
 def test_what_python_cannot_run_is_refused() -> None:
-    program, _ = program_of(empty(64, 1 << 20) @ empty(1 << 20, 64))
+    program, _ = program_of(empty(1024, 1 << 20) @ empty(1 << 20, 1024))
     with pytest.raises(ConfigError, match="are too many to be run here"):
         count(program)
 

@@ -28,8 +28,6 @@ __all__ = ["backend", "find_device", "heading_of", "nv_target", "opened", "relea
 
 _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
-# The first architecture with cp.async.
-_FIRST_ASYNC = 80
 # What PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
@@ -53,9 +51,6 @@ def nv_target(arch: str) -> Target:
     return replace(
         found,
         name="NV",
-        has_wide_access=True,
-        has_fragments=True,
-        has_async_copies=_number(arch) >= _FIRST_ASYNC,
         missing=found.missing | _APPROXIMATE,
     )
 

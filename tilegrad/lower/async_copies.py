@@ -1,7 +1,8 @@
 """Copies from global to shared memory that go on while a lane computes.
 
 Where a fill of a tile stores what it loads, one instruction does both, and no register holds the
-elements meanwhile. The lane waits before the barrier behind which others read them.
+elements meanwhile. The lane waits before the barrier behind which others read them, and before no
+other one: until then the copies go on.
 
     before   BARRIER(k); STORE(AFTER(shared, BARRIER), i, LOAD(a, j))
     after    BARRIER(WAIT, k); COPY_ASYNC(AFTER(shared, BARRIER), i, LOAD(a, j))
@@ -10,6 +11,7 @@ elements meanwhile. The lane waits before the barrier behind which others read t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
@@ -24,7 +26,7 @@ _SIZES = (4, 8, 16)
 
 
 def use_async_copies(ast: UOp, target: Target) -> UOp:
-    """`ast` with such stores as COPY_ASYNC, and a WAIT before every barrier."""
+    """`ast` with such stores as COPY_ASYNC, and a WAIT before each barrier that they need."""
     if not target.has_async_copies:
         return ast
     nodes = ast.toposort()
@@ -32,12 +34,13 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
     copies = {node for node in nodes if node.op is Ops.STORE and _is_copy(node, users)}
     if not copies:
         return ast
+    barriers = _barriers(nodes, {memory_of(store.src[0]) for store in copies})
     done: dict[UOp, UOp] = {}
     for node in nodes:
         src = tuple([done[source] for source in node.src])
         if node in copies:
             done[node] = UOp(Ops.COPY_ASYNC, dtypes.void, src)
-        elif node.op is Ops.BARRIER:
+        elif node in barriers:
             done[node] = UOp(Ops.BARRIER, dtypes.void, (UOp(Ops.WAIT, dtypes.void, src), *src))
         else:
             done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
@@ -56,3 +59,18 @@ def _is_copy(store: UOp, users: Counter[UOp]) -> bool:
     if value.dtype.nbytes not in _SIZES or value.index.dtype.lanes > 1:
         return False
     return not value.is_gated or (value.src[2].op is Ops.CONST and value.src[2].arg == 0)
+
+
+def _barriers(nodes: Iterable[UOp], memories: Collection[UOp]) -> set[UOp]:
+    """The barriers behind which `memories` are read; all of them, where a load names none."""
+    found: set[UOp] = set()
+    for node in nodes:
+        if node.op is Ops.LOAD and memory_of(node.src[0]) in memories:
+            pointer, own = node.src[0], set[UOp]()
+            while pointer.op is Ops.AFTER:
+                own |= {source for source in pointer.src[1:] if source.op is Ops.BARRIER}
+                pointer = pointer.src[0]
+            if not own:
+                return {each for each in nodes if each.op is Ops.BARRIER}
+            found |= own
+    return found

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import gate_loads, replace_ranges
-from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.target import Target
 
@@ -35,8 +35,6 @@ __all__ = ["TILES", "share_copies"]
 TILES = 2
 # Banks of shared memory, and the bytes of each (CUDA C++ Programming Guide, shared memory).
 _BANKS, _WORD = 32, 4
-# Bytes of a sector, the unit in which global memory is read.
-_SECTOR = 32
 # From this many iterations on, an idle copy in the last one is an eighth of the copies at most.
 _LONG = 8
 _LANES = (Axis.LOCAL, Axis.GROUP)
@@ -54,8 +52,11 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     lanes = [each for each in ranges if each.axis in _LANES]
     number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
     barriers: dict[UOp, list[UOp]] = {}
+    begins: dict[UOp, list[UOp]] = {}
     for node in ast.toposort():
-        if node.op is Ops.BARRIER and any(fill in fills for fill in node.src):
+        if node.op is Ops.BARRIER and len(node.src) == 1 and node.src[0].op is Ops.RANGE:
+            begins.setdefault(node.src[0], []).append(node)
+        elif node.op is Ops.BARRIER and any(fill in fills for fill in node.src):
             barriers[node] = [fill for fill in node.src if fill in fills]
     ahead: list[UOp] = []
     mapping: dict[UOp, UOp] = {}
@@ -74,6 +75,8 @@ def share_copies(ast: UOp, target: Target) -> UOp:
         # What is read behind the barrier changes with each of the loops.
         counted = dict.fromkeys(axis for _, tile in copies for axis in tile.counted)
         mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, *counted))
+        # One barrier at the begin of an iteration is enough for all that it separates.
+        mapping |= dict.fromkeys(begins.get(loop, ()), mapping[barrier])
         for copy, tile in copies:
             store = tile.moved(copy.shared(), of_next=True)
             pointer = store.src[0].after(mapping[barrier])
@@ -216,7 +219,11 @@ class _Copy:
             return 1
         down, across = found[0][self.rows[0]], found[0][self.fast]
         warp = max(self.target.warp_lanes, 1)
-        most = max(warp * self.width * self.itemsize // _SECTOR, 1) if vectors > 1 else 1
+        most = (
+            max(warp * self.width * self.itemsize // self.target.sector_bytes, 1)
+            if vectors > 1
+            else 1
+        )
         choices = [count for count in (1, 2, 4, 8, 16, 32) if rows % count == 0 and count <= most]
 
         def conflicts(rows_first: int) -> int:
@@ -322,12 +329,12 @@ def _one_of(condition: UOp, one: UOp, other: UOp) -> UOp:
     left, right = terms_of(one), terms_of(other)
     if one.dtype is not dtypes.index or left is None or right is None:
         return condition.where(one, other)
-    total = UOp.const(dtypes.index, 0)
-    for term, scale in left[0].items():
-        if right[0].get(term) == scale:
-            total = term * scale + total
-    rests = [simplify(side - total) for side in (one, other)]
-    return simplify(condition.where(*rests) + total)
+    common = {term: scale for term, scale in left[0].items() if right[0].get(term) == scale}
+    rests = [
+        from_terms([each for each in terms.items() if each[0] not in common], constant, one)
+        for terms, constant in (left, right)
+    ]
+    return simplify(condition.where(*map(simplify, rests)) + from_terms(common.items(), 0, one))
 
 
 def _moved(ast: UOp, memory: UOp, whole: UOp, offset: UOp) -> UOp:

@@ -9,6 +9,8 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.lower.block_order import order_of_blocks
+from tilegrad.target import Target
 
 __all__ = ["fix_launch", "spread_shared", "use_grid"]
 
@@ -35,12 +37,13 @@ def fix_launch(ast: UOp) -> UOp:
     return simplify(ast, {loop: _special("chunk", loop.extent) for loop in chunks})
 
 
-def use_grid(ast: UOp) -> UOp:
+def use_grid(ast: UOp, target: Target | None = None) -> UOp:
     """Ranges that the launch runs become SPECIAL.
 
     A launch has three axes of each kind. The first axis of a block is its innermost, because lanes
     that are consecutive there run together and should access consecutive elements; the lanes of a
-    matrix unit are the innermost.
+    matrix unit are the innermost. Blocks of a product are ordered by what they read
+    (lower.block_order), where `target` has a cache for it.
 
     before   RANGE(16, GLOBAL)
     after    SPECIAL("gidx0", 16)
@@ -53,10 +56,15 @@ def use_grid(ast: UOp) -> UOp:
     mapping: dict[UOp, UOp] = {}
     blocks = [loop for loop in ranges if loop.axis is Axis.GLOBAL]
     lanes = [loop for loop in ranges if loop.axis in _LANES]
+    ordered = None if target is None else order_of_blocks(ast, blocks, target)
+    if ordered is not None:
+        ast, blocks = ordered
     crowded = max(len(blocks) - _GRID_AXES + 1, 1)
     if any(loop.extent.vmax > _MOST_BLOCKS for loop in blocks[crowded:]):
         crowded = len(blocks)
-    for number, loops in enumerate([blocks[:crowded], *([loop] for loop in blocks[crowded:])]):
+    # Of the axes that share one, the last is the fastest.
+    first = blocks[:crowded] if ordered is None else blocks[:crowded][::-1]
+    for number, loops in enumerate([first, *([loop] for loop in blocks[crowded:])]):
         mapping |= _share(f"gidx{number}", loops)
     crowded = max(len(lanes) - _GRID_AXES + 1, 1)
     if len(lanes) >= _GRID_AXES and prod(loop.extent.arg for loop in lanes[:crowded]) > _MOST_DEEP:

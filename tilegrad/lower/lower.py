@@ -93,7 +93,7 @@ PASSES: tuple[Step, ...] = (
     ("lower.join_accesses", join_accesses),
     # After expand: each unrolled element of a tile has an accumulator of its own.
     ("lower.accumulators", use_accumulators),
-    ("lower.grid", lambda ast, target: use_grid(ast)),
+    ("lower.grid", use_grid),
     ("lower.simplify", lambda ast, target: simplify(ast)),
     # Before integers: in machine integers the terms of a sum are hard to see.
     ("lower.order", lambda ast, target: order_sums(ast)),

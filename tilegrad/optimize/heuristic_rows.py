@@ -21,16 +21,21 @@ from tilegrad.optimize.opt import OptOps, axes_of, reduce_axes
 from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
-__all__ = ["FEW_RESULTS", "divisor", "loads_of", "share_reductions", "share_scan", "stride"]
+__all__ = [
+    "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "loads_of", "share_reductions",
+    "share_scan", "stride",
+]  # fmt: skip
 
 # Tuning, worth shown by `bench/gpu.py`, reductions and rows.
 # With fewer results than this, lanes share a reduction.
 FEW_RESULTS = 8192
-# A reduction of at most this depth has no lanes that share it, unless they exchange values.
-_SHORT, _SHORT_ROW = 32, 16
+# A reduction of at most this depth has no lanes that share it, unless they exchange values; it is
+# unrolled.
+SHORT, _SHORT_ROW = 32, 16
 # Lanes share a reduction of columns that is this deep where one lane for each column would leave
-# too few of them, and a shallower one where there are fewer results.
-_DEEP, _WORTH_TILING = 64, 1024
+# too few of them, and a shallower one where there are fewer results; with as many results, a tile
+# of registers leaves enough lanes to keep a device busy.
+_DEEP, WORTH_TILING = 64, 1024
 # Values of a row that a lane holds in registers.
 _IN_REGISTERS = 32
 # A row of at most this many vectors for each lane of a warp has one warp, where there are that
@@ -39,7 +44,7 @@ _WARP_VECTORS, _MANY_ROWS = 8, 1024
 # Vectors that a lane loads before it waits for the first.
 _IN_FLIGHT = (4, 3, 5, 2)
 # By how much padding may extend a row: where there are blocks enough, and where there are few.
-_LITTLE, _MUCH = 1.15, 1.5
+LITTLE, _MUCH = 1.15, 1.5
 
 
 def share_reductions(
@@ -60,25 +65,27 @@ def share_reductions(
     if target.shuffle_lanes and not is_columns and _is_read_once(loads, shaper.grid()):
         if depth < _SHORT_ROW:
             return False
-    elif depth <= _SHORT or results * target.warp_lanes > depth * FEW_RESULTS:
+    elif depth <= SHORT or results * target.warp_lanes > depth * FEW_RESULTS:
         return False
     if not loads:
         return False
     if not is_columns:
         return _share_rows(shaper, known, results)
     amount = divisor(known[0], (8, 16, 4))
-    if len(reductions) > 1 or not amount or results * _DEEP > depth * _WORTH_TILING:
+    if len(reductions) > 1 or not amount or results * _DEEP > depth * WORTH_TILING:
         return False
     use_lanes(target.warp_lanes)
     return shaper.apply(OptOps.GROUPTOP, known[0], amount)
 
 
 def _is_read_once(loads: Sequence[UOp], grid: Sequence[UOp]) -> bool:
-    """Whether each load is of one result, or the same for all of them: there is no tile of results
-    that would use a value again.
+    """Whether there is a load of one result each, or all of them have the same: no tile of results
+    would use what most is read of again.
     """
     axes = {axis for axis in grid if axis.src[0].arg > 1}
-    return all(axes <= load.ranges or not axes & load.ranges for load in loads)
+    return any(axes <= load.ranges for load in loads) or not any(
+        axes & load.ranges for load in loads
+    )
 
 
 def _longest(reduction: UOp) -> UOp | None:
@@ -152,7 +159,7 @@ def _lanes(vectors: int, width: int, rows: int, target: Target) -> int:
         return whole[0]
     least = warp if target.shuffle_lanes else 2
     sizes = [1 << power for power in range(10, 0, -1) if least <= 1 << power <= most]
-    return _widest(sizes, vectors, _LITTLE if rows >= _MANY_ROWS // 2 else _MUCH)
+    return _widest(sizes, vectors, LITTLE if rows >= _MANY_ROWS // 2 else _MUCH)
 
 
 def _widest(sizes: Sequence[int], vectors: int, most: float) -> int:

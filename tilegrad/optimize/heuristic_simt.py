@@ -6,6 +6,7 @@ group           lanes share a reduction with few results, or whose data only the
 stage           a product's operands pass through shared memory (heuristic_products)
 tile            a register tile of outputs, where a reduction reads each element for several of them
 unroll          short reductions lose their loop
+transposes      a lane loads vectors along one axis and stores them along another
 vectors         elementwise work moves 16 bytes at a time
 lanes           neighbouring outputs become neighbouring lanes
 """
@@ -17,10 +18,12 @@ from collections.abc import Sequence
 from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
-from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.heuristic_rows import (
     FEW_RESULTS,
+    LITTLE,
+    SHORT,
+    WORTH_TILING,
     divisor,
     loads_of,
     share_reductions,
@@ -28,6 +31,7 @@ from tilegrad.optimize.heuristic_rows import (
     stride,
 )
 from tilegrad.optimize.heuristic_slices import SliceShaper
+from tilegrad.optimize.heuristic_transposes import share_transpose, vectors_join
 from tilegrad.optimize.heuristic_units import UnitShaper
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.target import Target
@@ -36,12 +40,6 @@ __all__ = ["heuristic"]
 
 # A block, and the lanes of it that follow the contiguous axis of a register tile.
 _BLOCK, _TILE_LANES = 256, 16
-# From this many outputs on, a register tile leaves enough lanes to keep a device busy.
-_WORTH_TILING = 1024
-# By how much lanes may pad an axis.
-_LITTLE = 1.15
-# Reductions of at most this many elements are unrolled.
-_SHORT = 32
 
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
@@ -64,6 +62,8 @@ class _Shaper(UnitShaper, SliceShaper):
         if len(reductions) == 1 and config.TC and self.use_matrix_unit():
             return
         if not reductions:
+            if share_transpose(self):
+                return
             if not share_scan(self):
                 self.use_vectors()
         elif not share_reductions(self, reductions, self.use_lanes):
@@ -102,7 +102,7 @@ class _Shaper(UnitShaper, SliceShaper):
     def tile(self, reduction: UOp) -> None:
         """A register tile of two axes: along each, only some of the reduction's loads move."""
         loads = loads_of(reduction)
-        if int(prod(axis.vmax + 1 for axis in self.grid())) < _WORTH_TILING or len(loads) < 2:
+        if int(prod(axis.vmax + 1 for axis in self.grid())) < WORTH_TILING or len(loads) < 2:
             return
         index = self.store().src[1]
         axes = [axis for axis in self.grid() if axis.src[0].arg >= 4 and axis in reduction.ranges]
@@ -141,7 +141,7 @@ class _Shaper(UnitShaper, SliceShaper):
             unrolled = 1
             for loop in reversed(loops):
                 extent = loop.src[0]
-                if extent.op is not Ops.CONST or unrolled * extent.arg > _SHORT:
+                if extent.op is not Ops.CONST or unrolled * extent.arg > SHORT:
                     break
                 self.move(OptOps.UNROLL, loop, 0)
                 unrolled *= extent.arg
@@ -196,7 +196,7 @@ class _Shaper(UnitShaper, SliceShaper):
         """`loop`, padded where its divisor `amount` would leave most of `room` empty."""
         extent, size = loop.src[0].arg, _power_below(room)
         while size >= 2 * amount:
-            if -(-extent // size) * size <= _LITTLE * extent:
+            if -(-extent // size) * size <= LITTLE * extent:
                 found = self.move(OptOps.PADTO, loop, size)
                 return (loop, amount) if found is None else (found, size)
             size //= 2
@@ -205,16 +205,10 @@ class _Shaper(UnitShaper, SliceShaper):
 
 def _gain(access: UOp, loop: UOp, amount: int) -> int:
     """What unrolling `amount` steps of `loop` does for an access: 1 if they join to a vector."""
-    rest = access.src[2:] if access.op is Ops.LOAD else access.src[3:]
     step = stride(access, loop)
     if loop not in access.ranges or step == 0:
         return 0
-    found = terms_of(access.src[1])
-    if step != 1 or found is None or any(loop in node.ranges for node in rest):
-        return -1
-    others = (scale * factor.divisor for factor, scale in found[0].items() if factor is not loop)
-    is_aligned = found[1] % amount == 0 and all(scale % amount == 0 for scale in others)
-    return 1 if is_aligned else -1
+    return 1 if step == 1 and vectors_join(access, loop, amount) else -1
 
 
 def _lanes_of(extent: int, most: int, warp: int) -> int:

@@ -39,9 +39,11 @@ _TILES = (
     ((64, 64), (2, 2)),
     ((64, 32), (2, 4)),
     ((64, 32), (2, 2)),
+    ((32, 64), (2, 2)),
     ((32, 32), (2, 2)),
     ((32, 16), (2, 2)),
     ((16, 16), (2, 2)),
+    ((16, 32), (1, 4)),
 )
 # The registers of a lane that may hold results; half as many where a long sum has more accumulators
 # (lower.levels: each takes so many terms, of which a unit adds several at a time).
@@ -155,13 +157,16 @@ class UnitShaper(ProductShaper):
         depth = max(_DEPTH_BYTES // itemsize, unit.k)
         extents = [int(axis.src[0].arg) for axis in axes]
         others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents[:2]))
+        (reduction,) = self.reductions()
+        terms = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
         fitting = []
         for each, groups in _TILES:
             tile = _Tile(each, groups, depth)
             lanes = int(prod(groups)) * unit.lanes
             results = int(prod(each)) // unit.lanes * unit.dtype_out.itemsize // 4
             results *= 2 if extents[2] > _MOST_TERMS * unit.k else 1
-            # The elements of slices are loaded one by one, each to a register.
+            # Elements of slices that are loaded one by one have a register each, and copies of
+            # vectors their addresses and gates.
             results += sum(tile.sides) * depth // lanes if self._has_slices() else 0
             nbytes = TILES * sum(side * (depth * itemsize + VECTOR) for side in tile.sides)
             work = padded = 1
@@ -173,7 +178,8 @@ class UnitShaper(ProductShaper):
                 and results <= target.registers * _RESULTS
                 and nbytes <= target.shared_bytes
                 and padded <= LITTLE * work
-                and extents[2] >= max(LEAST_DEPTH, 2 * depth)
+                and extents[2] >= depth
+                and terms >= max(LEAST_DEPTH, 2 * depth)
             ):
                 fitting.append(tile)
         for tile in fitting:

@@ -18,6 +18,7 @@ from tilegrad.ir.ranges import pad_range, replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import exact_integers
+from tilegrad.optimize.gated_products import without_choices
 from tilegrad.optimize.group import group
 from tilegrad.optimize.matrix import use_matrix_unit
 from tilegrad.optimize.opt import (
@@ -45,13 +46,15 @@ def start(ast: UOp, target: Target) -> UOp:
 
     An output loop that a reduction does not depend on stays a loop: in the grid, each of its
     iterations would reduce again. On a processor, products of short floats that are summed in a
-    wider float are not rounded before, as little as those that a MULACC adds.
+    wider float are not rounded before, as little as those that a MULACC adds. On a target with
+    blocks, products that are 0 where a condition does not hold are no choice any more.
     """
     if ast.arg.opts:
         return ast
     if not target.has_locals:
         ast = _exact_products(ast)
         return exact_integers(ast) if target.has_vectors else ast
+    ast = without_choices(ast)
     nodes = ast.toposort()
     named = (Ops.REDUCE, Ops.PREFIX, Ops.END)
     reduced = {loop for node in nodes if node.op in named for loop in node.src[1:]}

@@ -25,7 +25,7 @@ from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.render.inline import block_lanes, inlined, real, value_of
+from tilegrad.render.inline import block_lanes, inlined, loads_inside, real, value_of
 from tilegrad.render.names import function_name, variable_name
 from tilegrad.target import Target
 
@@ -154,13 +154,17 @@ _PREFIX = {
     Ops.GEP: "cast",
     Ops.SHUFFLE: "other",
     Ops.WMMA: "wmma",
+    Ops.FRAGMENT: "fragment",
     Ops.DEFINE_ACC: "acc",
     Ops.DEFINE_LOCAL: "temp",
     Ops.RANGE: "ridx",
 }
 _STATEMENTS = frozenset(
-    {Ops.STORE, Ops.BARRIER, Ops.ASSIGN, Ops.RANGE, Ops.DEFINE_ACC, Ops.SPECIAL}
-)
+    {
+        Ops.STORE, Ops.COPY_ASYNC, Ops.WAIT, Ops.BARRIER, Ops.ASSIGN, Ops.RANGE, Ops.DEFINE_ACC,
+        Ops.SPECIAL,
+    }
+)  # fmt: skip
 _REPEATABLE = re.compile(r"\w+(\.\w+|\[\d+\])?")
 # Compilers refuse parentheses nested some hundreds deep; a value that grows beyond this gets a
 # name.
@@ -232,6 +236,7 @@ class Rendering:
         self.program = program
         self._rules = renderer.rules
         self._inlined = inlined(program, bool(config.EXPAND_SSA))
+        self._loads_inside = loads_inside(program)
         self._texts: dict[UOp, str] = {}
         self._counts: Counter[str] = Counter()
         self._lines: list[str] = []
@@ -256,7 +261,9 @@ class Rendering:
 
     def _add(self, node: UOp) -> None:
         op = node.op
-        if op is Ops.SINK or (op is Ops.AFTER and value_of(node) is not node):
+        if op is Ops.SINK or node in self._loads_inside:
+            return
+        if op is Ops.AFTER and value_of(node) is not node:
             return
         if op is Ops.DEFINE_GLOBAL:
             if not isinstance(node.dtype, Pointer):
@@ -485,14 +492,18 @@ class Rendering:
         self._texts |= outside
         return text
 
+    def address(self, buffer: UOp, index: UOp) -> str:
+        """A pointer to the element of `buffer` at `index`."""
+        offset = self.text(index)
+        if value_of(index).op is Ops.ADD:
+            offset = strip_parentheses(offset)
+        return f"({self.text(buffer)}+{offset})"
+
     def access(self, buffer: UOp, index: UOp, dtype: DType) -> str:
         """The element of `buffer` at `index`, or the vector of elements from there."""
         pointer = buffer.dtype
         assert isinstance(pointer, Pointer)
-        offset = self.text(index)
-        if value_of(index).op is Ops.ADD:
-            offset = strip_parentheses(offset)
-        address = f"({self.text(buffer)}+{offset})"
+        address = self.address(buffer, index)
         if dtype.lanes == pointer.base.lanes:
             return f"*{address}"
         return f"*(({self.pointer_type(pointer, dtype)})({address}))"

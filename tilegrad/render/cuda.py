@@ -2,7 +2,9 @@
 
 Vectors that CUDA lacks, such as half8, are structs, written above a kernel that uses them. A matrix
 unit is a function around one `mma.sync`: its operands are pairs of 16-bit numbers in 32-bit
-registers, and the numbers of registers follow from the unit's layouts.
+registers, and the numbers of registers follow from the unit's layouts. Functions around
+`ldmatrix` and `cp.async` fill these registers and the tiles in shared memory. The operands of all
+of them are called ra, rb and rc.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, define_whole
+from tilegrad.render.clike import (
+    CStyleRenderer,
+    Dialect,
+    Rendering,
+    define_whole,
+    strip_parentheses,
+)
 from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import MatrixUnit, cuda_target
@@ -135,6 +143,61 @@ def _helper(unit: MatrixUnit, name: str, a: str, b: str, c: str) -> str:
     )
 
 
+def fragment(u: UOp, ctx: Rendering) -> str:
+    """Matrices of 8x8 elements that the lanes of a warp load together, by rows of 16 bytes."""
+    count, is_transposed = u.arg
+    (row,) = u.src
+    result, kind = ctx.type(u.dtype), ".trans" if is_transposed else ""
+    name = f"__fragment_{result}{'_transposed' if is_transposed else ''}"
+    registers = ", ".join(f"%{number}" for number in range(count))
+    outputs = ", ".join(f'"=r"(rc[{number}])' for number in range(count))
+    ctx.need(
+        "\n".join(
+            [
+                f"__device__ inline {result} {name}(const void *rb) {{",
+                f"  {result} c; unsigned *rc = (unsigned*)(&c);",
+                "  unsigned ra = (unsigned)__cvta_generic_to_shared(rb);",
+                f'  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{kind}.shared.b16 '
+                f'{{{registers}}}, [%{count}];"',
+                f'    : {outputs} : "r"(ra) : "memory");',
+                "  return c;",
+                "}",
+            ]
+        )
+    )
+    return f"{name}({ctx.address(row.src[0], row.index)})"
+
+
+def copy_async(u: UOp, ctx: Rendering) -> str:
+    """A copy that goes on until WAIT; what its load's gate hides becomes zero."""
+    memory, index, load, *gate = u.src
+    nbytes = load.dtype.nbytes
+    name, cache = f"__copy_{nbytes}", "cg" if nbytes == 16 else "ca"
+    ctx.need(
+        "\n".join(
+            [
+                f"__device__ inline void {name}(void *rc, const void *rb, int ra) {{",
+                "  unsigned to = (unsigned)__cvta_generic_to_shared(rc);",
+                f'  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {nbytes}, %2;"',
+                '    : : "r"(to), "l"(rb), "r"(ra) : "memory");',
+                "}",
+            ]
+        )
+    )
+    size = f"{ctx.atom(load.gate)}?{nbytes}:0" if load.is_gated else f"{nbytes}"
+    to, source = ctx.address(memory, index), ctx.address(load.src[0], load.index)
+    on = f"if ({strip_parentheses(ctx.text(gate[0]))}) " if gate else ""
+    return f"{on}{name}({to}, {source}, {size});"
+
+
+def wait(u: UOp, ctx: Rendering) -> str:
+    name = "__wait_for_copies"
+    ctx.need(
+        f'__device__ inline void {name}() {{ asm volatile("cp.async.wait_all;" : : : "memory"); }}'
+    )
+    return f"{name}();"
+
+
 def shuffle(u: UOp, ctx: Rendering) -> str:
     return f"__shfl_xor_sync(0xffffffffu, {ctx.text(u.src[0])}, {u.arg})"
 
@@ -143,6 +206,9 @@ _RULES = PatternMatcher(
     "cuda",
     [
         Rule("cuda-shuffle", UPat(Ops.SHUFFLE, name="u"), function=shuffle),
+        Rule("cuda-fragment", UPat(Ops.FRAGMENT, name="u"), function=fragment),
+        Rule("cuda-copy-async", UPat(Ops.COPY_ASYNC, name="u"), function=copy_async),
+        Rule("cuda-wait", UPat(Ops.WAIT, name="u"), function=wait),
         Rule("cuda-matrix-multiply", UPat(Ops.WMMA, name="u"), function=matrix_multiply),
     ],
 )

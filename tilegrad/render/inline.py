@@ -17,7 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["block_lanes", "inlined", "real", "refuse_shared", "value_of"]
+__all__ = ["block_lanes", "inlined", "loads_inside", "real", "refuse_shared", "value_of"]
 
 _ALU = frozenset(op for op in Ops if op.is_alu)
 _MOVABLE = (_ALU - {Ops.MAX}) | {Ops.CAST, Ops.BITCAST, Ops.VECTORIZE}
@@ -145,3 +145,15 @@ def _any_between(positions: list[int], low: int, high: int) -> bool:
     """Whether one of the ascending `positions` lies strictly between."""
     after = bisect_right(positions, low)
     return after < len(positions) and positions[after] < high
+
+
+def loads_inside(program: Sequence[UOp]) -> set[UOp]:
+    """Loads that only a FRAGMENT or COPY_ASYNC has, whose instruction does them."""
+    operand_of = {Ops.FRAGMENT: 0, Ops.COPY_ASYNC: 2}
+    inside = {node.src[operand_of[node.op]] for node in program if node.op in operand_of}
+    return inside - {
+        source
+        for node in program
+        for number, source in enumerate(node.src)
+        if operand_of.get(node.op) != number
+    }

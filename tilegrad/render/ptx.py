@@ -22,6 +22,7 @@ from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.render.inline import loads_inside
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
@@ -83,7 +84,7 @@ class _Kernel:
         self.code = Code(target)
         self.memory = Memory(self.code, program)
         self.fused, self.inside = fused_logic(program)
-        self.skipped = _index_sums(program) | _rows(program)
+        self.skipped = _index_sums(program) | loads_inside(program)
         self.snapshots = _snapshots(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
@@ -426,18 +427,6 @@ def _index_sums(program: Sequence[UOp]) -> set[UOp]:
         for number, source in enumerate(node.src):
             (indices if is_access and number == 1 else others).add(source)
     return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
-
-
-def _rows(program: Sequence[UOp]) -> set[UOp]:
-    """Loads that only an `ldmatrix` or `cp.async` reads, which do them."""
-    operand_of = {Ops.FRAGMENT: 0, Ops.COPY_ASYNC: 2}
-    inside = {node.src[operand_of[node.op]] for node in program if node.op in operand_of}
-    return inside - {
-        source
-        for node in program
-        for number, source in enumerate(node.src)
-        if operand_of.get(node.op) != number
-    }
 
 
 def _snapshots(program: Sequence[UOp]) -> set[UOp]:

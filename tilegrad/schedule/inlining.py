@@ -194,8 +194,10 @@ def _can_join(
     if not all(shared <= other or other <= shared for other in fusion.outer.get(kernel, [])):
         return fusion.stored[value]
     work = max(elements(kernel), elements(_widest_below(value, fusion)))
-    parallel = [at for at in read_at if at not in builder.running]
-    if extent_product(parallel) < _least_parallel(target) and work > _SMALL:
+    parallel = extent_product([at for at in read_at if at not in builder.running])
+    # A block of lanes works on a row of its own.
+    least = _SMALL * parallel if target.has_locals else _SMALL
+    if parallel < _least_parallel(target) and work > least:
         return Reason.NO_PARALLELISM
     return Reason.TOO_LARGE if _is_long(builder, target) else shared
 

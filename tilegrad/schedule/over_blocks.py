@@ -7,14 +7,23 @@ after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(x), ...), 0)     RESHAPE(x): (1024, 163
 A block is one result of a row, or a few dozen of columns. So a reduction is split where its results
 are few beside what is reduced. There are no atomics: the order of the terms is fixed, and equal
 inputs have equal results.
+
+A product of matrices has a block for each tile of its results. Where these are fewer than the
+device has multiprocessors, and the sum is long, each tile has several blocks:
+
+before   REDUCE_AXIS(a * b, k)                            a * b: (128, 128, 65536)
+after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(a * b), k), 0)   the sums of slices: (32, 128, 128)
 """
 
 from __future__ import annotations
 
-from tilegrad.ir.movement import pad_with_identity, reduce_axes, reshape
+from typing import NamedTuple
+
+from tilegrad.ir.movement import pad_with_identity, permute, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.cost import WORTH_A_KERNEL
+from tilegrad.schedule.views import contiguous_axis
 
 __all__ = ["over_blocks"]
 
@@ -30,9 +39,12 @@ _LEAST_OF_A_BLOCK, _COLUMNS_OF_A_BLOCK, _MORE_BLOCKS = 4096, 32, 4
 _WHOLE = 1024
 # Fewer slices do not pay for a second kernel.
 _FEWEST = 4
+# Results of a block of a product along each side, and the terms of a sum that are worth one: a tile
+# of 32 terms waits some 500 cycles for memory, and a launch takes as long as eight of them.
+_TILE, _TERMS_OF_A_BLOCK = 64, 512
 
 
-def over_blocks(node: UOp, blocks: int) -> UOp | None:
+def over_blocks(node: UOp, blocks: int, multiprocessors: int) -> UOp | None:
     """The reduction `node` in two stages; None where one stage is enough."""
     if node.op is not Ops.REDUCE_AXIS or node.src[0].is_constant:
         return None
@@ -41,41 +53,100 @@ def over_blocks(node: UOp, blocks: int) -> UOp | None:
     if not all(isinstance(size, int) for size in shape) or function.definition.identity is None:
         return None
     count, results = int(prod(shape)), int(prod(node.shape))
-    if count < WORTH_A_KERNEL or _is_product(x, axes):
+    if count < WORTH_A_KERNEL:
         return None
-    is_row = len(shape) - 1 in axes or all(size == 1 for size in shape[max(axes) + 1 :])
+    if (product := _product(x, axes)) is not None:
+        return _split_product(node, product, multiprocessors)
+    is_row = contiguous_axis(x) in axes
     lanes = results * (_LANES_OF_A_ROW if is_row else _LANES_OF_A_COLUMN)
+    if not is_row and _itemsize(x) < 4:
+        # Lanes of columns read an element at a time, so twice as many ask for as many bytes.
+        lanes //= 2
     if lanes >= _BUSY_LANES:
         return None
     made = results if is_row else -(-results // _COLUMNS_OF_A_BLOCK)
     wanted = blocks if is_row else _MORE_BLOCKS * blocks
     most = min(wanted // max(made, 1), count // made // _LEAST_OF_A_BLOCK)
-    return _two_stages(node, x, most) if most >= _FEWEST else None
+    return _two_stages(node, x, most, is_row=is_row) if most >= _FEWEST else None
 
 
-def _is_product(value: UOp, axes: tuple[int, ...]) -> bool:
-    """Whether the terms are products of two operands that each serve several results: tiles of
-    results (optimize) use an element again and again.
-    """
+def _itemsize(value: UOp) -> int:
+    """Bytes of an element before it is cast."""
     while value.op is Ops.CAST:
         (value,) = value.src
-    return value.op is Ops.MUL and all(_is_repeated(source, axes) for source in value.src)
+    return value.dtype.itemsize
 
 
-def _is_repeated(value: UOp, axes: tuple[int, ...]) -> bool:
-    """Whether `value` repeats along an axis that is not reduced."""
+class _Product(NamedTuple):
+    """Results of a sum of products: those along axes of the left factor alone, of the right one
+    alone, and of both.
+    """
+
+    rows: int
+    columns: int
+    both: int
+
+
+def _product(value: UOp, axes: tuple[int, ...]) -> _Product | None:
+    """What `value` is if its terms are products of two operands that each serve several results:
+    tiles of results (optimize) use an element again and again.
+    """
     while value.op in (Ops.CAST, Ops.PERMUTE):
         if value.op is Ops.PERMUTE:
             axes = tuple(value.arg[axis] for axis in axes)
         (value,) = value.src
+    if value.op is not Ops.MUL:
+        return None
+    left, right = (_repeated(source, axes) for source in value.src)
+    if not left or not right:
+        return None
+    shape = value.shape
+    others = [axis for axis in range(len(shape)) if axis not in (*axes, *left, *right)]
+    rows, columns, both = (
+        int(prod(shape[axis] for axis in each)) for each in (right - left, left - right, others)
+    )
+    return _Product(rows, columns, both)
+
+
+def _repeated(value: UOp, axes: tuple[int, ...]) -> set[int]:
+    """The axes that are not reduced, and along which `value` repeats."""
+    names = list(range(len(value.shape)))
+    while value.op in (Ops.CAST, Ops.PERMUTE):
+        if value.op is Ops.PERMUTE:
+            names = [names[value.arg.index(axis)] for axis in range(len(names))]
+        (value,) = value.src
     if value.op is not Ops.EXPAND:
-        return False
+        return set()
     (source,) = value.src
     pairs = enumerate(zip(source.shape, value.shape, strict=True))
-    return any(old != new and axis not in axes for axis, (old, new) in pairs)
+    return {names[axis] for axis, (old, new) in pairs if old != new}.difference(axes)
 
 
-def _two_stages(node: UOp, x: UOp, most: int) -> UOp:
+def _split_product(node: UOp, product: _Product, multiprocessors: int) -> UOp | None:
+    """A product of matrices with few tiles of results, whose sum has a slice for each block: the
+    partial results are stored one slice after the other, so that tiles are stored as before.
+    """
+    (x,), (function, axes) = node.src, node.arg[:2]
+    shape = x.shape
+    sides = product.rows, product.columns
+    if node.dtype.itemsize < 4 or function is not Ops.ADD or min(sides) < _TILE // 4:
+        return None
+    tiles = product.both * int(prod(-(-side // _TILE) for side in sides))
+    terms = int(prod(shape[axis] for axis in axes))
+    most = min(-(-multiprocessors // tiles), terms // _TERMS_OF_A_BLOCK)
+    if most < 2:
+        return None
+    # The longest axis is the one that tiles of operands follow.
+    longest = max(axes, key=lambda axis: (shape[axis], axis))
+    others = [axis for axis in axes if axis != longest and shape[axis] >= most]
+    axis = max(others, key=lambda axis: shape[axis], default=longest)
+    slices = _slices(shape[axis], min(most, shape[axis]))
+    length = -(-shape[axis] // slices)
+    x = pad_with_identity(x, axis, (0, slices * length - shape[axis]), function)
+    return _of_slices(node, x, axis, slices, axes, is_outermost=True)
+
+
+def _two_stages(node: UOp, x: UOp, most: int, *, is_row: bool) -> UOp:
     """Slices of the longest axis that is reduced, the outermost of equals."""
     function, axes = node.arg[:2]
     axis = max(axes, key=lambda axis: (x.shape[axis], -axis))
@@ -90,8 +161,22 @@ def _two_stages(node: UOp, x: UOp, most: int) -> UOp:
         length = -(-length // _WHOLE) * _WHOLE
         slices = -(-size // length)
     x = pad_with_identity(x, axis, (0, slices * length - size), function)
-    sliced = reshape(x, (*x.shape[:axis], slices, length, *x.shape[axis + 1 :]))
-    first = reduce_axes(sliced, function, tuple(each + (each >= axis) for each in axes))
+    return _of_slices(node, x, axis, slices, axes, is_outermost=not is_row)
+
+
+def _of_slices(
+    node: UOp, x: UOp, axis: int, slices: int, axes: tuple[int, ...], *, is_outermost: bool
+) -> UOp:
+    """The reduction of what `slices` of an axis come to; with `is_outermost` their results are
+    stored one slice after the other, so that neighbours are those of the reduction itself.
+    """
+    function, length = node.arg[0], x.shape[axis] // slices
+    x = reshape(x, (*x.shape[:axis], slices, length, *x.shape[axis + 1 :]))
+    inner = tuple(each + (each >= axis) for each in axes)
+    if is_outermost:
+        x = permute(x, (axis, *(each for each in range(len(x.shape)) if each != axis)))
+        inner, axis = tuple(each + 1 for each in axes), 0
+    first = reduce_axes(x, function, inner)
     return reshape(reduce_axes(first, function, (axis,)), node.shape)
 
 

@@ -1,6 +1,8 @@
 """This stage's pass list: split, versions, fuse, index, collapse, order, plan memory.
 
     split      a large reduction to one number becomes two             split.py
+      channels   operands of convolutions are stored in another order  channels.py
+      blocks     reductions with few results have more blocks          over_blocks.py
     versions   old values that are needed beside newer ones are copied versions.py
     direct     copies land in the memory that they are assigned to      ir/copies.py
     fuse       which values are stored:                                 fuse.py, limits.py
@@ -33,7 +35,7 @@ from tilegrad.ir.args import KernelArg
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import base_of, below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes, device_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -87,8 +89,10 @@ class _Scheduler:
             sink,
             plain=plain,
             blocks=max((target.busy_blocks for target in targets.values()), default=0),
+            multiprocessors=max((target.multiprocessors for target in targets.values()), default=0),
             warps=max((target.busy_warps for target in targets.values()), default=0),
             has_doubles=all(target.supports(dtypes.float64) for target in targets.values()),
+            target_of=lambda node: targets[device_of(node) or default_device],
         )
         sink, came_from = store_old_versions(sink)
         self.sink = sink

@@ -6,7 +6,8 @@ before   REDUCE_AXIS(x, all)
 after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(x, (8, n/8)), 1), 0)
 
 The number of slices is fixed, so that the result does not depend on the machine. On a target with
-blocks, over_blocks.py says what is split, and into how many.
+blocks, over_blocks.py says what is split, and into how many, and channels.py which operands are
+stored in another order.
 
 What is made of a value without elements, and has some, is constant: the sum over an empty axis is
 0. The graph that is differentiated holds the reduction, so that the gradient of an empty batch is
@@ -15,16 +16,20 @@ zeros and not unknown; no kernel does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilegrad.base.dtype import as_const
 from tilegrad.ir.movement import expand, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.schedule.channels import channels_innermost
 from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL, elements
 from tilegrad.schedule.crowded import is_crowded, with_exact_sums
 from tilegrad.schedule.one_hot import as_scatter
 from tilegrad.schedule.over_blocks import over_blocks
 from tilegrad.schedule.scans import in_slices
+from tilegrad.target import Target
 
 # What gives a value with elements for one without.
 _REDUCE = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
@@ -40,13 +45,16 @@ def split_reductions(
     *,
     plain: bool = False,
     blocks: int = 0,
+    multiprocessors: int = 0,
     warps: int = 0,
     has_doubles: bool = False,
+    target_of: Callable[[UOp], Target] = lambda node: Target("none"),
 ) -> tuple[UOp, dict[UOp, UOp]]:
     """The graph with large reductions to one number and scans of few rows split, unless it is
     `plain`, and reductions of nothing constant; and for each node of it the one it came from.
-    `blocks` keep the target busy, where it has blocks of lanes, and `warps`, where those share a
-    scan; `has_doubles` says that it has float64.
+    `blocks` keep the target busy, where it has blocks of lanes, on its `multiprocessors`, and
+    `warps`, where those share a scan; `has_doubles` says that it has float64, and `target_of`
+    what the device of a node is.
     """
 
     def exact(node: UOp) -> UOp:
@@ -62,9 +70,10 @@ def split_reductions(
         elif node.op is Ops.SCATTER_ADD:
             fresh = exact(fresh)
         elif node.op in _SPLIT and not plain:
+            fresh = channels_innermost(fresh, target_of) or fresh
             fresh = (
                 as_scatter(fresh, exact)
-                or (over_blocks(fresh, blocks) if blocks else _in_slices(fresh))
+                or (over_blocks(fresh, blocks, multiprocessors) if blocks else _in_slices(fresh))
                 or in_slices(fresh, has_lanes=blocks > 0, warps=warps)
                 or fresh
             )

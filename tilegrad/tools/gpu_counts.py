@@ -24,6 +24,9 @@ class Counts:
         shared_requests, conflicts: of shared memory, and the times that banks made a warp wait.
         instructions: per lane, by kind, where loops have constant extents.
         lanes: of a block.
+        grid: blocks along each axis of the launch, of which the first is the fastest.
+        strips: of each memory, the axes of the grid that its accesses depend on, and the distinct
+            bytes that a block touches.
     """
 
     blocks: tuple[int, int]
@@ -36,6 +39,8 @@ class Counts:
     conflicts: int = 0
     instructions: Mapping[str, int] = field(default_factory=dict)
     lanes: int = 1
+    grid: tuple[int, int, int] = (1, 1, 1)
+    strips: Mapping[str, tuple[frozenset[int], int]] = field(default_factory=dict)
 
     @property
     def moved_bytes(self) -> int:
@@ -45,3 +50,19 @@ class Counts:
     def sector_use(self) -> float:
         """The share of what moved that a lane asked for."""
         return self.used_bytes / self.moved_bytes if self.sectors else 1.0
+
+    def distinct_bytes(self, together: int) -> int:
+        """Bytes that blocks touch when `together` of them run at a time, each byte once for all
+        that run at the same time: what reaches the memory where a cache holds no more than that.
+        """
+        x, y, z = self.grid
+        blocks = x * y * z
+        total = 0
+        for axes, nbytes in self.strips.values():
+            for first in range(0, blocks, together):
+                wave = range(first, min(first + together, blocks))
+                positions = ((at % x, at // x % y, at // x // y) for at in wave)
+                total += nbytes * len(
+                    {tuple(position[axis] for axis in axes) for position in positions}
+                )
+        return total

@@ -25,6 +25,7 @@ from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import ConfigError
 from tilegrad.compile import nvrtc
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
@@ -136,7 +137,27 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
     found.buffer_bytes = sum(memory.nbytes for memory in memories)
     emulated = SimtProgram("kernel", render_python("kernel", program))
     emulated.run(memories, [], grid, dims.local_size, watcher.watch)
-    _add_up(watcher, found)
+    touched = _add_up(watcher, found)
+    found.grid = (x, y, z)
+    axes = _grid_axes(program)
+    found.strips = {
+        memory: (axes.get(memory, frozenset()), len(bytes_) // found.blocks[0])
+        for memory, bytes_ in touched.items()
+    }
+    return found
+
+
+def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
+    """The axes of the grid that accesses of each global memory depend on."""
+    found: dict[str, frozenset[int]] = {}
+    for node in UOp.sink(*program).toposort():
+        if node.op in (Ops.LOAD, Ops.STORE):
+            memory = memory_of(node.src[0])
+            if memory.op is Ops.DEFINE_GLOBAL:
+                names = {each.arg[0] for each in node.index.toposort() if each.op is Ops.SPECIAL}
+                axes = frozenset(axis for axis in range(3) if f"gidx{axis}" in names)
+                name = f"data{memory.arg}"
+                found[name] = found.get(name, frozenset()) | axes
     return found
 
 
@@ -157,7 +178,8 @@ def _memories(program: Sequence[UOp]) -> tuple[list[memoryview], dict[str, int]]
     return [found.get(slot, memoryview(b"")) for slot in slots], sizes
 
 
-def _add_up(watcher: _Watcher, found: Counts) -> None:
+def _add_up(watcher: _Watcher, found: Counts) -> Mapping[str, set[int]]:
+    """Add the requests to `found`; the bytes that each global memory was touched at."""
     touched: dict[str, set[int]] = defaultdict(set)
     for (memory, *_), accesses in watcher.requests.items():
         if memory.startswith("shared"):
@@ -170,6 +192,7 @@ def _add_up(watcher: _Watcher, found: Counts) -> None:
         found.used_bytes += len(asked)
         touched[memory] |= asked
     found.touched_bytes = sum(map(len, touched.values()))
+    return touched
 
 
 def conflicts(accesses: Sequence[tuple[int, int, int]]) -> int:

@@ -4,7 +4,8 @@ Each limit is a rate of the hardware, from its maker's papers (`RATES`), and a c
 `tools.gpu_report`. A kernel takes the longest of them, and a launch:
 
     memory    bytes that cross from and to global memory, by its bandwidth: what blocks ask for, but
-              no more than all buffers have, as what one block has read another finds in the cache
+              no more than all buffers have where the second-level cache holds these, as what one
+              block has read another finds there; else what blocks that run together do not share
     cache     what blocks ask for, by the bandwidth of the second-level cache
     latency   the same bytes, where too few are asked for at a time to reach the bandwidth
     issue     instructions of all warps, by the four that a multiprocessor starts in a cycle
@@ -13,9 +14,10 @@ Each limit is a rate of the hardware, from its maker's papers (`RATES`), and a c
     matrix    products on matrix units
     shared    requests to shared memory and waits for its banks, one a cycle
 
-Nothing of it was measured here. The second-level cache is taken to hold what is read again. The
-model knows no clock that falls with the power drawn, and no registers: it says what cannot be
-beaten, and which limit binds.
+Nothing of it was measured here. Of buffers that the second-level cache does not hold, it is taken
+to hold what blocks read that run at the same time, two on each multiprocessor, and nothing of
+earlier ones. The model knows no clock that falls with the power drawn, and no registers: it says
+what cannot be beaten, and which limit binds.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Rates:
     launch: float = 3e-6
     functions: int = 16
     cache: int = 5120
+    cache_bytes: int = 40 << 20
 
 
 # NVIDIA A100 and H100 Tensor Core GPU Architecture (white papers: tables of the SXM products) for
@@ -69,10 +72,12 @@ class Rates:
 # Nvidia Hopper GPU Architecture", rounded.
 RATES: Mapping[str, Rates] = {
     "sm_80": Rates("A100 SXM 40 GB", 108, 1.41e9, 1.555e12, 470, 64, 4, 64, 1024),
-    "sm_90": Rates("H100 SXM", 132, 1.755e9, 3.35e12, 480, 64, 4, 128, 2048),
+    "sm_90": Rates("H100 SXM", 132, 1.755e9, 3.35e12, 480, 64, 4, 128, 2048, cache_bytes=50 << 20),
 }
 # Loads of a lane that wait at the same time, where its program has that many one after the other.
 _IN_FLIGHT = 4
+# Blocks that a multiprocessor runs at the same time, of kernels whose blocks share what they read.
+_RESIDENT = 2
 # Multiply-adds of one instruction of a warp on a matrix unit (m16n8k16).
 _UNIT_PRODUCTS = 16 * 8 * 16
 
@@ -118,6 +123,9 @@ def predicted(counts: Counts, arch: str) -> Time:
     moved = counts.moved_bytes * scale
     floats = kinds.get("float", 0) + kinds.get("multiply-add", 0)
     distinct = min(moved, counts.buffer_bytes or moved)
+    if counts.buffer_bytes > rates.cache_bytes:
+        together = counts.distinct_bytes(_RESIDENT * rates.multiprocessors)
+        distinct = min(moved, max(distinct, together))
     limits = {
         "memory": distinct / rates.bandwidth,
         "cache": moved / rates.cache / rates.clock,

@@ -129,7 +129,57 @@ static void mma(const char *text, int *ra, int *rb, void *rc) {
     else ((float *)rc)[outputs[i]] = (float)result[i];
   }
 }
+
+// ldmatrix: lane 8m+i of a warp gives row i of matrix m, 16 bytes; lane 4g+t gets the elements 2t and
+// 2t+1 of row g of each, or of column g with .trans.
+static const void *rows[1024];
+
+static void instruction(const char *text, unsigned, const void *row, unsigned *rc) {
+  int count = 0;
+  const char *shape = strstr(text, "ldmatrix.sync.aligned.m8n8.x");
+  if (!shape || sscanf(shape, "ldmatrix.sync.aligned.m8n8.x%d", &count) != 1) abort();
+  if ((size_t)row % 16) abort();
+  rows[current] = row;
+  meet(-6);
+  int lane = current % 32, first = current - lane, g = lane / 4, t = lane % 4;
+  for (int m = 0; m < count; m++)
+    for (int i = 0; i < 2; i++) {
+      bool is_column = strstr(text, ".trans");
+      int from = is_column ? 2 * t + i : g, at = is_column ? g : 2 * t + i;
+      const unsigned short *elements = (const unsigned short *)rows[first + 8 * m + from];
+      ((unsigned short *)&rc[m])[i] = elements[at];
+    }
+  meet(-7);
+}
+
+// cp.async: what a lane copies arrives when it waits, and no sooner.
+struct Copy { void *to; char bytes[16]; int size; };
+static Copy copies[1024][256];
+static int waiting[1024];
+
+static void instruction(const char *text, int bytes, const void *from, void *to) {
+  int size = 0;
+  const char *sizes = strstr(text, "[%1], ");
+  if (!strstr(text, "cp.async.") || !sizes || sscanf(sizes, "[%%1], %d", &size) != 1) abort();
+  if ((bytes && bytes != size) || (size_t)to % size || (bytes && (size_t)from % size)) abort();
+  if (waiting[current] == 256) abort();
+  Copy &made = copies[current][waiting[current]++];
+  made.to = to, made.size = size;
+  memset(made.bytes, 0, sizeof made.bytes);
+  memcpy(made.bytes, from, bytes);
+}
+
+static void instruction(const char *text, int *ra, int *rb, void *rc) {
+  if (!strstr(text, "cp.async.wait_all")) return mma(text, ra, rb, rc);
+  for (int i = 0; i < waiting[current]; i++)
+    memcpy(copies[current][i].to, copies[current][i].bytes, copies[current][i].size);
+  waiting[current] = 0;
+}
 }  // namespace shim
 
+// What an instruction without operands finds.
+static int *ra, *rb;
+static void *rc;
+#define __cvta_generic_to_shared(pointer) 0
 #define asm
-#define volatile(...) shim::mma(#__VA_ARGS__, ra, rb, rc)
+#define volatile(...) shim::instruction(#__VA_ARGS__, ra, rb, rc)

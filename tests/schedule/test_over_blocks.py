@@ -1,0 +1,143 @@
+"""Reductions in two stages on targets with blocks: matrix products of few results and long sums,
+and sums of columns; how many blocks they have, and what they compute.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.device.ptx.device import simulated
+from tests.optimize.kernels import program
+from tests.schedule.plans import plan
+from tilegrad import Tensor
+from tilegrad.base.config import Context
+from tilegrad.base.dtype import dtypes
+from tilegrad.device.nv import nv_target
+from tilegrad.ir.op import Ops
+from tilegrad.runtime.protocol import launch_dims
+from tilegrad.schedule.schedule import Schedule
+from tilegrad.target import Target, metal_target, opencl_target
+
+NV = nv_target("sm_80")
+
+
+def product(rows: int, terms: int, columns: int, dtype: str = "half") -> Tensor:
+    return Tensor.empty(rows, terms, dtype=dtype) @ Tensor.empty(terms, columns, dtype=dtype)
+
+
+def blocks(schedule: Schedule, position: int = 0) -> int:
+    return math.prod(launch_dims(program(schedule.items[position].ast, None, NV)).global_size)
+
+
+# how many blocks
+
+
+@pytest.mark.row("S1.5")
+@pytest.mark.parametrize("dtype", ["half", "float"])
+@pytest.mark.parametrize("sizes", [(128, 65536, 128), (512, 4096, 512), (256, 16384, 64)])
+def test_a_product_of_few_results_has_a_block_for_each_multiprocessor(
+    dtype: str, sizes: tuple[int, int, int]
+) -> None:
+    schedule = plan(product(*sizes, dtype=dtype), target=NV)
+    assert len(schedule.items) == 2 and blocks(schedule) >= NV.multiprocessors
+    first, second = (program(item.ast, None, NV) for item in schedule.items)
+    # Tiles pass through shared memory, and in half precision through matrix units, as without.
+    assert any(node.op is Ops.COPY_ASYNC for node in first)
+    assert any(node.op is Ops.WMMA for node in first) == (dtype == "half")
+    assert not any(node.op is Ops.BARRIER for node in second)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "target"),
+    [
+        # Tiles enough, or too short a sum.
+        ((4096, 4096, 4096), NV),
+        ((1024, 1024, 1024), NV),
+        ((64, 1023, 64), NV),
+        # Few enough multiprocessors.
+        ((512, 4096, 512), metal_target()),
+        ((512, 4096, 512), opencl_target()),
+        # A processor.
+        ((128, 65536, 128), Target("none")),
+    ],
+)
+def test_other_products_are_one_kernel(sizes: tuple[int, int, int], target: Target) -> None:
+    assert len(plan(product(*sizes), target=target).items) == 1
+
+
+def test_partial_sums_are_float32_and_the_rest_follows_the_last() -> None:
+    """A bias and an activation are in the second kernel."""
+    value = product(128, 65536, 128) + Tensor.empty(128, dtype="half")
+    schedule = plan(value.relu(), target=NV)
+    partial = schedule.buffers[schedule.items[0].buffers[0]]
+    assert len(schedule.items) == 2 and partial.dtype is dtypes.float
+
+
+def test_a_weights_gradient_is_split_along_rows_of_the_image() -> None:
+    """Not along the batch, which tiles of both operands follow."""
+    weight = Tensor.empty(128, 128, 3, 3, dtype="half").requires_grad_()
+    image = Tensor.empty(32, 128, 28, 28, dtype="half")
+    image.conv2d(weight, padding=1).backward(Tensor.empty(32, 128, 28, 28, dtype="half"))
+    schedule = plan(weight.grad, target=NV)
+    assert len(schedule.items) == 4 and blocks(schedule, 2) >= NV.multiprocessors
+    assert any(node.op is Ops.COPY_ASYNC for node in program(schedule.items[2].ast, None, NV))
+
+
+@pytest.mark.row("S1.5")
+def test_attention_of_one_query_reads_keys_and_values_with_the_whole_device() -> None:
+    """Scores, their softmax, and the sum of values in slices: none of the first three has fewer
+    blocks than rows or multiprocessors.
+    """
+    q, k, v = (Tensor.empty(32, size, 128, dtype="half") for size in (1, 4096, 4096))
+    schedule = plan(q.scaled_dot_product_attention(k, v), target=NV)
+    assert len(schedule.items) == 4
+    assert [blocks(schedule, each) >= NV.multiprocessors for each in (0, 2, 3)] == [True] * 3
+    assert blocks(schedule, 1) == 32
+
+
+def test_attention_with_blocks_enough_stays_one_kernel() -> None:
+    q, k, v = (Tensor.empty(12, 512, 64, dtype="half") for _ in range(3))
+    assert len(plan(q.scaled_dot_product_attention(k, v), target=NV).items) == 1
+
+
+def test_few_long_rows_of_a_softmax_are_one_kernel() -> None:
+    assert len(plan(Tensor.empty(32, 4096).softmax(), target=NV).items) == 1
+    assert len(plan(Tensor.empty(4, 1 << 20).softmax(), target=NV).items) > 1
+
+
+# values
+
+
+def integers(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).integers(-2, 3, shape)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("sizes", [(32, 2048, 32), (40, 2047, 33)])
+def test_a_split_product_is_that_of_its_definition(dtype: str, sizes: tuple[int, int, int]) -> None:
+    """Also where slices do not divide the sum."""
+    rows, terms, columns = sizes
+    left, right = integers(0, rows, terms), integers(1, terms, columns)
+    device = simulated("NVSIM80")
+    a, b = (Tensor(each.astype(dtype), device=device) for each in (left, right))
+    with Context(VERIFY=2):
+        found = (a @ b + 1).numpy()
+    assert len(plan(product(*sizes), target=NV).items) == 2
+    np.testing.assert_array_equal(found, left @ right + 1)
+
+
+def test_attention_of_one_query_is_that_of_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, n, 32)).astype(np.float16) for n in (1, 4100, 4100))
+    device = simulated("NVSIM80")
+    x, y, z = (Tensor(each, device=device) for each in (q, k, v))
+    found = x.scaled_dot_product_attention(y, z).numpy()
+    wide = [each.astype(np.float64) for each in (q, k, v)]
+    scores = wide[0] @ wide[1].transpose(0, 2, 1) / np.sqrt(32)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ wide[2]
+    np.testing.assert_allclose(found, expected, atol=2e-3)
