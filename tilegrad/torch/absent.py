@@ -12,6 +12,8 @@ _QUANTIZED = "no quantized tensors; Tensor.pack_int4 packs integers of 4 bits"
 _PROCESSES = "one process computes so far; torch.utils.data has threads that load"
 _COMPILER = "torch.compile is what there is: it captures a call and replays it"
 
+_GLOBAL_HOOK = "register the hook on each of model.modules()"
+
 # By the longest beginning of the name that stands here.
 _HINTS = {
     "torch.jit": "torch.save(model.state_dict(), path) keeps the weights",
@@ -37,6 +39,9 @@ _HINTS = {
     "torch.autograd.forward_ad": "torch.func.jvp gives derivatives forward",
     "torch.autograd.graph": "hooks of tensors (register_hook) see gradients",
     "torch.nn.utils.stateless": "torch.func.functional_call",
+    "torch.nn.register_module_forward_hook": _GLOBAL_HOOK,
+    "torch.nn.register_module_forward_pre_hook": _GLOBAL_HOOK,
+    "torch.nn.register_module_full_backward_hook": _GLOBAL_HOOK,
     "torch.nn.Container": "torch.nn.Module holds layers as attributes",
     "torch.nn.UninitializedParameter": "torch.nn.LazyLinear and its like have sizes to come",
     "torch.triangular_solve": "torch.linalg.solve_triangular",

@@ -270,9 +270,14 @@ class Resampling(Rearranging):
         return ((far * -0.75 + 3.75) * far - 6) * far + 3
 
     def _in_elements(self, size: int, *, align_corners: bool) -> Self:
-        """Coordinates from -1 to 1 as positions among `size` elements."""
+        """Coordinates from -1 to 1 as positions among `size` elements. They are rounded once: at
+        an element a gradient depends on the last bit, and the identity map hits them all.
+        """
         x = self
-        return (x + 1) * ((size - 1) / 2) if align_corners else ((x + 1) * size - 1) * 0.5
+        if align_corners:
+            return (x + 1) * ((size - 1) / 2)
+        shifted = (x + 1).cast(x._widest_float())
+        return (shifted * (size / 2) - 0.5).cast(x.dtype)
 
     def _padded_into(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
         """Positions where those outside of `size` elements are replaced as the padding says."""
@@ -292,7 +297,8 @@ class Resampling(Rearranging):
         if padding_mode == "zeros":
             return spot
         # No element is the reflection of an infinite position, either.
-        return spot.isnan().where(0, spot.clip(0, size - 1))
+        is_inside = (spot > 0) & (spot < size - 1)
+        return spot.isnan().where(0, is_inside.where(spot, spot.detach().clip(0, size - 1)))
 
     @composed
     def max_unpool2d(
