@@ -154,6 +154,7 @@ if TYPE_CHECKING:
         profiler,
         random,
         signal,
+        sparse,
         special,
         testing,
         types,
@@ -161,6 +162,8 @@ if TYPE_CHECKING:
         version,
     )
     from tilegrad.torch.amp import GradScaler
+    from tilegrad.torch.sparse import mm as spmm
+    from tilegrad.torch.sparse import sparse_coo_tensor, sparse_csr_tensor
     from tilegrad.torch.nn.functional import (
         adaptive_avg_pool1d,
         alpha_dropout,
@@ -235,14 +238,15 @@ pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
 newaxis = None
 # What memory looks like is the compiler's choice.
 cfloat, cdouble = complex64, complex128
-strided, contiguous_format, preserve_format = "strided", "contiguous_format", "preserve_format"
+strided, sparse_coo, sparse_csr = "torch.strided", "torch.sparse_coo", "torch.sparse_csr"
+contiguous_format, preserve_format = "contiguous_format", "preserve_format"
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"
 layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
     "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributions", "fft",
-    "func", "jit", "linalg", "nn", "optim", "profiler", "random", "signal", "special",
+    "func", "jit", "linalg", "nn", "optim", "profiler", "random", "signal", "sparse", "special",
     "testing", "types", "utils", "version",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
@@ -283,7 +287,8 @@ __all__ = [
     "qr", "rand", "rand_like", "randint", "randint_like", "random", "randperm", "range",
     "repeat_interleave", "rms_norm", "row_stack", "rrelu", "rrelu_", "rsub", "scalar_tensor",
     "seed", "selu", "selu_", "set_grad_enabled", "set_printoptions", "set_rng_state", "short",
-    "signal", "special", "split", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
+    "signal", "sparse", "sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor",
+    "special", "split", "spmm", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
     "tensordot", "testing", "threshold", "threshold_", "tril_indices", "triplet_margin_loss",
     "triu_indices", "typename", "types", "uint8", "uint16", "uint32", "uint64", "unique",
     "utils", "var", "var_mean", "version", "view_as_complex", "view_as_real", "vmap", "vstack",
@@ -304,6 +309,9 @@ if not TYPE_CHECKING:
             found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
             globals()[name] = found
             return found
+        if name in ("sparse_coo_tensor", "sparse_csr_tensor", "spmm"):
+            sparse = importlib.import_module("tilegrad.torch.sparse")
+            return getattr(sparse, "mm" if name == "spmm" else name)
         if name == "GradScaler":
             return importlib.import_module("tilegrad.torch.amp").GradScaler
         raise AttributeError(absent("torch", name, __all__), name=name)
