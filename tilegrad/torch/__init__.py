@@ -38,16 +38,12 @@ from tilegrad.torch.creation import (
     arange,
     asarray,
     bernoulli,
-    empty_like,
-    eye,
     frombuffer,
     full_like,
     linspace,
     logspace,
     multinomial,
     normal,
-    rand,
-    rand_like,
     randint,
     randint_like,
     randperm,
@@ -162,8 +158,6 @@ if TYPE_CHECKING:
         version,
     )
     from tilegrad.torch.amp import GradScaler
-    from tilegrad.torch.sparse import mm as spmm
-    from tilegrad.torch.sparse import sparse_coo_tensor, sparse_csr_tensor
     from tilegrad.torch.nn.functional import (
         adaptive_avg_pool1d,
         alpha_dropout,
@@ -211,6 +205,8 @@ if TYPE_CHECKING:
         threshold_,
         triplet_margin_loss,
     )
+    from tilegrad.torch.sparse import mm as spmm
+    from tilegrad.torch.sparse import sparse_coo_tensor, sparse_csr_tensor
 
 bfloat16 = _dtypes.bfloat16
 bool = _dtypes.bool
@@ -272,7 +268,7 @@ __all__ = [
     "complex64", "complex128", "contiguous_format", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
     "cosine_similarity", "ctc_loss", "cuda", "device", "distributions", "double", "dropout",
-    "dstack", "dtype", "e", "embedding", "embedding_bag", "empty_like", "enable_grad", "eye",
+    "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad", 
     "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
     "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",
@@ -284,7 +280,7 @@ __all__ = [
     "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad", "norm", "normal", "numel",
     "optim", "pairwise_distance", "pca_lowrank", "pi", "pixel_shuffle", "pixel_unshuffle",
     "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu", "preserve_format", "profiler",
-    "qr", "rand", "rand_like", "randint", "randint_like", "random", "randperm", "range",
+    "qr", "randint", "randint_like", "random", "randperm", "range",
     "repeat_interleave", "rms_norm", "row_stack", "rrelu", "rrelu_", "rsub", "scalar_tensor",
     "seed", "selu", "selu_", "set_grad_enabled", "set_printoptions", "set_rng_state", "short",
     "signal", "sparse", "sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor",

@@ -535,7 +535,11 @@ class Complex(InMemory, Paired):
         """The conjugates with the last two axes exchanged."""
         return self.mT.conj()
 
-    H = adjoint = mH
+    H = mH
+
+    def adjoint(self) -> Self:
+        """The conjugates with the last two axes exchanged."""
+        return self.mH
 
     def dot(self, other: Any) -> Self:
         """The sum of products of two vectors."""

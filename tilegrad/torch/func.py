@@ -11,8 +11,8 @@ from tilegrad.torch.absent import absent
 from tilegrad.torch.tensor import with_ours
 
 __all__ = [
-    "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
-    "stack_module_state", "vjp", "vmap",
+    "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
+    "jvp", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 
@@ -53,9 +53,7 @@ def vmap(
     return made
 
 
-def functionalize(
-    func: Callable[..., Any], *, remove: str = "mutations"
-) -> Callable[..., Any]:
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
     """`func` itself: a graph here holds no writes, only new values."""
     return func
 

@@ -251,9 +251,7 @@ class Sparse(Paired):
 
     def to_sparse_coo(self) -> Self:
         """With positions one by one."""
-        return type(self)(
-            self._positions, self.pair, self.shape, is_coalesced=self._is_coalesced
-        )
+        return type(self)(self._positions, self.pair, self.shape, is_coalesced=self._is_coalesced)
 
     def to_sparse_csr(self) -> Self:
         """With compressed rows.
@@ -263,9 +261,7 @@ class Sparse(Paired):
         if self.ndim != 2 or self.sparse_dim() != 2:
             raise ShapeError(f"to_sparse_csr: {show_shape(self.shape)} is no matrix", line=here())
         whole = self.coalesce()
-        return type(self)(
-            whole._positions, whole.pair, self.shape, is_coalesced=True, layout=CSR
-        )
+        return type(self)(whole._positions, whole.pair, self.shape, is_coalesced=True, layout=CSR)
 
     def numpy(self) -> Any:
         """Raises TypeError: an array has zeros."""
@@ -420,9 +416,7 @@ class Sparse(Paired):
 
     def __repr__(self) -> str:
         if self.layout == CSR:
-            held = (
-                f"crow_indices={self.crow_indices()},\n       col_indices={self.col_indices()}"
-            )
+            held = f"crow_indices={self.crow_indices()},\n       col_indices={self.col_indices()}"
         else:
             held = f"indices={self._positions}"
         note = ", requires_grad=True" if self.requires_grad and self.is_leaf else ""
