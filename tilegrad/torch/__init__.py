@@ -268,7 +268,7 @@ __all__ = [
     "complex64", "complex128", "contiguous_format", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
     "cosine_similarity", "ctc_loss", "cuda", "device", "distributions", "double", "dropout",
-    "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad", 
+    "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad",
     "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
     "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",

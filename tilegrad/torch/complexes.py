@@ -26,9 +26,9 @@ from tilegrad.torch.tensor import as_ours
 
 __all__ = [
     "allclose", "angle", "as_tensor", "can_cast", "cat", "complex", "concat", "concatenate", "conj",
-    "einsum", "empty", "empty_like", "equal", "eye", "from_numpy", "full", "imag", "is_complex", "is_tensor", "ones",
-    "ones_like", "promote_types", "rand", "rand_like", "randn", "randn_like", "real", "result_type", "stack", "tensor",
-    "where", "zeros", "zeros_like",
+    "einsum", "empty", "empty_like", "equal", "eye", "from_numpy", "full", "imag", "is_complex",
+    "is_tensor", "ones", "ones_like", "promote_types", "rand", "rand_like", "randn", "randn_like",
+    "real", "result_type", "stack", "tensor", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

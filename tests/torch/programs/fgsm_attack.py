@@ -14,7 +14,7 @@ device = torch.device("cpu")
 
 class Net(nn.Module):
     def __init__(self):
-        super(Net, self).__init__()
+        super().__init__()
         self.conv1 = nn.Conv2d(1, 4, 3, 1)
         self.conv2 = nn.Conv2d(4, 6, 3, 1)
         self.dropout1 = nn.Dropout(0.25)

@@ -7,7 +7,17 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.func import (
-    functional_call, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, stack_module_state, vjp, vmap,
+    functional_call,
+    functionalize,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    stack_module_state,
+    vjp,
+    vmap,
 )
 
 rng = np.random.default_rng(10)

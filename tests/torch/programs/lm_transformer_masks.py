@@ -4,13 +4,11 @@ import copy
 import math
 import os
 from tempfile import TemporaryDirectory
-from typing import Tuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import TransformerEncoder, TransformerEncoderLayer
-from torch.utils.data import dataset
 
 rng = np.random.default_rng(55)
 
@@ -74,7 +72,7 @@ def batchify(data: Tensor, bsz: int) -> Tensor:
 bptt, ntokens = 6, 13
 
 
-def get_batch(source: Tensor, i: int) -> Tuple[Tensor, Tensor]:
+def get_batch(source: Tensor, i: int) -> tuple[Tensor, Tensor]:
     seq_len = min(bptt, len(source) - 1 - i)
     return source[i : i + seq_len], source[i + 1 : i + 1 + seq_len].reshape(-1)
 

@@ -6,7 +6,6 @@ import unicodedata
 import numpy as np
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 from torch.utils.data import Dataset, Subset
 
 allowed_characters = string.ascii_letters + " .,;'_"
@@ -57,7 +56,7 @@ class NamesDataset(Dataset):
 
 class CharRNN(nn.Module):
     def __init__(self, input_size, hidden_size, output_size):
-        super(CharRNN, self).__init__()
+        super().__init__()
         self.rnn = nn.RNN(input_size, hidden_size)
         self.h2o = nn.Linear(hidden_size, output_size)
         self.softmax = nn.LogSoftmax(dim=1)

@@ -12,7 +12,7 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 class Net(nn.Module):
     def __init__(self):
-        super(Net, self).__init__()
+        super().__init__()
         self.conv1 = nn.Conv2d(1, 4, kernel_size=5)
         self.conv2 = nn.Conv2d(4, 6, kernel_size=5)
         self.conv2_drop = nn.Dropout2d(p=0.0)

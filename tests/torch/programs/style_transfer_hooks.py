@@ -14,7 +14,7 @@ torch.set_default_device("cpu")
 
 class ContentLoss(nn.Module):
     def __init__(self, target):
-        super(ContentLoss, self).__init__()
+        super().__init__()
         self.target = target.detach()
 
     def forward(self, input):
@@ -31,7 +31,7 @@ def gram_matrix(input):
 
 class StyleLoss(nn.Module):
     def __init__(self, target_feature):
-        super(StyleLoss, self).__init__()
+        super().__init__()
         self.target = gram_matrix(target_feature).detach()
 
     def forward(self, input):
@@ -42,7 +42,7 @@ class StyleLoss(nn.Module):
 
 class Normalization(nn.Module):
     def __init__(self, mean, std):
-        super(Normalization, self).__init__()
+        super().__init__()
         self.mean = torch.tensor(mean).view(-1, 1, 1)
         self.std = torch.tensor(std).view(-1, 1, 1)
 
@@ -67,22 +67,22 @@ def get_style_model_and_losses(cnn, style_img, content_img, content_layers=("con
     for layer in cnn.children():
         if isinstance(layer, nn.Conv2d):
             i += 1
-            name = "conv_{}".format(i)
+            name = f"conv_{i}"
         elif isinstance(layer, nn.ReLU):
-            name = "relu_{}".format(i)
+            name = f"relu_{i}"
             layer = nn.ReLU(inplace=False)
         elif isinstance(layer, nn.MaxPool2d):
-            name = "pool_{}".format(i)
+            name = f"pool_{i}"
         else:
-            raise RuntimeError("Unrecognized layer: {}".format(layer.__class__.__name__))
+            raise RuntimeError(f"Unrecognized layer: {layer.__class__.__name__}")
         model.add_module(name, layer)
         if name in content_layers:
             content_loss = ContentLoss(model(content_img).detach())
-            model.add_module("content_loss_{}".format(i), content_loss)
+            model.add_module(f"content_loss_{i}", content_loss)
             content_losses.append(content_loss)
         if name in style_layers:
             style_loss = StyleLoss(model(style_img).detach())
-            model.add_module("style_loss_{}".format(i), style_loss)
+            model.add_module(f"style_loss_{i}", style_loss)
             style_losses.append(style_loss)
     for i in range(len(model) - 1, -1, -1):
         if isinstance(model[i], ContentLoss) or isinstance(model[i], StyleLoss):
@@ -117,7 +117,7 @@ while run[0] <= 8:
         loss.backward()
         run[0] += 1
         if run[0] % 3 == 0:
-            print("run {}: Style Loss : {:4f} Content Loss: {:4f}".format(run, style_score.item(), content_score.item()))
+            print(f"run {run}: Style Loss : {style_score.item():4f} Content Loss: {content_score.item():4f}")
         return style_score + content_score
 
     optimizer.step(closure)

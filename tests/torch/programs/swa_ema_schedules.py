@@ -4,7 +4,13 @@ import numpy as np
 import torch
 from torch import nn, optim
 from torch.optim import lr_scheduler as S
-from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn, update_bn
+from torch.optim.swa_utils import (
+    SWALR,
+    AveragedModel,
+    get_ema_avg_fn,
+    get_ema_multi_avg_fn,
+    update_bn,
+)
 
 rng = np.random.default_rng(6)
 x = torch.from_numpy(rng.normal(size=(20, 4))).float()

@@ -23,8 +23,8 @@ class Orthogonal(Module):
 
     Of the skew part A of what is trained, `matrix_exp` takes exp(A) and `cayley` takes
     (I - A/2)^-1 (I + A/2); both are orthogonal. `householder` takes the product of the reflections
-    whose vectors are below the diagonal, in LAPACK's storage, and of the signs on the diagonal. With
-    `use_trivialization` these stand behind `base`, the weight as it was assigned, and what is
+    whose vectors are below the diagonal, in LAPACK's storage, and of the signs on the diagonal.
+    With `use_trivialization` these stand behind `base`, the weight as it was assigned, and what is
     trained begins at -I, whose map is I (Lezcano-Casado, "Trivializations for gradient-based
     optimization on manifolds", 2019).
     """
