@@ -42,6 +42,8 @@ def test_bessel_functions(name: str) -> None:
 def test_bessel_functions_at_the_ends(name: str) -> None:
     x = np.array([0.0, -2.5, np.inf, np.nan])
     expected = BESSEL[name](x)
+    # The limit, where SciPy has NaN.
+    expected[2] = 0
     if "_y" in name or "_k" in name:
         # PyTorch's: no values below 0.
         expected[1] = np.nan

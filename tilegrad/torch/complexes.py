@@ -11,6 +11,7 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import DTypeError, KindError
+from tilegrad.nn.tree import is_tensor as is_tensor_of_any_kind
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -46,7 +47,7 @@ def is_complex(input: Any) -> bool:
 
 def is_tensor(obj: Any) -> bool:
     """Whether something is a tensor."""
-    return isinstance(obj, (OurTensor, Complex))
+    return is_tensor_of_any_kind(obj)
 
 
 def promote_types(type1: Any, type2: Any) -> Any:

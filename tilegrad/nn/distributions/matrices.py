@@ -93,8 +93,9 @@ class Wishart(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         size, half = self._size(), self.df / 2
-        shape = (*value.shape[:-2], size, size)
-        trace = value.cholesky_solve(self.scale_tril.expand(*shape)).diagonal(0, -2, -1).sum(-1)
+        shape = (*Tensor.broadcast_shapes(value.shape[:-2], self.batch_shape), size, size)
+        ratio = value.expand(*shape).cholesky_solve(self.scale_tril.expand(*shape))
+        trace = ratio.diagonal(0, -2, -1).sum(-1)
         likelihood = (half - (size + 1) / 2) * value.logdet() - trace / 2
         scale = half * (size * math.log(2)) + self.df * self._log_diagonal()
         return likelihood - scale - half.mvlgamma(size)
