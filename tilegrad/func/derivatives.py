@@ -24,7 +24,8 @@ __all__ = [
     "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",
 ]  # fmt: skip
 
-Given, Rest = TypeVar("Given"), ParamSpec("Rest")
+Given = TypeVar("Given")
+Rest = ParamSpec("Rest")
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, TransformError
 from tilegrad.func.calls import OuterValues, check_function, counted, outputs_of
@@ -24,20 +24,18 @@ from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["vmap"]
 
-Given, Made = ParamSpec("Given"), TypeVar("Made")
-
 _WAYS = ("different", "same", "error")
 
 
 def vmap(
-    func: Callable[Given, Made],
+    func: Callable[..., Any],
     in_dims: Any = 0,
     out_dims: Any = 0,
     randomness: str = "different",
     *,
     in_axes: Any = None,
     out_axes: Any = None,
-) -> Callable[Given, Made]:
+) -> Callable[..., Any]:
     """Function that maps `func` over an axis of its arguments, in one graph and without a loop.
 
     `func` runs once, on tensors that stand for one example: without the mapped axis, and without a

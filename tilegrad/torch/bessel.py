@@ -117,7 +117,7 @@ def _first_kind(x: Tensor, order: int) -> Tensor:
     found = (size <= _MOST).where(within, scale * (p * c - q * s))
     found = size.isinf().where(0, found)
     found = size.isnan().where(math.nan, found)
-    return (x < 0).where(-found, found) if order else found
+    return (x < 0).where(-found, found) if order else found  # type: ignore[no-any-return]
 
 
 def _second_kind(x: Tensor, order: int) -> Tensor:
@@ -135,7 +135,7 @@ def _second_kind(x: Tensor, order: int) -> Tensor:
     found = (x <= _MOST).where(within, scale * (p * s + q * c))
     found = x.isinf().where(0, found)
     found = x.eq(0).where(-math.inf, found)
-    return ((x < 0) | x.isnan()).where(math.nan, found)
+    return ((x < 0) | x.isnan()).where(math.nan, found)  # type: ignore[no-any-return]
 
 
 def _modified(x: Tensor, order: int, *, is_scaled: bool) -> Tensor:
@@ -172,12 +172,12 @@ def _modified(x: Tensor, order: int, *, is_scaled: bool) -> Tensor:
     found = (x <= 1).where(within, beyond)
     found = x.eq(0).where(math.inf, found)
     found = (x == math.inf).where(0, found)
-    return ((x < 0) | x.isnan()).where(math.nan, found)
+    return ((x < 0) | x.isnan()).where(math.nan, found)  # type: ignore[no-any-return]
 
 
 def _sinc(x: Tensor) -> Tensor:
     safe = x.eq(0).where(1, x)
-    return x.isinf().where(0, x.eq(0).where(1, safe.sin() / safe))
+    return x.isinf().where(0, x.eq(0).where(1, safe.sin() / safe))  # type: ignore[no-any-return]
 
 
 def _named(name: str, function: Callable[[Tensor], Tensor], text: str) -> Callable[[Any], Tensor]:

@@ -42,7 +42,7 @@ def _var(
     squares = (self - self.mean(dim, True)).abs().square()
     axes = tuple(range(self.ndim)) if dim is None else dim
     total = squares.sum(axes, keepdim)
-    count = squares.numel() // max(total.numel(), 1)
+    count = math.prod(squares.shape) // max(math.prod(total.shape), 1)
     found: Tensor = total / (count - less)
     return found
 

@@ -74,10 +74,10 @@ def _det(self: Complex) -> Complex:
     _check_matrix("det", self)
     value = _computed(numpy.linalg.det(self.numpy()))
     if not self.requires_grad:
-        return value
+        return value  # type: ignore[no-any-return]
     # d det = det tr(M^-1 dM), of the change alone.
     change = self - self.detach()
-    return value * (1 + (self.detach().inv() @ change).diagonal(0, -2, -1).sum(-1))
+    return value * (1 + (self.detach().inv() @ change).diagonal(0, -2, -1).sum(-1))  # type: ignore[no-any-return]
 
 
 def _eigvalsh(self: Complex) -> Tensor:
@@ -131,7 +131,7 @@ def add_linear_algebra() -> None:
     """Give complex tensors the methods of this file."""
     for name in ("inv", "inverse", "pinverse", "matrix_exp", "matrix_power"):
         setattr(Complex, name, _like_real(name))
-    Complex.pinv = Complex.pinverse
+    setattr(Complex, "pinv", _like_real("pinverse"))  # noqa: B010  # as the others
     for name, method in (
         ("solve", _solve), ("det", _det), ("eigvalsh", _eigvalsh), ("svdvals", _svdvals),
         ("eigh", _by_numpy("eigh", lambda array: tuple(numpy.linalg.eigh(array)))),

@@ -99,12 +99,12 @@ class Sparse(Paired):
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow to the values."""
-        return self.pair.requires_grad
+        return self.pair.requires_grad  # type: ignore[no-any-return]
 
     @property
     def is_leaf(self) -> bool:
         """Whether nothing above the values in their graph has a gradient."""
-        return self.pair.is_leaf
+        return self.pair.is_leaf  # type: ignore[no-any-return]
 
     @property
     def grad_fn(self) -> Any:
@@ -166,7 +166,7 @@ class Sparse(Paired):
         return self._positions
 
     def _values(self) -> Tensor:
-        return self.pair
+        return self.pair  # type: ignore[no-any-return]
 
     def indices(self) -> Tensor:
         """The positions, (axes, number).
@@ -182,7 +182,7 @@ class Sparse(Paired):
         Raises RuntimeError unless the tensor is coalesced.
         """
         self._check_coalesced("values")
-        return self.pair
+        return self.pair  # type: ignore[no-any-return]
 
     def crow_indices(self) -> Tensor:
         """Where each row begins among the values, and where the last one ends."""
@@ -243,7 +243,7 @@ class Sparse(Paired):
         inner = self.shape[self.sparse_dim() :]
         rows = self.pair.new_zeros((math.prod(sizes), *inner))
         made = rows.index_add(0, self._flat(), self.pair).reshape(self.shape)
-        return made if dtype is None else made.to(dtype)
+        return made if dtype is None else made.to(dtype)  # type: ignore[no-any-return]
 
     def to_sparse(self, *arguments: Any, layout: str | None = None) -> Self:
         """This tensor, in a layout."""
@@ -466,12 +466,12 @@ def _indices_of(name: str, indices: Any) -> Tensor:
     found = as_ours(indices) if isinstance(indices, OurTensor) else tensor(indices)
     if found.dtype.is_float:
         raise KindError(f"{name}: indices are integers, not {found.dtype.name}", line=here())
-    return found.long()  # type: ignore[no-any-return]
+    return found.long()
 
 
 def _values_of(values: Any, dtype: DType | None, device: Any) -> Tensor:
     found = as_ours(values) if isinstance(values, OurTensor) else tensor(values)
-    return found if dtype is None and device is None else found.to(device, dtype)  # type: ignore[no-any-return]
+    return found if dtype is None and device is None else found.to(device, dtype)
 
 
 def sparse_coo_tensor(

@@ -262,18 +262,18 @@ class CatTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         made = [transform(each) for transform, each in self._slices(x)]
-        return Tensor.cat(*made, dim=self.dim)
+        return Tensor.cat(*made, dim=self.dim)  # type: ignore[no-any-return]
 
     def _inverse(self, y: Tensor) -> Tensor:
         made = [transform.inv(each) for transform, each in self._slices(y)]
-        return Tensor.cat(*made, dim=self.dim)
+        return Tensor.cat(*made, dim=self.dim)  # type: ignore[no-any-return]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         slopes = [
             transform.log_abs_det_jacobian(before, after)
             for (transform, before), (_, after) in zip(self._slices(x), self._slices(y))
         ]
-        return Tensor.cat(*slopes, dim=self.dim)
+        return Tensor.cat(*slopes, dim=self.dim)  # type: ignore[no-any-return]
 
     def event_dims(self) -> tuple[int, int]:
         taken, given = zip(*(each.event_dims() for each in self.transforms))
@@ -297,18 +297,18 @@ class StackTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         made = [transform(each) for transform, each in self._slices(x)]
-        return made[0].stack(*made[1:], dim=self.dim)
+        return made[0].stack(*made[1:], dim=self.dim)  # type: ignore[no-any-return]
 
     def _inverse(self, y: Tensor) -> Tensor:
         made = [transform.inv(each) for transform, each in self._slices(y)]
-        return made[0].stack(*made[1:], dim=self.dim)
+        return made[0].stack(*made[1:], dim=self.dim)  # type: ignore[no-any-return]
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         slopes = [
             transform.log_abs_det_jacobian(before, after)
             for (transform, before), (_, after) in zip(self._slices(x), self._slices(y))
         ]
-        return slopes[0].stack(*slopes[1:], dim=self.dim)
+        return slopes[0].stack(*slopes[1:], dim=self.dim)  # type: ignore[no-any-return]
 
     def event_dims(self) -> tuple[int, int]:
         taken, given = zip(*(each.event_dims() for each in self.transforms))

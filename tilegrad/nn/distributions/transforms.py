@@ -367,7 +367,9 @@ class TransformedDistribution(Distribution):
         whole = ComposeTransform(self.transforms)
         taken, given = whole.event_dims()
         more = taken - len(base_distribution.event_shape)
-        self.base_dist = Independent(base_distribution, more) if more > 0 else base_distribution
+        self.base_dist: Any = base_distribution
+        if more > 0:
+            self.base_dist = Independent(base_distribution, more)
         events = given + max(len(base_distribution.event_shape) - taken, 0)
         shape = whole.forward_shape(
             (*base_distribution.batch_shape, *base_distribution.event_shape)
