@@ -45,11 +45,12 @@ back = {
 load_state_dict(other, back, verbose=False)
 assert np.abs(net(x).numpy() - other(x).numpy()).max() < 2e-2
 del back["head.weight"]
+said = ""
 try:
     load_state_dict(other, back, verbose=False)
-    raise SystemExit("a missing weight was accepted")
 except Exception as error:
-    assert "head.weight" in str(error) or isinstance(error, KeyError)
+    said = repr(error)
+assert "head.weight" in said
 load_state_dict(other, back, strict=False, verbose=False)
 raw = Tensor(np.arange(12, dtype=np.int16).reshape(3, 4)).to("disk:raw.bin").realize()
 again = Tensor.empty(3, 4, device="disk:raw.bin", dtype=dtypes.int16)

@@ -50,6 +50,12 @@ rng = np.random.default_rng(2)
 model = LSTM(2, 6, 2)
 x = rng.normal(size=(5, 3, 2)).astype(np.float32)
 out, hc = model(Tensor(x))
+
+
+def s(v):
+    return 1 / (1 + np.exp(-v))
+
+
 W = [{k: v.numpy() for k, v in vars(cell).items()} for cell in model.cells]
 h, c = np.zeros((2, 3, 6)), np.zeros((2, 3, 6))
 for t in range(5):
@@ -57,7 +63,6 @@ for t in range(5):
     for i, w in enumerate(W):
         gates = inp @ w["weights_ih"].T + w["bias_ih"] + h[i] @ w["weights_hh"].T + w["bias_hh"]
         a, b, g, o = np.split(gates, 4, 1)
-        s = lambda v: 1 / (1 + np.exp(-v))
         c[i] = s(b) * c[i] + s(a) * np.tanh(g)
         h[i] = s(o) * np.tanh(c[i])
         inp = h[i]

@@ -72,7 +72,7 @@ def get_action(obs: Tensor) -> Tensor:
 
 Xn, An, Rn = [], [], []
 critics = []
-for episode in (t := trange(6)):
+for _episode in (t := trange(6)):
     obs, rews, done = env.reset(), [], False
     while not done:
         act = get_action(Tensor(obs)).item()

@@ -1,5 +1,5 @@
-# A vision transformer from Tensor parameters, as scripts write it: scaled_uniform weights, linear by
-# tuples, layernorm, dropout, attention, trained with AdamW; accuracy on made-up patterns.
+# A vision transformer from Tensor parameters, as scripts write it: scaled_uniform weights, linear
+# by tuples, layernorm, dropout, attention, trained with AdamW; accuracy on made-up patterns.
 
 import numpy as np
 from tinygrad import Tensor, TinyJit, nn

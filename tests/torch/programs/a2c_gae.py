@@ -42,7 +42,9 @@ class ActorCritic(nn.Module):
     def _init(module):
         if isinstance(module, nn.Linear):
             nn.init.orthogonal_(module.weight, gain=2**0.5)
-            module.weight.data.copy_(torch.from_numpy(rng.normal(0, 0.3, tuple(module.weight.shape))))
+            module.weight.data.copy_(
+                torch.from_numpy(rng.normal(0, 0.3, tuple(module.weight.shape)))
+            )
             nn.init.zeros_(module.bias)
 
     def forward(self, x):
@@ -60,7 +62,11 @@ for update in range(3):
     for t in range(T):
         dist, value = model(obs)
         action = torch.multinomial(dist.probs, 1).squeeze(1)
-        action = torch.from_numpy(np.array([rng.choice(3, p=p / p.sum()) for p in dist.probs.detach().numpy().astype(float)]))
+        action = torch.from_numpy(
+            np.array(
+                [rng.choice(3, p=p / p.sum()) for p in dist.probs.detach().numpy().astype(float)]
+            )
+        )
         new_obs, reward, done = envs.step(action.numpy())
         storage["logp"][t] = dist.log_prob(action)
         storage["entropy"][t] = dist.entropy()
@@ -86,7 +92,9 @@ for update in range(3):
     total = nn.utils.clip_grad_norm_(model.parameters(), max_norm=0.5)
     optimizer.step()
     schedule.step()
-    print(f"{update} {policy_loss.item():+.5f} {value_loss.item():.5f} {total.item():.5f} {schedule.get_last_lr()[0]:.2e}")
+    print(
+        f"{update} {policy_loss.item():+.5f} {value_loss.item():.5f} {total.item():.5f} {schedule.get_last_lr()[0]:.2e}"
+    )
 with torch.no_grad():
     old = Categorical(torch.tensor([[0.2, 0.3, 0.5]]).expand(4, 3))
     print(kl_divergence(old, model(obs)[0]).mean())

@@ -42,7 +42,10 @@ def accuracy(output, target, topk=(1,)):
         _, pred = output.topk(maxk, 1, True, True)
         pred = pred.t()
         correct = pred.eq(target.view(1, -1).expand_as(pred))
-        return [correct[:k].reshape(-1).float().sum(0, keepdim=True).mul_(100.0 / target.size(0)) for k in topk]
+        return [
+            correct[:k].reshape(-1).float().sum(0, keepdim=True).mul_(100.0 / target.size(0))
+            for k in topk
+        ]
 
 
 def seed_everything(seed):
@@ -59,16 +62,26 @@ seed_everything(1)
 cfg = Config()
 rng = np.random.default_rng(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Hardswish(), nn.Linear(16, 5)).to(device)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Hardswish(), nn.Linear(16, 5)).to(
+    device
+)
 for p in model.parameters():
     p.data = torch.from_numpy(rng.normal(0.2, 0.3, tuple(p.shape)).astype("float32"))
 no_decay = ["bias", "1.weight"]
 params = [
-    {"params": [p for n, p in model.named_parameters() if not any(nd in n for nd in no_decay)], "weight_decay": 0.1},
-    {"params": [p for n, p in model.named_parameters() if any(nd in n for nd in no_decay)], "weight_decay": 0.0},
+    {
+        "params": [p for n, p in model.named_parameters() if not any(nd in n for nd in no_decay)],
+        "weight_decay": 0.1,
+    },
+    {
+        "params": [p for n, p in model.named_parameters() if any(nd in n for nd in no_decay)],
+        "weight_decay": 0.0,
+    },
 ]
 optimizer = torch.optim.SGD(params, lr=cfg.lr, momentum=0.9, nesterov=True)
-scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=8, pct_start=0.3)
+scheduler = torch.optim.lr_scheduler.OneCycleLR(
+    optimizer, max_lr=0.05, total_steps=8, pct_start=0.3
+)
 scaler = GradScaler(device, enabled=device == "cuda")
 old = torch.cuda.amp.GradScaler(enabled=False)
 criterion = nn.CrossEntropyLoss().to(device)
@@ -78,7 +91,11 @@ batches = list(zip(x.split(8), y.split(8)))
 
 
 def train(epoch):
-    losses, top1, top5 = AverageMeter("Loss", ":.4f"), AverageMeter("Acc@1", ":6.2f"), AverageMeter("Acc@3", ":6.2f")
+    losses, top1, top5 = (
+        AverageMeter("Loss", ":.4f"),
+        AverageMeter("Acc@1", ":6.2f"),
+        AverageMeter("Acc@3", ":6.2f"),
+    )
     model.train()
     end = time.time()
     for i, (images, target) in enumerate(batches):
@@ -105,11 +122,18 @@ def train(epoch):
 l, a, b = train(0)
 print(l, a, b, output_dtype := model(x[:2]).dtype)
 buffer = io.BytesIO()
-torch.save({
-    "epoch": 1, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict(),
-    "scheduler": scheduler.state_dict(), "scaler": scaler.state_dict(), "config": json.dumps(asdict(cfg)),
-    "rng": torch.get_rng_state(),
-}, buffer)
+torch.save(
+    {
+        "epoch": 1,
+        "state_dict": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "scaler": scaler.state_dict(),
+        "config": json.dumps(asdict(cfg)),
+        "rng": torch.get_rng_state(),
+    },
+    buffer,
+)
 l1, _, _ = train(1)
 w1 = model[3].weight.detach().clone()
 buffer.seek(0)
@@ -122,7 +146,12 @@ scheduler.load_state_dict(checkpoint["scheduler"])
 scaler.load_state_dict(checkpoint["scaler"])
 torch.set_rng_state(checkpoint["rng"])
 l2, _, _ = train(1)
-print(f"{l1.avg:.3f}", abs(l1.avg - l2.avg) < 1e-6, torch.equal(w1, model[3].weight), scheduler.last_epoch)
+print(
+    f"{l1.avg:.3f}",
+    abs(l1.avg - l2.avg) < 1e-6,
+    torch.equal(w1, model[3].weight),
+    scheduler.last_epoch,
+)
 print(scheduler.get_last_lr(), [g["momentum"] for g in optimizer.param_groups])
 with autocast("cpu", dtype=torch.bfloat16):
     a16, b16 = torch.ones(2, 2), torch.ones(2, 2)

@@ -140,7 +140,11 @@ class GradReverse(Function):
         return grad_output.neg() * ctx.alpha, None
 
 
-input = (torch.from_numpy(rng.normal(size=(20, 5))).requires_grad_(), torch.from_numpy(rng.normal(size=(3, 5))).requires_grad_(), None)
+input = (
+    torch.from_numpy(rng.normal(size=(20, 5))).requires_grad_(),
+    torch.from_numpy(rng.normal(size=(3, 5))).requires_grad_(),
+    None,
+)
 print(gradcheck(LinearFunction.apply, input, eps=1e-6, atol=1e-4))
 layer = MyLinear(5, 3)
 print(layer, [n for n, _ in layer.named_parameters()])

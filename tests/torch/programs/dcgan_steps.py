@@ -78,7 +78,10 @@ optimizerD = optim.Adam(netD.parameters(), lr=0.002, betas=(0.5, 0.999))
 optimizerG = optim.Adam(netG.parameters(), lr=0.002, betas=(0.5, 0.999))
 images = torch.from_numpy(numbers.uniform(-1, 1, (10, nc, 16, 16))).float()
 dataloader = torch.utils.data.DataLoader(
-    torch.utils.data.TensorDataset(images, torch.zeros(10)), batch_size=4, shuffle=False, num_workers=0
+    torch.utils.data.TensorDataset(images, torch.zeros(10)),
+    batch_size=4,
+    shuffle=False,
+    num_workers=0,
 )
 G_losses, D_losses, img_list = [], [], []
 for epoch in range(1):
@@ -116,7 +119,9 @@ for epoch in range(1):
         with torch.no_grad():
             fake = netG(fixed_noise).detach().cpu()
         img_list.append(fake)
-grid = torch.cat([torch.cat(list(row), dim=2) for row in img_list[-1].view(2, 2, nc, 16, 16)], dim=1)
+grid = torch.cat(
+    [torch.cat(list(row), dim=2) for row in img_list[-1].view(2, 2, nc, 16, 16)], dim=1
+)
 print(grid.shape, np.transpose(grid.numpy(), (1, 2, 0)).std())
 print(netG.main[1].running_mean, netG.main[1].num_batches_tracked)
 torch.use_deterministic_algorithms(False)

@@ -64,7 +64,9 @@ class Block(nn.Module):
 class Denoiser(nn.Module):
     def __init__(self, dim=8, classes=3):
         super().__init__()
-        self.time = nn.Sequential(SinusoidalPosEmb(dim), nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, 2 * dim))
+        self.time = nn.Sequential(
+            SinusoidalPosEmb(dim), nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, 2 * dim)
+        )
         self.label = nn.Embedding(classes + 1, 2 * dim)
         self.b1, self.b2 = Block(1, dim, 2 * dim), Block(dim, dim, 2 * dim)
         self.attn = nn.MultiheadAttention(dim, 2, kdim=2 * dim, vdim=2 * dim, batch_first=True)
@@ -77,7 +79,12 @@ class Denoiser(nn.Module):
         h = self.b1(x, emb)
         h = h + self.up(self.inner(self.down(h), emb))
         seq = h.flatten(2).transpose(1, 2)
-        att, _ = self.attn(seq, self.label.weight[None].expand(len(x), -1, -1), self.label.weight[None].expand(len(x), -1, -1), need_weights=False)
+        att, _ = self.attn(
+            seq,
+            self.label.weight[None].expand(len(x), -1, -1),
+            self.label.weight[None].expand(len(x), -1, -1),
+            need_weights=False,
+        )
         h = h + att.transpose(1, 2).unflatten(2, h.shape[2:])
         return self.out(self.b2(h, emb))
 
@@ -109,7 +116,10 @@ y0 = torch.tensor([0, 1, 2, 0])
 for step in range(3):
     t = torch.from_numpy(rng.integers(0, T, 4))
     noise = torch.from_numpy(rng.normal(size=x0.shape)).float()
-    x_t = extract(alphas_cumprod.sqrt(), t, x0.shape) * x0 + extract((1 - alphas_cumprod).sqrt(), t, x0.shape) * noise
+    x_t = (
+        extract(alphas_cumprod.sqrt(), t, x0.shape) * x0
+        + extract((1 - alphas_cumprod).sqrt(), t, x0.shape) * noise
+    )
     y = torch.where(torch.from_numpy(rng.uniform(size=4)) < 0.25, torch.full_like(y0, 3), y0)
     loss = F.mse_loss(model(x_t, t, y), noise, reduction="none").mean(dim=tuple(range(1, 4)))
     weight = extract(snr.clamp(max=5) / snr, t, loss.shape)
@@ -118,7 +128,9 @@ for step in range(3):
     loss.backward()
     opt.step()
     ema.update_model_average(ema_model, model)
-    print(f"{step} {loss.item():.5f} {model.label.weight.grad.norm():.5f} {model.attn.k_proj_weight.grad.norm():.6f}")
+    print(
+        f"{step} {loss.item():.5f} {model.label.weight.grad.norm():.5f} {model.attn.k_proj_weight.grad.norm():.6f}"
+    )
 
 
 @torch.inference_mode()
@@ -138,7 +150,11 @@ def sample(steps, eta, guidance=2.0):
         alpha_next = alphas_cumprod[time_next]
         sigma = eta * ((1 - alpha / alpha_next) * (1 - alpha_next) / (1 - alpha)).sqrt()
         c = (1 - alpha_next - sigma**2).sqrt()
-        x = x_start * alpha_next.sqrt() + c * eps + sigma * torch.from_numpy(gen.normal(size=x.shape)).float()
+        x = (
+            x_start * alpha_next.sqrt()
+            + c * eps
+            + sigma * torch.from_numpy(gen.normal(size=x.shape)).float()
+        )
 
 
 print(sample(5, 0.0).mean().item(), sample(6, 1.0).std().item())

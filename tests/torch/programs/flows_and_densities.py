@@ -61,7 +61,11 @@ class InvertibleConv(nn.Module):
         self.register_buffer("P", P)
         s = U.diagonal()
         self.register_buffer("sign_s", torch.sign(s))
-        self.L, self.U, self.log_s = nn.Parameter(L), nn.Parameter(U.triu(1)), nn.Parameter(s.abs().log())
+        self.L, self.U, self.log_s = (
+            nn.Parameter(L),
+            nn.Parameter(U.triu(1)),
+            nn.Parameter(s.abs().log()),
+        )
 
     def forward(self, x):
         c = self.L.shape[0]
@@ -114,7 +118,10 @@ def spline(x, w, h, d, bound=3.0):
 base = D.MultivariateNormal(torch.zeros(4), torch.eye(4))
 z0 = values(16, 4, scale=1.0)
 planar = nn.ModuleList([Planar(4) for _ in range(3)])
-target = D.MixtureSameFamily(D.Categorical(torch.tensor([0.3, 0.7])), D.Independent(D.Normal(torch.tensor([[2.0] * 4, [-1.0] * 4]), 0.7), 1))
+target = D.MixtureSameFamily(
+    D.Categorical(torch.tensor([0.3, 0.7])),
+    D.Independent(D.Normal(torch.tensor([[2.0] * 4, [-1.0] * 4]), 0.7), 1),
+)
 opt = torch.optim.Adam(planar.parameters(), lr=0.05)
 for step in range(3):
     z, total = z0, 0.0
@@ -129,28 +136,74 @@ for step in range(3):
 made = MADE(4, 12)
 u, ld = made(z0)
 jac = torch.autograd.functional.jacobian(lambda v: made(v[None])[0][0], z0[0])
-print("made", (ld + base.log_prob(u)).mean().item(), jac.triu(1).abs().max().item(), torch.allclose(jac.diagonal().log().sum(), ld[0], atol=1e-5))
+print(
+    "made",
+    (ld + base.log_prob(u)).mean().item(),
+    jac.triu(1).abs().max().item(),
+    torch.allclose(jac.diagonal().log().sum(), ld[0], atol=1e-5),
+)
 conv = InvertibleConv(4)
 img = values(2, 4, 3, 3, scale=1.0)
 out, ld = conv(img)
 print("conv", ld.item(), out.square().mean().item())
 (out.square().mean() - ld / 36).backward()
 print(conv.log_s.grad, conv.L.grad.norm().item())
-net = nn.Sequential(MaskedLinear(2, 8, torch.ones(8, 2)), nn.Tanh(), MaskedLinear(8, 4, torch.ones(4, 8)))
-flow = D.TransformedDistribution(D.Independent(D.Normal(torch.zeros(4), torch.ones(4)), 1), [Coupling(net, 2)])
+net = nn.Sequential(
+    MaskedLinear(2, 8, torch.ones(8, 2)), nn.Tanh(), MaskedLinear(8, 4, torch.ones(4, 8))
+)
+flow = D.TransformedDistribution(
+    D.Independent(D.Normal(torch.zeros(4), torch.ones(4)), 1), [Coupling(net, 2)]
+)
 loss = -flow.log_prob(z0).mean()
 loss.backward()
 t = flow.transforms[0]
-print("coupling", loss.item(), net[0].weight.grad.norm().item(), torch.allclose(t.inv(t(z0)), z0, atol=1e-5), flow.sample((3,)).shape)
+print(
+    "coupling",
+    loss.item(),
+    net[0].weight.grad.norm().item(),
+    torch.allclose(t.inv(t(z0)), z0, atol=1e-5),
+    flow.sample((3,)).shape,
+)
 w, h, d = (values(16, 4, k, scale=1.0).requires_grad_() for k in (5, 5, 4))
 y, ld = spline(z0.clamp(-2.9, 2.9), w, h, d)
 (y.square().sum() - ld.sum()).backward()
-print("spline", y.sum().item(), ld.sum().item(), w.grad.norm().item(), h.grad.norm().item(), d.grad.norm().item())
-ln = D.TransformedDistribution(D.Normal(0.5, 0.8), [D.transforms.ExpTransform(), D.AffineTransform(1.0, 2.0), D.SigmoidTransform().inv.inv])
+print(
+    "spline",
+    y.sum().item(),
+    ld.sum().item(),
+    w.grad.norm().item(),
+    h.grad.norm().item(),
+    d.grad.norm().item(),
+)
+ln = D.TransformedDistribution(
+    D.Normal(0.5, 0.8),
+    [D.transforms.ExpTransform(), D.AffineTransform(1.0, 2.0), D.SigmoidTransform().inv.inv],
+)
 v = torch.tensor([0.9, 0.95])
-print(ln.log_prob(v), D.transforms.CumulativeDistributionTransform(D.Normal(0.0, 1.0))(torch.tensor(0.3)))
-print(math.isclose(D.LogNormal(0.1, 0.5).entropy().item(), D.Normal(0.1, 0.5).entropy().item() + 0.1, rel_tol=1e-5))
+print(
+    ln.log_prob(v),
+    D.transforms.CumulativeDistributionTransform(D.Normal(0.0, 1.0))(torch.tensor(0.3)),
+)
+print(
+    math.isclose(
+        D.LogNormal(0.1, 0.5).entropy().item(),
+        D.Normal(0.1, 0.5).entropy().item() + 0.1,
+        rel_tol=1e-5,
+    )
+)
 st = D.transforms.StackTransform([D.ExpTransform(), D.AffineTransform(0.0, 3.0)], dim=1)
-print(st(torch.ones(2, 2)), D.transforms.CatTransform([D.ExpTransform(), D.TanhTransform()], dim=0, lengths=[1, 2])(torch.ones(3)))
-print(D.transforms.LowerCholeskyTransform()(torch.ones(2, 2)), D.transforms.CorrCholeskyTransform()(torch.tensor([0.3, -0.2, 0.5])))
-print(D.biject_to(D.constraints.positive)(torch.tensor(0.3)), D.transform_to(D.constraints.simplex)(torch.tensor([0.1, 0.2, 0.3])), D.transform_to(D.constraints.interval(-1.0, 2.0))(torch.tensor(0.0)))
+print(
+    st(torch.ones(2, 2)),
+    D.transforms.CatTransform([D.ExpTransform(), D.TanhTransform()], dim=0, lengths=[1, 2])(
+        torch.ones(3)
+    ),
+)
+print(
+    D.transforms.LowerCholeskyTransform()(torch.ones(2, 2)),
+    D.transforms.CorrCholeskyTransform()(torch.tensor([0.3, -0.2, 0.5])),
+)
+print(
+    D.biject_to(D.constraints.positive)(torch.tensor(0.3)),
+    D.transform_to(D.constraints.simplex)(torch.tensor([0.1, 0.2, 0.3])),
+    D.transform_to(D.constraints.interval(-1.0, 2.0))(torch.tensor(0.0)),
+)

@@ -53,7 +53,9 @@ def fmodel(params, buffers, x):
 
 each = vmap(fmodel)(params, buffers, data)
 shared = vmap(fmodel, in_dims=(0, 0, None))(params, buffers, data[0])
-print(torch.allclose(each, torch.stack([m(d) for m, d in zip(models, data)]), atol=1e-5), shared.shape)
+print(
+    torch.allclose(each, torch.stack([m(d) for m, d in zip(models, data)]), atol=1e-5), shared.shape
+)
 model = models[0]
 weights = {k: v.detach() for k, v in model.named_parameters()}
 bufs = {k: v.detach() for k, v in model.named_buffers()}
@@ -83,19 +85,34 @@ print(torch.allclose(J, jacfwd(predict, argnums=2)(W, b, x)), J.sum())
 jw, jb = jacrev(predict, argnums=(0, 1))(W, b, x)
 print(jw.shape, jb.diagonal())
 H = hessian(predict, argnums=2)(W, b, x)
-print(H.shape, torch.allclose(H, H.mT), torch.allclose(H, jacfwd(jacfwd(predict, 2), 2)(W, b, x)), H.abs().sum())
+print(
+    H.shape,
+    torch.allclose(H, H.mT),
+    torch.allclose(H, jacfwd(jacfwd(predict, 2), 2)(W, b, x)),
+    H.abs().sum(),
+)
 batched = vmap(jacrev(predict, argnums=2), in_dims=(None, None, 0))(W, b, torch.stack([x, 2 * x]))
 print(batched.shape)
 out, push = jvp(lambda z: predict(W, b, z), (x,), (torch.ones(4).double(),))
 _, pull = vjp(lambda z: predict(W, b, z), x)
 print(push, torch.allclose(push, J.sum(1)), pull(torch.ones(3).double())[0])
-(value, aux), (tangent_aux) = vjp(lambda z: (z.sin().sum(), z * 2), x, has_aux=True)[0::2][0:1] + (None,) if False else ((x.sin().sum(), 2 * x), None)
+(value, aux), (tangent_aux) = (
+    vjp(lambda z: (z.sin().sum(), z * 2), x, has_aux=True)[0::2][0:1] + (None,)
+    if False
+    else ((x.sin().sum(), 2 * x), None)
+)
 g, (v, extra) = grad_and_value(lambda z: ((z**3).sum(), z.mean()), has_aux=True)(x)
 print(g, v, extra)
 
 
 def inner(meta, x, y):
-    w = {k: p - 0.1 * gp for (k, p), gp in zip(meta.items(), grad(lambda m: F.mse_loss(functional_call(model, (m, bufs), (x,)), y))(meta).values())}
+    w = {
+        k: p - 0.1 * gp
+        for (k, p), gp in zip(
+            meta.items(),
+            grad(lambda m: F.mse_loss(functional_call(model, (m, bufs), (x,)), y))(meta).values(),
+        )
+    }
     return F.mse_loss(functional_call(model, (w, bufs), (x,)), y)
 
 
@@ -103,11 +120,16 @@ tasks_x, tasks_y = data, torch.from_numpy(rng.normal(size=(4, 5, 3))).float()
 meta_loss = lambda meta: vmap(inner, in_dims=(None, 0, 0))(meta, tasks_x, tasks_y).mean()
 g, v = grad_and_value(meta_loss)(weights)
 print(f"{v:.5f}", {k: f"{t.norm():.5f}" for k, t in g.items()})
-print(vmap(torch.dot, in_dims=(0, 1))(W, W.t()), vmap(lambda a: a.sort().values, out_dims=1)(W).shape)
+print(
+    vmap(torch.dot, in_dims=(0, 1))(W, W.t()), vmap(lambda a: a.sort().values, out_dims=1)(W).shape
+)
 print(vmap(lambda a, b: a @ b, in_dims=(0, None), chunk_size=2)(torch.stack([W, -W, W]), x).shape)
 print(vmap(vmap(torch.mul, in_dims=(None, 0)), in_dims=(0, None))(x, b).shape)
 same = vmap(lambda a: a + torch.rand(()), randomness="same")(torch.zeros(5))
 diff = vmap(lambda a: a + torch.rand(()), randomness="different")(torch.zeros(5))
 print(same.unique().numel(), diff.unique().numel())
 hvp = lambda f, p, v: jvp(grad(f), (p,), (v,))[1]
-print(hvp(lambda z: (z.sin() * z).sum(), x, torch.ones_like(x)), functionalize(lambda z: z.clone().add_(1))(x))
+print(
+    hvp(lambda z: (z.sin() * z).sum(), x, torch.ones_like(x)),
+    functionalize(lambda z: z.clone().add_(1))(x),
+)

@@ -26,7 +26,13 @@ def normalized_adjacency(edge_index, n):
 
 
 adj = normalized_adjacency(edge_index, n)
-print(adj.shape, adj._nnz(), adj.is_sparse, adj.to_dense().sum(), torch.allclose(adj.to_dense(), adj.to_dense().t()))
+print(
+    adj.shape,
+    adj._nnz(),
+    adj.is_sparse,
+    adj.to_dense().sum(),
+    torch.allclose(adj.to_dense(), adj.to_dense().t()),
+)
 print(adj.indices()[:, :4], adj.values()[:4])
 
 
@@ -65,20 +71,42 @@ for epoch in range(4):
 same = torch.sparse.mm(adj, x) - adj @ x
 print(same.abs().max(), (adj.t() @ x - adj.to_dense().t() @ x).abs().max() < 1e-6)
 csr = adj.to_sparse_csr()
-print(csr.crow_indices(), csr.col_indices()[:5], csr.layout, (csr @ x - adj.to_dense() @ x).abs().max() < 1e-6)
+print(
+    csr.crow_indices(),
+    csr.col_indices()[:5],
+    csr.layout,
+    (csr @ x - adj.to_dense() @ x).abs().max() < 1e-6,
+)
 scale = torch.rand(adj._nnz(), requires_grad=True)
 weighted = torch.sparse_coo_tensor(adj.indices(), adj.values() * scale, adj.shape)
 torch.sparse.mm(weighted, x).pow(2).sum().backward()
-dense = torch.zeros(n, n).index_put((adj.indices()[0], adj.indices()[1]), adj.values() * scale.detach()).requires_grad_()
+dense = (
+    torch.zeros(n, n)
+    .index_put((adj.indices()[0], adj.indices()[1]), adj.values() * scale.detach())
+    .requires_grad_()
+)
 (dense @ x).pow(2).sum().backward()
-print(torch.allclose(scale.grad, dense.grad[adj.indices()[0], adj.indices()[1]] * adj.values(), atol=1e-5))
+print(
+    torch.allclose(
+        scale.grad, dense.grad[adj.indices()[0], adj.indices()[1]] * adj.values(), atol=1e-5
+    )
+)
 d = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 s = d.to_sparse()
-print(s.indices(), s.values(), (s * 2).to_dense(), torch.sparse.sum(s), torch.sparse.sum(s, dim=0).to_dense(), (s + s).to_dense())
+print(
+    s.indices(),
+    s.values(),
+    (s * 2).to_dense(),
+    torch.sparse.sum(s),
+    torch.sparse.sum(s, dim=0).to_dense(),
+    (s + s).to_dense(),
+)
 
 
 def segment_softmax(score, index, n):
-    top = torch.full((n,), float("-inf")).scatter_reduce(0, index, score, reduce="amax", include_self=True)
+    top = torch.full((n,), float("-inf")).scatter_reduce(
+        0, index, score, reduce="amax", include_self=True
+    )
     e = (score - top[index]).exp()
     return e / (torch.zeros(n).index_add(0, index, e)[index] + 1e-16)
 
@@ -104,7 +132,9 @@ loss.backward()
 print(f"gat {loss.item():.5f} {gat.a.weight.grad.norm():.6f}")
 src, dst = edge_index
 mean = torch.zeros(n, 5).index_reduce_(0, dst, x[src], "mean", include_self=False)
-maxi = torch.zeros(n, 5).scatter_reduce_(0, dst[:, None].expand(-1, 5), x[src], "amax", include_self=False)
+maxi = torch.zeros(n, 5).scatter_reduce_(
+    0, dst[:, None].expand(-1, 5), x[src], "amax", include_self=False
+)
 print(mean.sum(), maxi.sum())
 batch = torch.tensor([0] * 5 + [1] * 4 + [2] * 3)
 pooled = torch.zeros(3, 5).scatter_add_(0, batch.unsqueeze(1).expand_as(x), x)

@@ -14,7 +14,9 @@ rng = np.random.default_rng(55)
 
 
 class TransformerModel(nn.Module):
-    def __init__(self, ntoken: int, d_model: int, nhead: int, d_hid: int, nlayers: int, dropout: float = 0.5):
+    def __init__(
+        self, ntoken: int, d_model: int, nhead: int, d_hid: int, nlayers: int, dropout: float = 0.5
+    ):
         super().__init__()
         self.model_type = "Transformer"
         self.pos_encoder = PositionalEncoding(d_model, dropout)
@@ -31,7 +33,9 @@ class TransformerModel(nn.Module):
         self.linear.bias.data.zero_()
         self.linear.weight.data.uniform_(-initrange, initrange)
         for p in self.parameters():
-            p.data.copy_(torch.from_numpy(rng.normal(p.dim() == 1 and p.mean().item() == 1, 0.1, p.size())))
+            p.data.copy_(
+                torch.from_numpy(rng.normal(p.dim() == 1 and p.mean().item() == 1, 0.1, p.size()))
+            )
 
     def forward(self, src: Tensor, src_mask: Tensor = None) -> Tensor:
         src = self.embedding(src) * math.sqrt(self.d_model)
@@ -113,7 +117,9 @@ with TemporaryDirectory() as tempdir:
             optimizer.step()
             print(f"{batch} {loss.item():.5f} {norm:.5f}")
         val_loss = evaluate(model, val_data)
-        print(f"| epoch {epoch} | lr {scheduler.get_last_lr()[0]:.3f} | valid loss {val_loss:5.4f} | ppl {math.exp(val_loss):8.3f}")
+        print(
+            f"| epoch {epoch} | lr {scheduler.get_last_lr()[0]:.3f} | valid loss {val_loss:5.4f} | ppl {math.exp(val_loss):8.3f}"
+        )
         if val_loss < best_val_loss:
             best_val_loss = val_loss
             torch.save(model.state_dict(), path)

@@ -66,11 +66,13 @@ class CharRNN(nn.Module):
         return self.softmax(self.h2o(hidden[0]))
 
 
-dataset = NamesDataset({
-    "Polish": ["Kowalski", "Nowak", "Wójcik", "Zieliński"],
-    "Irish": ["O'Neal", "Murphy", "Ó Súilleabháin"],
-    "Greek": ["Papadopoulos", "Nikolaidis", "Georgiou"],
-})
+dataset = NamesDataset(
+    {
+        "Polish": ["Kowalski", "Nowak", "Wójcik", "Zieliński"],
+        "Irish": ["O'Neal", "Murphy", "Ó Súilleabháin"],
+        "Greek": ["Papadopoulos", "Nikolaidis", "Georgiou"],
+    }
+)
 train_set, test_set = torch.utils.data.random_split(
     dataset, [0.7, 0.3], generator=torch.Generator().manual_seed(2024)
 )

@@ -60,22 +60,36 @@ print(layer.weight.trace(), layer.parametrizations.weight.original.tril(-1).sum(
 rotation = set_linear(nn.Linear(3, 3, bias=False))
 parametrize.register_parametrization(rotation, "weight", Skew())
 parametrize.register_parametrization(rotation, "weight", MatrixExponential())
-print(torch.allclose(rotation.weight.T @ rotation.weight, torch.eye(3), atol=1e-5), len(rotation.parametrizations.weight))
+print(
+    torch.allclose(rotation.weight.T @ rotation.weight, torch.eye(3), atol=1e-5),
+    len(rotation.parametrizations.weight),
+)
 rotation(x).square().mean().backward()
 (rotation(x)[:, 0].sum()).backward()
 print(rotation.parametrizations.weight.original.grad.norm())
 cayley = set_linear(nn.Linear(3, 3))
 parametrize.register_parametrization(cayley, "weight", Skew())
 parametrize.register_parametrization(cayley, "weight", CayleyMap(3))
-print(cayley.weight.det(), parametrize.is_parametrized(cayley), parametrize.is_parametrized(cayley, "bias"))
+print(
+    cayley.weight.det(),
+    parametrize.is_parametrized(cayley),
+    parametrize.is_parametrized(cayley, "bias"),
+)
 with parametrize.cached():
     print(cayley.weight is cayley.weight)
 parametrize.remove_parametrizations(cayley, "weight", leave_parametrized=True)
-print(isinstance(cayley.weight, nn.Parameter), cayley.weight.det(), hasattr(cayley, "parametrizations"))
+print(
+    isinstance(cayley.weight, nn.Parameter),
+    cayley.weight.det(),
+    hasattr(cayley, "parametrizations"),
+)
 wn = weight_norm(set_linear(nn.Linear(3, 2)), name="weight", dim=0)
 print(wn.parametrizations.weight.original0.flatten(), sorted(wn.state_dict()))
 wn(x).sum().backward()
-print(wn.parametrizations.weight.original0.grad.flatten(), wn.parametrizations.weight.original1.grad.norm())
+print(
+    wn.parametrizations.weight.original0.grad.flatten(),
+    wn.parametrizations.weight.original1.grad.norm(),
+)
 sn = spectral_norm(set_linear(nn.Linear(3, 4)), n_power_iterations=3)
 for _ in range(30):
     sn(x)
@@ -95,7 +109,10 @@ for name, shape in (("matrix_exp", (3, 3)), ("cayley", (4, 3)), ("householder", 
         opt.step()
     w = q.weight
     thin = w.T @ w if shape[0] >= shape[1] else w @ w.T
-    print(torch.dist(thin, torch.eye(min(shape))) < 1e-4, bool(loss > (q(torch.ones(2, shape[1])) - 1).square().sum()))
+    print(
+        torch.dist(thin, torch.eye(min(shape))) < 1e-4,
+        bool(loss > (q(torch.ones(2, shape[1])) - 1).square().sum()),
+    )
 q = orthogonal(nn.Linear(3, 3, bias=False))
 target = torch.linalg.qr(values(3, 3))[0]
 q.weight = target

@@ -34,8 +34,12 @@ def layer_init(layer, std=np.sqrt(2), bias_const=0.0):
 class Agent(nn.Module):
     def __init__(self):
         super().__init__()
-        self.critic = nn.Sequential(layer_init(nn.Linear(3, 8)), nn.Tanh(), layer_init(nn.Linear(8, 1), std=1.0))
-        self.actor_mean = nn.Sequential(layer_init(nn.Linear(3, 8)), nn.Tanh(), layer_init(nn.Linear(8, 2), std=0.01))
+        self.critic = nn.Sequential(
+            layer_init(nn.Linear(3, 8)), nn.Tanh(), layer_init(nn.Linear(8, 1), std=1.0)
+        )
+        self.actor_mean = nn.Sequential(
+            layer_init(nn.Linear(3, 8)), nn.Tanh(), layer_init(nn.Linear(8, 2), std=0.01)
+        )
         self.actor_logstd = nn.Parameter(torch.zeros(1, 2))
 
     def get_value(self, x):
@@ -65,7 +69,9 @@ for update in range(2):
     frac = 1.0 - update / 2
     optimizer.param_groups[0]["lr"] = frac * 2.5e-2
     for mb_inds in BatchSampler(SequentialSampler(range(16)), batch_size=8, drop_last=True):
-        _, newlogprob, entropy, newvalue = agent.get_action_and_value(b_obs[mb_inds], b_actions[mb_inds])
+        _, newlogprob, entropy, newvalue = agent.get_action_and_value(
+            b_obs[mb_inds], b_actions[mb_inds]
+        )
         logratio = newlogprob - b_logprobs[mb_inds]
         ratio = logratio.exp()
         with torch.no_grad():
@@ -79,17 +85,24 @@ for update in range(2):
         pg_loss = torch.max(pg_loss1, pg_loss2).mean()
         newvalue = newvalue.view(-1)
         v_loss_unclipped = (newvalue - b_returns[mb_inds]) ** 2
-        v_clipped = b_values[mb_inds] + torch.clamp(newvalue - b_values[mb_inds], -clip_coef, clip_coef)
+        v_clipped = b_values[mb_inds] + torch.clamp(
+            newvalue - b_values[mb_inds], -clip_coef, clip_coef
+        )
         v_loss = 0.5 * torch.max(v_loss_unclipped, (v_clipped - b_returns[mb_inds]) ** 2).mean()
         loss = pg_loss - 0.01 * entropy.mean() + v_loss * 0.5
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
         optimizer.step()
-        print(f"{update} {pg_loss.item():.5f} {v_loss.item():.5f} {entropy.mean():.5f} kl {approx_kl.item():.6f} {old_approx_kl:.6f}")
+        print(
+            f"{update} {pg_loss.item():.5f} {v_loss.item():.5f} {entropy.mean():.5f} kl {approx_kl.item():.6f} {old_approx_kl:.6f}"
+        )
 y_pred, y_true = b_values.cpu().numpy(), b_returns.cpu().numpy()
 print(f"{1 - np.var(y_true - y_pred) / np.var(y_true):.5f} {np.mean(clipfracs):.4f}")
 cov = torch.diag(torch.full(size=(2,), fill_value=0.5))
 dist = MultivariateNormal(agent.actor_mean(b_obs), cov)
 print(dist.log_prob(b_actions).mean().item(), dist.entropy()[0].item())
-print(len(list(SubsetRandomSampler(range(5)))), sorted(sum(BatchSampler(SubsetRandomSampler(range(5)), 2, False), [])))
+print(
+    len(list(SubsetRandomSampler(range(5)))),
+    sorted(sum(BatchSampler(SubsetRandomSampler(range(5)), 2, False), [])),
+)

@@ -63,10 +63,13 @@ target = pad_sequence([s.flip(0).roll(-1) for s in sentences], padding_value=PAD
 lengths = torch.LongTensor([len(s) for s in sentences])
 mask = (source == PAD).t()
 criterion = nn.CrossEntropyLoss(ignore_index=PAD, reduction="sum")
-optimizer = optim.Adam([
-    {"params": encoder.parameters()},
-    {"params": decoder.parameters(), "lr": 0.05},
-], lr=0.01)
+optimizer = optim.Adam(
+    [
+        {"params": encoder.parameters()},
+        {"params": decoder.parameters(), "lr": 0.05},
+    ],
+    lr=0.01,
+)
 for epoch in range(3):
     optimizer.zero_grad()
     memory, state = encoder(source, lengths)

@@ -65,15 +65,34 @@ with torch.no_grad():
     model.eval()
     output = model(data)
     pred = output.max(1, keepdim=True)[1]
-    print(pred.eq(target.view_as(pred)).sum().item(), F.nll_loss(output, target, reduction="sum").item())
+    print(
+        pred.eq(target.view_as(pred)).sum().item(),
+        F.nll_loss(output, target, reduction="sum").item(),
+    )
 x = torch.from_numpy(rng.normal(size=(2, 2, 5, 6))).requires_grad_()
-theta = torch.tensor([[[0.8, 0.3, 0.1], [-0.4, 1.2, -0.2]], [[1.47, 0.03, 0.41], [0.11, 0.73, 0.02]]], dtype=torch.float64, requires_grad=True)
+theta = torch.tensor(
+    [[[0.8, 0.3, 0.1], [-0.4, 1.2, -0.2]], [[1.47, 0.03, 0.41], [0.11, 0.73, 0.02]]],
+    dtype=torch.float64,
+    requires_grad=True,
+)
 for mode in ("bilinear", "nearest", "bicubic"):
     for padding in ("zeros", "border", "reflection"):
         for corners in (False, True):
-            out = F.grid_sample(x, F.affine_grid(theta, [2, 2, 4, 7], align_corners=corners), mode, padding, corners)
+            out = F.grid_sample(
+                x, F.affine_grid(theta, [2, 2, 4, 7], align_corners=corners), mode, padding, corners
+            )
             gx, gt = torch.autograd.grad(out.square().sum(), [x, theta], allow_unused=True)
-            print(mode, padding, corners, f"{out.sum():.6f} {gx.norm():.6f}", "" if mode == "nearest" else f"{gt.norm():.6f}")
+            print(
+                mode,
+                padding,
+                corners,
+                f"{out.sum():.6f} {gx.norm():.6f}",
+                "" if mode == "nearest" else f"{gt.norm():.6f}",
+            )
 volume = torch.from_numpy(rng.normal(size=(1, 1, 3, 4, 5)))
 theta3 = torch.eye(3, 4, dtype=torch.float64)[None] * 0.9
-print(F.grid_sample(volume, F.affine_grid(theta3, (1, 1, 3, 3, 3), align_corners=False), align_corners=False).sum())
+print(
+    F.grid_sample(
+        volume, F.affine_grid(theta3, (1, 1, 3, 3, 3), align_corners=False), align_corners=False
+    ).sum()
+)

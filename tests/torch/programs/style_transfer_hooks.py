@@ -51,15 +51,24 @@ class Normalization(nn.Module):
 
 
 cnn = nn.Sequential(
-    nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3, padding=1),
-    nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(inplace=True),
+    nn.Conv2d(3, 4, 3, padding=1),
+    nn.ReLU(inplace=True),
+    nn.Conv2d(4, 4, 3, padding=1),
+    nn.ReLU(inplace=True),
+    nn.MaxPool2d(2),
+    nn.Conv2d(4, 6, 3, padding=1),
+    nn.ReLU(inplace=True),
 ).eval()
 for p in cnn.parameters():
     p.data.copy_(torch.from_numpy(rng.normal(0, 0.3, tuple(p.shape))))
-style_img, content_img = (torch.from_numpy(rng.uniform(size=(1, 3, 8, 8))).float() for _ in range(2))
+style_img, content_img = (
+    torch.from_numpy(rng.uniform(size=(1, 3, 8, 8))).float() for _ in range(2)
+)
 
 
-def get_style_model_and_losses(cnn, style_img, content_img, content_layers=("conv_2",), style_layers=("conv_1", "conv_2")):
+def get_style_model_and_losses(
+    cnn, style_img, content_img, content_layers=("conv_2",), style_layers=("conv_1", "conv_2")
+):
     normalization = Normalization([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
     content_losses, style_losses = [], []
     model = nn.Sequential(normalization)
@@ -91,7 +100,9 @@ def get_style_model_and_losses(cnn, style_img, content_img, content_layers=("con
     return model, style_losses, content_losses
 
 
-model, style_losses, content_losses = get_style_model_and_losses(copy.deepcopy(cnn), style_img, content_img)
+model, style_losses, content_losses = get_style_model_and_losses(
+    copy.deepcopy(cnn), style_img, content_img
+)
 print(model)
 input_img = content_img.clone()
 input_img.requires_grad_(True)
@@ -117,7 +128,9 @@ while run[0] <= 8:
         loss.backward()
         run[0] += 1
         if run[0] % 3 == 0:
-            print(f"run {run}: Style Loss : {style_score.item():4f} Content Loss: {content_score.item():4f}")
+            print(
+                f"run {run}: Style Loss : {style_score.item():4f} Content Loss: {content_score.item():4f}"
+            )
         return style_score + content_score
 
     optimizer.step(closure)
@@ -127,8 +140,11 @@ print(f"{input_img.mean():.5f}")
 
 features = {}
 handles = [
-    layer.register_forward_hook(lambda m, args, out, name=name: features.__setitem__(name, gram_matrix(out.clone())))
-    for name, layer in cnn.named_children() if isinstance(layer, nn.Conv2d)
+    layer.register_forward_hook(
+        lambda m, args, out, name=name: features.__setitem__(name, gram_matrix(out.clone()))
+    )
+    for name, layer in cnn.named_children()
+    if isinstance(layer, nn.Conv2d)
 ]
 cnn(style_img)
 wanted = {k: v.detach() for k, v in features.items()}

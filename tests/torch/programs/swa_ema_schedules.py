@@ -50,9 +50,19 @@ for epoch in range(5):
         scheduler.step()
     print(f"{epoch} {loss.item():.6f} {optimizer.param_groups[0]['lr']:.6f}")
 update_bn(loader, swa_model)
-for name, each in (("swa", swa_model), ("ema", ema_model), ("slow", slow_model), ("own", own_model)):
+for name, each in (
+    ("swa", swa_model),
+    ("ema", ema_model),
+    ("slow", slow_model),
+    ("own", own_model),
+):
     each.eval()
-    print(name, f"{nn.functional.mse_loss(each(x), y).item():.6f}", each.n_averaged.item(), f"{each.module[1].running_mean.sum().item():.5f}")
+    print(
+        name,
+        f"{nn.functional.mse_loss(each(x), y).item():.6f}",
+        each.n_averaged.item(),
+        f"{each.module[1].running_mean.sum().item():.5f}",
+    )
 print(sorted(swa_model.state_dict())[:3], len(swa_model.state_dict()))
 
 
@@ -71,23 +81,46 @@ def run(make, steps=8, momentum=0.9):
 
 
 makes = {
-    "chained": lambda o: S.ChainedScheduler([S.ConstantLR(o, 0.1, 3), S.ExponentialLR(o, 0.9)], optimizer=o),
-    "sequential": lambda o: S.SequentialLR(o, [S.LinearLR(o, 0.25, total_iters=3), S.StepLR(o, 2, 0.5), S.ExponentialLR(o, 0.8)], [3, 6]),
+    "chained": lambda o: S.ChainedScheduler(
+        [S.ConstantLR(o, 0.1, 3), S.ExponentialLR(o, 0.9)], optimizer=o
+    ),
+    "sequential": lambda o: S.SequentialLR(
+        o,
+        [S.LinearLR(o, 0.25, total_iters=3), S.StepLR(o, 2, 0.5), S.ExponentialLR(o, 0.8)],
+        [3, 6],
+    ),
     "polynomial": lambda o: S.PolynomialLR(o, total_iters=5, power=2.0),
     "multiplicative": lambda o: S.MultiplicativeLR(o, lambda e: 0.95 if e % 2 else 0.8),
     "restarts": lambda o: S.CosineAnnealingWarmRestarts(o, T_0=3, T_mult=2, eta_min=0.01),
     "multistep": lambda o: S.MultiStepLR(o, [2, 4, 4], gamma=0.3),
     "cyclic": lambda o: S.CyclicLR(o, 0.1, 0.5, step_size_up=3, mode="exp_range", gamma=0.9),
-    "triangular2": lambda o: S.CyclicLR(o, 0.1, 0.5, step_size_up=2, step_size_down=1, mode="triangular2"),
-    "onecycle": lambda o: S.OneCycleLR(o, 0.6, total_steps=9, anneal_strategy="linear", three_phase=True),
+    "triangular2": lambda o: S.CyclicLR(
+        o, 0.1, 0.5, step_size_up=2, step_size_down=1, mode="triangular2"
+    ),
+    "onecycle": lambda o: S.OneCycleLR(
+        o, 0.6, total_steps=9, anneal_strategy="linear", three_phase=True
+    ),
     "lambda": lambda o: S.LambdaLR(o, [lambda e: 1 / (1 + e)]),
 }
 for name, make in makes.items():
     rates, p, s = run(make)
-    print(name, " ".join(f"{r:.5f}" for r in rates), f"{p.sum().item():.5f}", s.last_epoch if name != "chained" else "")
+    print(
+        name,
+        " ".join(f"{r:.5f}" for r in rates),
+        f"{p.sum().item():.5f}",
+        s.last_epoch if name != "chained" else "",
+    )
 p = nn.Parameter(torch.ones(1))
 opt = optim.SGD([p], lr=1.0)
-plateau = S.ReduceLROnPlateau(opt, factor=0.1, patience=1, threshold=0.1, threshold_mode="abs", cooldown=1, min_lr=1e-3)
+plateau = S.ReduceLROnPlateau(
+    opt, factor=0.1, patience=1, threshold=0.1, threshold_mode="abs", cooldown=1, min_lr=1e-3
+)
 for metric in (1.0, 0.95, 0.93, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5):
     plateau.step(metric)
-    print(metric, f"{opt.param_groups[0]['lr']:.4f}", plateau.num_bad_epochs, plateau.cooldown_counter, plateau.get_last_lr())
+    print(
+        metric,
+        f"{opt.param_groups[0]['lr']:.4f}",
+        plateau.num_bad_epochs,
+        plateau.cooldown_counter,
+        plateau.get_last_lr(),
+    )

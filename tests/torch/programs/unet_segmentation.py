@@ -14,7 +14,14 @@ class DoubleConv(nn.Module):
         super().__init__()
         mid_channels = mid_channels or out_channels
         self.double_conv = nn.Sequential(
-            nn.Conv2d(in_channels, mid_channels, kernel_size=3, padding=1, bias=False, padding_mode="reflect"),
+            nn.Conv2d(
+                in_channels,
+                mid_channels,
+                kernel_size=3,
+                padding=1,
+                bias=False,
+                padding_mode="reflect",
+            ),
             nn.BatchNorm2d(mid_channels),
             nn.ReLU(inplace=True),
             nn.Conv2d(mid_channels, out_channels, kernel_size=3, padding="same", bias=False),
@@ -33,7 +40,9 @@ class Up(nn.Module):
             self.up = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
             self.conv = DoubleConv(in_channels, out_channels, in_channels // 2)
         else:
-            self.up = nn.ConvTranspose2d(in_channels // 2, in_channels // 2, kernel_size=2, stride=2)
+            self.up = nn.ConvTranspose2d(
+                in_channels // 2, in_channels // 2, kernel_size=2, stride=2
+            )
             self.conv = DoubleConv(in_channels, out_channels)
 
     def forward(self, x1, x2):
@@ -57,7 +66,11 @@ class UNet(nn.Module):
     def forward(self, x):
         x1 = self.inc(x)
         x2 = self.down1(x1)
-        x3 = checkpoint(self.down2, x2, use_reentrant=False) if self.use_checkpoint else self.down2(x2)
+        x3 = (
+            checkpoint(self.down2, x2, use_reentrant=False)
+            if self.use_checkpoint
+            else self.down2(x2)
+        )
         if not self.up1.up.__class__.__name__ == "Upsample":
             return self.outc(self.up2(self.up1(x3, x2)[:, :4], x1))
         return self.outc(self.up2(self.up1(x3, x2), x1))
@@ -72,7 +85,9 @@ def dice_loss(logits, target, smooth=1.0):
 
 
 def focal_loss(logits, target, gamma=2.0):
-    ce = F.cross_entropy(logits, target, reduction="none", weight=torch.tensor([0.2, 1.0, 2.0]), ignore_index=2)
+    ce = F.cross_entropy(
+        logits, target, reduction="none", weight=torch.tensor([0.2, 1.0, 2.0]), ignore_index=2
+    )
     pt = torch.exp(-ce)
     return ((1 - pt) ** gamma * ce).mean()
 
@@ -87,7 +102,9 @@ for bilinear in (True, False):
         else:
             p.data.fill_(0.1).add_(torch.arange(p.numel()) * 0.01)
     net.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-3, weight_decay=1e-8, momentum=0.9, foreach=True)
+    optimizer = torch.optim.RMSprop(
+        net.parameters(), lr=1e-3, weight_decay=1e-8, momentum=0.9, foreach=True
+    )
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", patience=0, factor=0.5)
     for epoch in range(3):
         net.train()
@@ -103,5 +120,7 @@ for bilinear in (True, False):
         conf = torch.bincount(masks.flatten() * 3 + found.flatten(), minlength=9).reshape(3, 3)
         iou = conf.diag() / (conf.sum(0) + conf.sum(1) - conf.diag()).clamp(min=1)
         plateau.step(0.1)
-        print(f"{epoch} {loss.item():.5f} {grad_norm.item():.4f} {conf.sum().item()} lr {optimizer.param_groups[0]['lr']:.5f}")
+        print(
+            f"{epoch} {loss.item():.5f} {grad_norm.item():.4f} {conf.sum().item()} lr {optimizer.param_groups[0]['lr']:.5f}"
+        )
     print(net.inc.double_conv[1].running_var, pred.shape)

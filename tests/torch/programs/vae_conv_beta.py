@@ -22,13 +22,21 @@ class VAE(nn.Module):
     def __init__(self, latent=3):
         super().__init__()
         self.encoder = nn.Sequential(
-            nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.SiLU(),
-            nn.Conv2d(4, 8, 3, stride=2, padding=1), nn.GroupNorm(2, 8), nn.SiLU(), nn.Flatten(),
+            nn.Conv2d(1, 4, 3, stride=2, padding=1),
+            nn.SiLU(),
+            nn.Conv2d(4, 8, 3, stride=2, padding=1),
+            nn.GroupNorm(2, 8),
+            nn.SiLU(),
+            nn.Flatten(),
         )
         self.to_stats = nn.Linear(8 * 3 * 3, 2 * latent)
         self.decoder = nn.Sequential(
-            nn.Linear(latent, 8 * 3 * 3), Reshape(8, 3, 3), nn.SiLU(),
-            nn.Upsample(scale_factor=2, mode="nearest"), nn.Conv2d(8, 4, 3, padding=1), nn.ELU(),
+            nn.Linear(latent, 8 * 3 * 3),
+            Reshape(8, 3, 3),
+            nn.SiLU(),
+            nn.Upsample(scale_factor=2, mode="nearest"),
+            nn.Conv2d(8, 4, 3, padding=1),
+            nn.ELU(),
             nn.ConvTranspose2d(4, 1, 3, stride=2, padding=1, output_padding=1),
         )
 

@@ -39,7 +39,9 @@ class Attention(nn.Module):
 
     def forward(self, x):
         B, N, C = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
+        qkv = (
+            self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
+        )
         q, k, v = qkv.unbind(0)
         if self.fused:
             x = F.scaled_dot_product_attention(q, k, v)
@@ -53,7 +55,9 @@ class Block(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
         self.attn = Attention(dim, heads, fused)
-        self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Dropout(0.0), nn.Linear(2 * dim, dim))
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, 2 * dim), nn.GELU(), nn.Dropout(0.0), nn.Linear(2 * dim, dim)
+        )
         self.ls1, self.ls2 = (nn.Parameter(0.5 * torch.ones(dim)) for _ in range(2))
         self.drop_path = DropPath(drop_path) if drop_path > 0.0 else nn.Identity()
 
@@ -89,7 +93,9 @@ with torch.no_grad():
 x = torch.from_numpy(rng.uniform(-1, 1, (6, 3, 8, 8))).to(torch.float32)
 y = torch.from_numpy(rng.integers(0, 5, 6))
 by_conv = model.patch_embed(x).flatten(2)
-by_unfold = model.patch_embed.weight.flatten(1) @ F.unfold(x, 4, stride=4) + model.patch_embed.bias[:, None]
+by_unfold = (
+    model.patch_embed.weight.flatten(1) @ F.unfold(x, 4, stride=4) + model.patch_embed.bias[:, None]
+)
 print(torch.allclose(by_conv, by_unfold, atol=1e-5), x.unfold(2, 4, 4).unfold(3, 4, 4).shape)
 decay = {n for n, p in model.named_parameters() if p.ndim >= 2 and "pos" not in n}
 groups = [
@@ -98,7 +104,9 @@ groups = [
 ]
 optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95))
 warm = LinearLR(optimizer, start_factor=0.1, total_iters=2)
-scheduler = SequentialLR(optimizer, [warm, CosineAnnealingLR(optimizer, T_max=4, eta_min=1e-4)], milestones=[2])
+scheduler = SequentialLR(
+    optimizer, [warm, CosineAnnealingLR(optimizer, T_max=4, eta_min=1e-4)], milestones=[2]
+)
 criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
 lam = 0.3
 for step in range(5):
@@ -110,8 +118,15 @@ for step in range(5):
     loss.backward()
     optimizer.step()
     scheduler.step()
-    print(f"{step} {loss.item():.5f} {model.cls_token.grad.norm():.5f} {[f'{lr:.5f}' for lr in scheduler.get_last_lr()]}")
-resized = F.interpolate(model.pos_embed[:, 1:].reshape(1, 2, 2, 12).permute(0, 3, 1, 2), size=(3, 3), mode="bicubic", align_corners=False)
+    print(
+        f"{step} {loss.item():.5f} {model.cls_token.grad.norm():.5f} {[f'{lr:.5f}' for lr in scheduler.get_last_lr()]}"
+    )
+resized = F.interpolate(
+    model.pos_embed[:, 1:].reshape(1, 2, 2, 12).permute(0, 3, 1, 2),
+    size=(3, 3),
+    mode="bicubic",
+    align_corners=False,
+)
 print(resized.shape, f"{resized.sum():.5f}")
 model.eval()
 acc = (model(x).argmax(-1) == y).float().mean()
