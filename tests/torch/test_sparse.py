@@ -134,3 +134,17 @@ def test_what_sparse_tensors_lack_says_what_to_do() -> None:
         s.argsort()
     with pytest.raises(TypeError, match="to_dense"):
         s.numpy()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda torch, s: torch.sparse.softmax(s.coalesce(), 5),
+        lambda torch, s: torch.sparse.sum(s, 7),
+        lambda torch, s: s.transpose(0, 5),
+    ],
+)
+def test_an_axis_that_is_not_there_raises(call: Any) -> None:
+    for torch in BOTH:
+        with pytest.raises(IndexError):
+            call(torch, made(torch))

@@ -68,3 +68,9 @@ def test_polynomials(name: str) -> None:
     found = getattr(torch.special, name)(torch.tensor(x), torch.tensor(n)).numpy()
     expected = getattr(theirs.special, name)(theirs.tensor(x), theirs.tensor(n)).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["bessel_j0", "modified_bessel_k1", "ndtri"])
+def test_what_is_no_tensor_is_refused_by_name(name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        getattr(torch.special, name)("a")

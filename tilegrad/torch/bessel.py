@@ -19,7 +19,9 @@ from functools import cache
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -37,16 +39,18 @@ _EULER = 0.57721566490153286
 _STEP, _STEPS = 0.1, 80
 
 
-def _as_float(input: Any) -> Tensor:
+def _as_float(name: str, input: Any) -> Tensor:
+    if not isinstance(input, OurTensor):
+        raise no_tensor(name, input)
     x: Tensor = as_ours(input)
     return x if x.dtype.is_float else x.float()
 
 
-def _in_wide(function: Callable[[Tensor], Tensor]) -> Callable[[Any], Tensor]:
+def _in_wide(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any], Tensor]:
     """A function of float64 or float32 as one of all floats."""
 
     def of(input: Any) -> Tensor:
-        x = _as_float(input)
+        x = _as_float(name, input)
         wide = x if x.dtype is dtypes.float64 else x.double()
         found: Tensor = function(wide).to(x.dtype)
         return found
@@ -181,7 +185,7 @@ def _sinc(x: Tensor) -> Tensor:
 
 
 def _named(name: str, function: Callable[[Tensor], Tensor], text: str) -> Callable[[Any], Tensor]:
-    made: Any = _in_wide(function)
+    made: Any = _in_wide(name, function)
     made.__name__ = made.__qualname__ = name
     made.__doc__ = text
     return made  # type: ignore[no-any-return]

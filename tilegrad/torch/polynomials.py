@@ -7,6 +7,7 @@ from typing import Any
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -30,6 +31,8 @@ def _polynomial(
     """
 
     def polynomial(input: Any, n: Any) -> Tensor:
+        if not isinstance(input, (OurTensor, int, float)):
+            raise no_tensor(name, input)
         given = as_ours(input) if isinstance(input, OurTensor) else tensor(float(input))
         degrees = as_ours(n) if isinstance(n, OurTensor) else tensor(n)
         x = of(given if given.dtype.is_float else given.float())

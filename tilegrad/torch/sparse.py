@@ -299,7 +299,7 @@ class Sparse(Paired):
     def transpose(self, dim0: int, dim1: int) -> Self:
         """With two sparse axes exchanged."""
         axes = list(range(self.sparse_dim()))
-        first, second = dim0 % self.ndim, dim1 % self.ndim
+        first, second = self._axis("transpose", dim0), self._axis("transpose", dim1)
         if max(first, second) >= len(axes):
             raise ShapeError("transpose: only sparse axes are exchanged", line=here())
         axes[first], axes[second] = axes[second], axes[first]
@@ -307,6 +307,14 @@ class Sparse(Paired):
         sizes[first], sizes[second] = sizes[second], sizes[first]
         positions = self._positions.index_select(0, tensor(axes))
         return type(self)(positions, self.pair, sizes)
+
+    def _axis(self, name: str, dim: int) -> int:
+        if not -self.ndim <= dim < self.ndim:
+            raise IndexBoundsError(
+                f"{name}: axis {dim} is out of range for a tensor with {self.ndim} axes",
+                line=here(),
+            )
+        return dim % self.ndim
 
     def t(self) -> Self:
         """The transpose of a matrix."""
@@ -588,7 +596,7 @@ def sum(input: Sparse, dim: Any = None, dtype: DType | None = None) -> Any:
     if dim is None:
         return whole.pair.sum()
     listed = dim if isinstance(dim, (tuple, list)) else (dim,)
-    axes = sorted({axis % input.ndim for axis in listed})
+    axes = sorted({input._axis("sum", axis) for axis in listed})
     count = input.sparse_dim()
     inner = [axis - count + 1 for axis in axes if axis >= count]
     values = whole.pair.sum(tuple(inner)) if inner else whole.pair
@@ -603,7 +611,7 @@ def sum(input: Sparse, dim: Any = None, dtype: DType | None = None) -> Any:
 
 def _normalised(name: str, input: Sparse, dim: int, dtype: DType | None) -> Sparse:
     whole = (input if dtype is None else input.to(dtype)).coalesce()
-    axis = dim % input.ndim
+    axis = input._axis(name, dim)
     if axis >= whole.sparse_dim():
         values: Any = getattr(whole.pair, name)(axis - whole.sparse_dim() + 1)
         return whole._with(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import absent
 from tilegrad.torch.bessel import (
     bessel_j0,
@@ -17,6 +18,7 @@ from tilegrad.torch.bessel import (
     scaled_modified_bessel_k1,
     spherical_bessel_j0,
 )
+from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.polynomials import (
     chebyshev_polynomial_t,
     chebyshev_polynomial_u,
@@ -88,6 +90,8 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
 def ndtri(input: Tensor) -> Tensor:
     """The quantile of the normal distribution: what `ndtr` gives `input` for."""
+    if not isinstance(input, OurTensor):
+        raise no_tensor("ndtri", input)
     p = as_ours(input)
     p = p if p.dtype.is_float else p.float()
     wide = p.double() if p.dtype.is_float else p

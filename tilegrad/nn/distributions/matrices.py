@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, OptionError
 from tilegrad.nn.distributions.base import Distribution, normal
 from tilegrad.nn.distributions.gamma import Beta, Chi2
 from tilegrad.tensor.handle.sizes import here
@@ -27,7 +27,7 @@ class Wishart(Distribution):
 
     Shape: the batch has the shape of the parameters, events are (n, n); float.
 
-    Raises ConfigError unless one of the three is given.
+    Raises OptionError unless one of the three is given.
 
     >>> nn.distributions.Wishart(3.0, Tensor.eye(2)).mean.tolist()
     [[3.0, 0.0], [0.0, 3.0]]
@@ -44,7 +44,7 @@ class Wishart(Distribution):
             each for each in (covariance_matrix, precision_matrix, scale_tril) if each is not None
         ]
         if len(given) != 1:
-            raise ConfigError(
+            raise OptionError(
                 f"Wishart: {len(given)} of covariance_matrix, precision_matrix and scale_tril are "
                 "given",
                 fix="pass one of them",
