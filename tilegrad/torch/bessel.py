@@ -80,8 +80,8 @@ def _weights(order: int) -> tuple[list[float], list[float], list[float]]:
 def _waves(x: Tensor, order: int) -> Tensor:
     """sin or cos of x sin t, along a last axis."""
     sines = tensor(_weights(order)[0], dtype=x.dtype)
-    phases = x.unsqueeze(-1) * sines
-    return phases.sin() if order else phases.cos()
+    angles_of_x = x.unsqueeze(-1) * sines
+    return angles_of_x.sin() if order else angles_of_x.cos()
 
 
 def _hankel(order: int) -> list[float]:
@@ -104,7 +104,7 @@ def _expansion(x: Tensor, order: int) -> tuple[Tensor, Tensor, Tensor]:
     return (2 / math.pi * inverse).sqrt(), p, q * inverse
 
 
-def _phase(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
+def _rotation(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
     """cos and sin of x - (order / 2 + 1 / 4) pi."""
     c, s, root = x.cos(), x.sin(), math.sqrt(0.5)
     first, second = ((c + s) * root, (s - c) * root)
@@ -117,7 +117,7 @@ def _first_kind(x: Tensor, order: int) -> Tensor:
     weights = tensor(_weights(order)[1], dtype=x.dtype)
     within = (_waves(near, order) * weights).sum(-1)
     scale, p, q = _expansion(far, order)
-    c, s = _phase(far, order)
+    c, s = _rotation(far, order)
     found = (size <= _MOST).where(within, scale * (p * c - q * s))
     found = size.isinf().where(0, found)
     found = size.isnan().where(math.nan, found)
@@ -135,7 +135,7 @@ def _second_kind(x: Tensor, order: int) -> Tensor:
     if order:
         within = within - _first_kind(near, 0) * (2 / math.pi) / near
     scale, p, q = _expansion(far, order)
-    c, s = _phase(far, order)
+    c, s = _rotation(far, order)
     found = (x <= _MOST).where(within, scale * (p * s + q * c))
     found = x.isinf().where(0, found)
     found = x.eq(0).where(-math.inf, found)

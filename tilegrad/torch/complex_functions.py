@@ -129,7 +129,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reshape_as": lambda self, other: self.reshape(*other.shape),
 }
 
-_MOVING = (
+_LINEAR = (
     "diag_embed", "diagflat", "diff", "dsplit", "fliplr", "flipud", "hsplit", "moveaxis", "rot90",
     "select", "swapdims", "take_along_dim", "tensor_split", "vsplit",
 )  # fmt: skip
@@ -149,7 +149,7 @@ def _running_product(self: Complex, dim: int) -> Complex:
     return Complex(pairs[0].stack(*pairs[1:], dim=axis)) if pairs else self
 
 
-def _moving(name: str) -> Callable[..., Any]:
+def _linear_method(name: str) -> Callable[..., Any]:
     def method(self: Complex, *args: Any, **options: Any) -> Any:
         return self._linear(lambda component: getattr(component, name)(*args, **options))
 
@@ -161,5 +161,5 @@ def add_functions() -> None:
     """Give complex tensors the methods of this file."""
     for name, function in _FUNCTIONS.items():
         setattr(Complex, name, called(function, name))
-    for name in _MOVING:
-        setattr(Complex, name, _moving(name))
+    for name in _LINEAR:
+        setattr(Complex, name, _linear_method(name))

@@ -2,8 +2,8 @@
 
 Sparse tensors are two dense ones, `indices` (an axis for each sparse axis) and `values`. Products
 with dense matrices pick rows, multiply, and add up rows by `index_add`: the work is in proportion
-to what is held, and gradients flow to the values and to the dense operand. What changes which
-positions are held (`coalesce`, `to_sparse`) computes them at once. Rows in compressed form (CSR)
+to what is present, and gradients flow to the values and to the dense operand. What changes which
+positions are present (`coalesce`, `to_sparse`) computes them at once. Rows in compressed form (CSR)
 are such a tensor with another layout.
 """
 
@@ -72,7 +72,7 @@ class Sparse(Paired):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether positions are held one by one, not by compressed rows."""
+        """Whether positions are present one by one, not by compressed rows."""
         return self.layout == COO
 
     @property
@@ -113,7 +113,7 @@ class Sparse(Paired):
 
     @property
     def grad(self) -> Any:
-        """The gradient, at the positions that are held."""
+        """The gradient, at the positions that are present."""
         found = self.pair.grad
         return None if found is None else self._with(found)
 
@@ -143,7 +143,7 @@ class Sparse(Paired):
         return self.ndim - self.sparse_dim()
 
     def is_coalesced(self) -> bool:
-        """Whether positions are in order and none is held twice."""
+        """Whether positions are in order and none is present twice."""
         return self._is_coalesced
 
     def is_floating_point(self) -> bool:
@@ -424,12 +424,14 @@ class Sparse(Paired):
 
     def __repr__(self) -> str:
         if self.layout == CSR:
-            held = f"crow_indices={self.crow_indices()},\n       col_indices={self.col_indices()}"
+            present = (
+                f"crow_indices={self.crow_indices()},\n       col_indices={self.col_indices()}"
+            )
         else:
-            held = f"indices={self._positions}"
+            present = f"indices={self._positions}"
         note = ", requires_grad=True" if self.requires_grad and self.is_leaf else ""
         return (
-            f"tensor({held},\n       values={self.pair.detach()},\n       "
+            f"tensor({present},\n       values={self.pair.detach()},\n       "
             f"size={tuple(self.shape)}, nnz={self._nnz()}, layout={self.layout}{note})"
         )
 
@@ -498,30 +500,30 @@ def sparse_coo_tensor(
     Raises ShapeError for shapes that do not fit, IndexBoundsError for an index outside of `size`.
     """
     positions = _indices_of("sparse_coo_tensor", indices)
-    held = _values_of(values, dtype, device)
-    if positions.ndim != 2 or positions.shape[1] != (held.shape[0] if held.ndim else 1):
+    present = _values_of(values, dtype, device)
+    if positions.ndim != 2 or positions.shape[1] != (present.shape[0] if present.ndim else 1):
         raise ShapeError(
             f"sparse_coo_tensor: indices {show_shape(positions.shape)} for values "
-            f"{show_shape(held.shape)}",
+            f"{show_shape(present.shape)}",
             rule="(axes, number) and (number, ...)",
             line=here(),
         )
-    held = held if held.ndim else held.reshape(1)
+    present = present if present.ndim else present.reshape(1)
     axes = positions.shape[0]
     array = positions.numpy()
     largest = array.max(1, initial=-1)
-    shape = (*(int(most) + 1 for most in largest), *held.shape[1:]) if size is None else size
-    if len(shape) != axes + held.ndim - 1 or tuple(shape[axes:]) != tuple(held.shape[1:]):
+    shape = (*(int(most) + 1 for most in largest), *present.shape[1:]) if size is None else size
+    if len(shape) != axes + present.ndim - 1 or tuple(shape[axes:]) != tuple(present.shape[1:]):
         raise ShapeError(
             f"sparse_coo_tensor: size {tuple(shape)} for {axes} sparse axes and values "
-            f"{show_shape(held.shape)}",
+            f"{show_shape(present.shape)}",
             line=here(),
         )
     if array.size and (array.min() < 0 or (largest >= numpy.array(shape[:axes])).any()):
         raise IndexBoundsError(
             f"sparse_coo_tensor: an index outside of {tuple(shape)}", line=here()
         )
-    made = Sparse(positions, held, shape, is_coalesced=bool(is_coalesced))
+    made = Sparse(positions, present, shape, is_coalesced=bool(is_coalesced))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -562,13 +564,13 @@ def sparse_of(dense: Tensor, axes: int | None = None) -> Sparse:
     """The elements that are not 0, with the first axes sparse."""
     count = dense.ndim if axes is None else axes
     array = dense.detach().numpy()
-    held = array != 0
+    present = array != 0
     if count < dense.ndim:
-        held = held.any(tuple(range(count, dense.ndim)))
-    positions = numpy.stack(numpy.nonzero(held)).astype(numpy.int64)
+        present = present.any(tuple(range(count, dense.ndim)))
+    positions = numpy.stack(numpy.nonzero(present)).astype(numpy.int64)
     indices = tensor(positions)
     flat = dense.reshape(-1, *dense.shape[count:])
-    rows = tensor(numpy.flatnonzero(held), dtype=dtypes.int64)
+    rows = tensor(numpy.flatnonzero(present), dtype=dtypes.int64)
     return Sparse(indices, flat.index_select(0, rows), dense.shape, is_coalesced=True)
 
 
@@ -633,7 +635,7 @@ def _normalised(name: str, input: Sparse, dim: int, dtype: DType | None) -> Spar
 
 
 def softmax(input: Sparse, dim: int, *, dtype: DType | None = None) -> Sparse:
-    """The softmax along an axis of what is held: what is not counts as minus infinity."""
+    """The softmax along an axis of what is present: what is not counts as minus infinity."""
     return _normalised("softmax", input, dim, dtype)
 
 

@@ -22,6 +22,12 @@ __all__ = [
 class AbsTransform(Transform):
     """The absolute value, which has no single inverse: undoing it leaves a number as it is.
 
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
+
     >>> nn.distributions.AbsTransform()(Tensor([-2.0, 3.0])).tolist()
     [2.0, 3.0]
     """
@@ -35,6 +41,12 @@ class AbsTransform(Transform):
 
 class SoftmaxTransform(Transform):
     """The softmax along the last axis; the logarithm undoes it up to a constant.
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: (..., n) to the same shape; float.
 
     >>> nn.distributions.SoftmaxTransform()(Tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
@@ -52,6 +64,12 @@ class SoftmaxTransform(Transform):
 class LowerCholeskyTransform(Transform):
     """A matrix as a lower triangular one with a positive diagonal, by its exponential.
 
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: (..., n, n) to the same shape; float.
+
     >>> nn.distributions.LowerCholeskyTransform()(Tensor.zeros(2, 2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
@@ -67,6 +85,12 @@ class LowerCholeskyTransform(Transform):
 
 class PositiveDefiniteTransform(Transform):
     """A matrix as a positive definite one, L @ L.T of its `LowerCholeskyTransform`.
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: (..., n, n) to the same shape; float.
 
     >>> nn.distributions.PositiveDefiniteTransform()(Tensor.zeros(2, 2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -85,6 +109,14 @@ class PositiveDefiniteTransform(Transform):
 class CorrCholeskyTransform(Transform):
     """Numbers, n * (n - 1) / 2 along the last axis, as the Cholesky factor of a correlation
     matrix: their hyperbolic tangents are partial correlations.
+
+    Args:
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: (..., n * (n - 1) / 2) to (..., n, n); float.
+
+    Raises ShapeError for numbers that are no triangle.
 
     >>> nn.distributions.CorrCholeskyTransform()(Tensor([0.0])).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -146,6 +178,10 @@ class CumulativeDistributionTransform(Transform):
 
     Args:
         distribution: one that has `cdf`, `icdf` and `log_prob`.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape to the same shape; float.
 
     >>> d = nn.distributions.Normal(0.0, 1.0)
     >>> nn.distributions.CumulativeDistributionTransform(d)(Tensor(0.0)).item()
@@ -174,6 +210,15 @@ class IndependentTransform(Transform):
     Args:
         base_transform: the transform of each number.
         reinterpreted_batch_ndims: how many axes.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: that of `base_transform`.
+
+    >>> exp = nn.distributions.ExpTransform()
+    >>> d = nn.distributions.IndependentTransform(exp, 1)
+    >>> d.log_abs_det_jacobian(Tensor([1.0, 2.0]), d(Tensor([1.0, 2.0]))).item()
+    3.0
     """
 
     def __init__(
@@ -207,6 +252,12 @@ class ReshapeTransform(Transform):
     Args:
         in_shape: their sizes.
         out_shape: the new ones.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: (..., *in_shape) to (..., *out_shape).
+
+    Raises ShapeError for shapes of other numbers of elements.
 
     >>> nn.distributions.ReshapeTransform((4,), (2, 2))(Tensor([1, 2, 3, 4])).tolist()
     [[1, 2], [3, 4]]
@@ -244,6 +295,14 @@ class CatTransform(Transform):
         tseq: the transforms.
         dim: the axis.
         lengths: how many elements each takes, by default 1.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape, with the sum of `lengths` along `dim`, to the same shape; float.
+
+    >>> exp, double = nn.distributions.ExpTransform(), nn.distributions.AffineTransform(0.0, 2.0)
+    >>> nn.distributions.CatTransform([exp, double])(Tensor([0.0, 3.0])).tolist()
+    [1.0, 6.0]
     """
 
     def __init__(
@@ -286,6 +345,14 @@ class StackTransform(Transform):
     Args:
         tseq: the transforms.
         dim: the axis.
+        cache_size: 1 remembers the last value, so that undoing it gives what it was computed from,
+            bit by bit.
+
+    Shape: any shape, as long along `dim` as there are transforms, to the same shape; float.
+
+    >>> exp, double = nn.distributions.ExpTransform(), nn.distributions.AffineTransform(0.0, 2.0)
+    >>> nn.distributions.StackTransform([exp, double])(Tensor([0.0, 3.0])).tolist()
+    [1.0, 6.0]
     """
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0):
