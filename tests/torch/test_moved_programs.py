@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as ours
+from tests.torch.running import PROGRAMS, run
 
 theirs = pytest.importorskip("torch")
 BOTH = pytest.mark.parametrize("torch", [theirs, ours], ids=["PyTorch", "tilegrad"])
@@ -111,3 +112,10 @@ def test_weights_that_stay_orthogonal_are_trained_as_in_pytorch(
             losses.append(loss.item())
         found.append(losses)
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+
+
+def test_a_parameter_that_is_computed_first_leaves_what_waits_for_it() -> None:
+    """Reading a value computes the parameters below it first, in a run of its own. That one let the
+    value stand on memory, and its own result was lost ("tuple index out of range").
+    """
+    assert "gat " in run(PROGRAMS / "gnn_sparse.py", substitute=True)
