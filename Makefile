@@ -35,7 +35,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --strict tests/typing/user_script.py
+	$(BIN)/mypy --strict tests/typing/user_script.py tests/typing/second_script.py
 	$(BIN)/lint-imports
 
 # With TILEGRAD_SIZES=2 what a plan for a range of sizes gives is compared with that of one for the size.

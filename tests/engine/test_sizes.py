@@ -460,6 +460,44 @@ def test_counting_takes_no_loop_at_any_length(name: str) -> None:
     assert all(work(length) <= 20 * length for length in (100, 1000, 3000, 2000, 2500))
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_counting_takes_no_loop_along_an_axis_of_a_flat_result(axis: int) -> None:
+    """One loop runs over all elements; the position along an axis is its quotient or remainder."""
+
+    def work(*sizes: int) -> int:
+        table = numbers(*sizes, seed=sizes[0])
+        x = Tensor(table).realize()
+        before = GlobalCounters.global_ops
+        shape = [-1 if each == axis else 1 for each in range(3)]
+        positions = Tensor.arange(sizes[axis]).reshape(shape).expand(sizes)
+        expected = np.arange(sizes[axis]).reshape(shape) * table
+        close((x * positions).reshape(-1) + 1, expected.reshape(-1) + 1)
+        return GlobalCounters.global_ops - before
+
+    sizes = ((20, 30, 4), (30, 20, 5), (11, 17, 7), (13, 10, 23), (9, 40, 3))
+    assert all(work(*each) <= 20 * math.prod(each) for each in sizes)
+
+
+def test_an_image_of_every_size_is_sampled_with_gradients() -> None:
+    """The fourth size had a plan whose accumulators were larger than the stack."""
+    for height, width in ((28, 28), (5, 6), (7, 3), (13, 16), (20, 9)):
+        image = numbers(1, 1, height, width, seed=height)
+        weights = numbers(1, 1, height, width, seed=width)
+        theta = Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], requires_grad=True)
+        grid = nn.functional.affine_grid(theta, (1, 1, height, width), align_corners=True)
+        # Half an element to the left and up, so that no position is an element's.
+        off = grid - Tensor([1 / (width - 1), 1 / (height - 1)])
+        made = Tensor(image).grid_sample(off, "bilinear", "zeros", True)
+        (made * Tensor(weights)).sum().backward()
+        padded = np.pad(image[0, 0], ((1, 0), (1, 0)))
+        right = (padded[:, 1:] - padded[:, :-1]) * (width - 1) / 2
+        slope = (right[1:] + right[:-1]) / 2 * weights[0, 0]
+        x, y = np.linspace(-1, 1, width), np.linspace(-1, 1, height)
+        expected = [(slope * x).sum(), (slope * y[:, None]).sum(), slope.sum()]
+        assert theta.grad is not None
+        close(theta.grad[0, 0], np.array(expected), 1e-3, 1e-3)
+
+
 def test_layers_over_sentences_of_every_length() -> None:
     Tensor.manual_seed(3)
     embedding, norm, head = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8, 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.args import KernelInfo
@@ -101,6 +102,16 @@ def test_memory_accumulators_in_scratch_for_an_epilogue() -> None:
         "ridx0, ridx1)",
         "data0[ridx2] = (local0[ridx2]+1.0)",
     ]
+
+
+def test_accumulators_that_do_not_fit_scratch_are_registers() -> None:
+    k, j = UOp.range(4, 0, Axis.REDUCE), UOp.range(2 * TARGET.scratch_bytes // 8, 1)
+    sums = total(memory(1).load(k * 8 + j), k)
+    other = total(memory(2).load(k * 8 + j), k)
+    ast = kernel(memory(0, 8).store(j, sums * other + 1.0), order=(0, 1))
+    assert "local" in text(use_memory_accumulators(ast, replace(TARGET, scratch_bytes=8 << 20)))
+    made = use_memory_accumulators(ast, TARGET)
+    assert (text(made), made.arg.order) == (text(ast), (1, 0))
 
 
 def test_memory_accumulators_of_a_scan() -> None:

@@ -208,3 +208,21 @@ def test_a_kept_graph_leads_to_a_parameter_that_was_updated_before_it() -> None:
     (found,) = (hidden * hidden).sum().gradient(w)
     now = numbers(4, 4, seed=1) * 0.5 + 1
     close(found, numbers(2, 4).T @ (2 * (numbers(2, 4) @ now)), 1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["sign", "sgn", "round", "floor", "ceil", "trunc", "fix", "heaviside"]
+)
+def test_steps_are_flat(name: str) -> None:
+    """Their gradient is zero, as in PyTorch, whether or not another one reaches the leaf."""
+    for others in (0.0, 3.0):
+        x = Tensor([1.5, -0.5, 2.0], requires_grad=True)
+        made = x.heaviside(Tensor(0.5)) if name == "heaviside" else getattr(x, name)()
+        total = made.sum() + (x * others).sum() if others else made.sum()
+        total.backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [others] * 3
+    x = Tensor([1.5], requires_grad=True)
+    for cut in (x.detach() * 2, (x > 0).float(), x.int().float()):
+        with pytest.raises(RuntimeError, match=r"no gradient reaches|requires a gradient"):
+            cut.sum().backward()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Tensor, TinyJit, dtypes
+from tilegrad import Tensor, TinyJit, dtypes, nn
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 
 
@@ -135,6 +135,26 @@ def test_the_gradient_of_interpolate_is_its_transpose() -> None:
         close(found[0, 0], (matrix @ weights[0, 0]).astype(np.float32), rtol=1e-4)
 
 
+def bicubic(place: Any, sizes: Any, padding: str, *, aligned: bool) -> list[Any]:
+    """The sixteen elements around a place, those outside replaced, and their weights."""
+
+    def inside(at: int, size: int) -> int:
+        if padding == "border":
+            return min(max(at, 0), size - 1)
+        while padding == "reflection" and not 0 <= at < size:
+            at = (-at if at < 0 else 2 * (size - 1) - at) if aligned else (
+                -1 - at if at < 0 else 2 * size - 1 - at
+            )  # fmt: skip
+        return at
+
+    axes = []
+    for size, value in zip(sizes, place):
+        spot = (value + 1) / 2 * (size - 1) if aligned else ((value + 1) * size - 1) / 2
+        low = math.floor(spot)
+        axes.append([(inside(low + k, size), cubic(spot - low - k)) for k in range(-1, 3)])
+    return [([y, x], a * b) for (y, a), (x, b) in itertools.product(*axes)]
+
+
 def sampled(x: Any, grid: Any, mode: str, padding: str, *, aligned: bool) -> Any:
     """`grid_sample`, element by element."""
     count, channels, *sizes = x.shape
@@ -149,7 +169,9 @@ def sampled(x: Any, grid: Any, mode: str, padding: str, *, aligned: bool) -> Any
                     spot = 2 * low - spot if spot < low else 2 * high - spot
                 spot = spot if high > low else 0.0
             spots.append(spot if padding == "zeros" else min(max(spot, 0), size - 1))
-        if mode == "nearest":
+        if mode == "bicubic":
+            corners = bicubic(grid[at][::-1], sizes, padding, aligned=aligned)
+        elif mode == "nearest":
             corners = [([round(spot) for spot in spots], 1.0)]
         else:
             corners = []
@@ -170,6 +192,11 @@ def sampled(x: Any, grid: Any, mode: str, padding: str, *, aligned: bool) -> Any
         ("bilinear", "reflection", False),
         ("nearest", "reflection", True),
         ("nearest", "zeros", True),
+        *[
+            ("bicubic", each, flag)
+            for each in ("zeros", "border", "reflection")
+            for flag in (True, False)
+        ],
     ],
 )
 def test_grid_sample(mode: str, padding: str, aligned: bool) -> None:
@@ -190,6 +217,39 @@ def test_grid_sample_of_volumes_and_little() -> None:
         made = one.grid_sample(place, "bilinear", "reflection", aligned)
         assert made.tolist() == [[[[7.0]]]]
     assert one.grid_sample(Tensor.zeros(1, 0, 3, 2)).shape == (1, 1, 0, 3)
+
+
+def test_bicubic_is_for_images() -> None:
+    with pytest.raises(NotImplementedError, match="'bicubic' is for images"):
+        Tensor.zeros(1, 1, 2, 2, 2).grid_sample(Tensor.zeros(1, 1, 1, 1, 3), "bicubic")
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_the_identity_map_hits_elements_as_pytorch_does(aligned: bool) -> None:
+    """At an element the gradient depends on the last bit of the position, and training of a spatial
+    transformer begins with the identity.
+    """
+    torch = pytest.importorskip("torch")
+    image, weights = numbers(1, 1, 28, 19), numbers(1, 1, 28, 19, seed=1)
+    theta = torch.tensor([[[1.0, 0, 0], [0, 1, 0]]], requires_grad=True)
+    grid = torch.nn.functional.affine_grid(theta, image.shape, align_corners=aligned)
+    made = torch.nn.functional.grid_sample(torch.tensor(image), grid, align_corners=aligned)
+    (made * torch.tensor(weights)).sum().backward()
+    ours = Tensor([[[1.0, 0, 0], [0, 1, 0]]], requires_grad=True)
+    ours_grid = nn.functional.affine_grid(ours, image.shape, align_corners=aligned)
+    assert (ours_grid.numpy() == grid.detach().numpy()).all()
+    (Tensor(image).grid_sample(ours_grid, align_corners=aligned) * Tensor(weights)).sum().backward()
+    assert ours.grad is not None
+    np.testing.assert_allclose(ours.grad.numpy(), theta.grad.numpy(), rtol=1e-4, atol=1e-3)
+
+
+def test_a_position_on_the_border_is_outside_of_it_for_gradients() -> None:
+    """PyTorch passes no gradient to a coordinate that was moved to the border, or lies on it."""
+    grid = Tensor([[[[-1.0, 0.0], [0.5, 0.0], [1.0, 0.0]]]], requires_grad=True)
+    made = Tensor([[[[1.0, 5.0], [1.0, 5.0]]]]).grid_sample(grid, "bilinear", "border", True)
+    (slope,) = made.sum().gradient(grid)
+    assert slope is not None
+    assert slope.tolist() == [[[[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]]]]
 
 
 def test_the_gradients_of_grid_sample() -> None:

@@ -237,7 +237,7 @@ def test_autocast_computes_products_in_bfloat16() -> None:
         ("torch.nn.Relu", "did you mean torch.nn.ReLU"),
         ("torch.nn.functional.relux", "did you mean torch.nn.functional.relu"),
         ("torch.optim.adam", "did you mean torch.optim.Adam"),
-        ("torch.sparse_coo_tensor", "dense"),
+        ("torch.sparse_bsr_tensor", "COO or CSR"),
     ],
 )
 def test_a_name_that_is_absent_says_what_to_do(name: str, hint: str) -> None:

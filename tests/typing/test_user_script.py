@@ -6,16 +6,18 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.typing import user_script
+from tests.typing import second_script, user_script
 
-SCRIPT = Path(__file__).with_name("user_script.py")
+SCRIPTS = (user_script, second_script)
 
 
-def test_the_script_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    user_script.main(tmp_path)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__.rpartition(".")[2])
+def test_the_script_runs(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script.main(tmp_path)
     assert capsys.readouterr().out.startswith("CPU: ")
 
 
@@ -29,6 +31,9 @@ def test_the_script_has_types(tool: str, options: list[str]) -> None:
     if importlib.util.find_spec(tool) is None:
         pytest.skip(f"{tool} is not installed: make lint")
     found = subprocess.run(
-        [sys.executable, *options, str(SCRIPT)], capture_output=True, text=True, check=False
+        [sys.executable, *options, *[str(script.__file__) for script in SCRIPTS]],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert found.returncode == 0, found.stdout

@@ -13,6 +13,8 @@ from tilegrad.base import dtype as ours
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, TilegradError
 from tilegrad.base.float8 import FORMATS
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import live
 from tilegrad.tensor.tensor import Tensor
@@ -159,10 +161,14 @@ def restored_defaults() -> Iterator[None]:
     methods = {name: getattr(Tensor, name) for name in _HABITS}
     for name, method in _HABITS.items():
         setattr(Tensor, name, method)
+    for name, method in _NODE_METHODS.items():
+        setattr(UOp, name, method)
     try:
         yield
     finally:
         _older.clear()
+        for name in _NODE_METHODS:
+            delattr(UOp, name)
         for name, method in methods.items():
             setattr(Tensor, name, method)
         for name, dtype in before.items():
@@ -223,6 +229,18 @@ def _is_older(tensor: Any) -> bool:
 
 # What has one name in both libraries, and another result.
 _HABITS = {"backward": _backward, "gelu": _tanh_gelu, "numpy": _writable}
+
+
+# Methods of tinygrad's nodes that are functions here.
+_NODE_METHODS: dict[str, Any] = {
+    "simplify": simplify,
+    "render": lambda self, simplify=True, pm=None: render(_simplified(self) if simplify else self),
+    "const_like": lambda self, b: UOp.const(self.dtype, b),
+}
+
+
+def _simplified(node: UOp) -> UOp:
+    return simplify(node)
 
 
 class _AnyNode(type):

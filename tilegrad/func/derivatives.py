@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, article
 from tilegrad.func.calls import Call, check_float, check_function, counted, tensor_of, wanted
@@ -24,6 +24,8 @@ __all__ = [
     "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",
 ]  # fmt: skip
 
+Given = TypeVar("Given")
+Rest = ParamSpec("Rest")
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
 
@@ -147,6 +149,19 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
     return (output, pull, call.aux) if has_aux else (output, pull)
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def grad_and_value(
+        func: Callable[Concatenate[Given, Rest], Tensor],
+        argnums: Literal[0] = 0,
+        has_aux: Literal[False] = False,
+    ) -> Callable[Concatenate[Given, Rest], tuple[Given, Tensor]]: ...
+
+    @overload
+    def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function: ...
+
+
 def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """Function that computes gradient and value of `func`, which gives one number.
 
@@ -198,6 +213,19 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
     return _named(gradient_and_value, func)
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def grad(
+        func: Callable[Concatenate[Given, Rest], Tensor],
+        argnums: Literal[0] = 0,
+        has_aux: Literal[False] = False,
+    ) -> Callable[Concatenate[Given, Rest], Given]: ...
+
+    @overload
+    def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function: ...
+
+
 def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
     """Function that computes the gradient of `func`, which gives one number.
 
@@ -230,6 +258,20 @@ def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functio
         return (found, value[1]) if has_aux else found
 
     return _named(gradient, func)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def jacrev(
+        func: Callable[Concatenate[Tensor, Rest], Tensor],
+        argnums: Literal[0] = 0,
+        *,
+        has_aux: Literal[False] = False,
+    ) -> Callable[Concatenate[Tensor, Rest], Tensor]: ...
+
+    @overload
+    def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function: ...
 
 
 def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
@@ -287,6 +329,20 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
     return _named(jacobian_of, func)
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def jacfwd(
+        func: Callable[Concatenate[Tensor, Rest], Tensor],
+        argnums: Literal[0] = 0,
+        *,
+        has_aux: Literal[False] = False,
+    ) -> Callable[Concatenate[Tensor, Rest], Tensor]: ...
+
+    @overload
+    def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function: ...
+
+
 def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
     """Function that computes the Jacobian of `func` in forward mode; see `jacrev`.
 
@@ -341,6 +397,20 @@ def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
     return _named(jacobian_of, func)
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def jacobian(
+        func: Callable[Concatenate[Tensor, Rest], Tensor],
+        argnums: Literal[0] = 0,
+        *,
+        has_aux: Literal[False] = False,
+    ) -> Callable[Concatenate[Tensor, Rest], Tensor]: ...
+
+    @overload
+    def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function: ...
+
+
 def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
     """Function that computes the Jacobian of `func`: `jacrev`, which is right for every function;
     `jacfwd` is cheaper for few inputs and many outputs.
@@ -360,6 +430,17 @@ def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> 
     [[5.0]]
     """
     return jacrev(func, argnums, has_aux=has_aux)
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def hessian(
+        func: Callable[Concatenate[Tensor, Rest], Tensor], argnums: Literal[0] = 0
+    ) -> Callable[Concatenate[Tensor, Rest], Tensor]: ...
+
+    @overload
+    def hessian(func: Function, argnums: Argnums = 0) -> Function: ...
 
 
 def hessian(func: Function, argnums: Argnums = 0) -> Function:

@@ -41,7 +41,11 @@ def use_memory_accumulators(ast: UOp, target: Target) -> UOp:
     while (prefix := _outer_prefix(ast, is_reduced=False)) is not None:
         ast = _prefix_in_memory(ast, target, *prefix)
     while found := _outermost(ast):
-        ast = _in_levels(ast, found) or _in_memory(ast, room, found)
+        ast = (
+            _in_levels(ast, found)
+            or _in_registers(ast, target, found)
+            or _in_memory(ast, room, found)
+        )
     # A scan along a reduce loop is handled last: it runs in the loop nest that the reduction
     # leaves.
     while (prefix := _outer_prefix(ast, is_reduced=True)) is not None:
@@ -118,6 +122,22 @@ def _in_levels(ast: UOp, reductions: list[_Reduction]) -> UOp | None:
     return ast.substitute(mapping)
 
 
+def _in_registers(ast: UOp, target: Target, reductions: list[_Reduction]) -> UOp | None:
+    """The kernel with the outer loops of `reductions` inside of the loops over outputs, where the
+    partial results do not fit scratch; None where they do, or lie in the output.
+    """
+    nbytes = sum(_accumulator_bytes(each) for each in reductions)
+    if nbytes <= target.scratch_bytes or _only_store(ast, reductions[0].reduce) is not None:
+        return None
+    for each in reductions:
+        ast = _moved_inside(ast, each.outer, each.between)
+    return ast
+
+
+def _accumulator_bytes(each: _Reduction) -> int:
+    return int(prod(loop.vmax + 1 for loop in each.between)) * each.reduce.dtype.itemsize
+
+
 def _is_sum(reduce: UOp) -> bool:
     is_plain = reduce.src[0].op not in (Ops.RESCALED, Ops.WMMA)
     return reduce.arg is Ops.ADD and reduce.dtype.is_float and is_plain
@@ -174,6 +194,11 @@ def _with_scans_inside(ast: UOp, target: Target) -> UOp:
     carried = carried_dtype(prefix.dtype, prefix.arg[0], target).itemsize
     if carried * prod(loop.extent.vmax for loop in between) <= target.scratch_bytes // 2:
         return ast
+    return _moved_inside(ast, outer, between)
+
+
+def _moved_inside(ast: UOp, outer: list[UOp], between: list[UOp]) -> UOp:
+    """`ast` with the loops `outer` inside of those `between`."""
     numbers = [loop.number for loop in outer]
     rest = [number for number in ast.arg.order if number not in numbers]
     behind = 1 + max(rest.index(loop.number) for loop in between if loop.number in rest)
@@ -258,8 +283,8 @@ def _in_memory(ast: UOp, room: int, reductions: list[_Reduction]) -> UOp:
         each.between.sort(key=lambda loop: loop.vmax if loop.axis in UNROLLED else -1)
     reduce, _, _, between = reductions[0]
     store = _only_store(ast, reduce)
-    nbytes = int(prod(loop.vmax + 1 for loop in between)) * reduce.dtype.itemsize
-    if store is not None and (_is_vector(store, between[-1]) or nbytes > room):
+    is_large = _accumulator_bytes(reductions[0]) > room
+    if store is not None and (_is_vector(store, between[-1]) or is_large):
         return _in_output(ast, store, reductions[0])
     return _in_scratch(ast, reductions)
 

@@ -240,7 +240,7 @@ class LPPool2d(_Pool):
         powers = x.pow(self.norm_type)
         mean = powers.avg_pool2d(self.kernel_size, self.stride, ceil_mode=self.ceil_mode)
         total = mean * math.prod(self.kernel_size)
-        return total.sign() * total.abs()._power_of_sum(1 / self.norm_type)
+        return total.detach().sign() * total.abs()._power_of_sum(1 / self.norm_type)
 
 
 class LPPool1d(LPPool2d):

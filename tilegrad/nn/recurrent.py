@@ -8,7 +8,7 @@ themselves are a loop of the graph (`scan`), compiled once, and cost three kerne
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import FactoryOptions, check_size, positive
@@ -249,6 +249,16 @@ class RNN(Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 2 if self.bidirectional else 1]
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+
+        @overload
+        def __call__(
+            self, x: PackedSequence, hx: Tensor | None = None
+        ) -> tuple[PackedSequence, Tensor]: ...
+
     def __call__(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
         if isinstance(x, PackedSequence):
             return self._packed(x, hx)
@@ -427,6 +437,20 @@ class LSTM(_Gated):
     """
 
     kind = "LSTM"
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # its state is a pair
+        def __call__(
+            self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Tensor, tuple[Tensor, Tensor]]: ...
+
+        @overload
+        def __call__(
+            self, x: PackedSequence, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
+
+        def __call__(self, x: Any, hx: Any = None) -> tuple[Any, Any]: ...
 
     def __init__(
         self,

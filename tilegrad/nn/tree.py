@@ -27,10 +27,14 @@ class Found(NamedTuple):
 
 class Paired:
     """What is a tensor to its users and holds its numbers in another one: complex numbers, as pairs
-    along a last axis.
+    along a last axis, and the values of sparse tensors.
     """
 
     pair: Any
+
+    def _meets(self, name: str, left: Any) -> Any:
+        """What the method `name` of a tensor gives for this operand."""
+        return NotImplemented
 
 
 def is_tensor(item: object) -> bool:

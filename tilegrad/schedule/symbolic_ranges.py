@@ -11,6 +11,7 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import UPat
 from tilegrad.ir.rules import from_terms, simplify, terms_of
+from tilegrad.ir.sizes import as_node, divide, tidy
 from tilegrad.ir.uop import UOp
 
 __all__ = ["SYMBOLIC_RANGES"]
@@ -70,7 +71,7 @@ def _modulo(factor: UOp, by: UOp) -> tuple[UOp, int]:
 
 def _least(total: UOp) -> UOp | None:
     """The least value of a sum over all values of its ranges, which is one of variables; None if a
-    range stands in anything but a term of its own, or all extents are numbers.
+    range stands in anything but a term of its own (or is split there), or all extents are numbers.
     """
     found = terms_of(simplify(total))
     if found is None:
@@ -78,12 +79,34 @@ def _least(total: UOp) -> UOp | None:
     terms: list[tuple[UOp, int]] = []
     is_symbolic = False
     for factor, scale in found[0].items():
-        if factor.op is Ops.RANGE:
-            is_symbolic |= factor.src[0].op is not Ops.CONST
+        extent = _extent(factor)
+        if extent is not None:
+            is_symbolic |= extent.op is not Ops.CONST
             if scale < 0:
-                terms.append((factor.src[0] - 1, scale))
+                terms.append((extent - 1, scale))
         elif factor.ranges:
             return None
         else:
             terms.append((factor, scale))
     return simplify(from_terms(terms, found[1], total)) if is_symbolic else None
+
+
+def _extent(factor: UOp) -> UOp | None:
+    """How many values a range has, or the outer or inner half of one that is split: it takes those
+    from 0 on. None for other factors.
+
+    before   r // n, r % n       0 <= r < m*n
+    after    m,      n
+    """
+    if factor.op is Ops.RANGE:
+        return factor.src[0]
+    if factor.op not in (Ops.FLOORDIV, Ops.FLOORMOD):
+        return None
+    whole, by = factor.src
+    if by.ranges or by.vmin <= 0:
+        return None
+    if factor.op is Ops.FLOORMOD:
+        return by
+    total = _extent(whole)
+    count = None if total is None else divide(tidy(total), tidy(by))
+    return None if count is None else as_node(count)

@@ -37,7 +37,7 @@ from tilegrad.base.absent import absent
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.engine.realize.realize import realized
 from tilegrad.grad.backward import below, gradients
-from tilegrad.grad.rules import NO_DERIVATIVE
+from tilegrad.grad.rules import NO_DERIVATIVE, filled
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.gradients import wait_for_gradients
@@ -269,12 +269,15 @@ class Tensor(Interchange, metaclass=_Kind):
             )
         below_here = list(itertools.compress(names, found_below))
         found = self._gradients_of(below_here, gradient, nodes)
+        if all(node is None for node in found) and self._requires_grad:
+            # Between here and the leaves are steps (`floor`, `trunc`), which are flat.
+            found = [filled(leaf._sizes, 0, leaf.dtype) for leaf in leaves]
         if all(node is None for node in found):
             raise TilegradError(
                 "backward: no gradient reaches what requires one",
                 tensor=describe(self.uop),
                 line=here(),
-                rule="detach(), comparisons, integers and rounding pass none on",
+                rule="detach(), comparisons and integers pass none on",
             )
         for leaf, node in zip(leaves, found):
             if node is not None:

@@ -38,16 +38,12 @@ from tilegrad.torch.creation import (
     arange,
     asarray,
     bernoulli,
-    empty_like,
-    eye,
     frombuffer,
     full_like,
     linspace,
     logspace,
     multinomial,
     normal,
-    rand,
-    rand_like,
     randint,
     randint_like,
     randperm,
@@ -154,6 +150,7 @@ if TYPE_CHECKING:
         profiler,
         random,
         signal,
+        sparse,
         special,
         testing,
         types,
@@ -208,6 +205,8 @@ if TYPE_CHECKING:
         threshold_,
         triplet_margin_loss,
     )
+    from tilegrad.torch.sparse import mm as spmm
+    from tilegrad.torch.sparse import sparse_coo_tensor, sparse_csr_tensor
 
 bfloat16 = _dtypes.bfloat16
 bool = _dtypes.bool
@@ -235,14 +234,15 @@ pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
 newaxis = None
 # What memory looks like is the compiler's choice.
 cfloat, cdouble = complex64, complex128
-strided, contiguous_format, preserve_format = "strided", "contiguous_format", "preserve_format"
+strided, sparse_coo, sparse_csr = "torch.strided", "torch.sparse_coo", "torch.sparse_csr"
+contiguous_format, preserve_format = "contiguous_format", "preserve_format"
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"
 layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
     "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributions", "fft",
-    "func", "jit", "linalg", "nn", "optim", "profiler", "random", "signal", "special",
+    "func", "jit", "linalg", "nn", "optim", "profiler", "random", "signal", "sparse", "special",
     "testing", "types", "utils", "version",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
@@ -268,7 +268,7 @@ __all__ = [
     "complex64", "complex128", "contiguous_format", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
     "cosine_similarity", "ctc_loss", "cuda", "device", "distributions", "double", "dropout",
-    "dstack", "dtype", "e", "embedding", "embedding_bag", "empty_like", "enable_grad", "eye",
+    "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad",
     "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
     "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",
@@ -280,10 +280,11 @@ __all__ = [
     "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad", "norm", "normal", "numel",
     "optim", "pairwise_distance", "pca_lowrank", "pi", "pixel_shuffle", "pixel_unshuffle",
     "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu", "preserve_format", "profiler",
-    "qr", "rand", "rand_like", "randint", "randint_like", "random", "randperm", "range",
+    "qr", "randint", "randint_like", "random", "randperm", "range",
     "repeat_interleave", "rms_norm", "row_stack", "rrelu", "rrelu_", "rsub", "scalar_tensor",
     "seed", "selu", "selu_", "set_grad_enabled", "set_printoptions", "set_rng_state", "short",
-    "signal", "special", "split", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
+    "signal", "sparse", "sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor",
+    "special", "split", "spmm", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
     "tensordot", "testing", "threshold", "threshold_", "tril_indices", "triplet_margin_loss",
     "triu_indices", "typename", "types", "uint8", "uint16", "uint32", "uint64", "unique",
     "utils", "var", "var_mean", "version", "view_as_complex", "view_as_real", "vmap", "vstack",
@@ -304,6 +305,9 @@ if not TYPE_CHECKING:
             found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
             globals()[name] = found
             return found
+        if name in ("sparse_coo_tensor", "sparse_csr_tensor", "spmm"):
+            sparse = importlib.import_module("tilegrad.torch.sparse")
+            return getattr(sparse, "mm" if name == "spmm" else name)
         if name == "GradScaler":
             return importlib.import_module("tilegrad.torch.amp").GradScaler
         raise AttributeError(absent("torch", name, __all__), name=name)

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 __all__ = ["absent", "hint_of"]
 
-_SPARSE = "tensors are dense: make the tensor with zeros where nothing is"
+_SPARSE = "sparse tensors are COO or CSR: torch.sparse_coo_tensor, sparse_csr_tensor"
 _QUANTIZED = "no quantized tensors; Tensor.pack_int4 packs integers of 4 bits"
 _PROCESSES = "one process computes so far; torch.utils.data has threads that load"
 _COMPILER = "torch.compile is what there is: it captures a call and replays it"
+
+_GLOBAL_HOOK = "register the hook on each of model.modules()"
 
 # By the longest beginning of the name that stands here.
 _HINTS = {
@@ -24,8 +26,10 @@ _HINTS = {
     "torch.multiprocessing": _PROCESSES,
     "torch.nn.parallel": _PROCESSES,
     "torch.sparse": _SPARSE,
-    "torch.sparse_coo_tensor": _SPARSE,
-    "torch.sparse_csr_tensor": _SPARSE,
+    "torch.sparse_bsr_tensor": _SPARSE,
+    "torch.sparse_bsc_tensor": _SPARSE,
+    "torch.sparse_csc_tensor": _SPARSE,
+    "torch.sparse_compressed_tensor": _SPARSE,
     "torch.Tensor.to_sparse": _SPARSE,
     "torch.nested": "pad to one length, with a mask",
     "torch.quantization": _QUANTIZED,
@@ -37,6 +41,9 @@ _HINTS = {
     "torch.autograd.forward_ad": "torch.func.jvp gives derivatives forward",
     "torch.autograd.graph": "hooks of tensors (register_hook) see gradients",
     "torch.nn.utils.stateless": "torch.func.functional_call",
+    "torch.nn.register_module_forward_hook": _GLOBAL_HOOK,
+    "torch.nn.register_module_forward_pre_hook": _GLOBAL_HOOK,
+    "torch.nn.register_module_full_backward_hook": _GLOBAL_HOOK,
     "torch.nn.Container": "torch.nn.Module holds layers as attributes",
     "torch.nn.UninitializedParameter": "torch.nn.LazyLinear and its like have sizes to come",
     "torch.triangular_solve": "torch.linalg.solve_triangular",

@@ -535,7 +535,11 @@ class Complex(InMemory, Paired):
         """The conjugates with the last two axes exchanged."""
         return self.mT.conj()
 
-    H = adjoint = mH
+    H = mH
+
+    def adjoint(self) -> Self:
+        """The conjugates with the last two axes exchanged."""
+        return self.mH
 
     def dot(self, other: Any) -> Self:
         """The sum of products of two vectors."""
@@ -645,6 +649,8 @@ def _meeting(name: str) -> Any:
     def method(self: Tensor, other: Any, *args: Any, **options: Any) -> Any:
         if other.__class__ is complex or isinstance(other, Complex):
             return getattr(as_complex(self), name)(other)
+        if isinstance(other, Paired):
+            return other._meets(name, self)
         return plain(self, other, *args, **options)
 
     return called(method, name)
@@ -654,7 +660,7 @@ def _meeting(name: str) -> Any:
 for _name in (
     "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
     "__rtruediv__", "__matmul__", "__pow__", "__eq__", "__ne__", "add", "sub", "mul", "div",
-    "matmul",
+    "matmul", "mm",
 ):  # fmt: skip
     setattr(Tensor, _name, _meeting(_name))
 

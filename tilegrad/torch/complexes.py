@@ -11,6 +11,7 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import DTypeError, KindError
+from tilegrad.nn.tree import is_tensor as is_tensor_of_any_kind
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -18,17 +19,22 @@ from tilegrad.torch import creation, functions, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.complex import einsum as complex_einsum
 from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
+from tilegrad.torch.complex_functions import add_functions
+from tilegrad.torch.complex_linalg import add_linear_algebra
 from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import as_ours
 
 __all__ = [
     "allclose", "angle", "as_tensor", "can_cast", "cat", "complex", "concat", "concatenate", "conj",
-    "einsum", "empty", "equal", "from_numpy", "full", "imag", "is_complex", "is_tensor", "ones",
-    "ones_like", "promote_types", "randn", "randn_like", "real", "result_type", "stack", "tensor",
-    "where", "zeros", "zeros_like",
+    "einsum", "empty", "empty_like", "equal", "eye", "from_numpy", "full", "imag", "is_complex",
+    "is_tensor", "ones", "ones_like", "promote_types", "rand", "rand_like", "randn", "randn_like",
+    "real", "result_type", "stack", "tensor", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
+
+add_functions()
+add_linear_algebra()
 
 # The name is that of a function here.
 _PYTHONS = builtins.complex
@@ -41,7 +47,7 @@ def is_complex(input: Any) -> bool:
 
 def is_tensor(obj: Any) -> bool:
     """Whether something is a tensor."""
-    return isinstance(obj, (OurTensor, Complex))
+    return is_tensor_of_any_kind(obj)
 
 
 def promote_types(type1: Any, type2: Any) -> Any:
@@ -239,9 +245,10 @@ def _filled(name: str) -> Callable[..., Any]:
     def make_one(*size: Any, dtype: Any = None, **options: Any) -> Any:
         if isinstance(dtype, ComplexDType):
             given = {**options, "dtype": dtype.component}
-            if name == "randn":
-                # Of variance 1: half of it in each part.
-                return Complex(plain(*_sizes(size), 2, **given) * 0.5**0.5)
+            if name in ("rand", "randn"):
+                # Normal numbers have a variance of 1: half of it in each part.
+                drawn = plain(*_sizes(size), 2, **given)
+                return Complex(drawn * 0.5**0.5 if name == "randn" else drawn)
             whole = plain(*_sizes(size), **given)
             return Complex(whole.stack(whole.zeros_like(), dim=-1))
         return plain(*size, **(options if dtype is None else {**options, "dtype": dtype}))
@@ -253,7 +260,8 @@ def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
 
 
-zeros, ones, empty, randn = (_filled(name) for name in ("zeros", "ones", "empty", "randn"))
+zeros, ones, empty, eye = (_filled(name) for name in ("zeros", "ones", "empty", "eye"))
+rand, randn = (_filled(name) for name in ("rand", "randn"))
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Any:
@@ -282,4 +290,5 @@ def _like(name: str) -> Callable[..., Any]:
     return called(made, f"{name}_like")
 
 
-zeros_like, ones_like, randn_like = (_like(name) for name in ("zeros", "ones", "randn"))
+zeros_like, ones_like, empty_like = (_like(name) for name in ("zeros", "ones", "empty"))
+rand_like, randn_like = (_like(name) for name in ("rand", "randn"))

@@ -6,19 +6,32 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = [
-    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval",
-    "independent", "integer_interval", "interval", "less_than", "lower_cholesky",
-    "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer", "one_hot", "positive",
-    "positive_definite", "positive_integer", "positive_vector", "real", "real_matrix",
-    "real_vector", "simplex", "unit_interval",
+    "Constraint", "boolean", "corr_cholesky", "greater_than", "greater_than_eq",
+    "half_open_interval", "independent", "integer_interval", "interval", "less_than",
+    "lower_cholesky", "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer",
+    "one_hot", "positive", "positive_definite", "positive_integer", "positive_vector", "real",
+    "real_matrix", "real_vector", "simplex", "unit_interval",
 ]  # fmt: skip
 
 
 class Constraint:
     """A set of values."""
 
-    def __init__(self, name: str, check: Callable[[Any], Any], event_dim: int = 0):
+    is_discrete = False
+
+    def __init__(
+        self,
+        name: str,
+        check: Callable[[Any], Any],
+        event_dim: int = 0,
+        bounds: tuple[Any, Any] = (None, None),
+        base: Constraint | None = None,
+        count: int = 0,
+    ):
         self._name, self._check, self.event_dim = name, check, event_dim
+        # Of real numbers the bounds; of independent ones what each is, and of how many axes.
+        self.lower_bound, self.upper_bound = bounds
+        self.base, self.count = base, count
 
     def check(self, value: Any) -> Any:
         """Whether each value, or each event along the last axes, lies in the set."""
@@ -31,13 +44,15 @@ class Constraint:
 def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
     """From one bound to another, both within."""
     name = f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})"
-    return Constraint(name, lambda x: (x >= lower_bound) & (x <= upper_bound))
+    bounds = (lower_bound, upper_bound)
+    return Constraint(name, lambda x: (x >= lower_bound) & (x <= upper_bound), bounds=bounds)
 
 
 def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
     """From one bound, within, to another, outside."""
     name = f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
-    return Constraint(name, lambda x: (x >= lower_bound) & (x < upper_bound))
+    bounds = (lower_bound, upper_bound)
+    return Constraint(name, lambda x: (x >= lower_bound) & (x < upper_bound), bounds=bounds)
 
 
 def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
@@ -48,17 +63,20 @@ def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
 
 def greater_than(lower_bound: Any) -> Constraint:
     """Above a bound."""
-    return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda x: x > lower_bound)
+    name = f"GreaterThan(lower_bound={lower_bound})"
+    return Constraint(name, lambda x: x > lower_bound, bounds=(lower_bound, None))
 
 
 def greater_than_eq(lower_bound: Any) -> Constraint:
     """At least a bound."""
-    return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda x: x >= lower_bound)
+    name = f"GreaterThanEq(lower_bound={lower_bound})"
+    return Constraint(name, lambda x: x >= lower_bound, bounds=(lower_bound, None))
 
 
 def less_than(upper_bound: Any) -> Constraint:
     """Below a bound."""
-    return Constraint(f"LessThan(upper_bound={upper_bound})", lambda x: x < upper_bound)
+    name = f"LessThan(upper_bound={upper_bound})"
+    return Constraint(name, lambda x: x < upper_bound, bounds=(None, upper_bound))
 
 
 real = Constraint("Real()", lambda x: x == x)
@@ -87,7 +105,8 @@ def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> 
         return base
     axes = tuple(range(-count, 0))
     name = f"IndependentConstraint({base!r}, {count})"
-    return Constraint(name, lambda x: base.check(x).all(axes), base.event_dim + count)
+    events = base.event_dim + count
+    return Constraint(name, lambda x: base.check(x).all(axes), events, base=base, count=count)
 
 
 def multinomial(upper_bound: Any) -> Constraint:
@@ -102,5 +121,10 @@ lower_triangular = Constraint("LowerTriangular()", lambda x: x.tril().eq(x).all(
 lower_cholesky = Constraint(
     "LowerCholesky()",
     lambda x: x.tril().eq(x).all((-2, -1)) & (x.diagonal(0, -2, -1) > 0).all(-1),
+    2,
+)
+corr_cholesky = Constraint(
+    "CorrCholesky()",
+    lambda x: lower_cholesky.check(x) & ((x * x).sum(-1) - 1).abs().le(1e-5).all(-1),
     2,
 )

@@ -41,6 +41,7 @@ class Differentiable(OurTensor):
     _step: Any = None
     # The hook that keeps its gradient.
     _retained: RemovableHandle | None = None
+    _store: Callable[[Any], None]
 
     @property
     def is_leaf(self) -> bool:
@@ -109,8 +110,19 @@ class Differentiable(OurTensor):
             if tensor is not None:
                 tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
 
-        self._retained = self.register_hook(store)
+        self._store = store
+        self._retained = super().register_hook(store)
         retaining.add(self)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(gradient)` whenever a gradient flows through this tensor. What `retain_grad`
+        keeps is what the hooks made of it, whichever came first.
+        """
+        made = super().register_hook(hook)
+        if self._retained is not None:
+            self._retained.remove()
+            self._retained = super().register_hook(self._store)
+        return made
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
         """Call hook(tensor) after each `backward` that has added to `grad` of this leaf.

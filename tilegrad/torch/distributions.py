@@ -22,15 +22,21 @@ from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 if TYPE_CHECKING:
+    from tilegrad.nn.distributions import AbsTransform as AbsTransform
     from tilegrad.nn.distributions import AffineTransform as AffineTransform
     from tilegrad.nn.distributions import Bernoulli as Bernoulli
     from tilegrad.nn.distributions import Beta as Beta
     from tilegrad.nn.distributions import Binomial as Binomial
     from tilegrad.nn.distributions import Categorical as Categorical
+    from tilegrad.nn.distributions import CatTransform as CatTransform
     from tilegrad.nn.distributions import Cauchy as Cauchy
     from tilegrad.nn.distributions import Chi2 as Chi2
     from tilegrad.nn.distributions import ComposeTransform as ComposeTransform
     from tilegrad.nn.distributions import ContinuousBernoulli as ContinuousBernoulli
+    from tilegrad.nn.distributions import CorrCholeskyTransform as CorrCholeskyTransform
+    from tilegrad.nn.distributions import (
+        CumulativeDistributionTransform as CumulativeDistributionTransform,
+    )
     from tilegrad.nn.distributions import Dirichlet as Dirichlet
     from tilegrad.nn.distributions import Distribution as Distribution
     from tilegrad.nn.distributions import Exponential as Exponential
@@ -42,11 +48,14 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import HalfCauchy as HalfCauchy
     from tilegrad.nn.distributions import HalfNormal as HalfNormal
     from tilegrad.nn.distributions import Independent as Independent
+    from tilegrad.nn.distributions import IndependentTransform as IndependentTransform
     from tilegrad.nn.distributions import InverseGamma as InverseGamma
     from tilegrad.nn.distributions import Kumaraswamy as Kumaraswamy
     from tilegrad.nn.distributions import Laplace as Laplace
+    from tilegrad.nn.distributions import LKJCholesky as LKJCholesky
     from tilegrad.nn.distributions import LogisticNormal as LogisticNormal
     from tilegrad.nn.distributions import LogNormal as LogNormal
+    from tilegrad.nn.distributions import LowerCholeskyTransform as LowerCholeskyTransform
     from tilegrad.nn.distributions import (
         LowRankMultivariateNormal as LowRankMultivariateNormal,
     )
@@ -61,11 +70,15 @@ if TYPE_CHECKING:
     )
     from tilegrad.nn.distributions import Pareto as Pareto
     from tilegrad.nn.distributions import Poisson as Poisson
+    from tilegrad.nn.distributions import PositiveDefiniteTransform as PositiveDefiniteTransform
     from tilegrad.nn.distributions import PowerTransform as PowerTransform
     from tilegrad.nn.distributions import RelaxedBernoulli as RelaxedBernoulli
     from tilegrad.nn.distributions import RelaxedOneHotCategorical as RelaxedOneHotCategorical
+    from tilegrad.nn.distributions import ReshapeTransform as ReshapeTransform
     from tilegrad.nn.distributions import SigmoidTransform as SigmoidTransform
+    from tilegrad.nn.distributions import SoftmaxTransform as SoftmaxTransform
     from tilegrad.nn.distributions import SoftplusTransform as SoftplusTransform
+    from tilegrad.nn.distributions import StackTransform as StackTransform
     from tilegrad.nn.distributions import (
         StickBreakingTransform as StickBreakingTransform,
     )
@@ -76,23 +89,28 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import Uniform as Uniform
     from tilegrad.nn.distributions import VonMises as VonMises
     from tilegrad.nn.distributions import Weibull as Weibull
+    from tilegrad.nn.distributions import Wishart as Wishart
 else:
     Distribution = ours.Distribution
 
 __all__ = [
-    "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
-    "ComposeTransform", "ContinuousBernoulli", "Dirichlet", "Distribution", "ExpTransform",
-    "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
-    "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "LogisticNormal",
-    "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
+    "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform",
+    "Categorical", "Cauchy", "Chi2", "ComposeTransform", "ContinuousBernoulli",
+    "CorrCholeskyTransform", "CumulativeDistributionTransform", "Dirichlet", "Distribution",
+    "ExpTransform", "Exponential", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy",
+    "HalfNormal", "Independent", "IndependentTransform", "InverseGamma", "Kumaraswamy",
+    "LKJCholesky", "Laplace", "LogNormal", "LogisticNormal", "LowRankMultivariateNormal",
+    "LowerCholeskyTransform", "MixtureSameFamily", "Multinomial", "MultivariateNormal",
     "NegativeBinomial", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto",
-    "Poisson", "PowerTransform", "RelaxedBernoulli", "RelaxedOneHotCategorical", "SigmoidTransform",
-    "SoftplusTransform", "StickBreakingTransform", "StudentT", "TanhTransform", "Transform",
-    "TransformedDistribution", "Uniform", "VonMises", "Weibull", "kl_divergence", "register_kl",
+    "Poisson", "PositiveDefiniteTransform", "PowerTransform", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
+    "SoftplusTransform", "StackTransform", "StickBreakingTransform", "StudentT", "TanhTransform",
+    "Transform", "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart",
+    "biject_to", "kl_divergence", "register_kl", "transform_to",
 ]  # fmt: skip
 
 _METHODS = ("sample", "rsample", "log_prob", "entropy", "perplexity", "cdf", "icdf")
-_TRANSFORMS = ("__call__", "inv", "log_abs_det_jacobian")
+_TRANSFORMS = ("__call__", "log_abs_det_jacobian")
 # Arguments that must be positive, and those that are probabilities.
 _POSITIVE = frozenset(
     [
@@ -111,24 +129,26 @@ _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution
 _VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix")
 
 
-def _argument(value: Any) -> Any:
+def _argument(value: Any, dtype: Any = None) -> Any:
     """A number as a tensor, which decides the class of what is drawn."""
     if isinstance(value, OurTensor):
         return as_ours(value)
-    return tensor(float(value)) if isinstance(value, (int, float)) else value
+    return tensor(float(value), dtype=dtype) if isinstance(value, (int, float)) else value
 
 
-def _checked(name: str, value: Any) -> Any:
+def _checked(name: str, value: Any, dtype: Any = None) -> Any:
     """A number that is an argument of a distribution.
 
     Raises ValueError for one that no such distribution has.
     """
+    if name == "dim":
+        return value
     if isinstance(value, (int, float)):
         if name in _POSITIVE and not value > 0:
             raise ValueError(f"{name} must be positive, it is {value}")
         if name == "probs" and not 0 <= value <= 1:
             raise ValueError(f"probs must lie between 0 and 1, it is {value}")
-    return _argument(value)
+    return _argument(value, dtype)
 
 
 def _made(kind: Any) -> type:
@@ -139,9 +159,15 @@ def _made(kind: Any) -> type:
     def __init__(self: Any, *args: Any, validate_args: Any = None, **options: Any) -> None:
         given = {**dict(zip(names, args)), **options}
         if kind not in _PLAIN:
-            check = _argument if validate_args is False else None
-            given = {name: check(value) if check else _checked(name, value)
-                     for name, value in given.items()}  # fmt: skip
+            tensors = [each for each in given.values() if isinstance(each, OurTensor)]
+            dtype = next((each.dtype for each in tensors if each.dtype.is_float), None)
+            is_checked = validate_args is not False
+            given = {
+                name: _checked(name, value, dtype)
+                if is_checked or name == "dim"
+                else _argument(value, dtype)
+                for name, value in given.items()
+            }
             if kind is ours.Multinomial and isinstance(given.get("total_count"), OurTensor):
                 given["total_count"] = int(given["total_count"].item())
         self._given = given
@@ -187,12 +213,145 @@ def _absent(name: str) -> Any:
     return called(refuse, name)
 
 
+class _Invertible:
+    """What transforms have beside tilegrad's: an inverse that is a transform, too."""
+
+    bijective = True
+    sign = 1
+
+    @property
+    def inv(self) -> Any:
+        """The inverse, a transform."""
+        return Inverse(self)
+
+
+class Inverse(_Invertible):
+    """What undoes a transform."""
+
+    def __init__(self, made_of: Any):
+        self._made_of = made_of
+
+    @property
+    def inv(self) -> Any:
+        """The transform that this one undoes."""
+        return self._made_of
+
+    @property
+    def domain(self) -> Any:
+        """The values that are taken."""
+        return self._made_of.codomain
+
+    @property
+    def codomain(self) -> Any:
+        """The values that are given."""
+        return self._made_of.domain
+
+    def __call__(self, y: Any) -> Any:
+        found = ours.Transform.inv(self._made_of, _argument(y))
+        return with_ours(found)
+
+    _call = __call__
+
+    def _inverse(self, x: Any) -> Any:
+        return self._made_of(x)
+
+    def event_dims(self) -> tuple[int, int]:
+        """The number of axes of an event, of what is taken and of what is given."""
+        taken, given = self._made_of.event_dims()
+        return given, taken
+
+    def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The shape of what is made of tensors of a shape."""
+        return shape
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """log |dy/dx|."""
+        return -self._made_of.log_abs_det_jacobian(y, x)
+
+    def __repr__(self) -> str:
+        return f"_InverseTransform({self._made_of!r})"
+
+
 def _transform(kind: type) -> type:
     """A transform of tilegrad's with tensors of `torch`."""
     space: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": __name__}
     for name in _TRANSFORMS:
         space[name] = _given(getattr(kind, name))
-    return type(kind.__name__, (kind,), space)
+    domain, codomain = _DOMAINS.get(kind.__name__, (None, None))
+    if domain is not None:
+        space |= {"domain": domain, "codomain": codomain}
+    base = globals().get("Transform")
+    return type(kind.__name__, (_Invertible, kind) if base is None else (kind, base), space)
+
+
+# From where to where transforms go.
+_DOMAINS = {
+    "ExpTransform": (constraints.real, constraints.positive),
+    "SigmoidTransform": (constraints.real, constraints.unit_interval),
+    "TanhTransform": (constraints.real, constraints.interval(-1.0, 1.0)),
+    "AffineTransform": (constraints.real, constraints.real),
+    "SoftplusTransform": (constraints.real, constraints.positive),
+    "PowerTransform": (constraints.positive, constraints.positive),
+    "AbsTransform": (constraints.real, constraints.positive),
+    "SoftmaxTransform": (constraints.real_vector, constraints.simplex),
+    "StickBreakingTransform": (constraints.real_vector, constraints.simplex),
+    "LowerCholeskyTransform": (constraints.real_matrix, constraints.lower_cholesky),
+    "PositiveDefiniteTransform": (constraints.real_matrix, constraints.positive_definite),
+    "CorrCholeskyTransform": (constraints.real_vector, constraints.corr_cholesky),
+    "CumulativeDistributionTransform": (constraints.real, constraints.unit_interval),
+}
+
+
+class ConstraintRegistry:
+    """Which transform makes any numbers ones of a constraint."""
+
+    def __init__(self, simplex: str):
+        self._simplex = simplex
+        self._own: dict[str, Any] = {}
+
+    def register(self, constraint: Any, factory: Any = None) -> Any:
+        """Let `factory(constraint)` make the transform of a constraint."""
+        if factory is None:
+            return lambda made: self.register(constraint, made)
+        self._own[repr(constraint)] = factory
+        return factory
+
+    def __call__(self, constraint: Any) -> Any:
+        """A transform to a constraint.
+
+        Raises NotImplementedError where none is known.
+        """
+        kinds = globals()
+        own = self._own.get(repr(constraint))
+        if own is not None:
+            return own(constraint)
+        text, low, high = repr(constraint), constraint.lower_bound, constraint.upper_bound
+        if text == "Real()" or text.endswith(("(Real(), 1)", "(Real(), 2)")):
+            return kinds["ComposeTransform"]([])
+        if isinstance(constraint.base, constraints.Constraint):
+            return kinds["IndependentTransform"](self(constraint.base), constraint.count)
+        if low is not None and high is not None:
+            spread = kinds["AffineTransform"](low, high - low)
+            if (low, high) == (0.0, 1.0):
+                return kinds["SigmoidTransform"]()
+            return kinds["ComposeTransform"]([kinds["SigmoidTransform"](), spread])
+        if low is not None or high is not None:
+            bound, sign = (low, 1) if low is not None else (high, -1)
+            steps = [kinds["ExpTransform"](), kinds["AffineTransform"](bound, sign)]
+            return steps[0] if bound == 0 and sign == 1 else kinds["ComposeTransform"](steps)
+        name = {
+            "Simplex()": self._simplex,
+            "LowerCholesky()": "LowerCholeskyTransform",
+            "PositiveDefinite()": "PositiveDefiniteTransform",
+            "CorrCholesky()": "CorrCholeskyTransform",
+        }.get(text)
+        if name is None:
+            raise NotImplementedError(f"Cannot transform {text} constraints")
+        return kinds[name]()
+
+
+biject_to = ConstraintRegistry("StickBreakingTransform")
+transform_to = ConstraintRegistry("SoftmaxTransform")
 
 
 def _given(function: Any) -> Any:
@@ -211,7 +370,7 @@ def kl_divergence(p: Any, q: Any) -> Tensor:
 
 
 if not TYPE_CHECKING:
-    for _name in ours.__all__:
+    for _name in sorted(ours.__all__, key=lambda name: name != "Transform"):
         _kind = getattr(ours, _name)
         if isinstance(_kind, type) and _kind is not ours.Distribution:
             _make = _transform if issubclass(_kind, ours.Transform) else _made
@@ -224,13 +383,14 @@ if not TYPE_CHECKING:
 
 # PyTorch's files of the same names.
 _FILES = (
-    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "continuous_bernoulli",
-    "dirichlet", "distribution", "exponential", "fishersnedecor", "gamma", "geometric", "gumbel",
-    "half_cauchy", "half_normal", "independent", "inverse_gamma", "kl", "kumaraswamy", "laplace",
-    "log_normal", "logistic_normal", "lowrank_multivariate_normal", "mixture_same_family",
-    "multinomial", "multivariate_normal", "negative_binomial", "normal", "one_hot_categorical",
-    "pareto", "poisson", "relaxed_bernoulli", "relaxed_categorical", "studentT",
-    "transformed_distribution", "transforms", "uniform", "von_mises", "weibull",
+    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "constraint_registry",
+    "continuous_bernoulli", "dirichlet", "distribution", "exponential", "fishersnedecor", "gamma",
+    "geometric", "gumbel", "half_cauchy", "half_normal", "independent", "inverse_gamma", "kl",
+    "kumaraswamy", "laplace", "lkj_cholesky", "log_normal", "logistic_normal",
+    "lowrank_multivariate_normal", "mixture_same_family", "multinomial", "multivariate_normal",
+    "negative_binomial", "normal", "one_hot_categorical", "pareto", "poisson", "relaxed_bernoulli",
+    "relaxed_categorical", "studentT", "transformed_distribution", "transforms", "uniform",
+    "von_mises", "weibull", "wishart",
 )  # fmt: skip
 also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 also_known(sys.modules[__name__], ("constraints",), constraints, {})

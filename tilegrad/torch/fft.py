@@ -11,8 +11,9 @@ from tilegrad.torch.complex import Complex
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
-    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
+    "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2",
+    "rfftfreq", "rfftn",
 ]  # fmt: skip
 
 Sizes = Sequence[int] | None
@@ -61,6 +62,48 @@ def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = Non
 def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Complex:
     """The inverse of `hfft`."""
     return Complex(_real(input).ihfft(n, dim, norm))
+
+
+def hfft2(
+    input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Tensor:
+    """As `hfftn`, over two axes."""
+    return hfftn(input, s, dim, norm)
+
+
+def hfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """The transform over several axes of the first half, along the last one, of what is symmetric;
+    real numbers.
+    """
+    axes, sizes = _axes_of(input, s, dim)
+    found = input
+    for axis, size in zip(axes[:-1], sizes[:-1]):
+        found = fft(found, size, axis, norm)
+    return hfft(found, sizes[-1], axes[-1], norm)
+
+
+def ihfft2(
+    input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Complex:
+    """As `ihfftn`, over two axes."""
+    return ihfftn(input, s, dim, norm)
+
+
+def ihfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Complex:
+    """The inverse of `hfftn`."""
+    axes, sizes = _axes_of(input, s, dim)
+    found = ihfft(input, sizes[-1], axes[-1], norm)
+    for axis, size in zip(axes[:-1], sizes[:-1]):
+        found = ifft(found, size, axis, norm)
+    return found
+
+
+def _axes_of(input: Any, s: Sizes, dim: Sizes) -> tuple[list[int], list[int | None]]:
+    """The axes of a transform, and the size of each."""
+    axes = list(range(input.ndim) if dim is None else dim)
+    if dim is None and s is not None:
+        axes = axes[input.ndim - len(s) :]
+    return axes, [None] * len(axes) if s is None else list(s)
 
 
 def fft2(

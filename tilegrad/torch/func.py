@@ -11,8 +11,8 @@ from tilegrad.torch.absent import absent
 from tilegrad.torch.tensor import with_ours
 
 __all__ = [
-    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
-    "stack_module_state", "vjp", "vmap",
+    "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
+    "jvp", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 
@@ -51,6 +51,11 @@ def vmap(
     """`func` of each slice along an axis, as one function of the whole."""
     made: Callable[..., Any] = _vmap(func, in_dims, out_dims, randomness)
     return made
+
+
+def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+    """`func` itself: a graph here holds no writes, only new values."""
+    return func
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -45,6 +46,10 @@ class Storage:
         return id(self._token)
 
 
+def _sparse() -> Any:
+    return importlib.import_module("tilegrad.torch.sparse")
+
+
 def _is_not(name: str) -> Any:
     return property(lambda self: False, doc=f"False: no tensor is {name}.")
 
@@ -60,6 +65,31 @@ class InMemory:
     is_mkldnn = _is_not("in MKL's layout")
     is_mps = _is_not("on a Metal device")
     is_xpu = _is_not("on an XPU")
+
+    def to_sparse(self: Any, sparse_dim: int | None = None, *, layout: Any = None) -> Any:
+        """The elements that are not 0, with their positions along the first `sparse_dim` axes."""
+        found = _sparse().sparse_of(self, sparse_dim)
+        return found.to_sparse(layout=layout)
+
+    def to_sparse_coo(self: Any) -> Any:
+        """As `to_sparse`."""
+        return self.to_sparse()
+
+    def to_sparse_csr(self: Any, dense_dim: int | None = None) -> Any:
+        """The elements of a matrix that are not 0, by rows."""
+        return self.to_sparse().to_sparse_csr()
+
+    def to_dense(self: Any, dtype: Any = None, *, masked_grad: bool | None = None) -> Any:
+        """This tensor, in a dtype: it is dense."""
+        return self if dtype is None else self.to(dtype)
+
+    def sparse_mask(self: Any, mask: Any) -> Any:
+        """The elements at the positions that a sparse tensor holds."""
+        return mask._with(self[tuple(mask._indices().unbind(0))])
+
+    def is_coalesced(self) -> bool:
+        """Raises RuntimeError: the tensor is dense."""
+        raise RuntimeError("is_coalesced expected sparse coordinate tensor layout but got Strided")
 
     @property
     def is_meta(self: Any) -> bool:

@@ -50,7 +50,7 @@ class Laplace(LocationScale):
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of at most `value`."""
         x = self._standard(value)
-        return 0.5 - 0.5 * x.sign() * (-x.abs()).expm1()
+        return 0.5 - 0.5 * x.detach().sign() * (-x.abs()).expm1()
 
 
 class Uniform(Distribution):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.base import Distribution, over_last
+from tilegrad.nn.distributions.base import Distribution, Independent, over_last
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -57,6 +57,21 @@ class Transform:
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """log |dy/dx| at each number."""
         raise NotImplementedError
+
+    def event_dims(self) -> tuple[int, int]:
+        """The number of last axes that are one event, of what is taken and of what is given: those
+        that `log_abs_det_jacobian` has no more.
+        """
+        count = getattr(self, "event_dim", None)
+        if count is not None:
+            return count, count
+        sets: Any = getattr(self, "domain", None), getattr(self, "codomain", None)
+        taken, given = (getattr(each, "event_dim", 0) for each in sets)
+        return taken, given
+
+    def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The shape of what is made of tensors of a shape."""
+        return shape
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -258,13 +273,33 @@ class ComposeTransform(Transform):
         return y
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        total: Any = 0
+        total: Any = x.zeros_like() if not self.parts else 0
+        axes = self.event_dims()[0]
         for transform in self.parts:
             made = transform(x)
-            total = total + transform.log_abs_det_jacobian(x, made)
+            taken, given = transform.event_dims()
+            slopes = transform.log_abs_det_jacobian(x, made)
+            total = total + over_last(slopes, axes - taken)
+            axes += given - taken
             x = made
         found: Tensor = total
         return found
+
+    def event_dims(self) -> tuple[int, int]:
+        first = last = 0
+        for transform in reversed(self.parts):
+            taken, given = transform.event_dims()
+            first = max(max(first, given) + taken - given, taken)
+        last = first
+        for transform in self.parts:
+            taken, given = transform.event_dims()
+            last += given - taken
+        return first, last
+
+    def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        for transform in self.parts:
+            shape = transform.forward_shape(shape)
+        return shape
 
 
 class StickBreakingTransform(Transform):
@@ -282,6 +317,9 @@ class StickBreakingTransform(Transform):
     """
 
     event_dim = 1
+
+    def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*shape[:-1], shape[-1] + 1)
 
     def _call(self, x: Tensor) -> Tensor:
         broken = (x - _log_shares_left(x)).sigmoid()
@@ -324,9 +362,19 @@ class TransformedDistribution(Distribution):
     """
 
     def __init__(self, base_distribution: Any, transforms: Any):
-        self.base_dist = base_distribution
-        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
-        super().__init__(base_distribution.batch_shape, base_distribution.event_shape)
+        listed = isinstance(transforms, (list, tuple))
+        self.transforms = list(transforms) if listed else [transforms]
+        whole = ComposeTransform(self.transforms)
+        taken, given = whole.event_dims()
+        more = taken - len(base_distribution.event_shape)
+        self.base_dist: Any = base_distribution
+        if more > 0:
+            self.base_dist = Independent(base_distribution, more)
+        events = given + max(len(base_distribution.event_shape) - taken, 0)
+        shape = whole.forward_shape(
+            (*base_distribution.batch_shape, *base_distribution.event_shape)
+        )
+        super().__init__(shape[: len(shape) - events], shape[len(shape) - events :])
 
     def _moved(self, x: Tensor) -> Tensor:
         for transform in self.transforms:
@@ -345,10 +393,12 @@ class TransformedDistribution(Distribution):
         y = value
         for transform in reversed(self.transforms):
             x = transform.inv(y)
-            own = getattr(transform, "event_dim", 0)
-            total = total - over_last(transform.log_abs_det_jacobian(x, y), axes - own)
+            taken, given = transform.event_dims()
+            axes += taken - given
+            total = total - over_last(transform.log_abs_det_jacobian(x, y), axes - taken)
             y = x
-        found: Tensor = self.base_dist.log_prob(y) + total
+        inner = over_last(self.base_dist.log_prob(y), axes - len(self.base_dist.event_shape))
+        found: Tensor = inner + total
         return found
 
     def cdf(self, value: Tensor) -> Tensor:

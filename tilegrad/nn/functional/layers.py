@@ -473,7 +473,7 @@ def grid_sample(
     Args:
         input: (N, C, H, W) or (N, C, D, H, W).
         grid: coordinates in -1..1, (N, Ho, Wo, 2) or (N, Do, Ho, Wo, 3).
-        mode: "bilinear" or "nearest".
+        mode: "bilinear", "nearest", or of images "bicubic".
         padding_mode: "zeros", "border" or "reflection".
         align_corners: the edges are the middles of the outermost elements.
 
@@ -515,15 +515,26 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     sizes = list(size[2:])
     lines = []
     for axis, count in enumerate(sizes):
-        steps = Tensor.arange(count, device=theta.device).cast(theta.dtype)
-        if align_corners:
-            line = steps * (2 / max(count - 1, 1)) - (1 if count > 1 else 0)
-        else:
-            line = (steps * 2 + 1) * (1 / count) - 1
+        line = _coordinates(theta, count)
+        if not align_corners:
+            line = line * (count - 1) / count
         lines.append(line.reshape(*[-1 if at == axis else 1 for at in range(axes)]).expand(*sizes))
     # x, the last axis, comes first.
     positions = Tensor.stack(*lines[::-1], lines[0].const_like(1), dim=-1).reshape(1, -1, axes + 1)
     return (positions @ theta.transpose(1, 2)).reshape(size[0], *sizes, axes)
+
+
+def _coordinates(like: Tensor, count: int) -> Tensor:
+    """From -1 to 1 in `count` equal steps, each rounded once, from a step in the dtype of `like`;
+    0 for one. At an element the gradient of `grid_sample` depends on the last bit.
+    """
+    steps = Tensor.arange(count, device=like.device)
+    if count < 2:
+        return steps.cast(like.dtype)
+    wide = steps.cast(steps._widest_float())
+    step = (wide * 0 + 2 / (count - 1)).cast(like.dtype).cast(wide.dtype)
+    first, last = wide * step - 1, (wide * -1 + (count - 1)) * -step + 1
+    return (steps < count // 2).where(first, last).cast(like.dtype)
 
 
 def scaled_dot_product_attention(

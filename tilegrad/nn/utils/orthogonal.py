@@ -22,11 +22,11 @@ class Orthogonal(Module):
     that may have any values.
 
     Of the skew part A of what is trained, `matrix_exp` takes exp(A) and `cayley` takes
-    (I - A/2)^-1 (I + A/2); both are orthogonal. With `use_trivialization` that stands behind
-    `base`, the weight as it was assigned, and what is trained begins at 0 (Lezcano-Casado,
-    "Trivializations for gradient-based optimization on manifolds", 2019). `householder` takes the
-    product of the reflections whose vectors are below the diagonal, in LAPACK's storage, and of the
-    signs on the diagonal.
+    (I - A/2)^-1 (I + A/2); both are orthogonal. `householder` takes the product of the reflections
+    whose vectors are below the diagonal, in LAPACK's storage, and of the signs on the diagonal.
+    With `use_trivialization` these stand behind `base`, the weight as it was assigned, and what is
+    trained begins at -I, whose map is I (Lezcano-Casado, "Trivializations for gradient-based
+    optimization on manifolds", 2019).
     """
 
     buffer_names = ("base",)
@@ -34,7 +34,7 @@ class Orthogonal(Module):
     def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool):
         self.orthogonal_map = orthogonal_map
         self.base: Tensor | None = None
-        self._has_base = use_trivialization and orthogonal_map != "householder"
+        self._has_base = use_trivialization
 
     def __call__(self, x: Tensor) -> Tensor:
         is_wide = x._sizes[-2] < x._sizes[-1]
@@ -43,6 +43,8 @@ class Orthogonal(Module):
             made = _reflected(tall)
         else:
             made = self._rotated(tall)
+        if self.base is not None:
+            made = self.base.detach() @ made
         return made.mT if is_wide else made
 
     def _rotated(self, x: Tensor) -> Tensor:
@@ -57,8 +59,6 @@ class Orthogonal(Module):
             one = Tensor.eye(rows, dtype=x.dtype, device=x.device)
             # Never singular: the eigenvalues of a skew matrix are imaginary.
             made = Tensor.solve(one - skew / 2, one + skew / 2)
-        if self.base is not None:
-            made = self.base.detach() @ made
         return made[..., :columns]
 
     def right_inverse(self, weight: Tensor) -> Tensor:
@@ -75,11 +75,11 @@ class Orthogonal(Module):
         array = weight.detach().numpy()
         is_wide = array.shape[-2] < array.shape[-1]
         tall = array.swapaxes(-1, -2) if is_wide else array
-        if self.orthogonal_map == "householder":
-            found = _reflections(tall)
-        else:
+        if self._has_base:
             self._take_base(weight, _completed(tall))
-            found = numpy.zeros_like(tall)
+            found = numpy.broadcast_to(-numpy.eye(*tall.shape[-2:], dtype=tall.dtype), tall.shape)
+        else:
+            found = _reflections(tall)
         found = found.swapaxes(-1, -2) if is_wide else found
         return _of(weight, found)
 

@@ -14,7 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError, DTypeError, ShapeError, UnsupportedDTypeError
+from tilegrad.base.errors import (
+    ConfigError,
+    DTypeError,
+    ShapeError,
+    UnsupportedDTypeError,
+    UnsupportedError,
+)
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.handle.core import Core, check_devices, describe
@@ -27,7 +33,7 @@ _MODES = {
     "linear": "linear", "bilinear": "linear", "trilinear": "linear", "nearest": "nearest",
     "nearest-exact": "nearest-exact", "bicubic": "cubic", "cubic": "cubic", "area": "area",
 }  # fmt: skip
-_GRID_MODES = ("bilinear", "trilinear", "linear", "nearest")
+_GRID_MODES = ("bilinear", "trilinear", "linear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 # The steepness of the cubic at its neighbours, as other libraries have it.
 _CUBIC = -0.75
@@ -176,7 +182,7 @@ class Resampling(Rearranging):
 
         Args:
             grid: float x and y, (N, Ho, Wo, 2); for (N, C, D, H, W) x, y and z, (N, Do, Ho, Wo, 3).
-            mode: "bilinear" or "nearest".
+            mode: "bilinear", "nearest", or of images "bicubic" (Keys 1981, with slope -0.75).
             padding_mode: what lies outside: "zeros", the nearest element of the "border", or the
                 "reflection" of what is inside.
             align_corners: the edges are the middles of the outermost elements.
@@ -198,54 +204,84 @@ class Resampling(Rearranging):
             return self.zeros_like().reshape(-1)._slice(0, 0, 0).reshape(count, channels, *outer)
         # The last coordinate is that of the first axis.
         wide = grid._wide()
-        spots = [
+        axes = [
             wide.index_select(grid.ndim - 1, type(self)([depth - 1 - axis], device=self.device))
             .reshape(count, -1)
-            ._in_elements(sizes[axis], padding_mode, align_corners=align_corners)
+            ._in_elements(sizes[axis], align_corners=align_corners)
+            ._neighbours(mode, sizes[axis], padding_mode, align_corners=align_corners)
             for axis in range(depth)
         ]
         rows = self.permute(0, *range(2, self.ndim), 1).reshape(-1, channels)._wide()
         batch = self._iota(count).reshape(count, 1) * math.prod(sizes)
-        terms = [
-            rows._sampled(batch.expand(spots[0].shape), spots, corner, sizes)
-            for corner in itertools.product((0, 1), repeat=0 if mode == "nearest" else depth)
-        ]
+        first = batch.expand(axes[0][0][0].shape)
+        terms = [rows._sampled(first, corner, sizes) for corner in itertools.product(*axes)]
         total = terms[0]
         for term in terms[1:]:
             total = total + term
         return total.transpose(1, 2).reshape(count, channels, *outer).cast(self.dtype)
 
     def _sampled(
-        self, first: Self, spots: Sequence[Self], corner: Sequence[int], sizes: Sequence[Any]
+        self, first: Self, corner: Sequence[tuple[Self, Self | None]], sizes: Sequence[Any]
     ) -> Self:
-        """Of these rows, one an element, what one corner around each of `spots` adds: the row there
-        times its nearness, zero outside. Without a `corner`, the row nearest to each.
+        """Of these rows, one an element, those at a `corner` (on each axis a position, and its
+        weight unless that is 1), times their weights, zero outside.
 
-        Row `first` is where the image of `sizes` begins that a spot lies in.
+        Row `first` is where the image of `sizes` begins.
         """
         index = first
         inside: Self | None = None
-        weight: Self | None = None
-        for axis, spot in enumerate(spots):
-            if corner:
-                low = spot.floor()
-                at = low + corner[axis]
-                term = spot - low if corner[axis] else low + 1 - spot
-                weight = term if weight is None else weight * term
-            else:
-                at = spot.round()
+        factor: Self | None = None
+        for axis, (at, weight) in enumerate(corner):
+            if weight is not None:
+                factor = weight if factor is None else factor * weight
             is_in = (at >= 0) & (at <= sizes[axis] - 1)
             inside = is_in if inside is None else inside & is_in
             step = math.prod(sizes[axis + 1 :])
             index = index + is_in.where(at.detach(), 0).cast(index_dtype(self.shape)) * step
         assert inside is not None
         found = self._rows(inside.where(index, -1))
-        return found if weight is None else found * weight.unsqueeze(-1).cast(found.dtype)
+        return found if factor is None else found * factor.unsqueeze(-1).cast(found.dtype)
 
-    def _in_elements(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
-        """Coordinates from -1 to 1 as places among `size` elements."""
+    def _neighbours(
+        self, mode: str, size: int, padding_mode: str, *, align_corners: bool
+    ) -> list[tuple[Self, Self | None]]:
+        """The elements around positions on an axis: whole positions, and their weights."""
+        if mode == "bicubic":
+            low = self.floor()
+            after = self - low
+            return [
+                (
+                    (low + step)._padded_into(size, padding_mode, align_corners=align_corners),
+                    (after - step)._keys(is_near=step in (0, 1)),
+                )
+                for step in range(-1, 3)
+            ]
+        spot = self._padded_into(size, padding_mode, align_corners=align_corners)
+        if mode == "nearest":
+            return [(spot.round(), None)]
+        low = spot.floor()
+        return [(low, low + 1 - spot), (low + 1, spot - low)]
+
+    def _keys(self, *, is_near: bool) -> Self:
+        """Keys' cubic with slope -0.75 at these distances: below 1 where they are near, else 2."""
+        far = self.abs()
+        if is_near:
+            return (far * 1.25 - 2.25) * far * far + 1
+        return ((far * -0.75 + 3.75) * far - 6) * far + 3
+
+    def _in_elements(self, size: int, *, align_corners: bool) -> Self:
+        """Coordinates from -1 to 1 as positions among `size` elements. They are rounded once: at
+        an element a gradient depends on the last bit, and the identity map hits them all.
+        """
         x = self
-        spot = (x + 1) * ((size - 1) / 2) if align_corners else ((x + 1) * size - 1) * 0.5
+        if align_corners:
+            return (x + 1) * ((size - 1) / 2)
+        shifted = (x + 1).cast(x._widest_float())
+        return (shifted * (size / 2) - 0.5).cast(x.dtype)
+
+    def _padded_into(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
+        """Positions where those outside of `size` elements are replaced as the padding says."""
+        spot = self
         if padding_mode == "reflection":
             low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
             span = high - low
@@ -260,8 +296,9 @@ class Resampling(Rearranging):
                 spot = spot * 0
         if padding_mode == "zeros":
             return spot
-        # No element is the reflection of an infinite place, either.
-        return spot.isnan().where(0, spot.clip(0, size - 1))
+        # No element is the reflection of an infinite position, either.
+        is_inside = (spot > 0) & (spot < size - 1)
+        return spot.isnan().where(0, is_inside.where(spot, spot.detach().clip(0, size - 1)))
 
     @composed
     def max_unpool2d(
@@ -335,7 +372,9 @@ def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
     """Raise unless `grid` holds places in `image`."""
     if mode not in _GRID_MODES:
         raise ConfigError(
-            f"grid_sample: unknown mode {mode!r}", allowed="'bilinear', 'nearest'", line=here()
+            f"grid_sample: unknown mode {mode!r}",
+            allowed=", ".join(map(repr, _GRID_MODES)),
+            line=here(),
         )
     if padding_mode not in _PADDINGS:
         raise ConfigError(
@@ -347,6 +386,12 @@ def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
     if not grid.dtype.is_float:
         raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}", line=here())
     depth = image.ndim - 2
+    if mode == "bicubic" and depth == 3:
+        raise UnsupportedError(
+            "grid_sample: 'bicubic' is for images, not for volumes",
+            line=here(),
+            use="mode='bilinear'",
+        )
     fits = depth in (2, 3) and grid.ndim == image.ndim and grid._sizes[-1] == depth
     if not fits or grid._sizes[0] != image._sizes[0] or 0 in image._sizes[2:]:
         raise ShapeError(

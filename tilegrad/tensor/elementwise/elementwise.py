@@ -331,7 +331,8 @@ class Elementwise(Arithmetic):
         x = self.detach()
         if x.dtype is dtypes.bool or x.dtype.kind == "uint":
             return x.ne(0).cast(x.dtype)
-        return (x < 0).where(-1, (x > 0).where(1, x.eq(0).where(0, x)))
+        # NaN is not detached, so that a gradient of 0 flows everywhere else.
+        return (x < 0).where(-1, (x > 0).where(1, x.eq(0).where(0, self)))
 
     def _signs(self) -> Self:
         """-1 or 1; at zeros the zero itself, with its sign."""

@@ -414,7 +414,7 @@ class Functions(Elementwise):
             is_end, end = x._end_of_unit()
             y = is_end.where(0.0, x)
             angle = (y / ((1 - y) * (1 + y)).sqrt()).atan()
-            return is_end.where(x.sign() * (math.pi / 2 - end), angle)
+            return is_end.where(x.detach().sign() * (math.pi / 2 - end), angle)
 
         return self._in_float(function)
 
@@ -460,7 +460,7 @@ class Functions(Elementwise):
             is_large = (x > 1) | (x < -1)
             small = is_large.where(is_large.where(x, 1).reciprocal(), x)
             angle = small * small.square()._fitted(ATAN)
-            return is_large.where(x.sign() * (math.pi / 2) - angle, angle)
+            return is_large.where(x.detach().sign() * (math.pi / 2) - angle, angle)
 
         return self._in_float(function)
 

@@ -102,7 +102,9 @@ def _run_in_order(roots: list[UOp], variables: Variables, but: Collection[Any]) 
         below = toposort(roots, stop=_stored)
         first = [each for each in waiting if each.uop in below]
         wanted = [stored_below(tensor.uop, tensor.device) for tensor in first]
-        for tensor, root, stored in zip(first, wanted, _run(wanted, {}, first) if first else ()):
+        for tensor, root, stored in zip(
+            first, wanted, _run(wanted, {}, [*first, *but]) if first else ()
+        ):
             if is_written(tensor.uop):
                 follow(tensor)
             else:

@@ -15,7 +15,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
 from tilegrad.torch.autograd import function, functional
-from tilegrad.torch.autograd.checking import gradcheck
+from tilegrad.torch.autograd.checking import gradcheck, gradgradcheck
 from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "functional",
-    "grad", "gradcheck", "inference_mode", "no_grad", "profiler",
+    "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad", "profiler",
     "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 

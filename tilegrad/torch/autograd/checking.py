@@ -11,7 +11,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.creation import tensor
 
-__all__ = ["gradcheck"]
+__all__ = ["gradcheck", "gradgradcheck"]
 
 
 def gradcheck(
@@ -45,6 +45,61 @@ def gradcheck(
                     f"differences\nnumerical:\n{numerical}\nanalytical:\n{analytical}"
                 )
     return True
+
+
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    fast_mode: bool = False,
+) -> bool:
+    """Whether the second derivatives of `func` are central differences of its gradients, which are
+    those of its outputs with `grad_outputs` (by default random numbers). See `gradcheck`.
+    """
+    given = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    wanted = [
+        number
+        for number, one in enumerate(given)
+        if isinstance(one, OurTensor) and one.requires_grad
+    ]
+    if grad_outputs is None:
+        seeds = [each.randn_like().requires_grad_() for each in _outputs(func, given)]
+    else:
+        seeds = list(grad_outputs) if isinstance(grad_outputs, (tuple, list)) else [grad_outputs]
+
+    def gradients(*values: Any) -> tuple[Any, ...]:
+        inside = list(values[: len(given)])
+        for number in wanted:
+            if not inside[number].requires_grad:
+                inside[number] = inside[number].requires_grad_()
+        with modes.enable_grad():
+            total = sum(
+                (output * seed).sum()
+                for output, seed in zip(_outputs(func, inside), values[len(given) :])
+            )
+            found: tuple[Any, ...] = tuple(
+                total.gradient(*[inside[number] for number in wanted], materialize_grads=True)
+            )
+        return found
+
+    return gradcheck(
+        gradients,
+        [*given, *seeds],
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+    )
 
 
 def _outputs(func: Callable[..., Any], given: list[Any]) -> list[Any]:

@@ -348,7 +348,40 @@ class Module(ours.Module):
         made: dict[str, Any] = OrderedDict() if destination is None else destination
         for name, tensor in found.items():
             made[name] = tensor if keep_vars or not is_tensor(tensor) else tensor.detach()
+        for name, module in self._with_extra_state(prefix):
+            made[name] = module.get_extra_state()
         return made
+
+    def _with_extra_state(self, prefix: str = "") -> list[tuple[str, Any]]:
+        """The modules from this one down that have state of their own, by its name."""
+        return [
+            (f"{name}._extra_state" if name else "_extra_state", module)
+            for name, module in self.named_modules(prefix=prefix)
+            if getattr(type(module), "get_extra_state", Module.get_extra_state)
+            is not Module.get_extra_state
+        ]
+
+    def get_extra_state(self) -> Any:
+        """What `state_dict` holds of this module beside tensors: nothing, unless a class says what.
+
+        Raises NotImplementedError unless a class says what.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no extra state: define this method")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take what `get_extra_state` gave.
+
+        Raises NotImplementedError unless a class says how.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no extra state: define this method")
+
+    def _register_load_state_dict_pre_hook(self, hook: Any, with_module: bool = False) -> Any:
+        """As `register_load_state_dict_pre_hook`; the module is passed only `with_module`."""
+        called = hook if with_module else lambda module, *given: hook(*given)
+        return self.register_load_state_dict_pre_hook(called)
+
+    def _register_state_dict_hook(self, hook: Any) -> Any:
+        return self.register_state_dict_post_hook(hook)
 
     def load_state_dict(  # type: ignore[override]
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -359,27 +392,42 @@ class Module(ours.Module):
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         given = {name: value for name, value in state_dict.items() if name != "_metadata"}
+        extra = self._with_extra_state()
+        states = {name: given.pop(name) for name, _ in extra if name in given}
+        lost = [name for name, _ in extra if name not in states]
         try:
+            if strict and lost:
+                raise DataError("load_state_dict: state beside tensors is missing")
             if assign:
                 missing, unexpected = self._assigned(given, strict)
             else:
                 missing, unexpected = super().load_state_dict(given, strict)
         except TilegradError as error:
             # As which PyTorch raises all of them, in words that programs know.
-            reasons = "".join(f"\n\t{reason}" for reason in self._unfit(given, strict))
+            reasons = "".join(
+                f"\n\t{reason}" for reason in self._unfit({**given, **states}, strict)
+            )
             raise RuntimeError(
                 f"Error(s) in loading state_dict for {type(self).__name__}:{reasons}"
                 if reasons
                 else str(error)
             ) from error
+        for name, module in extra:
+            if name in states:
+                module.set_extra_state(states[name])
         # Files from before batches were counted are whole.
         lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
-        return IncompatibleKeys(lacking, unexpected)
+        return IncompatibleKeys(lacking + lost, unexpected)
 
     def _assigned(self, given: Mapping[str, Any], strict: bool) -> tuple[list[str], list[str]]:
-        own = self.state_dict(keep_vars=True)
-        if next(self._unfit(given, strict), None) is not None:
+        extra = dict.fromkeys(name for name, _ in self._with_extra_state())
+        if next(self._unfit({**extra, **given}, strict), None) is not None:
             raise DataError("load_state_dict: the names or shapes differ")
+        own = {
+            name: each
+            for name, each in self.state_dict(keep_vars=True).items()
+            if name not in extra
+        }
         for name in own.keys() & given.keys():
             path, _, last = name.rpartition(".")
             value, before = as_ours(given[name]), own[name]
@@ -391,9 +439,10 @@ class Module(ours.Module):
 
     def _unfit(self, given: Mapping[str, Any], strict: bool) -> Iterator[str]:
         """What of a state dict does not fit this module."""
-        own = self.state_dict()
-        missing = [f'"{name}"' for name in own if name not in given]
-        unexpected = [f'"{name}"' for name in given if name not in own]
+        extra = {name for name, _ in self._with_extra_state()}
+        own = {name: each for name, each in self.state_dict().items() if name not in extra}
+        missing = [f'"{name}"' for name in (*own, *extra) if name not in given]
+        unexpected = [f'"{name}"' for name in given if name not in own and name not in extra]
         if strict and missing:
             yield f"Missing key(s) in state_dict: {', '.join(missing)}. "
         if strict and unexpected:

@@ -4,6 +4,7 @@ from typing import Any
 
 from tilegrad.nn.utils import parametrize as ours
 from tilegrad.nn.utils.parametrize import ParametrizationList, cached, is_parametrized
+from tilegrad.torch.nn.module import is_parameter, marked
 from tilegrad.torch.nn.utils.marking import marking
 
 __all__ = [
@@ -16,16 +17,19 @@ _remove_parametrizations = marking(ours.remove_parametrizations)
 
 
 def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
-    """Hold the tensor itself again, which is trained if what it was computed from was; gives the
-    module.
+    """Hold the tensor itself again, a parameter that is trained if what it was computed from was;
+    gives the module.
     """
-    is_frozen = False
+    is_frozen = is_buffer = False
     if is_parametrized(module, tensor_name):
         made_of = vars(module.parametrizations[tensor_name]).get("original")
         is_frozen = made_of is not None and not made_of.requires_grad
+        is_buffer = made_of is not None and not is_parameter(made_of)
     found = _remove_parametrizations(module, tensor_name, leave_parametrized)
-    if is_frozen:
+    if is_buffer:
         getattr(module, tensor_name).requires_grad_(False)
+    else:
+        marked(getattr(module, tensor_name), not is_frozen)
     return found
 
 
