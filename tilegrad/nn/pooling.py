@@ -351,8 +351,9 @@ class AdaptiveAvgPool2d(Module):
 
     axes: ClassVar[int] = 2
 
-    def __init__(self, output_size: int | tuple[int | None, ...] | None):
-        given = output_size if isinstance(output_size, tuple) else (output_size,) * self.axes
+    def __init__(self, output_size: int | Sequence[int | None] | None):
+        several = isinstance(output_size, (tuple, list))
+        given = tuple(output_size) if several else (output_size,) * self.axes
         name = type(self).__name__
         tuple_of(name, "output_size", tuple(size or 1 for size in given), self.axes, least=1)
         self.output_size = given
@@ -405,7 +406,7 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
     """
 
     def __init__(
-        self, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
+        self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
     ):
         super().__init__(output_size)
         self.return_indices = return_indices

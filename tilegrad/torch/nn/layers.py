@@ -66,6 +66,8 @@ def _made(name: str, kind: type) -> type:
         call = _own_results(call)
     if name.startswith(("MaxPool", "AdaptiveMaxPool", "FractionalMaxPool")):
         call = _with_int64_indices(call)
+    if name.startswith("InstanceNorm"):
+        call = _of_an_item(call, _AXES[name][0])
     if name in _AXES:
         call = _of_axes(call, *_AXES[name])
     if "inplace" in inspect.signature(kind).parameters:
@@ -201,6 +203,15 @@ def _of_axes(call: Any, *allowed: int) -> Any:
             shown = " or ".join(f"{count}D" for count in allowed)
             raise UnsupportedError(f"expected {shown} input (got {x.ndim}D input)", line=here())
         return call(self, x)
+
+    return __call__
+
+
+def _of_an_item(call: Any, axes: int) -> Any:
+    """A call of a layer that takes one item of `axes` axes, too, without an axis of its own."""
+
+    def __call__(self: Any, x: Any) -> Any:
+        return call(self, x[None])[0] if x.ndim == axes else call(self, x)
 
     return __call__
 
