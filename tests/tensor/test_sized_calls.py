@@ -170,3 +170,12 @@ def test_polynomials_through_examples() -> None:
     both = [(3, 7), (5, 11), (16, 2), (31, 5), (2, 64)]
     formula = fitted([(n * m, n + m + 1) for n, m in both], both)
     assert made(formula, (10, 20)) == (200, 31)
+
+
+@pytest.mark.parametrize("bound", [slice(4), slice(-4, None), slice(0, 7), slice(None, None, 4)])
+def test_a_slice_that_is_whole_at_one_size_has_the_nodes_of_that_size(bound: slice) -> None:
+    """Beside sizes 2 and 3 a template is recorded at 5 and more, where no bound of 4 is an end."""
+    with Context(TEMPLATES=2):
+        for size in (16, 11, 4, 9, 7, 4, 5, 6, 8, 7, 4):
+            x = numbers(2, 3, size, seed=size)
+            close(Tensor(x)[0, 1, bound] * 1, x[0, 1, bound])
