@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.expecting import refused_as_tensor
+from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.nn import functional
 from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
@@ -178,6 +179,7 @@ def _asked_by_rows(call: Any) -> Any:
 
     @functools.wraps(call)
     def __call__(self: Any, *args: Any, **options: Any) -> Any:
+        refuse_negative(type(self).__name__, args[0] if args else options.get("input"))
         if self.sparse:
             self.weight._moves_by_rows = True
         return call(self, *args, **options)
