@@ -98,6 +98,8 @@ def test_an_item_without_a_batch_is_normalised_by_its_channels(
     np.testing.assert_allclose(layer(torch.tensor(x)).detach().numpy(), expected, atol=1e-4)
     moved = 0.1 * mean.reshape(-1) if is_training else np.zeros(4)
     np.testing.assert_allclose(layer.running_mean.numpy(), moved, rtol=1e-5)
+    # As in PyTorch, only batch normalisation counts its batches.
+    assert layer.num_batches_tracked.item() == 0
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
