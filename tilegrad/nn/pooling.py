@@ -352,8 +352,11 @@ class AdaptiveAvgPool2d(Module):
     axes: ClassVar[int] = 2
 
     def __init__(self, output_size: int | Sequence[int | None] | None):
-        several = isinstance(output_size, (tuple, list))
-        given = tuple(output_size) if several else (output_size,) * self.axes
+        given: tuple[int | None, ...]
+        if output_size is None or isinstance(output_size, int):
+            given = (output_size,) * self.axes
+        else:
+            given = tuple(output_size)
         name = type(self).__name__
         tuple_of(name, "output_size", tuple(size or 1 for size in given), self.axes, least=1)
         self.output_size = given

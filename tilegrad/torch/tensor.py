@@ -331,9 +331,10 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         """The value of an index that is an integer tensor of no axes: what a number picks is a
         view. Where a graph is recorded it stays a tensor, which picks a copy.
         """
-        if not isinstance(entry, Core) or entry.ndim or not entry.dtype.is_int:
+        if not isinstance(entry, OurTensor) or entry.ndim or not entry.dtype.is_int:
             return entry
-        if is_meta(self) or is_meta(entry) or is_transforming() or current_recording() is not None:
+        is_read = not (is_meta(_device_of(self)) or is_meta(_device_of(entry)))
+        if not is_read or is_transforming() or current_recording() is not None:
             return entry
         return entry.item()
 
