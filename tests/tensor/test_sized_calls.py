@@ -105,12 +105,13 @@ def test_a_size_that_comes_first_makes_no_nodes() -> None:
         state["x"] = (((q @ keys.T) * 0.25).softmax(-1) @ keys @ weights[2] + x).tanh()
         state["x"].sum().item()
 
-    for _ in range(20):
-        step()
-    done = counters.schedules
-    # The median: a size beyond what a template is for has it recorded anew.
-    assert sorted(calls_of(step) for _ in range(9))[4] <= 700
-    assert counters.schedules == done
+    with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1, VERIFY=1):
+        for _ in range(20):
+            step()
+        done = counters.schedules
+        # The median: a size beyond what a template is for has it recorded anew.
+        assert sorted(calls_of(step) for _ in range(9))[4] <= 700
+        assert counters.schedules == done
 
 
 def test_two_sizes_that_change_apart() -> None:
