@@ -46,7 +46,7 @@ nightly: $(VENV)/.test
 	-TILEGRAD_VERIFY=2 TILEGRAD_TEMPLATES=2 TILEGRAD_SIZES=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
 	-TILEGRAD_SEGMENTS=2 $(PYTEST) $(EAGER) --junitxml=build/nightly-segments.xml
 	-$(BIN)/python -m tests.marks.run
-	$(BIN)/python -m tests.nightly build/nightly.xml build/nightly-segments.xml
+	$(BIN)/python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml
 
 # On Linux PyTorch comes with CUDA, which is large, unless PIP_EXTRA_INDEX_URL names an index of CPU builds.
 bench: $(VENV)/.peers

@@ -79,6 +79,23 @@ def _their_bias(x: Any, axis: int) -> Any:
     return bias.grad
 
 
+def _signal(x: Any, axis: int) -> Any:
+    """Batches, two channels and positions, of which `axis` is one; no others."""
+    return x.reshape(x.shape[0], 2, 1) if axis == 0 else x.reshape(1, 2, x.shape[1])
+
+
+def _our_convolution(x: Any, axis: int) -> Any:
+    weight = Tensor.zeros(1, 2, 1, requires_grad=True)
+    functional.conv1d(_signal(x, axis), weight).sum().backward()
+    return weight.grad
+
+
+def _their_convolution(x: Any, axis: int) -> Any:
+    weight = torch.zeros(1, 2, 1, requires_grad=True)
+    torch.nn.functional.conv1d(_signal(x, axis), weight).sum().backward()
+    return weight.grad
+
+
 def _rows(x: Any, axis: int) -> Any:
     """The rows that are added up: `axis` first."""
     return x.transpose(0, axis).reshape(x.shape[axis], -1)
@@ -163,6 +180,7 @@ CASES = [
         smallest=1.0,
     ),
     Case("gradient of a bias", _our_bias, _their_bias, lambda n: TERM * n),
+    Case("gradient of a convolution", _our_convolution, _their_convolution, lambda n: TERM * n),
     Case("gradient of an embedding", _our_embedding, _their_embedding, lambda n: TERM * n),
     Case("index_add", _our_index_add, _their_index_add, lambda n: TERM * n),
     Case("scatter_add", _our_scatter_add, _their_scatter_add, lambda n: TERM * n),

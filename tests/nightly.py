@@ -1,22 +1,26 @@
-"""docs/nightly.md: what `make nightly` ran, from the report that pytest writes.
+"""docs/nightly.md: what `make nightly` ran, from the reports that pytest writes.
 
-python -m tests.nightly build/nightly.xml build/nightly-segments.xml
+python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml
 
-The second report is of the tests of eager code with TILEGRAD_SEGMENTS=2; it may be left out.
+There may be several reports, of a folder each, and those of tests that were run once more behind
+the first ones: the last result of a test counts. `--again` has those of the tests of eager code
+with TILEGRAD_SEGMENTS=2. Folders without a report are named.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "tests"
 PAGE = ROOT / "docs" / "nightly.md"
 _SLOWEST = 12
 _BAD = ("failure", "error")
@@ -25,6 +29,11 @@ _BAD = ("failure", "error")
 def folder_of(case: ElementTree.Element) -> str:
     """tests.nn.test_layers is of the folder nn."""
     return case.get("classname", "").split(".")[1]
+
+
+def has_tests(folder: Path) -> set[str]:
+    """The name of a folder that has tests; nothing of another."""
+    return {folder.name} if any(folder.rglob("test_*.py")) else set()
 
 
 def outcome_of(case: ElementTree.Element) -> str:
@@ -38,12 +47,25 @@ def seconds_of(case: ElementTree.Element) -> float:
     return float(case.get("time", 0))
 
 
-def render(suite: ElementTree.Element, where: str) -> str:
-    cases = list(suite.iter("testcase"))
-    return "\n".join([*_summary(suite, cases, where), *_folders(cases), *_slowest(cases), ""])
+def cases_of(paths: Sequence[str]) -> tuple[list[ElementTree.Element], float, str]:
+    """The last result of each test, the seconds of all reports, and the day of the first."""
+    suites = [
+        suite for path in paths for suite in ElementTree.parse(path).getroot().iter("testsuite")
+    ]
+    cases = {
+        (case.get("classname"), case.get("name")): case
+        for suite in suites
+        for case in suite.iter("testcase")
+    }
+    seconds = sum(float(suite.get("time", 0)) for suite in suites)
+    return list(cases.values()), seconds, min(suite.get("timestamp", "")[:10] for suite in suites)
 
 
-def _summary(suite: ElementTree.Element, cases: list[ElementTree.Element], where: str) -> list[str]:
+def render(cases: list[ElementTree.Element], seconds: float, where: str) -> str:
+    return "\n".join([*_summary(cases, seconds, where), *_folders(cases), *_slowest(cases), ""])
+
+
+def _summary(cases: list[ElementTree.Element], seconds: float, where: str) -> list[str]:
     outcomes = Counter(outcome_of(case) for case in cases)
     bad = [case for case in cases if outcome_of(case) in _BAD]
     lines = [
@@ -53,8 +75,11 @@ def _summary(suite: ElementTree.Element, cases: list[ElementTree.Element], where
         "in `make test`. Made by `make nightly`; do not edit.",
         "",
         f"{where}: {outcomes['passed']:,} tests passed, {len(bad)} failed, "
-        f"{outcomes['skipped']} were skipped, in {float(suite.get('time', 0)) / 60:.0f} minutes.",
+        f"{outcomes['skipped']} were skipped, in {seconds / 60:.0f} minutes.",
     ]
+    met = {folder_of(case) for case in cases}
+    missing = sorted(each.name for each in FOLDER.iterdir() if has_tests(each) - met)
+    lines += [f"* not run: {', '.join(missing)}"] if missing else []
     lines += [f"* failed: `{case.get('classname')}::{case.get('name')}`" for case in bad]
     return lines
 
@@ -75,36 +100,41 @@ def _slowest(cases: list[ElementTree.Element]) -> Iterator[str]:
         yield f"| `{case.get('classname')}::{name}` | {seconds_of(case):.0f} |"
 
 
-def _again(suite: ElementTree.Element) -> list[str]:
+def _again(cases: list[ElementTree.Element]) -> list[str]:
     """What became of the tests that ran a second time, with segments compared with nodes."""
-    cases = list(suite.iter("testcase"))
     bad = [case for case in cases if outcome_of(case) in _BAD]
     passed = sum(outcome_of(case) == "passed" for case in cases)
+    folders = ", ".join(sorted({folder_of(case) for case in cases}))
     return [
         "",
-        f"With `TILEGRAD_SEGMENTS=2`: {passed:,} tests of eager code passed, {len(bad)} failed.",
+        f"With `TILEGRAD_SEGMENTS=2`: {passed:,} tests of eager code passed, {len(bad)} failed",
+        f"({folders}).",
         *[f"* failed: `{case.get('classname')}::{case.get('name')}`" for case in bad],
     ]
 
 
-def main(path: str, again: str | None = None) -> int:
-    suite, *more = [
-        next(ElementTree.parse(each).getroot().iter("testsuite"))
-        for each in (path, again)
-        if each is not None
-    ]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=9", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    day = suite.get("timestamp", "")[:10]
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("reports", nargs="+")
+    parser.add_argument("--again", nargs="*", default=[], help="reports with TILEGRAD_SEGMENTS=2")
+    parser.add_argument("--commit", default="", help="what ran, if it is not this commit")
+    given = parser.parse_args()
+    cases, seconds, day = cases_of(given.reports)
+    commit = (
+        given.commit
+        or subprocess.run(
+            ["git", "rev-parse", "--short=9", "HEAD"], cwd=ROOT, capture_output=True, text=True
+        ).stdout.strip()
+    )
     where = f"{day}, commit {commit}, {platform.system()}, {platform.machine()}"
-    page = render(suite, f"{where}, {os.cpu_count()} cores")
-    for each in more:
-        page += "\n".join([*_again(each), ""])
+    page = render(cases, seconds, f"{where}, {os.cpu_count()} cores")
+    if given.again:
+        more, _, _ = cases_of(given.again)
+        page += "\n".join([*_again(more), ""])
+        cases += more
     PAGE.write_text(page)
-    cases = [case for each in (suite, *more) for case in each.iter("testcase")]
     return int(any(outcome_of(case) in _BAD for case in cases))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main())

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import GlobalCounters, Tensor, jit, nn
+from tilegrad import GlobalCounters, Tensor, dtypes, jit, nn
+from tilegrad.base.config import config
 from tilegrad.base.errors import OutOfMemoryError
 from tilegrad.capture import packs
+from tilegrad.device.cpu import cpu_target
 from tilegrad.io import safe_load, safe_save
 from tilegrad.nn.state import get_parameters, load_state_dict
 from tilegrad.runtime.buffer import Buffer, LRUAllocator
@@ -45,11 +47,11 @@ def program(function: Any) -> Any:
     return function._entries[0][1].program
 
 
-def packed(function: Any, *args: Any) -> Any:
-    """The function, captured and replayed once."""
+def packed(function: Any, *args: Any, count: int = 1) -> Any:
+    """The function, captured and replayed once; it has packed `count` operands."""
     for _ in range(3):
         function(*args)
-    assert len(program(function).packs) == 1
+    assert len(program(function).packs) == count
     return function
 
 
@@ -276,11 +278,11 @@ def test_weights_in_a_file(tmp_path: Path) -> None:
 
 
 def test_short_floats() -> None:
+    """Packed where the processor multiplies them; elsewhere each is converted as it is read."""
+    units = cpu_target(config.CPU_TARGET).matrix_units
+    count = int(any(unit.dtype_in is dtypes.bfloat16 for unit in units))
     weight, given = stored(weights()).cast("bfloat16").realize(), GIVEN.cast("bfloat16").realize()
-    # Whether weights of 16 bits are packed depends on the processor's units for them.
-    infer = jit(lambda x: x @ weight.T)
-    for _ in range(3):
-        infer(given)
+    infer = packed(jit(lambda x: x @ weight.T), given, count=count)
     for scale in (1, 2):
         expected = given.float().numpy().astype(np.float64) @ weight.float().numpy().T
         found = infer(given).float().numpy()

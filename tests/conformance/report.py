@@ -51,6 +51,8 @@ In the tables of ops a row is an op, and a column the dtype of its arguments:
 * empty: the op promotes such arguments first (docs/dtypes.md), or has none.
 
 Functions of integers give float32, and their errors are those of float32.
+[How far results may be off](accuracy.md) has the bounds of long sums, products, scans and their
+gradients, by length and axis and beside PyTorch's errors.
 """
 BOUNDS = """
 ## How exact functions are

@@ -13,6 +13,7 @@ import pytest
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import TilegradError
 from tilegrad.engine.realize import realize
+from tilegrad.tensor.handle import living
 
 NUMBERS = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 Made = Callable[[Tensor], Tensor]
@@ -168,3 +169,32 @@ def test_a_hook_on_what_was_read_is_called() -> None:
     (y * 5).sum().backward()
     assert seen == [[5, 5]] and y.grad is not None and y.grad.tolist() == [5, 5]
     assert x.grad is not None and x.grad.tolist() == [15, 15]
+
+
+@pytest.mark.parametrize("by_targets", [False, True])
+def test_gradients_wait_while_a_run_elsewhere_looks_at_the_leaves(by_targets: bool) -> None:
+    """A run in another thread takes tensors out of the index of those alive, and puts them back."""
+    with Context(SEGMENTS=0):
+        weight = Tensor([3.0, 4.0], requires_grad=True)
+        loss = (weight * weight).sum()
+        found: list[Any] = []
+
+        def work() -> None:
+            with Context(SEGMENTS=0):
+                try:
+                    asked = loss.gradient(weight)[0] if by_targets else loss.backward()
+                    found.append((asked if by_targets else weight.grad).tolist())
+                except TilegradError as error:
+                    found.append(error)
+
+        thread = threading.Thread(target=work)
+        with realize.exclusive():
+            node, taken = weight.uop, living._young.pop(id(weight))
+            weight._node = node + 1
+            thread.start()
+            # A gradient that does not wait is ready long before.
+            thread.join(0.5)
+            weight._node = node
+            living._young[id(weight)] = taken
+        thread.join()
+    assert found == [[6.0, 8.0]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Tensor, nn
+from tilegrad import Context, Tensor, nn
 from tilegrad.base.trace import counters
 
 _X, _Y = numbers(8, 6), np.arange(8, dtype=np.int32) % 4
@@ -96,7 +96,14 @@ def test_the_second_step_of_updates_by_hand_compiles_nothing() -> None:
 
 @pytest.mark.parametrize("is_detached", [False, True])
 def test_a_loss_that_is_read_after_the_update_has_one_plan(*, is_detached: bool) -> None:
-    """The update runs with the loss from the first step on, in memory of its own."""
+    """The update runs with the loss from the first step on, in memory of its own, where calls
+    wait for that read.
+    """
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        _read_after_the_update(is_detached)
+
+
+def _read_after_the_update(is_detached: bool) -> None:
     start = numbers(6, 4, seed=3)
     expected, weight = start.astype(np.float64), Tensor(start.copy(), requires_grad=True)
     count, steps, done = Tensor([0.0]), 0.0, _work()

@@ -123,6 +123,43 @@ print("written", flush=True)
     assert (result.returncode < 0, result.stdout) == (True, "loaded\n")
 
 
+def test_an_object_stays_together_where_free_memory_is_scattered() -> None:
+    """All of the address space is taken but for pages that lie 3 GB apart, as in a long process.
+    An object fits into each group of eight, and its sections must not go to several: LLVM ended
+    the process.
+    """
+    child = """
+import ctypes
+from tests.runtime.test_elf import LOADERS, TEXT
+from tilegrad.compile.llvm import compile_ir
+from tilegrad.runtime import elf
+data = compile_ir(TEXT, cpu="x86-64", features="")
+elf._session()
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+# Private, anonymous, not counted as used; without any access.
+reserve = lambda size: libc.mmap(None, size, 0, 0x4022, -1, 0)
+span, page = 3 << 30, 4096
+large, size = reserve(6 * span), 1 << 46
+while size >= page:
+    if reserve(size) == 2**64 - 1:
+        size >>= 1
+for at in range(6):
+    # The first pages are too few for an object, and the first that are taken.
+    libc.munmap(large + at * span, (1 if at > 3 else 8) * page)
+for name, load in LOADERS.items():
+    loaded = load(data)
+    mixed = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("mixed"))
+    print(name, mixed(0), flush=True)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", child], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (0, "own 400212\nllvm 400212\n"), result.stderr
+
+
 def test_an_unknown_symbol_is_named(data: bytes) -> None:
     with pytest.raises(
         DeviceError,

@@ -52,6 +52,27 @@ def gradient_of_a_bias(x: Tensor, along: int) -> Tensor:
     return bias.grad
 
 
+def gradient_of_a_convolution(x: Tensor, along: int) -> Tensor:
+    """By its weight: a sum over the batch, or over the positions."""
+    length = x.shape[along]
+    signal = x.reshape(length, 2, 1) if along == 0 else x.reshape(1, 2, length)
+    weight = Tensor.zeros(1, 2, 1, requires_grad=True)
+    nn.functional.conv1d(signal, weight).sum().backward()
+    assert weight.grad is not None
+    return weight.grad
+
+
+def product_with_itself(x: Tensor, along: int) -> Tensor:
+    rows = x.reshape(x.shape[0], x.shape[1])
+    return rows.T @ rows if along == 0 else rows @ rows.T
+
+
+def added_by_index(x: Tensor, along: int) -> Tensor:
+    rows = rows_of(x, along)
+    index = Tensor(np.ones(rows.shape[0], np.int32))
+    return Tensor.zeros(3, rows.shape[1]).index_add(0, index, rows)[1]
+
+
 def gradient_of_an_embedding(x: Tensor, along: int) -> Tensor:
     rows = rows_of(x, along)
     table = Tensor.zeros(3, rows.shape[1], requires_grad=True)
@@ -79,6 +100,9 @@ LONG: dict[str, tuple[Any, Any, float]] = {
     "softmax": (lambda x, a: x.softmax(a), lambda n: 1 / n, 64),
     "log_softmax": (lambda x, a: x.log_softmax(a), lambda n: -math.log(n), 8),
     "bias": (gradient_of_a_bias, lambda n: TERM * n, 64),
+    "convolution": (gradient_of_a_convolution, lambda n: TERM * n, 64),
+    "product": (product_with_itself, lambda n: TERM**2 * n, 64),
+    "index_add": (added_by_index, lambda n: TERM * n, 1.1),
     "embedding": (gradient_of_an_embedding, lambda n: TERM * n, 1.1),
     "scatter_add": (added_by_scatter, lambda n: TERM * n, 1.1),
     "bincount": (added_by_bincount, lambda n: TERM * n, 1.1),
@@ -169,10 +193,35 @@ def test_the_gradient_of_an_expanded_value() -> None:
 
 
 @pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("length", LENGTHS[:3])
+@pytest.mark.parametrize("length", LENGTHS)
 def test_running_sums(length: int, axis: str) -> None:
     x, along = equal_numbers(length, axis)
-    assert roundings(Tensor(x).cumsum(along).numpy(), x.astype(np.float64).cumsum(along)) < 64
+    found = np.moveaxis(Tensor(x).cumsum(along).numpy(), along, 0).reshape(length, -1)
+    # In slices: float64 copies of the longest would be 3 GB.
+    for start in range(0, length, 10**7):
+        rows = found[start : start + 10**7]
+        assert roundings(rows, TERM * np.arange(start + 1, start + len(rows) + 1)[:, None]) < 64
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_long_products_round_once(length: int, axis: str) -> None:
+    x, along = equal_numbers(length, axis)
+    x[...] = factor = 1 + 2.0**-23
+    expected = math.exp(length * math.log(factor))
+    assert roundings(Tensor(x).prod(along).numpy(), expected) < 1.1
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_variances_of_long_axes(length: int, axis: str) -> None:
+    """Of a block of random numbers that repeats."""
+    x, along = equal_numbers(length, axis)
+    block = (10 + np.random.default_rng(6).standard_normal(1000)).astype(np.float32)
+    shape = [-1 if at == along else 1 for at in range(x.ndim)]
+    x[...] = np.resize(block, length).reshape(shape)
+    expected = block.astype(np.float64).var() * length / (length - 1)
+    assert roundings(Tensor(x).var(along).numpy(), expected) < 64
 
 
 @pytest.mark.parametrize("length", LENGTHS[:3])

@@ -79,6 +79,38 @@ def test_integer_tensors(key: Any) -> None:
     close(Tensor(X)[ours], X[theirs])
 
 
+# Keys with numbers beside a tensor of several positions, and what NumPy takes in two steps.
+NUMBER_KEYS: list[tuple[tuple[Any, ...], Any]] = [
+    ((1, None, ROW), X[1][None, ROW]),
+    ((1, slice(None), ROW), X[1][:, ROW]),
+    ((slice(None), 4, ROW), X[:, 4][:, ROW]),
+    ((ROW, 2, slice(1, 4)), X[:, 2, 1:4][ROW]),
+    ((ROW, slice(None), 2), X[:, :, 2][ROW]),
+    ((3, ROW, slice(None)), X[3][ROW]),
+    ((1, ROW, 3), X[1, :, 3][ROW]),
+    ((2, None, 1, None, 5), X[2, None, 1, None, 5]),
+]
+
+
+@pytest.mark.parametrize(("key", "expected"), NUMBER_KEYS, ids=lambda part: str(part)[:30])
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
+def test_a_tensor_without_axes_picks_first_as_a_number_does(
+    key: tuple[Any, ...], expected: Any, kind: str
+) -> None:
+    """As in PyTorch: it is gone before the axes of the other tensors find their place."""
+    ours = tuple(
+        Tensor(part, dtype=kind if isinstance(part, int) else None)
+        if isinstance(part, (int, np.ndarray))
+        else part
+        for part in key
+    )
+    close(Tensor(X)[ours], expected)
+    written = Tensor(X).contiguous().realize()
+    written[ours] = Tensor(np.arange(expected.size).reshape(expected.shape))
+    close(written[ours], np.arange(expected.size).reshape(expected.shape))
+    assert (written.numpy() != X).sum() <= expected.size
+
+
 # Sequences as indices: each is an array, wherever it stands in the key.
 SEQUENCE_KEYS: list[Any] = [
     [[0, 1], [1, 0]],

@@ -105,12 +105,13 @@ def test_a_size_that_comes_first_makes_no_nodes() -> None:
         state["x"] = (((q @ keys.T) * 0.25).softmax(-1) @ keys @ weights[2] + x).tanh()
         state["x"].sum().item()
 
-    for _ in range(20):
-        step()
-    done = counters.schedules
-    # The median: a size beyond what a template is for has it recorded anew.
-    assert sorted(calls_of(step) for _ in range(9))[4] <= 700
-    assert counters.schedules == done
+    with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1, VERIFY=1):
+        for _ in range(20):
+            step()
+        done = counters.schedules
+        # The median: a size beyond what a template is for has it recorded anew.
+        assert sorted(calls_of(step) for _ in range(9))[4] <= 700
+        assert counters.schedules == done
 
 
 def test_two_sizes_that_change_apart() -> None:
@@ -170,3 +171,12 @@ def test_polynomials_through_examples() -> None:
     both = [(3, 7), (5, 11), (16, 2), (31, 5), (2, 64)]
     formula = fitted([(n * m, n + m + 1) for n, m in both], both)
     assert made(formula, (10, 20)) == (200, 31)
+
+
+@pytest.mark.parametrize("bound", [slice(4), slice(-4, None), slice(0, 7), slice(None, None, 4)])
+def test_a_slice_that_is_whole_at_one_size_has_the_nodes_of_that_size(bound: slice) -> None:
+    """Beside sizes 2 and 3 a template is recorded at 5 and more, where no bound of 4 is an end."""
+    with Context(TEMPLATES=2):
+        for size in (16, 11, 4, 9, 7, 4, 5, 6, 8, 7, 4):
+            x = numbers(2, 3, size, seed=size)
+            close(Tensor(x)[0, 1, bound] * 1, x[0, 1, bound])

@@ -79,3 +79,35 @@ def test_dtypes_meet_complex_ones() -> None:
     assert torch.result_type(torch.ones(2), 1j) is torch.complex64
     assert not torch.can_cast(torch.complex64, torch.float32)
     assert torch.can_cast(torch.int32, torch.complex64)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("1d", (4, 4)), ("2d", (4, 4, 3)), ("3d", (4, 4, 2, 3))]
+)
+@pytest.mark.parametrize("is_training", [True, False])
+def test_an_item_without_a_batch_is_normalised_by_its_channels(
+    name: str, sizes: tuple[int, ...], is_training: bool
+) -> None:
+    """Its first axis is that of channels, also where the second has as many elements."""
+    x = np.random.default_rng(3).standard_normal(sizes).astype(np.float32) + 5
+    layer = getattr(torch.nn, f"InstanceNorm{name}")(4, affine=True, track_running_stats=True)
+    layer.train(is_training)
+    axes = tuple(range(1, x.ndim))
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    expected = (x - mean) / np.sqrt(variance + 1e-5) if is_training else x / np.sqrt(1 + 1e-5)
+    np.testing.assert_allclose(layer(torch.tensor(x)).detach().numpy(), expected, atol=1e-4)
+    moved = 0.1 * mean.reshape(-1) if is_training else np.zeros(4)
+    np.testing.assert_allclose(layer.running_mean.numpy(), moved, rtol=1e-5)
+    # As in PyTorch, only batch normalisation counts its batches.
+    assert layer.num_batches_tracked.item() == 0
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_sizes_of_pools_are_lists_or_tuples(kind: type) -> None:
+    x = torch.arange(36.0).reshape(1, 1, 6, 6)
+    functions = torch.nn.functional
+    assert functions.adaptive_avg_pool2d(x, kind((1, 2))).tolist() == [[[[16.0, 19.0]]]]
+    assert torch.nn.AdaptiveMaxPool2d(kind((None, 1)))(x).flatten().tolist() == [*range(5, 36, 6)]
+    halves = functions.fractional_max_pool2d(x, 2, output_ratio=kind((0.5, 0.34)))
+    assert halves.shape == (1, 1, 3, 2)
+    assert torch.nn.FractionalMaxPool2d(2, output_ratio=kind((0.5, 0.34)))(x).shape == (1, 1, 3, 2)

@@ -48,3 +48,9 @@ def test_a_module_gets_memory_by_to_empty_or_by_assigned_weights() -> None:
     assert isinstance(other[0].weight, nn.Parameter)
     x = torch.ones(4, 3)
     assert torch.equal(other.eval()(x), source.eval()(x))
+
+
+def test_an_index_without_a_value_picks_a_shape() -> None:
+    at = torch.zeros((), dtype=torch.long, device="meta")
+    assert torch.ones(3, 4, device="meta")[at].shape == (4,)
+    assert torch.ones(3, 4, device="meta")[torch.tensor(1)].shape == (4,)

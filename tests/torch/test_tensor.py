@@ -307,3 +307,43 @@ def test_a_shrunk_image_weighs_all_it_covers() -> None:
     found = F.interpolate(ramp, size=(1, 4), mode="bilinear", antialias=True)
     # A triangle of four elements' width: weights 1, 3, 3, 1 of 8, cut and scaled at the ends.
     assert found.flatten().tolist() == pytest.approx([5 / 7, 2.5, 4.5, 44 / 7], abs=1e-5)
+
+
+def test_what_a_tensor_of_one_number_picks_is_a_view() -> None:
+    x = torch.zeros(3, 4)
+    for row in torch.arange(1, 3):
+        x[row].add_(row)
+    x[0, torch.tensor(2)].fill_(7)
+    x[..., (x[0] > 5).int().argmax() + 1][1:].mul_(3)
+    assert x.tolist() == [[0, 0, 7, 0], [1, 1, 1, 3], [2, 2, 2, 6]]
+    w = torch.ones(2, 3, requires_grad=True)
+    y = w * 1
+    y[torch.tensor(-1)].mul_(4)
+    y.sum().backward()
+    assert w.grad.tolist() == [[1, 1, 1], [4, 4, 4]]
+    assert torch.vmap(lambda at: x[at].sum())(torch.arange(3)).tolist() == [7, 6, 12]
+
+
+@pytest.mark.parametrize(
+    ("view", "size", "stride"),
+    [
+        (lambda x: x.t(), (2, 2), (1, 6)),
+        (lambda x: x[1], (2,), (3,)),
+        (lambda x: x[:, 1], (3,), (2,)),
+        (lambda x: x[1:, 2:], (2, 2), (7, 1)),
+        (lambda x: x.reshape(-1)[5:].reshape(19), (3, 2), (6, 1)),
+        (lambda x: x[::2].t()[1:], (2, 3), (6, 2)),
+    ],
+)
+def test_strides_of_a_view_are_those_of_its_memory(view: Any, size: Any, stride: Any) -> None:
+    x = torch.arange(24.0).reshape(4, 6)
+    viewed = view(x)
+    start = viewed.storage_offset()
+    expected = start + sum(np.indices(size)[axis] * step for axis, step in enumerate(stride))
+    found = viewed.as_strided(size, stride)
+    assert found.tolist() == expected.tolist()
+    assert torch.as_strided(viewed, size, stride, 1).tolist() == (expected - start + 1).tolist()
+    found.fill_(-1)
+    assert sorted(np.flatnonzero(x.numpy() == -1)) == sorted({*expected.reshape(-1).astype(int)})
+    with pytest.raises(IndexError):
+        viewed.as_strided((25,), (1,))

@@ -185,3 +185,10 @@ def test_different_slices_along_an_axis(dim: int) -> None:
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"absent\.pt"):
         torch.load(tmp_path / "absent.pt")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_counts_of_a_histogram_have_the_dtype_of_its_values(dtype: Any) -> None:
+    counts, edges = torch.histogram(torch.tensor([1.0, 2.0, 1.5, 4.0], dtype=dtype), bins=3)
+    assert counts.dtype is edges.dtype is dtype
+    assert counts.tolist() == [2.0, 1.0, 1.0]

@@ -51,7 +51,7 @@ class FractionalMaxPool2d(Module):
             count = "neither" if output_size is None else "both"
             raise ConfigError(f"{name}: {count} of output_size and output_ratio given", line=here())
         if output_ratio is not None:
-            ratios = output_ratio if isinstance(output_ratio, tuple) else (output_ratio,)
+            ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,)
             if not all(0 < ratio < 1 for ratio in ratios):
                 raise ConfigError(
                     f"{name}: output_ratio must be between 0 and 1, not {output_ratio}",

@@ -328,8 +328,6 @@ class InstanceNorm2d(BatchNorm):
         check_size(type(self).__name__, "channels", x, 1, self.num_features)
         uses_input = self.training or self.running_mean is None
         tracked = (self.running_mean, self.running_var)
-        if uses_input and self.num_batches_tracked is not None:
-            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
         assert self.momentum is not None
         return functional.instance_norm(
             x, *tracked, self.weight, self.bias, uses_input, self.momentum, self.eps

@@ -351,8 +351,12 @@ class AdaptiveAvgPool2d(Module):
 
     axes: ClassVar[int] = 2
 
-    def __init__(self, output_size: int | tuple[int | None, ...] | None):
-        given = output_size if isinstance(output_size, tuple) else (output_size,) * self.axes
+    def __init__(self, output_size: int | Sequence[int | None] | None):
+        given: tuple[int | None, ...]
+        if output_size is None or isinstance(output_size, int):
+            given = (output_size,) * self.axes
+        else:
+            given = tuple(output_size)
         name = type(self).__name__
         tuple_of(name, "output_size", tuple(size or 1 for size in given), self.axes, least=1)
         self.output_size = given
@@ -405,7 +409,7 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
     """
 
     def __init__(
-        self, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
+        self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
     ):
         super().__init__(output_size)
         self.return_indices = return_indices

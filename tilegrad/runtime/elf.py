@@ -265,7 +265,10 @@ def _session() -> Any:
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    return binding.create_lljit_compiler(suppress_errors=True)
+    # JITLink gives an object one allocation. RuntimeDyld gives each section its own, anywhere, and
+    # ends the process where two that refer to each other lie more than 2 GB apart. For Windows'
+    # objects JITLink is not complete.
+    return binding.create_lljit_compiler(use_jit_link=os.name == "posix", suppress_errors=True)
 
 
 _library_numbers = itertools.count()

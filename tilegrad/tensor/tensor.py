@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.absent import absent
 from tilegrad.base.errors import ShapeError, TilegradError
-from tilegrad.engine.realize.realize import realized
+from tilegrad.engine.realize.realize import exclusive, realized
 from tilegrad.grad.backward import below, gradients
 from tilegrad.grad.rules import NO_DERIVATIVE, filled
 from tilegrad.ir.op import Ops
@@ -215,7 +215,8 @@ class Tensor(Interchange, metaclass=_Kind):
         [6.0]
         """
         check_tensors("gradient", *targets)
-        found = self._gradients_of([_names(target) for target in targets], gradient)
+        with exclusive():
+            found = self._gradients_of([_names(target) for target in targets], gradient)
         made: list[Any] = []
         for target, node in zip(targets, found):
             if node is None:
@@ -252,6 +253,21 @@ class Tensor(Interchange, metaclass=_Kind):
         this_thread.pool.losses.add(self)
         if gradient is None and wait_for_gradients(self):
             return self
+        # A run in another thread gives tensors other nodes: not meanwhile.
+        with exclusive():
+            leaves, found = self._leaves_and_gradients(gradient)
+        for leaf, node in zip(leaves, found):
+            if node is not None:
+                node = after_hooks(leaf, node)
+                flow = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
+                leaf.grad = flow if leaf.grad is None else leaf.grad + flow
+        return self
+
+    def _leaves_and_gradients(self, gradient: Tensor | None) -> tuple[list[Any], list[UOp | None]]:
+        """The leaves that this tensor was computed from, and the gradient of each.
+
+        Raises TilegradError if there is none.
+        """
         nodes = below(self.uop, graphs)
         every = [each for each in live() if each._requires_grad and each._is_leaf]
         names = [_names(tensor) for tensor in every]
@@ -279,12 +295,7 @@ class Tensor(Interchange, metaclass=_Kind):
                 line=here(),
                 rule="detach(), comparisons and integers pass none on",
             )
-        for leaf, node in zip(leaves, found):
-            if node is not None:
-                node = after_hooks(leaf, node)
-                flow = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
-                leaf.grad = flow if leaf.grad is None else leaf.grad + flow
-        return self
+        return leaves, found
 
     def _gradients_of(
         self,

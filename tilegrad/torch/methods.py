@@ -16,6 +16,7 @@ from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.expecting import of_ranks, with_tensors
+from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import LowestAndHighest, wide_pair
 from tilegrad.torch.promotion import given_way
@@ -58,6 +59,12 @@ _OF_TENSORS = (
     "index_add", "index_add_", "index_copy", "index_copy_", "masked_fill", "masked_fill_",
     "masked_select", "mm", "mv", "outer", "scatter", "scatter_", "scatter_add", "scatter_add_",
     "type_as", "view_as",
+)  # fmt: skip
+# What takes an axis and indices along it.
+_BY_INDICES = (
+    "gather", "index_add", "index_add_", "index_copy", "index_copy_", "index_reduce",
+    "index_reduce_", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_",
+    "scatter_reduce", "scatter_reduce_",
 )  # fmt: skip
 # How many axes the tensors of what PyTorch has only for some have.
 _RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -132,6 +139,8 @@ def adjust(kind: Any) -> None:
         (_MASKS, _masked),
         (_GRADIENTS, _with_gradient),
         (_OF_TENSORS, _of_tensors),
+        (_BY_INDICES, _by_indices),
+        (("histogram",), _of_own_dtype),
         (("unique", "unique_consecutive"), _counted),
     ):
         for name in names:
@@ -159,6 +168,24 @@ def _wide(method: Callable[..., Any]) -> Any:
         if isinstance(found, tuple):
             return tuple(each.cast(dtypes.int64) for each in found)
         return found if found.dtype.is_float else found.cast(dtypes.int64)
+
+    return give
+
+
+def _by_indices(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        refuse_negative(method.__name__, args[1] if len(args) > 1 else options.get("index"))
+        return method(self, *args, **options)
+
+    return give
+
+
+def _of_own_dtype(method: Callable[..., Any]) -> Any:
+    """Counts in the dtype of what is counted."""
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        counts, edges = method(self, *args, **options)
+        return counts.cast(self.dtype), edges
 
     return give
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilegrad.base.config import gradients
 from tilegrad.base.errors import UnsupportedError
-from tilegrad.tensor.handle.aliases import look, same_storage
+from tilegrad.tensor.handle.aliases import look, same_storage, steps
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.torch.storage import Storage
 
@@ -53,6 +53,32 @@ class Resizing:
     def resize_as_(self: Any, the_template: Any, memory_format: Any = None) -> Any:
         """As `resize_`, to the shape of another tensor."""
         return self.resize_(tuple(the_template.shape))
+
+    def as_strided(
+        self: Any,
+        size: Sequence[int],
+        stride: Sequence[int],
+        storage_offset: int | None = None,
+    ) -> Any:
+        """The elements whose positions in memory are `storage_offset` plus the sum of each index
+        times its stride; by default from this tensor's first element on.
+
+        Raises IndexBoundsError for a position outside of that memory.
+
+        >>> import tilegrad.torch as torch
+        >>> torch.arange(6).reshape(2, 3).T.as_strided((2,), (1,)).tolist()
+        [0, 1]
+        """
+        strides, start = steps(self)
+        offset = start if storage_offset is None else storage_offset
+        last = offset + sum((n - 1) * step for n, step in zip(size, stride))
+        in_order = strides == tuple(math.prod(self.shape[at + 1 :]) for at in range(self.ndim))
+        if in_order and start <= offset and last < start + self.numel():
+            whole, offset = self, offset - start
+        else:
+            whole = self._all_memory()
+        plain: Any = super(Resizing, whole)
+        return plain.as_strided(size, stride, offset)
 
     def _all_memory(self: Any) -> Any:
         """The storage as a vector, an alias of it."""

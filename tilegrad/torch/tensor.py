@@ -319,6 +319,25 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         aliases = () if is_alone(self) else self._aliases()
         return any(each._requires_grad and each._is_leaf for each in aliases)
 
+    def __getitem__(self, key: Any) -> Any:
+        if key.__class__ is tuple:
+            if any(isinstance(each, Core) and not each.ndim for each in key):
+                key = tuple([self._as_number(each) for each in key])
+        elif isinstance(key, Core) and not key.ndim:
+            key = self._as_number(key)
+        return super().__getitem__(key)
+
+    def _as_number(self, entry: Any) -> Any:
+        """The value of an index that is an integer tensor of no axes: what a number picks is a
+        view. Where a graph is recorded it stays a tensor, which picks a copy.
+        """
+        if not isinstance(entry, OurTensor) or entry.ndim or not entry.dtype.is_int:
+            return entry
+        is_read = not (is_meta(_device_of(self)) or is_meta(_device_of(entry)))
+        if not is_read or is_transforming() or current_recording() is not None:
+            return entry
+        return entry.item()
+
     def __setitem__(self, key: Any, value: Any) -> None:
         if _state.made is not None and self._requires_grad and self._is_leaf:
             stored = value.detach() if isinstance(value, OurTensor) else value

@@ -118,7 +118,8 @@ def _counts(name: str, sizes: Any, output_size: Any, output_ratio: Any) -> tuple
         return tuple_of(name, "output_size", output_size, len(sizes), least=1)
     if output_ratio is None:
         raise ConfigError(f"{name}: neither output_size nor output_ratio given", line=here())
-    ratios = output_ratio if isinstance(output_ratio, tuple) else (output_ratio,) * len(sizes)
+    is_one = not isinstance(output_ratio, (tuple, list))
+    ratios = (output_ratio,) * len(sizes) if is_one else output_ratio
     return tuple(int(size * ratio) for size, ratio in zip(sizes, ratios, strict=True))
 
 

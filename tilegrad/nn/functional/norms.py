@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import ConfigError, ShapeError
@@ -53,16 +54,10 @@ def batch_norm(
     check_tensors("batch_norm", input)
     wide = input.cast(sum_dtype(input.dtype))
     if training:
+        _refuse_one("BatchNorm", "channel", input, input.shape[1:2])
         axes = tuple(axis for axis in range(input.ndim) if axis != 1)
         variance, mean = wide.var_mean(axes, correction=0)
         if running_mean is not None and running_var is not None:
-            if input.numel() == running_mean.numel():
-                raise ShapeError(
-                    "BatchNorm: one value per channel has no variance to track",
-                    input=describe(input.uop),
-                    fix="train with a larger batch, or call model.eval() for inference",
-                    line=here(),
-                )
             move(running_mean, mean, momentum)
             move(running_var, wide.var(axes), momentum)
     elif running_mean is None or running_var is None:
@@ -74,6 +69,17 @@ def batch_norm(
     else:
         mean, variance = running_mean, running_var
     return wide.batchnorm(weight, bias, mean, (variance + eps).rsqrt()).cast(input.dtype)
+
+
+def _refuse_one(name: str, group: str, input: Tensor, counts: Sequence[Any]) -> None:
+    """Raise ShapeError where the groups, a product of `counts`, have one value each: its mean."""
+    if input.numel() == math.prod(counts) != 0:
+        raise ShapeError(
+            f"{name}: one value per {group} has no variance",
+            input=describe(input.uop),
+            fix="train with a larger batch, or call model.eval() for inference",
+            line=here(),
+        )
 
 
 def move(running: Tensor, new: Tensor, share: float | Tensor) -> None:
@@ -116,6 +122,7 @@ def instance_norm(
     check_tensors("instance_norm", input)
     if not use_input_stats and running_mean is not None and running_var is not None:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    _refuse_one("InstanceNorm", "channel of an item", input, input.shape[:2])
     if running_mean is not None and running_var is not None:
         wide, axes = input.cast(sum_dtype(input.dtype)), tuple(range(2, input.ndim))
         move(running_mean, wide.mean(axes).mean(0), momentum)
@@ -144,7 +151,8 @@ def group_norm(
     Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
     default float (float32).
 
-    Raises ShapeError unless the groups divide the channels.
+    Raises ShapeError unless the groups divide the channels, and for one item with one value per
+    group.
 
     >>> nn.functional.group_norm(Tensor.ones(3, 4, 5), 2).shape
     (3, 4, 5)
@@ -156,6 +164,7 @@ def group_norm(
             input=describe(input.uop),
             line=here(),
         )
+    _refuse_one("group_norm", "group of the only item", input, (num_groups,))
     size = math.prod(input._length(axis) for axis in range(1, input.ndim)) // num_groups
     grouped = input.reshape(input.shape[0], num_groups, size).layernorm(-1, eps)
     result, rest = grouped.reshape(input.shape), (1, -1, *[1] * (input.ndim - 2))

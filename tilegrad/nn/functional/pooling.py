@@ -351,7 +351,7 @@ def _lp_pool(axes: int) -> Any:
 
 
 def _adaptive_avg_pool(axes: int) -> Any:
-    def adaptive(input: Tensor, output_size: int | tuple[int | None, ...] | None) -> Tensor:
+    def adaptive(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
         pooled: Tensor = getattr(pooling, f"AdaptiveAvgPool{axes}d")(output_size)(input)
         return pooled
 
@@ -362,7 +362,7 @@ def _adaptive_avg_pool(axes: int) -> Any:
 def _adaptive_max_pool(axes: int) -> Any:
     def adaptive(
         input: Tensor,
-        output_size: int | tuple[int | None, ...] | None,
+        output_size: int | Sequence[int | None] | None,
         return_indices: bool = False,
     ) -> Any:
         made = getattr(pooling, f"AdaptiveMaxPool{axes}d")

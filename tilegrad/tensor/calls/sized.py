@@ -157,6 +157,7 @@ def of_sizes(
         *[operand.shape for operand in operands],
         tuple([key[at] for at in integers]),
     )
+    bounds = [each for at, kind in enumerate(key) if kind is slice for each in key[at + 1 : at + 4]]
     defaults = key[6]
     rest = [len(each) if each.__class__ is tuple and each is not defaults else each for each in key]
     for at in integers:
@@ -177,7 +178,8 @@ def of_sizes(
     found = None
     vain = family.vain
     if vain < _MOST_VAIN or not vain & (vain - 1):
-        found = _pattern(family, shapes, operands, method, args, kwargs)
+        fixed = frozenset(abs(each) for each in bounds if each is not None)
+        found = _pattern(family, shapes, fixed, operands, method, args, kwargs)
     family.vain = vain + 1 if found is None else 0
     family.seen = [shapes, *family.seen[: _MOST_SEEN - 1]]
     if found is None:
@@ -187,15 +189,23 @@ def of_sizes(
 
 
 def _pattern(
-    family: _Family, shapes: Shapes, operands: Sequence[Any], method: Any, args: Any, kwargs: Any
+    family: _Family,
+    shapes: Shapes,
+    bounds: frozenset[int],
+    operands: Sequence[Any],
+    method: Any,
+    args: Any,
+    kwargs: Any,
 ) -> Pattern | None:
-    """The pattern of a call and an earlier one of its family, recorded at some sizes."""
+    """The pattern of a call and an earlier one of its family, recorded at some sizes. At a size
+    among the `bounds` of its slices a slice is whole.
+    """
     found = [each for before in family.seen if (each := _unknowns(before, shapes)) is not None]
     if not found:
         return None
     # What the fewest sizes change in is most likely the same line of a program.
     sizes, seen = min(found, key=lambda each: len(each[1]))
-    others = frozenset(size for shape in sizes for size in shape if size > _UNKNOWN)
+    others = bounds.union(size for shape in sizes for size in shape if size > _UNKNOWN)
     high = min(max(4 * max(map(max, seen)), _REACH), _MOST_REACH)
     examples = _examples(len(seen), high, others)
     is_small = all(

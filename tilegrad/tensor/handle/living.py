@@ -95,7 +95,9 @@ def live() -> Iterator[Any]:
 
 def with_nodes() -> Iterator[Any]:
     """Every tensor that someone still holds and whose node is made."""
-    for reference in [*_old.values(), *_young.values()]:
+    # The young ones first: a run in another thread may make them old meanwhile.
+    young = _young.copy()
+    for reference in (_old | young).values():
         tensor = reference()
         if tensor is not None:
             yield tensor

@@ -11,7 +11,7 @@ there are only its values tell, so a mask that is a tensor is computed when it i
 array of bools is known.
 
 Where NumPy and PyTorch differ (a number and a tensor separated by a slice), PyTorch is followed:
-the number picks first.
+the number picks first, and so does a tensor without axes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tilegrad.tensor.indexing.creation import Creation
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host import flatten
 
-__all__ = ["Indexing", "has_tensor"]
+__all__ = ["Indexing", "first_of_neighbours", "has_tensor"]
 
 _PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
 
@@ -372,10 +372,10 @@ class Indexing(Creation):
             # A position may be inside the joined axis though an index is outside of its own.
             position = inside.where(position, -1)
         rows = table.reshape(multiply(lead), *tail)._rows(position)
-        # The picked axes stand where the first indexed one stood; in front, if a slice lies between
-        # indexed ones.
-        is_together = axes == list(range(axes[0], axes[0] + len(axes)))
-        number = axes[0] if is_together else 0
+        numbers = [axis for axis in axes if not tensors[axis].ndim]
+        number = first_of_neighbours(
+            [axis - sum(other < axis for other in numbers) for axis in axes if axis not in numbers]
+        )
         depth = len(shape)
         order = [*range(depth, depth + number), *range(depth), *range(depth + number, rows.ndim)]
         return rows.permute(order)
@@ -668,6 +668,14 @@ def _axes_of(entry: Any) -> int:
     if entry is None or entry is Ellipsis:
         return 0
     return entry.ndim if isinstance(entry, (Core, _Known)) and entry.dtype is dtypes.bool else 1
+
+
+def first_of_neighbours(axes: Sequence[int]) -> int:
+    """Where the axes of a pick stand in its result: where the first of the indexed `axes` stood,
+    or in front, if others lie between these.
+    """
+    is_together = bool(axes) and axes[-1] - axes[0] == len(axes) - 1
+    return axes[0] if is_together else 0
 
 
 def has_tensor(key: Any) -> bool:

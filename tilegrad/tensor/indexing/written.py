@@ -16,7 +16,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, check_devices
 from tilegrad.tensor.handle.sizes import as_int, as_size, here, index_dtype, is_one
-from tilegrad.tensor.indexing.index import Indexing
+from tilegrad.tensor.indexing.index import Indexing, first_of_neighbours
 from tilegrad.tensor.storage.checked import checked
 
 __all__ = ["Writing"]
@@ -30,7 +30,7 @@ class _Keys(NamedTuple, Generic[T]):
     Attributes:
         first: the flat position where all that follows is 0.
         vectors: for each axis of the result what it adds, None for a new one; those of the tensors
-            among the keys are at `index_axes`.
+            among the keys are at `index_axes`, where these have axes.
         indices: each tensor, with the size, step and number of the axis that it is for.
     """
 
@@ -84,8 +84,7 @@ class Writing(Indexing):
         first = indices[0][0]
         nodes = first._meet("setitem", *[index for index, *_ in indices[1:]], unify=False)
         shape = max((node.shape for node in nodes), key=len)
-        is_together = tensors == list(range(tensors[0], tensors[0] + len(tensors)))
-        front = tensors[0] if is_together else 0
+        front = first_of_neighbours(tensors)
         rest = [vector for position, vector in enumerate(named.vectors) if position not in tensors]
         ndim = len(rest) + len(shape)
         lead = (1,) * front
@@ -124,9 +123,10 @@ class Writing(Indexing):
                 count = len(range(start, stop, stride))
                 vectors.append(self._iota(count).cast(wide) * (stride * step))
             elif isinstance(entry, Core):
-                index_axes.append(len(vectors))
-                vectors.append(None)
                 index = self._of(entry.uop, entry.device, entry._variables)
+                if index.ndim:
+                    index_axes.append(len(vectors))
+                    vectors.append(None)
                 indices.append((index, size, step, axis))
             elif isinstance(entry, UOp):
                 position, variables = as_size("setitem", entry)

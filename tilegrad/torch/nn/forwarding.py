@@ -14,6 +14,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.expecting import refused_as_tensor
+from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.methods import one_dtype
 from tilegrad.torch.naming import called
 from tilegrad.torch.step_names import BY_ARGUMENTS, FUNCTIONS
@@ -94,10 +95,13 @@ def of_some_axis(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asked_by_rows(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`embedding`, which with `sparse` tells an optimizer that only rows asked for move."""
+    """`embedding` or `embedding_bag`; with `sparse` the first tells an optimizer that only rows
+    asked for move.
+    """
 
     @functools.wraps(function)
     def look_up(input: Any, weight: Any, *args: Any, **options: Any) -> Any:
+        refuse_negative(function.__name__, input)
         if options.get("sparse") or args[4:5] == (True,):
             weight._moves_by_rows = True
         return function(input, weight, *args, **options)

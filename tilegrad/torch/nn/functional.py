@@ -124,7 +124,7 @@ else:
     globals().update({name: forwarded(getattr(ours, name)) for name in ours.__all__})
 
 softmax, softmin, log_softmax = map(of_some_axis, (softmax, softmin, log_softmax))
-embedding = asked_by_rows(embedding)
+embedding, embedding_bag = asked_by_rows(embedding), asked_by_rows(embedding_bag)
 
 celu_ = in_place(celu)
 elu_ = in_place(elu)

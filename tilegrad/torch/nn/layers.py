@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.expecting import refused_as_tensor
+from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.nn import functional
 from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
@@ -66,6 +67,8 @@ def _made(name: str, kind: type) -> type:
         call = _own_results(call)
     if name.startswith(("MaxPool", "AdaptiveMaxPool", "FractionalMaxPool")):
         call = _with_int64_indices(call)
+    if name.startswith("InstanceNorm"):
+        call = _of_an_item(call, _AXES[name][0])
     if name in _AXES:
         call = _of_axes(call, *_AXES[name])
     if "inplace" in inspect.signature(kind).parameters:
@@ -176,6 +179,7 @@ def _asked_by_rows(call: Any) -> Any:
 
     @functools.wraps(call)
     def __call__(self: Any, *args: Any, **options: Any) -> Any:
+        refuse_negative(type(self).__name__, args[0] if args else options.get("input"))
         if self.sparse:
             self.weight._moves_by_rows = True
         return call(self, *args, **options)
@@ -201,6 +205,15 @@ def _of_axes(call: Any, *allowed: int) -> Any:
             shown = " or ".join(f"{count}D" for count in allowed)
             raise UnsupportedError(f"expected {shown} input (got {x.ndim}D input)", line=here())
         return call(self, x)
+
+    return __call__
+
+
+def _of_an_item(call: Any, axes: int) -> Any:
+    """A call of a layer that takes one item of `axes` axes, too, without an axis of its own."""
+
+    def __call__(self: Any, x: Any) -> Any:
+        return call(self, x[None])[0] if x.ndim == axes else call(self, x)
 
     return __call__
 
