@@ -159,6 +159,7 @@ CACHED = {
     "runtime/elf.py libc_symbols": "sets of names in the package",
     "tensor/composed/algebra.py best": "lives as long as the call around it",
     "tensor/storage/host.py _knows_half": "no argument",
+    "torch/bessel.py _weights": "orders of Bessel functions: 0 and 1",
 }
 _KINDS = r"(?:\w+\.)?(?:OrderedDict|deque|defaultdict|Weak\w+)\(.*\)"
 _EMPTY = rf"(?:\{{\}}|\[\]|set\(\)|dict\(\)|list\(\)|{_KINDS})"

@@ -98,15 +98,22 @@ def _extent(factor: UOp) -> UOp | None:
     before   r // n, r % n       0 <= r < m*n
     after    m,      n
     """
+    divisors: list[UOp] = []
+    while factor.op is Ops.FLOORDIV:
+        factor, by = factor.src
+        divisors.append(by)
     if factor.op is Ops.RANGE:
-        return factor.src[0]
-    if factor.op not in (Ops.FLOORDIV, Ops.FLOORMOD):
+        extent = factor.src[0]
+    elif factor.op is Ops.FLOORMOD:
+        extent = factor.src[1]
+        divisors.append(extent)
+    else:
         return None
-    whole, by = factor.src
-    if by.ranges or by.vmin <= 0:
+    if any(by.ranges or by.vmin <= 0 for by in divisors):
         return None
-    if factor.op is Ops.FLOORMOD:
-        return by
-    total = _extent(whole)
-    count = None if total is None else divide(tidy(total), tidy(by))
-    return None if count is None else as_node(count)
+    for by in reversed(divisors[:-1] if factor.op is Ops.FLOORMOD else divisors):
+        count = divide(tidy(extent), tidy(by))
+        if count is None:
+            return None
+        extent = as_node(count)
+    return extent

@@ -138,7 +138,7 @@ _slices: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 1024)
 _MOST_SLICES = 32
 
 
-def _is_moving(rest: Sequence[Any]) -> bool:
+def _changes_often(rest: Sequence[Any]) -> bool:
     """Whether a slice has been another one so often that no pattern is looked for."""
     without = rest[0], *[each for each in rest if each.__class__ is not int]
     count = _slices.setdefault(without, [0])
@@ -165,7 +165,7 @@ def of_sizes(
     skeleton = tuple(rest)
     family = _families.get(skeleton)
     if family is None:
-        if slice in rest and _is_moving(rest):
+        if slice in rest and _changes_often(rest):
             return None
         family = _families.setdefault(skeleton, _Family())
     for pattern in family.patterns:
