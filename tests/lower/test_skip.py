@@ -89,6 +89,30 @@ def test_products_are_those_that_count(shape: tuple[int, int, int, int]) -> None
     assert products == needed(*shape)
 
 
+def unrolled_window(*, is_choice: bool) -> UOp:
+    """out[i, y] = sum of a[i + y + k - 1] * 0.5 over k, zero where y + k - 1 or i is outside: a gate
+    of loops and unrolled axes. As a choice, zero stands beside the load instead.
+    """
+    out, a = (UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(64), (), slot) for slot in (0, 1))
+    i, y = UOp.range(9, 0, Axis.LOOP), UOp.range(4, 1, Axis.UPCAST)
+    k = UOp.range(3, 2, Axis.UNROLL)
+    zero = UOp.const(dtypes.float32, 0)
+    at = simplify(y + k - 1)
+    gate = (i < 7) & (at >= 0) & (at < 4)
+    load = a.load(i + y + k, zero, gate)
+    value = gate.where(load, zero) if is_choice else load * 0.5
+    total = UOp(Ops.REDUCE, dtypes.float32, (value, k), Ops.ADD)
+    return UOp(Ops.SINK, dtypes.void, (out.store(i * 4 + y, total),), KernelInfo("r", (0, 1, 2)))
+
+
+@pytest.mark.parametrize("is_choice", [False, True])
+def test_a_gate_is_closed_where_one_of_its_conditions_is(is_choice: bool) -> None:
+    """The others may depend on loops: the first and the last of four rows see padding."""
+    ast = skip_products(unroll(unrolled_window(is_choice=is_choice)), TARGET)
+    found = [node for node in ast.toposort() if node.op is Ops.STORE]
+    assert [len(store.src[2].src) for store in found] == [2, 3, 3, 2]
+
+
 def test_no_gate_is_left_where_none_is_closed() -> None:
     made = skip_iterations(window(3, 1, 1, 1), TARGET)
     assert [len(node.src) for node in made.toposort() if node.op is Ops.LOAD] == [2, 2]
