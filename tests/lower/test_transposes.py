@@ -70,6 +70,19 @@ def test_masks_round_up_the_rows() -> None:
         assert 8 in stored_lanes(product, opts)
 
 
+@pytest.mark.parametrize("rows", [4, 8, 13])
+def test_lanes_of_padding_are_left_out(rows: int) -> None:
+    """The last vectors of a padded axis are stored whole or not at all."""
+    if not Device["CPU"].target.has_mask:
+        pytest.skip("this processor has no masks")
+    left, right = (SEED.standard_normal(shape, np.float32) for shape in ((9, 53), (9, rows)))
+    product = Tensor(left).realize().T @ Tensor(right).realize()
+    opts = [Opt(OptOps.PADTO, 0, 16), Opt(OptOps.UPCAST, 0, 16), Opt(OptOps.UPCAST, 1, 0)]
+    found = run(kernel_of(product), opts, (53, rows), left, right)
+    np.testing.assert_allclose(found, left.T.astype("d") @ right, rtol=1e-4, atol=1e-5)
+    assert 1 not in stored_lanes(product, opts)
+
+
 def test_targets_without_vectors_are_left_alone() -> None:
     ast = kernel_of(Tensor.empty(16, 16).realize().T.contiguous())
     assert transpose_stores(ast, Target("plain")) is ast

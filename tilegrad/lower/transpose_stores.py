@@ -9,6 +9,8 @@ whole vectors.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
@@ -22,26 +24,29 @@ __all__ = ["transpose_stores"]
 
 # (pointer, the terms of its index, the dtype of the vectors)
 Key = tuple[UOp, frozenset[tuple[UOp, int]], DType]
+# The lanes of each vector: the constant term of the index of its store, and the store.
+Rows = dict[UOp, dict[int, tuple[int, UOp]]]
 
 
 def transpose_stores(ast: UOp, target: Target) -> UOp:
     """before   STORE(a, i*8 + l*99 + r, GEP(v_r, l))          for all lanes l and rows r
     after    STORE(a, i*8 + l*99, GEP(t, l*rows ...))        t: the vectors of all rows, transposed
 
-    Lanes that are consecutive in memory, as are the pairs of a panel, stay together.
+    Lanes that are consecutive in memory, as are the pairs of a panel, stay together. Where lanes
+    have gates, those of padding, a vector has the gate of its lane.
     """
     if not target.has_vectors:
         return ast
-    groups: dict[Key, dict[UOp, dict[int, tuple[int, UOp]]]] = {}
+    groups: dict[Key, Rows] = {}
     for node in ast.toposort():
-        if node.op is Ops.STORE and (found := _element(node)) is not None:
+        if node.op is Ops.STORE and (found := _element(node, target)) is not None:
             key, offset = found
             vector, lane = node.src[2].src[0], node.src[2].arg[0]
             groups.setdefault(key, {}).setdefault(vector, {})[lane] = offset, node
     new: dict[UOp, UOp] = {}
     for (pointer, _, dtype), rows in groups.items():
         for run, size in _runs(rows, dtype.lanes):
-            if size == 1 and _is_dense(run, rows, dtype.lanes):
+            if size == 1 and not _has_gates(run, rows) and _is_dense(run, rows, dtype.lanes):
                 new |= _interleaved(pointer, run, rows)
                 continue
             for chunk in _cut(run, dtype.lanes, size, target):
@@ -52,13 +57,13 @@ def transpose_stores(ast: UOp, target: Target) -> UOp:
     return ast
 
 
-def _element(node: UOp) -> tuple[Key, int] | None:
+def _element(node: UOp, target: Target) -> tuple[Key, int] | None:
     """The key that the stores of a tile share, and the constant term of this store's index; None
     for a store of anything but one lane of a vector.
     """
-    if len(node.src) != 3 or node.arg is not None:
+    if node.arg is not None or (node.is_gated and not target.has_mask):
         return None
-    pointer, index, value = node.src
+    pointer, index, value = node.src[:3]
     memory = pointer.dtype
     if (
         pointer.op is Ops.AFTER
@@ -75,7 +80,7 @@ def _element(node: UOp) -> tuple[Key, int] | None:
 
 
 def _runs(
-    rows: dict[UOp, dict[int, tuple[int, UOp]]], lanes: int
+    rows: Rows, lanes: int
 ) -> Iterator[tuple[list[UOp], int]]:
     """Runs of vectors in which each group of lanes is stored right after that of the vector before
     it; and the size of the groups.
@@ -126,7 +131,11 @@ def _cut(run: Sequence[UOp], lanes: int, size: int, target: Target) -> Iterator[
         run = run[count:]
 
 
-def _is_dense(run: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]], lanes: int) -> bool:
+def _has_gates(run: Sequence[UOp], rows: Rows) -> bool:
+    return any(store.is_gated for vector in run for _, store in rows[vector].values())
+
+
+def _is_dense(run: Sequence[UOp], rows: Rows, lanes: int) -> bool:
     """Whether the rows of a lane end where those of the next begin."""
     count = len(run)
     if count < 2 or count > lanes or count.bit_count() != 1 or lanes.bit_count() != 1:
@@ -136,7 +145,7 @@ def _is_dense(run: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]], l
 
 
 def _interleaved(
-    pointer: UOp, run: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]]
+    pointer: UOp, run: Sequence[UOp], rows: Rows
 ) -> dict[UOp, UOp]:
     """The stores of whole vectors of a dense tile, by the scalar stores they replace."""
     lanes, count = run[0].dtype.lanes, len(run)
@@ -169,22 +178,29 @@ def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
 
 
 def _transposed(
-    pointer: UOp, chunk: Sequence[UOp], size: int, rows: dict[UOp, dict[int, tuple[int, UOp]]]
+    pointer: UOp, chunk: Sequence[UOp], size: int, rows: Rows
 ) -> dict[UOp, UOp]:
     """The vector stores of the rows `chunk`, by the scalar stores they replace."""
     lanes = chunk[0].dtype.lanes
+    stores = [
+        [rows[vector][lane + at][1] for vector in chunk for at in range(size)]
+        for lane in range(0, lanes, size)
+    ]
+    # The rows of a lane become one vector, with one gate.
+    if any(store.src[3:] != own[0].src[3:] for own in stores for store in own):
+        return {}
     count = 1 << (len(chunk) - 1).bit_length()
     vectors = _zipped_all([*chunk, *[chunk[-1]] * (count - len(chunk))], size)
     whole = count * size
     found: dict[UOp, UOp] = {}
-    for lane in range(0, lanes, size):
+    for lane, own in zip(range(0, lanes, size), stores):
         first = lane * count % lanes
         value = vectors[lane * count // lanes].gep(*range(first, first + whole))
-        gate: tuple[UOp, ...] = ()
+        gates = [gate.broadcast(whole) for gate in own[0].src[3:]]
         if count > len(chunk):
-            gate = (UOp.stack(UOp.const(dtypes.bool, row < len(chunk)) for row in range(count)),)
-        store = pointer.store(rows[chunk[0]][lane][1].src[1], value, *gate)
-        found |= {rows[vector][lane + at][1]: store for vector in chunk for at in range(size)}
+            gates += [UOp.stack(UOp.const(dtypes.bool, row < len(chunk)) for row in range(count))]
+        gate = (functools.reduce(operator.and_, gates),) if gates else ()
+        found |= dict.fromkeys(own, pointer.store(own[0].src[1], value, *gate))
     return found
 
 
