@@ -79,9 +79,7 @@ def _element(node: UOp, target: Target) -> tuple[Key, int] | None:
     return (pointer, frozenset(found[0].items()), value.src[0].dtype), found[1]
 
 
-def _runs(
-    rows: Rows, lanes: int
-) -> Iterator[tuple[list[UOp], int]]:
+def _runs(rows: Rows, lanes: int) -> Iterator[tuple[list[UOp], int]]:
     """Runs of vectors in which each group of lanes is stored right after that of the vector before
     it; and the size of the groups.
     """
@@ -144,9 +142,7 @@ def _is_dense(run: Sequence[UOp], rows: Rows, lanes: int) -> bool:
     return all(first[lane][0] == first[0][0] + lane * count for lane in range(lanes))
 
 
-def _interleaved(
-    pointer: UOp, run: Sequence[UOp], rows: Rows
-) -> dict[UOp, UOp]:
+def _interleaved(pointer: UOp, run: Sequence[UOp], rows: Rows) -> dict[UOp, UOp]:
     """The stores of whole vectors of a dense tile, by the scalar stores they replace."""
     lanes, count = run[0].dtype.lanes, len(run)
     vectors = _zipped_all(run)
@@ -177,9 +173,7 @@ def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
     return list(vectors)
 
 
-def _transposed(
-    pointer: UOp, chunk: Sequence[UOp], size: int, rows: Rows
-) -> dict[UOp, UOp]:
+def _transposed(pointer: UOp, chunk: Sequence[UOp], size: int, rows: Rows) -> dict[UOp, UOp]:
     """The vector stores of the rows `chunk`, by the scalar stores they replace."""
     lanes = chunk[0].dtype.lanes
     stores = [

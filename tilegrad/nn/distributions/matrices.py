@@ -9,6 +9,7 @@ from typing import Any
 from tilegrad.base.errors import ConfigError, OptionError
 from tilegrad.nn.distributions.base import Distribution, normal
 from tilegrad.nn.distributions.gamma import Beta, Chi2
+from tilegrad.nn.distributions.normal import cholesky_of
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -40,20 +41,9 @@ class Wishart(Distribution):
         precision_matrix: Tensor | None = None,
         scale_tril: Tensor | None = None,
     ):
-        given = [
-            each for each in (covariance_matrix, precision_matrix, scale_tril) if each is not None
-        ]
-        if len(given) != 1:
-            raise OptionError(
-                f"Wishart: {len(given)} of covariance_matrix, precision_matrix and scale_tril are "
-                "given",
-                fix="pass one of them",
-                line=here(),
-            )
-        if scale_tril is None:
-            scale_tril = (
-                given[0] if precision_matrix is None else precision_matrix.inv()
-            ).cholesky()
+        scale_tril = cholesky_of(
+            "Wishart", covariance_matrix, precision_matrix, scale_tril, OptionError
+        )
         degrees = df if isinstance(df, Tensor) else scale_tril[..., 0, 0].full_like(df)
         size = scale_tril._sizes[-1]
         batch = Tensor.broadcast_shapes(degrees._sizes, scale_tril._sizes[:-2])

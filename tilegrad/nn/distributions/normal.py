@@ -99,6 +99,29 @@ class LogNormal(Normal):
         return super().icdf(share).exp()
 
 
+def cholesky_of(
+    name: str,
+    covariance_matrix: Tensor | None,
+    precision_matrix: Tensor | None,
+    scale_tril: Tensor | None,
+    error: type[ConfigError] = ConfigError,
+) -> Tensor:
+    """The lower triangle L of a covariance L @ L.T that is given in one of three ways.
+
+    Raises `error` unless one of the three is given.
+    """
+    given = [each for each in (covariance_matrix, precision_matrix, scale_tril) if each is not None]
+    if len(given) != 1:
+        raise error(
+            f"{name}: {len(given)} of covariance_matrix, precision_matrix and scale_tril are given",
+            fix="pass one of them",
+            line=here(),
+        )
+    if scale_tril is not None:
+        return scale_tril
+    return (given[0] if precision_matrix is None else precision_matrix.inv()).cholesky()
+
+
 class MultivariateNormal(Distribution):
     """Normal distribution of vectors with mean `loc` and covariance L @ L.T.
 
@@ -124,20 +147,9 @@ class MultivariateNormal(Distribution):
         precision_matrix: Tensor | None = None,
         scale_tril: Tensor | None = None,
     ):
-        given = [
-            each for each in (covariance_matrix, precision_matrix, scale_tril) if each is not None
-        ]
-        if len(given) != 1:
-            raise ConfigError(
-                f"MultivariateNormal: {len(given)} of covariance_matrix, precision_matrix and "
-                "scale_tril are given",
-                fix="pass one of them",
-                line=here(),
-            )
-        if scale_tril is None:
-            scale_tril = (
-                given[0] if precision_matrix is None else precision_matrix.inv()
-            ).cholesky()
+        scale_tril = cholesky_of(
+            "MultivariateNormal", covariance_matrix, precision_matrix, scale_tril
+        )
         size = loc._sizes[-1]
         batch = Tensor.broadcast_shapes(loc._sizes[:-1], scale_tril._sizes[:-2])
         self.loc, self.scale_tril = loc.expand(*batch, size), scale_tril.expand(*batch, size, size)
