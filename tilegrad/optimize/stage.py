@@ -149,9 +149,10 @@ def _copy(
         elif groups is not None and run is not None and each is last:
             index = run % each.extent
         else:
-            index, loops = _index(extent, count, number)
+            index, loops = _index(_symbolic_extent(each, count) or extent, count, number)
             number, nest = number + 2, nest + loops
             fresh |= each.ranges_at(index)
+        outside += _symbolic_bounds(each, index)
         read_at, filled_at = read_at * extent + each.position, filled_at * extent + index
         if extent != each.extent:
             outside.append(index < each.extent)
@@ -166,6 +167,33 @@ def _copy(
     for inside in outside:
         value = gate_loads(value, inside)
     return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
+
+
+def _symbolic_extent(each: Dimension, lanes: int) -> UOp | None:
+    """The extent of a dimension that one loop moves along, if a launch says it: the copy ends where
+    the loop does. None where several lanes are copied at once.
+    """
+    (loop, *others) = each.times
+    return loop.src[0] if lanes == 1 and not others and _is_symbolic(loop) else None
+
+
+def _symbolic_bounds(each: Dimension, index: UOp) -> list[UOp]:
+    """That `index` is a position which the loops of a dimension reach, where a launch says how far
+    some of them go: memory of a length ends there.
+    """
+    if not any(map(_is_symbolic, each.times)):
+        return []
+    least, most = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
+    for loop, times in each.times.items():
+        last = loop.src[0] - 1
+        least, most = (least, most + last * times) if times > 0 else (least + last * times, most)
+    moved = index + each.first
+    return [moved >= least, moved < most + 1]
+
+
+def _is_symbolic(loop: UOp) -> bool:
+    """Whether a variable of the launch says how many iterations a loop has."""
+    return loop.src[0].op is not Ops.CONST and not loop.src[0].ranges
 
 
 def _is_open(value: UOp, loop: UOp) -> bool:
@@ -316,10 +344,13 @@ def _groups(
     return None
 
 
-def _index(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
+def _index(extent: int | UOp, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
     """An index in a dimension of `extent` elements, `lanes` of them unrolled, and the ranges that
     go over it.
     """
+    if isinstance(extent, UOp):
+        index = UOp.range(extent, number, Axis.STAGE)
+        return index, [index]
     count = -(-extent // lanes)
     if lanes == 1:
         index = UOp.range(count, number, Axis.STAGE)
