@@ -90,8 +90,8 @@ def test_products_are_those_that_count(shape: tuple[int, int, int, int]) -> None
 
 
 def unrolled_window(*, is_choice: bool) -> UOp:
-    """out[i, y] = sum of a[i + y + k - 1] * 0.5 over k, zero where y + k - 1 or i is outside: a gate
-    of loops and unrolled axes. As a choice, zero stands beside the load instead.
+    """out[i, y] = sum of a[i + y + k - 1] * 0.5 over k, zero where y + k - 1 or i is outside: a
+    gate of loops and unrolled axes. As a choice, zero stands beside the load instead.
     """
     out, a = (UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(64), (), slot) for slot in (0, 1))
     i, y = UOp.range(9, 0, Axis.LOOP), UOp.range(4, 1, Axis.UPCAST)
