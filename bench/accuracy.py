@@ -80,7 +80,7 @@ def _their_bias(x: Any, axis: int) -> Any:
 
 
 def _signal(x: Any, axis: int) -> Any:
-    """Batches, two channels and positions, of which `axis` is one; no others."""
+    """Batches, two channels and positions, with the sum along `axis`; no other axes."""
     return x.reshape(x.shape[0], 2, 1) if axis == 0 else x.reshape(1, 2, x.shape[1])
 
 

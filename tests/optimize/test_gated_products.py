@@ -43,7 +43,7 @@ def test_in_float32_it_has_tiles_in_shared_memory() -> None:
 
 
 def term(factor: str) -> UOp:
-    """A sum of products chosen by `k < 5`, of which the left factor is 0 elsewhere by `factor`."""
+    """A sum of products chosen by `k < 5`; `factor` makes the left factor 0 elsewhere."""
     k = UOp.range(8, 0, Axis.REDUCE)
     zero, inside = UOp.const(dtypes.float, 0), k < 5
     a, b = (UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(8), (), slot) for slot in (1, 2))

@@ -72,7 +72,9 @@ class _Work:
         with self._lock:
             changes = self._changes
             while changes:
-                self._mem_used += changes.pop()
+                # No call between reading and writing: a garbage collection may come by here.
+                change = changes.pop()
+                self._mem_used += change
             return self._mem_used
 
     def take_memory(self, nbytes: int) -> None:

@@ -61,8 +61,8 @@ class LRUAllocator:
         self._lock = held_at_fork(threading.RLock(), 70)
         # Bytes that the runtime gave and has not had back.
         self._taken_bytes = 0
-        # Small blocks that wait, by size class: lists, of which every operation is one step of the
-        # interpreter; and the most of each class.
+        # Small blocks that wait, in a list for each size class, and the most of each class.
+        # Appending to a list and popping from it are single steps of the interpreter.
         self.quick: dict[int, list[Any]] = {}
         self.most_quick = min(_MOST_QUICK, runtime.cache_bytes >> 20)
         self._returned: deque[tuple[int, Any]] = deque()

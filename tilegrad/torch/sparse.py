@@ -43,7 +43,7 @@ _ZERO_TO_ZERO = (
 
 
 class Sparse(Paired):
-    """A tensor of which the elements at `indices` have `values`, and all others are 0.
+    """A tensor with `values` at `indices` and zeros elsewhere.
 
     >>> import tilegrad.torch as torch
     >>> s = torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()

@@ -26,7 +26,8 @@ __all__ = ["upload"]
 
 # More takes longer to copy than the nodes of a copy take to make.
 _MOST_BYTES = 1 << 16
-# Of indices and labels so many are looked at where they are used (`tensor.storage.known`).
+# Elements of an integer array in memory that are checked where it is an index or a label
+# (`tensor.storage.known`).
 _MOST_INDICES = 1 << 10
 # By NumPy's dtype.
 _dtypes: dict[Any, DType] = {}
@@ -64,8 +65,9 @@ def upload(tensor: Any, array: Any, device: str) -> bool:
     allocator.runtime.copy_in(handles[0], memoryview(array.tobytes()))
     report.count(0, nbytes, time.perf_counter() - start, kernels=0)
     moves = () if len(shape) == 1 else ((Ops.RESHAPE, shape, shape),)
-    stands_on_memory(tensor, Value(buffer), moves, dtype, shape, (composing.entry or call_site(),))
+    # Another thread may look at the tensor as soon as it stands on memory.
     tensor.device = device
+    stands_on_memory(tensor, Value(buffer), moves, dtype, shape, (composing.entry or call_site(),))
     return True
 
 

@@ -16,7 +16,7 @@ looks, so the code decides nothing that the walk would not.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -124,8 +124,33 @@ def written(
         )
         if asked.is_write:
             writer.unless(f"{'not ' if call.is_loss else ''}c{number}.is_loss")
-    met, below = set(calls[:count]), set(leaves)
-    for call in calls:
+    _check_inputs(writer, found, names)
+    given = _check_leaves(writer, kinds)
+    if values_of is not None:
+        every = ", ".join(map(names.__getitem__, leaves))
+        writer.lines.append(f"more = {writer.name(values_of)}([{every}])")
+        writer.unless("more is None")
+        writer.lines.append("values.update(more)")
+    writer.lines += [
+        "found = blank(WaitingCalls)",
+        "found.alive = alive",
+        f"found.calls = [{', '.join(map(names.__getitem__, calls))}]",
+        f"found.leaves = [{', '.join(map(names.__getitem__, leaves))}]",
+        f"found.writes = [{', '.join(map(names.__getitem__, found.writes))}]",
+        f"found.losses = [{', '.join(map(names.__getitem__, found.losses))}]",
+        f"found.key = {writer.name(found.key)}",
+        f"return found, {given}",
+    ]
+    text = "\n    ".join(["def match(alive, asked):", *writer.lines])
+    exec(compile(text, "<calls>", "exec"), writer.names)
+    match: Match = writer.names["match"]
+    return match
+
+
+def _check_inputs(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str]) -> None:
+    """Compare the inputs of all calls with those of `found`, and name each where it comes first."""
+    met, leaves = set(found.alive), set(found.leaves)
+    for call in found.calls:
         inputs = call.inputs or ()
         if not inputs:
             continue
@@ -147,7 +172,7 @@ def written(
         writer.unless(*known)
         for each in first:
             name = names[each]
-            if each in below:
+            if each in leaves:
                 writer.unless(
                     f"{name}.__class__ is Call and {name}.value is None "
                     f"and ({name}.node is None or not is_computed({name}))"
@@ -162,26 +187,6 @@ def written(
                     *[f"{name} is {names[other]}" for other in equal],
                 )
             met.add(each)
-    given = _check_leaves(writer, kinds)
-    if values_of is not None:
-        every = ", ".join(map(names.__getitem__, leaves))
-        writer.lines.append(f"more = {writer.name(values_of)}([{every}])")
-        writer.unless("more is None")
-        writer.lines.append("values.update(more)")
-    writer.lines += [
-        "found = blank(WaitingCalls)",
-        "found.alive = alive",
-        f"found.calls = [{', '.join(map(names.__getitem__, calls))}]",
-        f"found.leaves = [{', '.join(map(names.__getitem__, leaves))}]",
-        f"found.writes = [{', '.join(map(names.__getitem__, found.writes))}]",
-        f"found.losses = [{', '.join(map(names.__getitem__, found.losses))}]",
-        f"found.key = {writer.name(found.key)}",
-        f"return found, {given}",
-    ]
-    text = "\n    ".join(["def match(alive, asked):", *writer.lines])
-    exec(compile(text, "<calls>", "exec"), writer.names)
-    match: Match = writer.names["match"]
-    return match
 
 
 def _all(targets: Any) -> str:
