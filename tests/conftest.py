@@ -1,6 +1,8 @@
 """What all tests share: random cases that repeat, and a cache folder of their own.
 
-Hypothesis draws the same cases in every run; `make nightly` draws new ones, and more.
+Hypothesis draws the same cases in every run; `make nightly` draws new ones, and more. With
+`GUARD_PAGES=after` or `before` all memory lies beside pages that nobody may touch
+(tests/guarded/guard_pages.py).
 """
 
 from __future__ import annotations
@@ -16,11 +18,19 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.guarded import guard_pages
+
 # Before tilegrad is imported, which reads its switches once. `TILEGRAD_CACHE=... pytest` keeps a
 # cache from run to run.
 if "TILEGRAD_CACHE" not in os.environ:
     os.environ["TILEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tilegrad-tests-")
     atexit.register(shutil.rmtree, os.environ["TILEGRAD_CACHE"], ignore_errors=True)
+
+# Processes that tests start find it on their path.
+if guard_pages.from_environment():
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [guard_pages.FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
 
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
