@@ -27,10 +27,8 @@ if "TILEGRAD_CACHE" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["TILEGRAD_CACHE"], ignore_errors=True)
 
 # Processes that tests start find it on their path.
-if guard_pages.from_environment():
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [guard_pages.FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+if kind := guard_pages.from_environment():
+    os.environ |= guard_pages.environment(kind)
 
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

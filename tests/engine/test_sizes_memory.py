@@ -1,4 +1,4 @@
-"""Kernels of a plan for a range of sizes read nothing behind the memory of the size at hand."""
+"""Kernels of a plan for a range of sizes read nothing beside the memory of the size at hand."""
 
 from __future__ import annotations
 
@@ -9,24 +9,12 @@ from pathlib import Path
 
 import pytest
 
-GUARDED = """
-import ctypes, mmap
+from tests.guarded import guard_pages
+
+PROGRAM = """
 import numpy as np
 from tilegrad import Tensor
-from tilegrad.device.cpu import CpuRuntime
 
-# Each block ends where a page begins that nobody may touch.
-libc, page, blocks = ctypes.CDLL(None), mmap.PAGESIZE, []
-
-def allocate(self, nbytes):
-    room = -(-nbytes // page) * page
-    block = mmap.mmap(-1, room + page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    assert libc.mprotect(ctypes.c_void_p(start + room), page, 0) == 0
-    blocks.append(block)
-    return start + room - nbytes
-
-CpuRuntime.allocate, CpuRuntime.free = allocate, lambda self, handle, nbytes: None
 numbers = np.random.default_rng(0)
 
 def gradient_of_weight(x, dy):
@@ -67,11 +55,15 @@ print("right")
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are guarded by mprotect")
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_nothing_behind_the_memory_of_a_length_is_read(tmp_path: Path, threads: str) -> None:
+@pytest.mark.parametrize("kind", guard_pages.KINDS)
+def test_nothing_beside_the_memory_of_a_length_is_read(
+    tmp_path: Path, kind: str, threads: str
+) -> None:
     found = subprocess.run(
-        [sys.executable, "-c", GUARDED],
+        [sys.executable, "-c", PROGRAM],
         env={
             **os.environ,
+            **guard_pages.environment(kind),
             "TILEGRAD_CACHE": str(tmp_path),
             "TILEGRAD_SIZES": "1",
             "TILEGRAD_THREADS": threads,

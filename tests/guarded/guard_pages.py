@@ -31,7 +31,15 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["FOLDER", "KINDS", "VARIABLE", "from_environment", "install"]
+__all__ = [
+    "FOLDER",
+    "KINDS",
+    "VARIABLE",
+    "environment",
+    "from_environment",
+    "install",
+    "is_installed",
+]
 
 VARIABLE = "GUARD_PAGES"
 KINDS = ("after", "before")
@@ -159,8 +167,18 @@ def install(kind: str) -> None:
     sys.meta_path.insert(0, _Patching(changes))
 
 
+def is_installed() -> bool:
+    return _installed
+
+
+def environment(kind: str) -> dict[str, str]:
+    """Variables of a process whose memory is guarded."""
+    paths = [FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {VARIABLE: kind, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def from_environment() -> str | None:
-    """What the environment asks for, which is installed; None if it asks for nothing."""
+    """The kind that the environment asks for, which is installed; None if it asks for none."""
     kind = os.environ.get(VARIABLE)
     if kind:
         install(kind)

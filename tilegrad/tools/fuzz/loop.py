@@ -73,8 +73,9 @@ class Child:
     def _start(self) -> subprocess.Popen[str]:
         self._asked = 0
         # The package of this process, or the one that the environment names; not what stands in the
-        # current folder.
-        paths = {"PYTHONPATH": str(Path(tilegrad.__file__).parents[1])}
+        # current folder. What else the path of this process has stays.
+        more = filter(None, [os.environ.get("PYTHONPATH")])
+        paths = {"PYTHONPATH": os.pathsep.join([str(Path(tilegrad.__file__).parents[1]), *more])}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tilegrad.tools.fuzz.run", self._mode],
             stdin=subprocess.PIPE,
