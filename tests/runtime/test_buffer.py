@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.guarded import guard_pages
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError, InternalError, OutOfMemoryError
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.device.host import HostMemory
 from tilegrad.runtime.buffer import Buffer, LRUAllocator, size_class
-from tests.guarded import guard_pages
 
 has_size_classes = pytest.mark.skipif(
     guard_pages.is_installed(), reason="sizes are exact beside guard pages"
