@@ -1343,6 +1343,39 @@ def an_open_file() -> Any:
     return lambda x: x * float(file.readline()), nothing
 
 
+def _replace(path: Path, k: int) -> None:
+    """Let another file have the name."""
+    other = path.with_suffix(".other")
+    other.write_bytes(np.full(2, k, np.float32).tobytes())
+    os.replace(other, path)
+
+
+@case
+def a_file_of_a_tensor() -> Any:
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"tilegrad-stale-{uuid.uuid4().hex}"
+
+    def function(x: Tensor) -> Tensor:
+        return x * Tensor.empty(2, device=f"DISK:{path}").to("CPU")
+
+    return function, lambda n: _replace(path, n // 2)
+
+
+@case
+def a_file_that_a_tensor_is_written_to() -> Any:
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"tilegrad-stale-{uuid.uuid4().hex}"
+
+    def function(x: Tensor) -> Tensor:
+        Tensor.empty(2, device=f"DISK:{path}").assign(x * 3)
+        return x + 1
+
+    def change(n: int) -> None:
+        if n:
+            # It is there again after each call.
+            path.unlink()
+
+    return function, change
+
+
 @case
 def the_working_directory() -> Any:
     return lambda x: x * len(os.getcwd()), lambda n: os.chdir("/" if n % 2 else "/tmp")

@@ -18,6 +18,7 @@ from tilegrad.capture.packs import pack_steps
 from tilegrad.capture.record import Before, Run, tensors_in
 from tilegrad.capture.results import Build, Output, TensorSignature, builder
 from tilegrad.capture.slots import Draws, Slots
+from tilegrad.device.disk import is_file
 from tilegrad.engine.run.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
@@ -70,6 +71,7 @@ class Builder:
                 reason="it launched no kernel and no copy: it gives back what it was given",
                 remedy="capture a function that computes with its tensors",
             )
+        self._check_files()
         self._check_state()
         self._check_values()
         self._forget_gradients()
@@ -82,6 +84,18 @@ class Builder:
         effects = self._effects()
         build = self._builder(run.result, run.name)
         return self._assemble(build, effects, is_reused)
+
+    def _check_files(self) -> None:
+        """A file that the run opened is another one at the next call if its name is given to
+        another; a replay would go on with the first.
+        """
+        run = self.run
+        for key, buffer in self.touched.items():
+            if is_file(buffer.device) and not {key, id(buffer.base)} & run.older.keys():
+                raise CaptureError(
+                    f"jit: {run.name} opens {buffer.device}, which a replay would not",
+                    remedy="make the tensor of the file outside, and pass it or what it holds",
+                )
 
     # state, and what changed
 
