@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from tilegrad.base.dtype import DType
+from tilegrad.base.dtype import DType, truncate
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
@@ -197,6 +198,10 @@ class Memory(Values):
         )
 
     def store_masked(self, node: UOp, gate: UOp) -> None:
+        lanes = _constant_lanes(gate)
+        if lanes is not None and sum(lanes) == 1:
+            self.store_one(node, lanes.index(True))
+            return
         pointer, index, value = node.src[:3]
         kind, flags = memory_type(value.dtype), type_of(gate.dtype)
         at, text = self.address(pointer, index, is_masked=True), self.use(value)
@@ -212,6 +217,21 @@ class Memory(Values):
             f"call void @{full}({kind} {text}, ptr {at}, i32 {value.dtype.itemsize}, {flags} "
             f"{self.use(gate)})"
         )
+
+    def store_one(self, node: UOp, lane: int) -> None:
+        """One lane of a vector. For AVX-512, LLVM 22 makes a masked store of narrowed integers whose
+        mask is constant, with one lane open, a store of the wide integer, behind the element.
+        """
+        pointer, index, value = node.src[:3]
+        dtype = value.dtype.scalar
+        first = self.address(pointer, index, is_masked=True)
+        at = self.make(f"getelementptr {self.element_of(pointer)}, ptr {first}, i64 {lane}")
+        text = self.make(f"extractelement {type_of(value.dtype)} {self.use(value)}, i32 {lane}")
+        kind = memory_type(dtype)
+        if node.arg is not None:
+            found = self.make(f"load {kind}, ptr {at}, align {dtype.itemsize}")
+            text = self.binary(node.arg, dtype, self.narrow(found, dtype), text)
+        self.line(f"store {kind} {self.widen(text, dtype)}, ptr {at}, align {dtype.itemsize}")
 
     def open_gate(self, gate: str) -> int:
         """Begin what happens only where `gate` holds; its number, for `close_gate`."""
@@ -238,6 +258,24 @@ def _lanes_apart(index: UOp) -> tuple[UOp | None, UOp]:
     if index.op is Ops.ADD and index.src[0].op is Ops.VECTORIZE and len(set(index.src[0].src)) == 1:
         return index.src[0].src[0], index.src[1]
     return None, index
+
+
+def _constant_lanes(gate: UOp) -> list[bool] | None:
+    """Which lanes of a gate are open, where it depends on nothing."""
+    found: dict[UOp, list[Any]] = {}
+    for node in gate.toposort():
+        if node.op is Ops.CONST:
+            found[node] = [node.arg] * node.dtype.lanes
+        elif node.op is Ops.VECTORIZE:
+            found[node] = [found[source][0] for source in node.src]
+        elif node.op is Ops.CAST:
+            found[node] = [truncate(value, node.dtype) for value in found[node.src[0]]]
+        elif node.op.evaluate is not None:
+            rows = zip(*[found[source] for source in node.src])
+            found[node] = [truncate(node.op.evaluate(*row), node.dtype) for row in rows]
+        else:
+            return None
+    return found[gate]
 
 
 def _is_one_condition(gate: UOp) -> bool:
