@@ -1,4 +1,4 @@
-"""The last elements of an axis, fewer than a vector holds, are stored without a byte behind them."""
+"""The last elements of an axis, fewer than a vector holds, are stored without what is behind."""
 
 from __future__ import annotations
 

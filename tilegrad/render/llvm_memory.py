@@ -219,8 +219,9 @@ class Memory(Values):
         )
 
     def store_one(self, node: UOp, lane: int) -> None:
-        """One lane of a vector. For AVX-512, LLVM 22 makes a masked store of narrowed integers whose
-        mask is constant, with one lane open, a store of the wide integer, behind the element.
+        """One lane of a vector. For AVX-512, LLVM 22 makes a masked store of narrowed integers
+        whose mask is constant, with one lane open, a store of the wide integer: also of the bytes
+        behind the element.
         """
         pointer, index, value = node.src[:3]
         dtype = value.dtype.scalar
