@@ -299,6 +299,23 @@ def test_structures_of_results() -> None:
         assert (found["n"], found["none"]) == (3, None)
 
 
+@pytest.mark.parametrize("write", ["add_", "mul_", "copy_"])
+def test_a_slice_that_is_written_with_what_it_holds(write: str) -> None:
+    """Nothing is left of the write, and the slice is still read where it lies, not from a copy."""
+    rows = {"add_": 0, "mul_": 1}
+
+    @jit
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        getattr(x, write)(rows.get(write, x))
+        return x, x * 3
+
+    for n in range(6):
+        row = Tensor(np.array([[100, 100], [n, n + 1]], np.int8)).realize()[1]
+        given, tripled = function(row)
+        assert given.tolist() == [n, n + 1]
+        assert tripled.tolist() == [3 * n, 3 * n + 3]
+
+
 def test_views_of_an_input_as_results() -> None:
     """They look at the memory of this call's argument, as they would without capture."""
 

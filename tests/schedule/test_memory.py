@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.guarded import guard_pages
 from tests.schedule.plans import plan
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, nn
@@ -23,6 +24,10 @@ from tilegrad.schedule.memory import plan_memory
 from tilegrad.schedule.schedule import BufferSpec, Item, Schedule
 
 ALIGNMENT = 64
+
+pytestmark = pytest.mark.skipif(
+    guard_pages.is_installed(), reason="beside guard pages no two temporaries share memory"
+)
 
 
 @st.composite

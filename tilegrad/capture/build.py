@@ -13,7 +13,7 @@ from tilegrad.capture.checker import compile_checks
 from tilegrad.capture.entry import Effect, Entry
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Check, is_value, snapshot
-from tilegrad.capture.inputs import Input, layout, settle
+from tilegrad.capture.inputs import Input, is_readable, layout, settle
 from tilegrad.capture.packs import pack_steps
 from tilegrad.capture.record import Before, Run, tensors_in
 from tilegrad.capture.results import Build, Output, TensorSignature, builder
@@ -277,6 +277,7 @@ class Builder:
                     each.kind, each.node = "graph", known.uop
             elif id(known.memory) in self.touched or each.is_viewed:
                 each.kind, each.layout = "memory", layout(known.uop)
+                each.is_slice = not is_readable(known.uop)
                 each.slot = slots.setdefault(id(known.memory), len(slots))
             found.append(each)
         return found, slots

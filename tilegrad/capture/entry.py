@@ -135,7 +135,7 @@ class Entry:
         waiting: list[Tensor] = []
         for number in wanted:
             known, tensor = self.inputs[number], tensors[number]
-            if known.is_argument and not known.is_written:
+            if known.is_argument and not known.is_written and not known.is_slice:
                 staged = known.staging.fill(tensor, is_fresh=known.is_viewed)
                 if staged is not None:
                     found[number] = staged
@@ -160,7 +160,7 @@ class Entry:
         if known.is_written:
             tensor._bring_together()
         if layout(tensor.uop) != known.layout:
-            if not known.is_argument or known.is_written:
+            if not known.is_argument or known.is_written or known.is_slice:
                 return None
             return known.staging.fill(tensor, is_fresh=known.is_viewed)
         return buffer_of(memory.base_of(tensor.uop))

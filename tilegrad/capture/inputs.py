@@ -151,6 +151,7 @@ class Input:
         slot: its memory's number in the program.
         node: the constant, of a "graph".
         is_written: whether a replay writes it.
+        is_slice: whether the capture looked at a slice of its memory: a copy would not do.
         is_viewed: whether a result looks at its memory.
     """
 
@@ -163,6 +164,7 @@ class Input:
     node: UOp | None = None
     is_argument: bool = False
     is_written: bool = False
+    is_slice: bool = False
     is_viewed: bool = False
     staging: Staging = field(default_factory=Staging)
 
