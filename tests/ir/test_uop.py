@@ -414,6 +414,14 @@ def test_bind_and_unbind() -> None:
         (UOp.variable("x", 0, 200, dtypes.uchar) + 100, (0, 255)),
         (UOp.variable("x", 0, 100, dtypes.uchar) + 100, (100, 200)),
         (UOp.variable("x", 0, 5).cast(dtypes.float), (-math.inf, math.inf)),
+        (UOp.variable("x", 0, 99) // UOp.variable("y", 1, 9) * UOp.variable("y", 1, 9), (0, 99)),
+        (UOp.variable("y", 1, 9) * (UOp.variable("x", 0, 99) // UOp.variable("y", 1, 9)), (0, 99)),
+        (UOp.variable("x", -9, 9) // UOp.variable("y", 1, 9) * UOp.variable("y", 1, 9), (-81, 81)),
+        (
+            (UOp.variable("x", 0, 99) // UOp.variable("y", 1, 9)).cast(dtypes.long)
+            * UOp.variable("y", 1, 9).cast(dtypes.long),
+            (0, 99),
+        ),
     ],
 )
 def test_bounds(node: UOp, bounds: tuple[Any, Any]) -> None:

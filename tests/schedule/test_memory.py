@@ -24,9 +24,8 @@ from tilegrad.schedule.memory import plan_memory
 from tilegrad.schedule.schedule import BufferSpec, Item, Schedule
 
 ALIGNMENT = 64
-
-pytestmark = pytest.mark.skipif(
-    guard_pages.is_installed(), reason="beside guard pages no two temporaries share memory"
+shares_memory = pytest.mark.skipif(
+    guard_pages.is_installed(), reason="beside guard pages temporaries have blocks of their own"
 )
 
 
@@ -181,6 +180,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     gc.enable()
 
 
+@shares_memory
 def test_the_peak_of_a_chain(watch: Watch) -> None:
     value = start = Tensor(numbers(1024)).realize()
     watch.plans.clear()
@@ -216,6 +216,7 @@ def test_the_peak_of_a_diamond(watch: Watch) -> None:
     close(result, (start.numpy() + 1) * 5)
 
 
+@shares_memory
 def test_the_peak_of_a_training_step(watch: Watch) -> None:
     """Forward, backward and update of a small convolutional net, in one plan."""
     layers: list[Any] = [

@@ -10,11 +10,13 @@ import pytest
 from tests.lower.test_results import TARGET
 from tests.schedule.plans import plan
 from tilegrad import Tensor, dtypes
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import InternalError, ShapeError
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops, UOp
 from tilegrad.ir.op import Stage
 from tilegrad.ir.spec import verify
+from tilegrad.ir.width import find_narrow
 
 SIZE = 2**31 + 10
 
@@ -71,6 +73,24 @@ def test_an_index_narrowed_to_32_bits_is_refused(name: str) -> None:
     verify(program, Stage.PROGRAM, after="lower")
     with pytest.raises(InternalError, match="its index wraps around"):
         verify(list(dict.fromkeys(made.values())), Stage.PROGRAM, after="lower")
+
+
+def test_a_quotient_times_its_divisor_is_no_more_than_what_was_divided() -> None:
+    """Of 2**28 at most, divided by an area of 1 to 2**18 that a launch says, and multiplied by it
+    again, by 64 bits: no such index wraps around.
+    """
+    side = UOp.variable("side", 1, 512, dtypes.int32)
+    area = side * side
+    position = UOp.variable("position", 0, 1 << 28, dtypes.int32)
+    wide = area.cast(dtypes.int64)
+    first = UOp(Ops.IDIV, dtypes.int32, (position, area)).cast(dtypes.int64) * wide
+    again = UOp(Ops.IDIV, dtypes.int64, (first, wide)) * wide
+    memory = UOp(Ops.DEFINE_GLOBAL, Pointer(dtypes.float32, 1 << 29, AddressSpace.GLOBAL), (), 0)
+    load = UOp(Ops.LOAD, dtypes.float32, (memory, again))
+    assert find_narrow(load.toposort()) is None
+    twice = again * wide
+    load = UOp(Ops.LOAD, dtypes.float32, (memory, twice * wide))
+    assert find_narrow(load.toposort()) is not None
 
 
 @pytest.mark.parametrize("name", ["argmax", "argmin", "arange"])

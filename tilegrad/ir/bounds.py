@@ -12,7 +12,7 @@ from typing import Any
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 
-__all__ = ["bounds_of", "divisor_of"]
+__all__ = ["bounds_of", "dividend_of", "divisor_of"]
 
 Bounds = tuple[Any, Any]
 _BINARY = frozenset({
@@ -55,6 +55,10 @@ def _limits(dtype: DType) -> Bounds:
 
 def _interval(node: Any) -> Bounds | None:
     op, src = node.op, node.src
+    if op is Ops.MUL:
+        dividend = dividend_of(node)
+        if dividend is not None:
+            return 0, dividend.vmax
     if op in _BINARY:
         return _binary(op, src[0].bounds, src[1].bounds) if src[0].dtype.kind != "float" else None
     if op is Ops.RANGE:
@@ -85,6 +89,26 @@ def _interval(node: Any) -> Bounds | None:
         shifted: Any = op.evaluate
         return shifted(src[0].vmin, src[1].arg), shifted(src[0].vmax, src[1].arg)
     return None
+
+
+def dividend_of(product: Any) -> Any:
+    """The x of a product x // y * y, which is at most x where x >= 0 and y > 0; None of another."""
+    for quotient, factor in (product.src, product.src[::-1]):
+        quotient, factor = _below_cast(quotient), _below_cast(factor)
+        if quotient.op in _QUOTIENTS and _below_cast(quotient.src[1]) is factor:
+            dividend = quotient.src[0]
+            return dividend if dividend.vmin >= 0 and factor.vmin > 0 else None
+    return None
+
+
+_QUOTIENTS = (Ops.FLOORDIV, Ops.IDIV)
+
+
+def _below_cast(node: Any) -> Any:
+    """What an integer is a cast of that leaves its value."""
+    if node.op is Ops.CAST and node.src[0].bounds == node.bounds:
+        return node.src[0]
+    return node
 
 
 def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:

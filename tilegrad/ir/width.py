@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tilegrad.ir.bounds import dividend_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
@@ -68,6 +69,8 @@ def _exact(node: UOp, known: dict[UOp, Bounds]) -> Bounds | None:
         # Quotients, remainders and selects: their bounds, as their sources have not wrapped.
         return node.bounds
     (a, b), (c, d) = known[src[0]], known[src[1]]
+    if op is Ops.MUL and (dividend := dividend_of(node)) in known:
+        return 0, known[dividend][1]
     if op is Ops.ADD:
         return a + c, b + d
     if op is Ops.SUB:
