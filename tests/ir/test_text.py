@@ -132,6 +132,20 @@ def test_program_keeps_its_order() -> None:
     assert parse_program("# a comment\n\n" + dump(program)) == program
 
 
+def test_a_size_that_only_an_argument_names_is_read_back() -> None:
+    """A launch position whose extent is an expression of a variable, which no node uses."""
+    length = UOp.variable("length", 1, 64)
+    chunk = UOp(Ops.SPECIAL, dtypes.int, (), ("chunk", (length + 15) // 16))
+    one = UOp.const(dtypes.int, 1)
+    program = [chunk, one, chunk + one]
+    text = dump(program)
+    assert text.splitlines()[0] == "%a0 = DEFINE_VAR : index arg=('length', 1, 64)"
+    assert parse_program(text) == program
+    assert parse(text) is program[-1]
+    used = [length, *program]
+    assert parse_program(dump(used)) == used
+
+
 def test_deep_graph() -> None:
     """No recursion: a chain of 20,000 nodes goes through both forms."""
     node = x

@@ -152,18 +152,36 @@ def _operands(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
 
 # dump: one node per line
 
+# Begins the names of nodes that are no part of a program.
+_APART = "%a"
+
 
 def dump(graph: UOp | Sequence[UOp]) -> str:
-    """`%2 = ADD(%0, %1) : float`: a line per node, sources first; a program keeps its order."""
+    """`%2 = ADD(%0, %1) : float`: a line per node, sources first; a program keeps its order. What
+    only an argument names, a symbolic size, comes before it, as `%a0`.
+    """
     nodes = list(_ordered(graph)) if isinstance(graph, UOp) else list(graph)
     names = {node: f"%{number}" for number, node in enumerate(nodes)}
     lines: list[str] = []
-    for node in nodes:
-        sources = f"({', '.join([names[source] for source in node.src])})" if node.src else ""
-        argument = "" if node.arg is None else f" arg={_argument(node.arg, names)}"
-        dtype = repr(node.dtype).removeprefix("dtypes.")
-        lines.append(f"{names[node]} = {node.op.name}{sources} : {dtype}{argument}")
+    made: set[UOp] = set()
+    for number, node in enumerate(nodes):
+        for size in _nodes_in(node.arg):
+            for each in _ordered(size):
+                if each not in made:
+                    names[each] = f"{_APART}{len(lines)}"
+                    lines.append(_line(each, names))
+                    made.add(each)
+        names[node] = f"%{number}"
+        lines.append(_line(node, names))
+        made.add(node)
     return "\n".join(lines)
+
+
+def _line(node: UOp, names: Mapping[UOp, str]) -> str:
+    sources = f"({', '.join([names[source] for source in node.src])})" if node.src else ""
+    argument = "" if node.arg is None else f" arg={_argument(node.arg, names)}"
+    dtype = repr(node.dtype).removeprefix("dtypes.")
+    return f"{names[node]} = {node.op.name}{sources} : {dtype}{argument}"
 
 
 def _argument(value: Any, names: Mapping[UOp, str]) -> str:
@@ -450,4 +468,4 @@ def parse_program(text: str) -> list[UOp]:
             tuple(known[source] for source in src),
             None if argument is None else _Reader(argument, known).read(),
         )
-    return list(known.values())
+    return [node for name, node in known.items() if not name.startswith(_APART)]
