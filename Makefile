@@ -21,6 +21,9 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 # Whose calls wait: what the nightly run compares with nodes.
 EAGER := $(addprefix tests/,tensor engine grad nn torch capture field_notes scale)
+# What runs with memory beside guard pages, in some twenty minutes: on both sides where buffers are slices of others.
+GUARDED := $(addprefix tests/,guarded engine schedule nn grad capture field_notes lower)
+GUARDED_BEFORE := $(addprefix tests/,engine schedule capture)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test lint nightly bench bench-diff kernels-diff corpus constants status marks docs conformance clean
@@ -41,12 +44,16 @@ lint: $(VENV)/.dev
 # With TILEGRAD_SIZES=2 what a plan for a range of sizes gives is compared with that of one for the size.
 # Of eager code a second time with TILEGRAD_SEGMENTS=2, which compares equal segments with their nodes:
 # under TEMPLATES=2 no call waits.
+# With GUARD_PAGES a kernel that reads or writes outside a buffer ends its process, which counts as a failure.
 # docs/nightly.md says how it went, docs/marks.md what became of the mutants.
 nightly: $(VENV)/.test
 	-TILEGRAD_VERIFY=2 TILEGRAD_TEMPLATES=2 TILEGRAD_SIZES=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
 	-TILEGRAD_SEGMENTS=2 $(PYTEST) $(EAGER) --junitxml=build/nightly-segments.xml
+	-GUARD_PAGES=after $(PYTEST) $(GUARDED) --junitxml=build/nightly-after.xml
+	-GUARD_PAGES=before $(PYTEST) $(GUARDED_BEFORE) --junitxml=build/nightly-before.xml
+	-GUARD_PAGES=after PYTHONPATH=$(CURDIR)/tests/guarded:$(CURDIR) $(BIN)/python -m tilegrad fuzz --minutes 5
 	-$(BIN)/python -m tests.marks.run
-	$(BIN)/python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml
+	$(BIN)/python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml --guarded build/nightly-after.xml build/nightly-before.xml
 
 # On Linux PyTorch comes with CUDA, which is large, unless PIP_EXTRA_INDEX_URL names an index of CPU builds.
 bench: $(VENV)/.peers

@@ -1,10 +1,12 @@
 """docs/nightly.md: what `make nightly` ran, from the reports that pytest writes.
 
-python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml
+python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml \
+    --guarded build/nightly-after.xml build/nightly-before.xml
 
 There may be several reports, of a folder each, and those of tests that were run once more behind
 the first ones: the last result of a test counts. `--again` has those of the tests of eager code
-with TILEGRAD_SEGMENTS=2. Folders without a report are named.
+with TILEGRAD_SEGMENTS=2, `--guarded` those whose memory lay beside guard pages. Folders without a
+report are named.
 """
 
 from __future__ import annotations
@@ -100,14 +102,14 @@ def _slowest(cases: list[ElementTree.Element]) -> Iterator[str]:
         yield f"| `{case.get('classname')}::{name}` | {seconds_of(case):.0f} |"
 
 
-def _again(cases: list[ElementTree.Element]) -> list[str]:
-    """What became of the tests that ran a second time, with segments compared with nodes."""
+def _more(what: str, cases: list[ElementTree.Element]) -> list[str]:
+    """What became of tests that ran a second time, in another way."""
     bad = [case for case in cases if outcome_of(case) in _BAD]
     passed = sum(outcome_of(case) == "passed" for case in cases)
     folders = ", ".join(sorted({folder_of(case) for case in cases}))
     return [
         "",
-        f"With `TILEGRAD_SEGMENTS=2`: {passed:,} tests of eager code passed, {len(bad)} failed",
+        f"{what}: {passed:,} tests passed, {len(bad)} failed",
         f"({folders}).",
         *[f"* failed: `{case.get('classname')}::{case.get('name')}`" for case in bad],
     ]
@@ -117,6 +119,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("reports", nargs="+")
     parser.add_argument("--again", nargs="*", default=[], help="reports with TILEGRAD_SEGMENTS=2")
+    parser.add_argument("--guarded", nargs="*", default=[], help="reports with GUARD_PAGES")
     parser.add_argument("--commit", default="", help="what ran, if it is not this commit")
     given = parser.parse_args()
     cases, seconds, day = cases_of(given.reports)
@@ -128,10 +131,14 @@ def main() -> int:
     )
     where = f"{day}, commit {commit}, {platform.system()}, {platform.machine()}"
     page = render(cases, seconds, f"{where}, {os.cpu_count()} cores")
-    if given.again:
-        more, _, _ = cases_of(given.again)
-        page += "\n".join([*_again(more), ""])
-        cases += more
+    for what, paths in (
+        ("With `TILEGRAD_SEGMENTS=2`", given.again),
+        ("With memory beside guard pages", given.guarded),
+    ):
+        if paths:
+            more, _, _ = cases_of(paths)
+            page += "\n".join([*_more(what, more), ""])
+            cases += more
     PAGE.write_text(page)
     return int(any(outcome_of(case) in _BAD for case in cases))
 

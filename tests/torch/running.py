@@ -1,4 +1,7 @@
-"""Running one PyTorch program by its text: with PyTorch, or with tilegrad in its place."""
+"""Running one PyTorch program by its text: with PyTorch, or with tilegrad in its place.
+
+python -m tests.torch.running tests/torch/programs/vae.py
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,7 @@ def differences(ours: str, theirs: str, relative: float = 1e-3, least: float = 2
         if not (words and close):
             found.append(f"line {number}: {mine!r} for {other!r}")
     return found
+
+
+if __name__ == "__main__":
+    print(run(Path(sys.argv[1]), substitute=True), end="")

@@ -38,7 +38,9 @@ class Runtime(Protocol):
     """Whether the time of a launch tells how good a kernel is, so that search may measure it."""
 
     def allocate(self, nbytes: int) -> Any:
-        """A handle to `nbytes` > 0 bytes, aligned for every dtype.
+        """A handle to `nbytes` > 0 bytes, aligned for every dtype. No kernel may count on more
+        bytes, nor on more than the alignment of its elements: a buffer may be a slice of another,
+        or a NumPy array.
 
         Raises MemoryError where there is no room; the allocator then gives back what it keeps and
         asks again.
