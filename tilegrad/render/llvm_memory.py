@@ -200,7 +200,7 @@ class Memory(Values):
     def store_masked(self, node: UOp, gate: UOp) -> None:
         lanes = _constant_lanes(gate)
         if lanes is not None and sum(lanes) == 1:
-            self.store_one(node, lanes.index(True))
+            self.store_lane(node, lanes.index(True))
             return
         pointer, index, value = node.src[:3]
         kind, flags = memory_type(value.dtype), type_of(gate.dtype)
@@ -218,7 +218,7 @@ class Memory(Values):
             f"{self.use(gate)})"
         )
 
-    def store_one(self, node: UOp, lane: int) -> None:
+    def store_lane(self, node: UOp, lane: int) -> None:
         """One lane of a vector. For AVX-512, LLVM 22 makes a masked store of narrowed integers
         whose mask is constant, with one lane open, a store of the wide integer: also of the bytes
         behind the element.
