@@ -131,7 +131,10 @@ class Special(Digests):
             larger, smaller = a.maximum(b), a.minimum(b)
             is_plain = (larger > 0) & larger.isfinite()
             ratio = is_plain.where(smaller, 0.0) / is_plain.where(larger, 1.0)
-            found = is_plain.where(larger * (ratio.square() + 1).sqrt(), larger.detach().abs())
+            # The derivative is 0 where both are 0, and NaN where one is.
+            is_nan = larger.ne(larger)
+            other_side = is_nan.where(is_nan.where(larger, 0.0).square(), larger.detach().abs())
+            found = is_plain.where(larger * (ratio.square() + 1).sqrt(), other_side)
             # An infinite side is longer than any other: NaN stands for some number.
             return (a.isinf() | b.isinf()).where(math.inf, found)
 
@@ -240,7 +243,9 @@ class Special(Digests):
             size = (x < 0).where(-x, x)
             is_end = size.eq(1)
             end = is_end.where(1 - size, 1.0).log()
-            edge = is_end.where((x < 0).where(end, -end), math.nan)
+            # Elsewhere there is neither a value nor a derivative.
+            nothing = (is_inside | is_end).where(1.0, x) * math.nan
+            edge = is_end.where((x < 0).where(end, -end), nothing)
             return is_inside.where(guess, edge)
 
         return self._wide_single(function)
