@@ -73,12 +73,17 @@ def test_memory_is_taken_at_the_first_use(allocator: LRUAllocator) -> None:
 
 @has_size_classes
 @pytest.mark.row("M7.3")
-def test_a_freed_block_serves_the_next_buffer_of_its_size(allocator: LRUAllocator) -> None:
-    first = Buffer(allocator, 10, dtypes.int32)
+@pytest.mark.parametrize("sizes", [(10, 12, 30), (20_000, 20_200, 30_000)], ids=["small", "large"])
+def test_a_freed_block_serves_the_next_buffer_of_its_size(
+    allocator: LRUAllocator, sizes: tuple[int, int, int]
+) -> None:
+    """Small blocks wait in a list of their class, large ones in the order in which they came."""
+    own, alike, other = sizes
+    first = Buffer(allocator, own, dtypes.int32)
     handle = first.handle
     del first
-    assert Buffer(allocator, 12, dtypes.int32).handle is handle
-    assert Buffer(allocator, 30, dtypes.int32).handle is not handle
+    assert Buffer(allocator, alike, dtypes.int32).handle is handle
+    assert Buffer(allocator, other, dtypes.int32).handle is not handle
     assert allocator.runtime.taken == 2  # type: ignore[attr-defined]
 
 
