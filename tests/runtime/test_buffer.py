@@ -74,10 +74,9 @@ def test_memory_is_taken_at_the_first_use(allocator: LRUAllocator) -> None:
 @has_size_classes
 @pytest.mark.row("M7.3")
 @pytest.mark.parametrize("sizes", [(10, 12, 30), (20_000, 20_200, 30_000)], ids=["small", "large"])
-def test_a_freed_block_serves_the_next_buffer_of_its_size(
-    allocator: LRUAllocator, sizes: tuple[int, int, int]
-) -> None:
+def test_a_freed_block_serves_the_next_buffer_of_its_size(sizes: tuple[int, int, int]) -> None:
     """Small blocks wait in a list of their class, large ones in the order in which they came."""
+    allocator = LRUAllocator("LARGE", Small())
     own, alike, other = sizes
     first = Buffer(allocator, own, dtypes.int32)
     handle = first.handle
