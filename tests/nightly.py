@@ -6,7 +6,8 @@ python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml \
 There may be several reports, of a folder each, and those of tests that were run once more behind
 the first ones: the last result of a test counts. `--again` has those of the tests of eager code
 with TILEGRAD_SEGMENTS=2, `--guarded` those whose memory lay beside guard pages. Folders without a
-report are named.
+report keep what the page says of their last run, at an earlier commit; those that never ran are
+named.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -63,11 +65,55 @@ def cases_of(paths: Sequence[str]) -> tuple[list[ElementTree.Element], float, st
     return list(cases.values()), seconds, min(suite.get("timestamp", "")[:10] for suite in suites)
 
 
-def render(cases: list[ElementTree.Element], seconds: float, where: str) -> str:
-    return "\n".join([*_summary(cases, seconds, where), *_folders(cases), *_slowest(cases), ""])
+def render(
+    cases: list[ElementTree.Element],
+    seconds: float,
+    where: str,
+    commit: str,
+    before: str = "",
+    once_more: Sequence[ElementTree.Element] = (),
+) -> str:
+    """The page of a run at `commit`; `before` is the page so far, `once_more` are tests of other
+    folders that had failed and ran again.
+    """
+    met = {folder_of(case) for case in cases}
+    rows = {folder: row for folder, row in rows_of(before).items() if folder not in met}
+    mended = {_name(case) for case in once_more if outcome_of(case) == "passed"}
+    failed = [name for name in failed_of(before) if name.split(".")[1] in rows]
+    failed = [name for name in failed if name not in mended]
+    return "\n".join(
+        [
+            *_summary(cases, seconds, where, {*met, *rows}, failed),
+            *_folders(cases, commit, rows),
+            *_slowest(cases),
+            "",
+        ]
+    )
 
 
-def _summary(cases: list[ElementTree.Element], seconds: float, where: str) -> list[str]:
+def rows_of(page: str) -> dict[str, str]:
+    """What a page says of each folder, by its name."""
+    found = re.findall(r"^(\| (\w+) \| [0-9a-f]{7,40} \| .*)$", page, re.M)
+    return {folder: row for row, folder in found}
+
+
+def failed_of(page: str) -> list[str]:
+    """The tests that a page says failed in the first run."""
+    first = page.partition("\n| folder")[0]
+    return re.findall(r"^\* failed: `(.*)`$", first, re.M)
+
+
+def _name(case: ElementTree.Element) -> str:
+    return f"{case.get('classname')}::{case.get('name')}"
+
+
+def _summary(
+    cases: list[ElementTree.Element],
+    seconds: float,
+    where: str,
+    known: set[str],
+    failed: Sequence[str],
+) -> list[str]:
     outcomes = Counter(outcome_of(case) for case in cases)
     bad = [case for case in cases if outcome_of(case) in _BAD]
     lines = [
@@ -79,20 +125,26 @@ def _summary(cases: list[ElementTree.Element], seconds: float, where: str) -> li
         f"{where}: {outcomes['passed']:,} tests passed, {len(bad)} failed, "
         f"{outcomes['skipped']} were skipped, in {seconds / 60:.0f} minutes.",
     ]
-    met = {folder_of(case) for case in cases}
-    missing = sorted(each.name for each in FOLDER.iterdir() if has_tests(each) - met)
+    missing = sorted(each.name for each in FOLDER.iterdir() if has_tests(each) - known)
     lines += [f"* not run: {', '.join(missing)}"] if missing else []
-    lines += [f"* failed: `{case.get('classname')}::{case.get('name')}`" for case in bad]
-    return lines
+    return lines + [f"* failed: `{name}`" for name in [*map(_name, bad), *failed]]
 
 
-def _folders(cases: list[ElementTree.Element]) -> Iterator[str]:
+def _folders(
+    cases: list[ElementTree.Element], commit: str, rows: Mapping[str, str]
+) -> Iterator[str]:
+    """A row for each folder, of this run or the last one that it was part of."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for case in cases:
         found[folder_of(case)].append(seconds_of(case))
-    yield from ["", "| folder of tests/ | tests | seconds |", "| --- | ---: | ---: |"]
-    for folder, seconds in sorted(found.items()):
-        yield f"| {folder} | {len(seconds):,} | {sum(seconds):.0f} |"
+    made = {
+        folder: f"| {folder} | {commit} | {len(seconds):,} | {sum(seconds):.0f} |"
+        for folder, seconds in found.items()
+    }
+    yield from [
+        "", "| folder of tests/ | commit | tests | seconds |", "| --- | --- | ---: | ---: |",
+    ]  # fmt: skip
+    yield from (row for _, row in sorted({**rows, **made}.items()))
 
 
 def _slowest(cases: list[ElementTree.Element]) -> Iterator[str]:
@@ -111,7 +163,7 @@ def _more(what: str, cases: list[ElementTree.Element]) -> list[str]:
         "",
         f"{what}: {passed:,} tests passed, {len(bad)} failed",
         f"({folders}).",
-        *[f"* failed: `{case.get('classname')}::{case.get('name')}`" for case in bad],
+        *[f"* failed: `{_name(case)}`" for case in bad],
     ]
 
 
@@ -120,6 +172,9 @@ def main() -> int:
     parser.add_argument("reports", nargs="+")
     parser.add_argument("--again", nargs="*", default=[], help="reports with TILEGRAD_SEGMENTS=2")
     parser.add_argument("--guarded", nargs="*", default=[], help="reports with GUARD_PAGES")
+    parser.add_argument(
+        "--once-more", nargs="*", default=[], help="reports of tests that had failed before"
+    )
     parser.add_argument("--commit", default="", help="what ran, if it is not this commit")
     given = parser.parse_args()
     cases, seconds, day = cases_of(given.reports)
@@ -130,7 +185,10 @@ def main() -> int:
         ).stdout.strip()
     )
     where = f"{day}, commit {commit}, {platform.system()}, {platform.machine()}"
-    page = render(cases, seconds, f"{where}, {os.cpu_count()} cores")
+    before = PAGE.read_text() if PAGE.exists() else ""
+    once_more = cases_of(given.once_more)[0] if given.once_more else []
+    where = f"{where}, {os.cpu_count()} cores"
+    page = render(cases, seconds, where, commit.split()[0], before, once_more)
     for what, paths in (
         ("With `TILEGRAD_SEGMENTS=2`", given.again),
         ("With memory beside guard pages", given.guarded),
