@@ -422,7 +422,9 @@ def test_debug_names_the_line_and_the_range(capsys: pytest.CaptureFixture[str]) 
     assert re.fullmatch(r"SIZES stay, test_sizes.py:\d+: a plan for \[5\]", shown[1])
 
 
+@Context(SEGMENTS=1, SIZES=1)
 def test_operations_and_bytes_are_those_of_the_size() -> None:
+    """What runs a second time to be compared would be counted as well."""
     w = Tensor(numbers(32, 8)).realize()
     for length in (5, 7, 9, 100):
         x = Tensor(numbers(length, 32)).realize()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import GlobalCounters, Tensor, dtypes, jit
+from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.trace import counters
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
@@ -152,6 +152,7 @@ def test_what_was_computed_at_one_place_is_not_taken_for_another() -> None:
         np.testing.assert_allclose(total.numpy(), (expected + 1).sum(), rtol=1e-6)
 
 
+@Context(SEGMENTS=1)
 def test_bytes_are_those_of_the_window() -> None:
     data = Tensor(array(100_000)).realize()
     for place in (0, 64, 128, 1024):
