@@ -1,0 +1,32 @@
+"""docs/nightly.md keeps what it says of folders that did not run again."""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import Element, SubElement
+
+from tests.nightly import failed_of, render, rows_of
+
+
+def case(name: str, *, fails: bool = False) -> Element:
+    module, _, function = name.partition("::")
+    found = Element("testcase", {"classname": module, "name": function, "time": "2"})
+    if fails:
+        SubElement(found, "failure")
+    return found
+
+
+def test_rows_and_failures_of_other_folders_stay() -> None:
+    first = [case("tests.nn.test_a::test_x"), case("tests.io.test_b::test_y", fails=True)]
+    page = render(first, 60, "one day", "aaaaaaa")
+    assert rows_of(page) == {"io": "| io | aaaaaaa | 1 | 2 |", "nn": "| nn | aaaaaaa | 1 | 2 |"}
+    assert failed_of(page) == ["tests.io.test_b::test_y"]
+    second = render([case("tests.nn.test_a::test_x")], 60, "the next", "bbbbbbb", page)
+    assert rows_of(second) == {"io": "| io | aaaaaaa | 1 | 2 |", "nn": "| nn | bbbbbbb | 1 | 2 |"}
+    assert failed_of(second) == ["tests.io.test_b::test_y"]
+
+
+def test_a_failure_goes_when_the_test_passed_once_more() -> None:
+    page = render([case("tests.io.test_b::test_y", fails=True)], 60, "one day", "aaaaaaa")
+    again = [case("tests.io.test_b::test_y")]
+    second = render([case("tests.nn.test_a::test_x")], 60, "the next", "bbbbbbb", page, again)
+    assert failed_of(second) == [] and set(rows_of(second)) == {"io", "nn"}
