@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tilegrad import GlobalCounters, Tensor, nn
+from tilegrad import Context, GlobalCounters, Tensor, nn
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.base.trace import counters
 
@@ -372,8 +372,10 @@ def test_a_loss_is_of_the_weights_before_the_step() -> None:
     np.testing.assert_array_equal(p.numpy(), [0.0, 0.0])
 
 
+@Context(SEGMENTS=1)
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
 def test_a_parameter_and_its_state_are_moved_by_one_kernel(name: str) -> None:
+    """Segments that are compared with their nodes run both."""
     params = [Tensor.ones(3 + place).realize() for place in range(10)]
     optimizer = getattr(nn.optim, name)(params, lr=0.1)
     with Tensor.train():
