@@ -180,6 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counted.add_argument("file")
     counted.add_argument("arguments", nargs="*")
     counted.add_argument("--arch", action="append", help="by default sm_80; may be repeated")
+    counted.add_argument("--device", choices=("CUDA", "NV"), default="CUDA", help="whose text")
     counted.add_argument("--blocks", type=int, default=1, help="how many to run; 0: all")
     laid = commands.add_parser("layout")
     laid.add_argument("views", nargs="+", metavar="SHAPE[:STRIDES][+OFFSET]")
@@ -203,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not Path(options.file).is_file():
                 raise DataError("gpu-report: there is no such file", file=options.file)
             archs = options.arch or ["sm_80"]
-            print(report(options.file, options.arguments, archs, options.blocks))
+            print(report(options.file, options.arguments, archs, options.blocks, options.device))
         elif options.command == "fuzz":
             from tilegrad.tools.fuzz.loop import fuzz
             from tilegrad.tools.fuzz.modes import MODES

@@ -15,7 +15,7 @@ from tilegrad.ir.op import Ops
 
 __all__ = [
     "MatrixUnit", "Target", "Timing", "amd_target", "clang_target", "cuda_target", "dot_unit",
-    "hip_target", "matrix_unit", "metal_target", "opencl_target", "webgpu_target",
+    "hip_target", "matrix_unit", "metal_target", "nvidia_units", "opencl_target", "webgpu_target",
 ]  # fmt: skip
 
 Position = tuple[int, int]
@@ -26,8 +26,13 @@ class MatrixUnit:
     """A matrix multiply `c[m,n] += a[m,k] @ b[k,n]` done by `lanes` lanes together.
 
     `a_layout[lane][i]` is the (row, column) of element i that this lane holds of a (M x K), and so
-    for b (K x N) and c (M x N). `synchronous` is False for units whose result must be waited for.
-    `dtype_right` is the dtype of b where it is another than that of a.
+    for b (K x N) and c (M x N). `synchronous` is False for units whose result must be waited for
+    (WAIT): until then they also read their operands. `dtype_right` is the dtype of b where it is
+    another than that of a.
+
+    A unit with `row_bytes` reads a and b from shared memory by itself, in rows of so many bytes
+    whose vectors of 16 bytes are swizzled: vector i of row r lies where vector i ^ r % 8 would.
+    The layouts of a and b then only share the reading among the lanes, as an emulator does it.
 
     A unit of one lane with M = N = 1 is a dot unit, an instruction of a vector processor: every
     lane of a vector of c takes k products, of vectors of a and b that are k times as long.
@@ -40,15 +45,32 @@ class MatrixUnit:
     lanes: int
     dtype_in: DType
     dtype_out: DType
-    a_layout: tuple[tuple[Position, ...], ...] = field(repr=False)
-    b_layout: tuple[tuple[Position, ...], ...] = field(repr=False)
-    c_layout: tuple[tuple[Position, ...], ...] = field(repr=False)
+    # Long, and implied by the name: no part of the hash.
+    a_layout: tuple[tuple[Position, ...], ...] = field(repr=False, hash=False)
+    b_layout: tuple[tuple[Position, ...], ...] = field(repr=False, hash=False)
+    c_layout: tuple[tuple[Position, ...], ...] = field(repr=False, hash=False)
     synchronous: bool = True
     dtype_right: DType | None = None
+    row_bytes: int = 0
 
     @property
     def is_dot(self) -> bool:
         return self.lanes == 1
+
+    @property
+    def row_elements(self) -> int:
+        """Elements of a row of an operand that the unit reads by itself."""
+        return self.row_bytes // self.dtype_in.itemsize
+
+    @property
+    def group_rows(self) -> int:
+        """Rows whose vectors of 16 bytes are swizzled in different ways."""
+        return self.row_bytes // 16
+
+    def swizzled(self, index: int) -> int:
+        """Where element `index` of an operand's memory lies, of a unit that reads it by itself."""
+        row = index // self.row_elements
+        return index ^ row % self.group_rows * (self.row_elements // self.group_rows)
 
 
 @dataclass(frozen=True)
@@ -117,6 +139,7 @@ class Target:
             arithmetic.
         registers: vector registers.
         shared_bytes: shared memory of a block; 0 where there are no blocks.
+        most_shared_bytes: what a block may have at most, where its launch asks for it; 0: no more.
         has_locals: whether a launch has blocks of lanes.
         most_blocks: of one axis of a launch, where the kernel counts more of them in rows; 0: no
             limit.
@@ -163,6 +186,7 @@ class Target:
     memory_lanes: int = 1
     registers: int = 16
     shared_bytes: int = 0
+    most_shared_bytes: int = 0
     has_locals: bool = False
     block_lanes: int = 1
     most_blocks: int = 0
@@ -220,6 +244,11 @@ class Target:
         """The 16-bit dtypes that matrix units of a block multiply."""
         units = self.matrix_units if self.has_locals else ()
         return frozenset({unit.dtype_in for unit in units if unit.dtype_in.itemsize == 2})
+
+    @property
+    def block_bytes(self) -> int:
+        """Shared memory that a block can have."""
+        return max(self.shared_bytes, self.most_shared_bytes)
 
     @property
     def multiprocessors(self) -> int:
@@ -330,6 +359,38 @@ def _mma(k: int, dtype_in: DType, dtype_out: DType) -> MatrixUnit:
     return MatrixUnit(name, 16, 8, k, 32, dtype_in, dtype_out, tuple(a), tuple(b), tuple(c))
 
 
+def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
+    """PTX's `wgmma.mma_async.m64n{n}k16` for 16-bit operands in shared memory, on the 128 lanes of
+    four warps (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts"). Lane 4*g+t of warp
+    w holds of c the rows 16*w+g and 16*w+g+8, at pairs of columns 8 apart.
+
+    Of a, each lane has a vector of 8 along k; of b, vectors of columns 64 or 128 apart.
+    """
+    a, b, c = [], [], []
+    for lane in range(128):
+        warp, (g, t) = lane // 32, divmod(lane % 32, 4)
+        half, row = divmod(lane, 64)
+        a.append(tuple((row, 8 * half + step) for step in range(8)))
+        if n == 64:
+            b.append(tuple((8 * half + step, row) for step in range(8)))
+        else:
+            columns = range(lane, n, 128)
+            b.append(tuple((step, column) for column in columns for step in range(16)))
+        c.append(
+            tuple(
+                (16 * warp + g + row, 2 * t + pair + column)
+                for column in range(0, n, 8)
+                for row in (0, 8)
+                for pair in (0, 1)
+            )
+        )
+    name = f"wgmma.m64n{n}k16.{dtype_in.name}"
+    layouts = (tuple(a), tuple(b), tuple(c))
+    return MatrixUnit(
+        name, 64, n, 16, 128, dtype_in, dtypes.float32, *layouts, synchronous=False, row_bytes=128
+    )
+
+
 def _simdgroup(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
     """Apple's `simdgroup_matrix<8,8>`: two neighbours in a row per lane, lanes in quads that tile 4
     rows by 4 columns.
@@ -401,9 +462,12 @@ def matrix_unit(
     dtype_out: DType,
     synchronous: bool = True,
     dtype_right: DType | None = None,
+    row_bytes: int = 0,
 ) -> MatrixUnit:
     """The unit whose text has these fields; its layouts follow from its kind."""
-    del m, n, synchronous
+    del m, synchronous, row_bytes
+    if name.startswith("wgmma"):
+        return _wgmma(n, dtype_in)
     if name.startswith("mfma"):
         return _mfma(k, dtype_in)
     if name.startswith("wmma"):
@@ -472,6 +536,16 @@ def cuda_target(arch: str) -> Target:
         missing_dtypes=frozenset(missing),
         isa=arch,
     )
+
+
+def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
+    """The units beyond those of warps that PTX has for `arch`, the largest first. Those of sm_90a
+    are in no later architecture (PTX ISA, "wgmma.mma_async", target notes).
+    """
+    if arch != "sm_90a":
+        return ()
+    kinds = (dtypes.half, dtypes.bfloat16)
+    return tuple(_wgmma(n, kind) for n in (256, 128, 64) for kind in kinds)
 
 
 def metal_target(has_matrix_units: bool = True) -> Target:

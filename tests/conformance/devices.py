@@ -4,6 +4,7 @@ on each that is here.
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from tests.conformance.case import Case
+from tests.device.amd_on_cpu import amd_on_cpu, can_compile
 from tests.device.ptx.device import simulated
 from tests.device.shim.device import SHIMS, shimmed
 from tilegrad import Context, Device
@@ -40,6 +42,8 @@ EVIDENCE = {
     "tests' own headers",
     "METAL": "its text, as C++ on this processor: as CUDA; what needs float64 is left out",
     "HIP": "its text for gfx942, as C++ on this processor: as CUDA",
+    "AMD": "its LLVM text for gfx1100 on this processor, lane by lane, without matrix units; what "
+    "LLVM cannot compile for this processor is left out",
 }
 # What stands for hardware that is not here.
 _STAND_IN = {"NV": "NVSIM80"}
@@ -69,12 +73,16 @@ def is_stopped_by_itself(device: str, error: DeviceError) -> bool:
     return device.startswith("RISCV") and ended is not None and is_old_emulator()
 
 
-def measure_devices(cases: Iterable[Case], failed: list[str]) -> Agreed:
-    """Run the cases on each device that can be used here; what fails is added to `failed`."""
+def measure_devices(
+    cases: Iterable[Case], failed: list[str], devices: Iterable[str] = EVIDENCE
+) -> Agreed:
+    """Run the cases on each of `devices` that can be used here; what fails is added to `failed`."""
     found: dict[str, dict[str, tuple[int, int]]] = {}
     known = list(cases)
-    for device in EVIDENCE:
-        if device in SHIMS:
+    for device in devices:
+        if device == "AMD":
+            why, remedy = "" if platform.machine() in ("x86_64", "AMD64") else "no loader", "x86-64"
+        elif device in SHIMS:
             why, remedy = (
                 "" if SHIMS[device].is_here else "no compiler for its text",
                 "g++ or clang",
@@ -89,6 +97,8 @@ def measure_devices(cases: Iterable[Case], failed: list[str]) -> Agreed:
         ops = found.setdefault(device, {})
         with _default(device):
             for case in known:
+                if device == "AMD" and not can_compile(case):
+                    continue
                 agreed, ran = ops.get(case.op, (0, 0))
                 try:
                     case.check()
@@ -106,6 +116,9 @@ def _default(device: str) -> Iterator[None]:
     """The device, or what stands for it, is the default."""
     if device in SHIMS:
         with shimmed(device):
+            yield
+    elif device == "AMD":
+        with amd_on_cpu() as name, Context(DEVICE=name):
             yield
     else:
         name = simulated(_STAND_IN[device]) if device in _STAND_IN else device

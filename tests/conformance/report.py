@@ -2,7 +2,8 @@
 
     python -m tests.conformance.report            run all cases, and write the page
     python -m tests.conformance.report --list     write its lists anew, and keep what was measured
-    python -m tests.conformance.report --devices  run the sample on the other devices alone
+    python -m tests.conformance.report --devices  run the sample on the other devices alone, or with
+                                                  `--only HIP,AMD` on some of them
 
 All cases run, on one thread of the default device: several minutes. What the page lists, without
 what was measured, is compared with the cases by a test.
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from tests.conformance.case import Case
 from tests.conformance.cases import CASES, SAMPLE
-from tests.conformance.devices import Agreed, device_rows, measure_devices, read_devices
+from tests.conformance.devices import EVIDENCE, Agreed, device_rows, measure_devices, read_devices
 from tests.conformance.elementwise import ELEMENTWISE
 from tests.conformance.values import EVERY, measured
 from tilegrad import Device
@@ -207,6 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.conformance.report", description=main.__doc__)
     parser.add_argument("--list", action="store_true", help="run nothing; renew the lists")
     parser.add_argument("--devices", action="store_true", help="run the sample on other devices")
+    parser.add_argument("--only", default="", help="of the other devices, these, with commas")
     parser.add_argument("--new", action="store_true", help="run what the page has no number of")
     parser.add_argument("ops", nargs="*", help="run these ops, and keep the numbers of the others")
     options = parser.parse_args(arguments)
@@ -224,7 +226,9 @@ def main(arguments: list[str] | None = None) -> int:
     found = measure(cases)
     devices = known.devices
     if options.devices or not is_part:
-        devices = measure_devices(SAMPLE, found.failed)
+        some = [each for each in options.only.split(",") if each] or list(EVIDENCE)
+        devices = dict(known.devices) | dict(measure_devices(SAMPLE, found.failed, some))
+        devices = {each: devices[each] for each in EVIDENCE if each in devices}
     print("\n\n".join(found.failed))
     print(f"{len(cases)} cases on {Device.DEFAULT}, {len(found.failed)} failures in all; "
           f"{found.seconds:.0f} s")  # fmt: skip

@@ -81,8 +81,9 @@ def test_devices_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) 
     ]
     here = {"EMU": "", "CLANG": "", "CL": "no driver"}
     monkeypatch.setattr(Device, "refusal", lambda kind: (here.get(kind, "none"), "install"))
-    # Whatever compilers this machine has.
+    # Whatever compilers and processor this machine has.
     monkeypatch.setattr(devices, "SHIMS", {})
+    monkeypatch.setattr(devices.platform, "machine", lambda: "none")
     failed: list[str] = []
     found = measure_devices(cases, failed)
     assert asked == ["EMU", "CLANG", "NVSIM80"]

@@ -38,7 +38,8 @@ class FakeCUDA(FakeDriver):
         self.modules[made] = {name: entry}
         return OK, made
 
-    def _launch(self, function: int, grid: Any, block: Any, pointers: int) -> None:
+    def _launch(self, function: int, grid: Any, block: Any, pointers: int, asked: int) -> None:
+        assert asked == 0, "its arrays in shared memory are those of the text"
         module, entry = self.functions[function]
         assert module in self.modules, "a launch of a kernel that is unloaded"
         count = len(entry.parameters)

@@ -88,8 +88,14 @@ def without(found: list[UOp], gone: UOp) -> list[UOp]:
     mapping: dict[UOp, UOp] = {}
     for node in found:
         if node is gone:
+            # What is waited for is there too early.
+            mapping |= {node: mapping.get(node.src[0], node.src[0])} if node.dtype.lanes > 1 else {}
             continue
-        src = tuple(mapping.get(source, source) for source in node.src if source is not gone)
+        src = tuple(
+            mapping.get(source, source)
+            for source in node.src
+            if source is not gone or source in mapping
+        )
         mapping[node] = node.replace(src=src)
         kept.append(mapping[node])
     return kept

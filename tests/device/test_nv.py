@@ -188,7 +188,7 @@ def test_a_graph_is_shown_as_one_row(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.row("S1.11")
-@pytest.mark.parametrize(("capability", "arch"), [((8, 0), "sm_80"), ((9, 0), "sm_90")])
+@pytest.mark.parametrize(("capability", "arch"), [((8, 0), "sm_80"), ((9, 0), "sm_90a")])
 def test_the_architecture_is_asked_of_the_device(capability: tuple[int, int], arch: str) -> None:
     found = nv.opened("NV", FakeDriver(capability), assembles=False)
     assert found.target.isa == arch and found.hardware == "Imaginary GPU"

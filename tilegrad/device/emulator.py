@@ -73,10 +73,10 @@ def check_limits(program: SimtProgram, local_size: Dims, target: Target) -> None
             f"{program.name}: {lanes} lanes in a block, local size {tuple(local_size)}",
             limit=f"{target.block_lanes} on {target.name}",
         )
-    if program.shared_bytes > target.shared_bytes:
+    if program.shared_bytes > target.block_bytes:
         raise DeviceError(
             f"{program.name}: {program.shared_bytes} bytes of shared memory in a block",
-            limit=f"{target.shared_bytes} on {target.name}",
+            limit=f"{target.block_bytes} on {target.name}",
         )
 
 

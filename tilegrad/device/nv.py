@@ -22,7 +22,7 @@ from tilegrad.device.nv_runtime import NVRuntime, heading
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import Target, cuda_target
+from tilegrad.target import Target, cuda_target, nvidia_units
 
 __all__ = ["backend", "find_device", "heading_of", "nv_target", "opened", "release"]
 
@@ -30,6 +30,11 @@ _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
 # What PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
+# Compute capabilities whose matrix units are in no later one (`nvidia_units`).
+_OWN_UNITS = ((9, 0),)
+# Shared memory of a block that a launch may ask for (CUDA C++ Programming Guide, table of technical
+# specifications per compute capability).
+_MOST_SHARED = {90: 227 << 10}
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
 _RELEASES = {
     "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.6": 12070,
@@ -52,6 +57,8 @@ def nv_target(arch: str) -> Target:
         found,
         name="NV",
         missing=found.missing | _APPROXIMATE,
+        matrix_units=(*found.matrix_units, *nvidia_units(arch)),
+        most_shared_bytes=_MOST_SHARED.get(_number(arch), 0),
     )
 
 
@@ -67,11 +74,19 @@ def _block(program: Sequence[UOp]) -> Dims:
     return tuple(sizes)
 
 
+def asked_bytes(program: Sequence[UOp]) -> int:
+    """Bytes of shared memory that a launch must ask for."""
+    from tilegrad.render.ptx_memory import shared_layout
+
+    found = shared_layout(program)
+    return found.nbytes if found.is_asked else 0
+
+
 def heading_of(function: str, program: Sequence[UOp]) -> str:
     """The line above a kernel's code that says what a launch passes."""
     slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
     variables = sum(node.op is Ops.DEFINE_VAR for node in program)
-    return heading(function, slots, variables, _block(program))
+    return heading(function, slots, variables, _block(program), asked_bytes(program))
 
 
 def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
@@ -107,7 +122,8 @@ def find_device(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
     major, minor = (
         driver.attribute(f"COMPUTE_CAPABILITY_{half}", device) for half in ("MAJOR", "MINOR")
     )
-    arch = f"sm_{major}{minor}"
+    # The code for this architecture alone has units that are in no other.
+    arch = f"sm_{major}{minor}{'a' if (major, minor) in _OWN_UNITS else ''}"
     return device, arch, title
 
 

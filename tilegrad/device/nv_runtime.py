@@ -29,12 +29,15 @@ _CALLS, _LAUNCHES = 3, 2
 _WORD = (1 << 64) - 1
 
 
-def heading(function: str, slots: Sequence[int], variables: int, block: Dims) -> str:
-    """The line above a kernel's code: which memory a launch passes, how many integers, and the
-    lanes of a block.
+def heading(
+    function: str, slots: Sequence[int], variables: int, block: Dims, asked: int = 0
+) -> str:
+    """The line above a kernel's code: which memory a launch passes, how many integers, the lanes of
+    a block, and the bytes of shared memory that a launch asks for, if it does.
     """
     sizes = " ".join(map(str, block))
-    return f"// {function}: {' '.join(map(str, slots))} | {variables} | {sizes}"
+    rest = f" | {asked}" if asked else ""
+    return f"// {function}: {' '.join(map(str, slots))} | {variables} | {sizes}{rest}"
 
 
 class NVProgram:
@@ -42,10 +45,12 @@ class NVProgram:
 
     def __init__(self, name: str, head: str, module: Any, function: Any):
         self.name, self.module, self.function = name, module, function
-        slots, variables, block = head.partition(":")[2].split("|")
+        slots, variables, block, *asked = head.partition(":")[2].split("|")
         self.slots = tuple(map(int, slots.split()))
         self.variables = int(variables)
         self.block: Dims = tuple(map(int, block.split()))
+        # Bytes of shared memory that a launch asks for.
+        self.asked = int(asked[0]) if asked else 0
         self.lock = held_at_fork(threading.Lock(), 81)
         self.arguments = Arguments(len(self.slots) + self.variables)
 
@@ -190,6 +195,10 @@ class NVRuntime(Runtime):
         module = self._module(name, code)
         function = driver.call("cuModuleGetFunction", module, name.encode())
         program = NVProgram(name, head.decode(), module, function)
+        if program.asked:
+            kind = driver.module.CUfunction_attribute
+            most = kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.call("cuFuncSetAttribute", function, most, program.asked)
         weakref.finalize(program, self._unload, module)
         return program
 
@@ -266,8 +275,8 @@ class NVRuntime(Runtime):
             program.arguments.set(numbers)
             try:
                 self.driver.call(
-                    "cuLaunchKernel", program.function, *blocks, *lanes, 0, self.stream,
-                    program.arguments.address, 0,
+                    "cuLaunchKernel", program.function, *blocks, *lanes, program.asked,
+                    self.stream, program.arguments.address, 0,
                 )  # fmt: skip
             except OutOfMemoryError:
                 raise
@@ -347,7 +356,7 @@ class _Sequence:
         found.func = program.function
         found.gridDimX, found.gridDimY, found.gridDimZ = blocks
         found.blockDimX, found.blockDimY, found.blockDimZ = program.block
-        found.sharedMemBytes = 0
+        found.sharedMemBytes = program.asked
         found.kernelParams = arguments.address
         return found
 

@@ -340,6 +340,23 @@ def _copy_async(node: UOp) -> str | None:
     return _effect(node)
 
 
+def _wait(node: UOp) -> str | None:
+    """An effect, or the value of its source."""
+    if node.dtype is dtypes.void:
+        return None
+    is_value = len(node.src) == 1 and node.src[0].dtype is node.dtype
+    return None if is_value else _mismatch(node)
+
+
+def _descriptor(node: UOp) -> str | None:
+    values, memory, _ = node.src
+    if not isinstance(node.arg, tuple) or len(node.arg) != 3:
+        return f"{node.arg!r} is no leading, stride, transposed"
+    if not isinstance(memory.dtype, Pointer) or memory.dtype.space is not AddressSpace.SHARED:
+        return f"in {dtype_text(memory.dtype)}, not shared memory"
+    return None if values.dtype is node.dtype else _mismatch(node)
+
+
 def _fragment(node: UOp) -> str | None:
     (rows,) = node.src
     if not isinstance(node.arg, tuple) or len(node.arg) != 2 or node.arg[0] not in (1, 2, 4):
@@ -576,7 +593,8 @@ _CODE_CHECKS: dict[Ops, Check] = {
     Ops.WMMA: _wmma,
     Ops.FRAGMENT: _fragment,
     Ops.COPY_ASYNC: _copy_async,
-    Ops.WAIT: _effect,
+    Ops.WAIT: _wait,
+    Ops.DESCRIPTOR: _descriptor,
     Ops.SINK: _effect,
 }
 

@@ -515,7 +515,21 @@ class Ops(Members):
         "may touch the elements before the lane has waited.",
         Stage.CODE,
     )
-    WAIT = op(None, "The lane waits here until its own copies have landed.", Stage.CODE)
+    WAIT = op(
+        None,
+        "The lane waits here until its own copies have landed. Of a value: until the matrix units "
+        "that give it have, and have read their operands.",
+        Stage.CODE,
+    )
+    DESCRIPTOR = op(
+        3,
+        "(values, memory, index): an operand that a matrix unit reads from shared memory by "
+        "itself, from `index` on, in rows of 8 vectors that are swizzled (MatrixUnit). `values` "
+        "is a lane's share of it. `arg` is (leading, stride, is transposed): how many elements "
+        "lie between groups of 8 rows (stride), and, of an operand whose rows run across the sum, "
+        "between its rows of one term (leading).",
+        Stage.CODE,
+    )
     FRAGMENT = op(
         1,
         "What a lane of a group of 32 holds of matrices of 8x8 elements for a matrix unit, where "

@@ -60,7 +60,7 @@ def reduce_to_accumulator(reduce: UOp, ctx: _Context) -> UOp:
         total = values[0]
         for value in values[1:]:
             total = _step(reduce, total, value, ctx)
-        return total
+        return _waited(total)
     identity = UOp.const(reduce.dtype, reduce.arg.definition.identity(reduce.dtype.scalar))
     outer = tuple(sorted(reduce.ranges, key=lambda loop: loop.number))
     accumulator = UOp(Ops.DEFINE_ACC, reduce.dtype, (identity, *outer), ctx.count)
@@ -71,8 +71,15 @@ def reduce_to_accumulator(reduce: UOp, ctx: _Context) -> UOp:
     total = accumulator
     for value in values:
         total = _step(reduce, total, value, ctx)
-    assigned = UOp(Ops.ASSIGN, reduce.dtype, (accumulator, total))
+    assigned = UOp(Ops.ASSIGN, reduce.dtype, (accumulator, _waited(total)))
     return accumulator.after(assigned.end(*loops))
+
+
+def _waited(total: UOp) -> UOp:
+    """`total` once the unit that gives it has: units that follow each other do not wait."""
+    if total.op is Ops.WMMA and not total.arg.synchronous:
+        return UOp(Ops.WAIT, total.dtype, (total,))
+    return total
 
 
 def _combined(reduce: UOp, values: list[UOp], ctx: _Context) -> UOp:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
@@ -348,6 +349,8 @@ def _moved(ast: UOp, memory: UOp, whole: UOp, offset: UOp) -> UOp:
             done[node] = whole.after(*src[1:])
         elif node.op is Ops.LOAD and node.src[0].op is Ops.AFTER and node.src[0].src[0] is memory:
             done[node] = UOp(node.op, node.dtype, (src[0], src[1] + offset, *src[2:]), node.arg)
+        elif node.op is Ops.DESCRIPTOR and memory_of(node.src[1]) is memory:
+            done[node] = UOp(node.op, node.dtype, (*src[:2], src[2] + offset), node.arg)
         else:
             done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[ast]

@@ -90,6 +90,8 @@ def _longest(program: Sequence[UOp]) -> _Long | None:
                 counts.append(0)
         elif node.op is Ops.DEFINE_ACC and node.dtype.is_float:
             around[node], terms[node], partial[node] = len(loops), [0], 0
+        elif node.op is Ops.WAIT and node.src[0] in partial:
+            partial[node] = partial[node.src[0]]
         elif node.op in _SUMS:
             if (count := max((partial.get(each, -1) for each in node.src), default=-1)) >= 0:
                 partial[node] = count + 1
@@ -138,7 +140,8 @@ def _sums(program: Sequence[UOp], accumulators: Iterable[UOp], loop: UOp) -> lis
         if node.op is Ops.ASSIGN and node.src[0] is owner and partial.get(node.src[1]) is owner:
             continue
         is_sum = node.op in _SUMS and len(reads) == 1
-        if is_sum and (node.op is Ops.ADD or node.src[2] is reads[0]):
+        is_plain = is_sum and (node.op is Ops.ADD or node.src[2] is reads[0])
+        if is_plain or node.op is Ops.WAIT:
             partial[node] = owner
         else:
             bad.update(partial[each] for each in reads)

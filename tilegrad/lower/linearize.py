@@ -107,6 +107,10 @@ class _Emitter:
         self.ends: dict[UOp, UOp] = {}
         self.alias: dict[UOp, UOp] = {}
         self.emitted: set[UOp] = set()
+        self.early = _EARLY
+        if any(node.op is Ops.WMMA and not node.arg.synchronous for node in nodes):
+            # Such units work while the lanes copy, and are waited for last.
+            self.early = {**_EARLY, Ops.COPY_ASYNC: 1, Ops.WAIT: 2}
         self.loops_at: dict[UOp | None, list[UOp]] = {}
         for loop, outer in parent.items():
             self.loops_at.setdefault(outer, []).append(loop)
@@ -198,9 +202,8 @@ class _Emitter:
                 del waiting[user]
                 heapq.heappush(ready, (self._priority(user), self.rank[user], user))
 
-    @staticmethod
-    def _priority(item: UOp) -> int:
-        return _EARLY.get(item.op, 0)
+    def _priority(self, item: UOp) -> int:
+        return self.early.get(item.op, 0)
 
     def _emit(self, node: UOp) -> None:
         """Append `node` with its sources in the program; an END among them becomes the program's

@@ -161,7 +161,7 @@ class SliceShaper(BlockShaper):
         """Both products on a matrix unit, for as many groups of lanes as a block has."""
         unit = self.target.matrix_units[number]
         size = unit.m
-        if not self._fits_unit(unit):
+        if unit.row_bytes or not self._fits_unit(unit):
             return False
         if row.extent.arg % (size * warps):
             padded = self.move(OptOps.PADTO, row, size * warps)

@@ -32,7 +32,7 @@ from tilegrad.target import MatrixUnit
 
 __all__ = ["UnitShaper"]
 
-# Bytes of a row of an operand's tile along the sum.
+# Bytes of a row of an operand's tile along the sum, where a unit asks for no other.
 _DEPTH_BYTES = 64
 # Results of a group of lanes (rows, columns), and groups of a block along both, the largest first.
 _TILES = (
@@ -67,15 +67,19 @@ class UnitShaper(ProductShaper):
 
     def use_matrix_unit(self) -> bool:
         """Products on the first unit that fits: staged, or else padded where that adds little."""
-        for number, unit in enumerate(self.target.matrix_units):
-            if self._stage_on(number, unit) or self._use_directly(number, unit):
-                return True
-        return False
+        return any(
+            self._stage_on(number, unit) or self._use_directly(number, unit)
+            for number, unit in self._units()
+        )
 
     def stage_units(self) -> bool:
         """Products on the first unit for which their operands can be staged."""
+        return any(self._stage_on(number, unit) for number, unit in self._units())
+
+    def _units(self) -> list[tuple[int, MatrixUnit]]:
+        """The units with their numbers, those with the most products an instruction first."""
         units = enumerate(self.target.matrix_units)
-        return any(self._stage_on(number, unit) for number, unit in units)
+        return sorted(units, key=lambda each: -each[1].m * each[1].n * each[1].k)
 
     def _stage_on(self, number: int, unit: MatrixUnit) -> bool:
         products = find_products(self.ast, unit)[:1] if config.TC == 1 else []
@@ -102,7 +106,7 @@ class UnitShaper(ProductShaper):
         loops = loop_order(self.ast)
         outer = loops[loops.index(chunk) - 1]
         is_staged = all(
-            self.apply(OptOps.STAGE, outer, (name, order, VECTOR // unit.dtype_in.itemsize))
+            self.apply(OptOps.STAGE, outer, (name, order, *_rows_of(unit)))
             for name, order in operands
         )
         products = find_products(self.ast, unit)
@@ -111,7 +115,11 @@ class UnitShaper(ProductShaper):
             return False
         first = next_number(self.ast)
         opt = Opt(OptOps.TC, products.index((rows, columns, chunk)), (number, 1))
-        self.ast = apply_opt(self.ast, opt, self.target)
+        try:
+            self.ast = apply_opt(self.ast, opt, self.target)
+        except OptError:
+            self.ast = before
+            return False
         for offset, (size, of_unit) in enumerate(zip(tile.each, (unit.m, unit.n), strict=True)):
             axis = self.axis_numbered(first + offset)
             if axis is not None and size > of_unit:
@@ -146,7 +154,7 @@ class UnitShaper(ProductShaper):
             layout, axis = (unit.a_layout, 1) if rows in side.ranges else (unit.b_layout, 0)
             # A lane of some units holds one element.
             is_deep = len({element[axis] for element in layout[0][:2]}) > 1
-            if self.target.has_fragments and unit.dtype_in.itemsize == 2:
+            if (self.target.has_fragments or unit.row_bytes) and unit.dtype_in.itemsize == 2:
                 is_deep = _is_deep_in_memory(side, depth)
             found.append((name, (0, 1) if is_deep else (1, 0)))
         return found
@@ -154,21 +162,23 @@ class UnitShaper(ProductShaper):
     def _unit_tiles(self, unit: MatrixUnit, axes: tuple[UOp, UOp, UOp]) -> Iterator[_Tile]:
         """The tiles that fit, the largest first, as long as they leave blocks enough."""
         target, itemsize = self.target, unit.dtype_in.itemsize
-        depth = max(_DEPTH_BYTES // itemsize, unit.k)
+        depth = max((unit.row_bytes or _DEPTH_BYTES) // itemsize, unit.k)
         extents = [int(axis.src[0].arg) for axis in axes]
         others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents[:2]))
         (reduction,) = self.reductions()
         terms = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
         fitting = []
-        for each, groups in _TILES:
+        for each, groups in self._own_tiles(unit, extents[0]) if unit.row_bytes else _TILES:
             tile = _Tile(each, groups, depth)
             lanes = int(prod(groups)) * unit.lanes
             results = int(prod(each)) // unit.lanes * unit.dtype_out.itemsize // 4
             results *= 2 if extents[2] > _MOST_TERMS * unit.k else 1
             # Elements of slices that are loaded one by one have a register each, and copies of
             # vectors their addresses and gates.
-            results += sum(tile.sides) * depth // lanes if self._has_slices() else 0
-            nbytes = TILES * sum(side * (depth * itemsize + VECTOR) for side in tile.sides)
+            copied = sum(tile.sides) * depth // lanes if self._has_slices() else 0
+            results += copied * itemsize // (VECTOR // itemsize) if unit.row_bytes else copied
+            padding = 0 if unit.row_bytes else VECTOR
+            nbytes = TILES * sum(side * (depth * itemsize + padding) for side in tile.sides)
             work = padded = 1
             for extent, size in zip(extents, (*tile.sides, depth), strict=True):
                 work, padded = work * extent, padded * (-(-extent // size) * size)
@@ -176,7 +186,7 @@ class UnitShaper(ProductShaper):
                 each[0] % unit.m == each[1] % unit.n == depth % unit.k == 0
                 and lanes <= target.block_lanes
                 and results <= target.registers * _RESULTS
-                and nbytes <= target.shared_bytes
+                and nbytes <= (target.block_bytes if unit.row_bytes else target.shared_bytes)
                 and padded <= LITTLE * work
                 and extents[2] >= depth
                 and terms >= max(LEAST_DEPTH, 2 * depth)
@@ -186,8 +196,21 @@ class UnitShaper(ProductShaper):
             blocks = others
             for extent, size in zip(extents, tile.sides, strict=False):
                 blocks *= -(-extent // size)
-            if blocks >= BUSY or tile is fitting[-1]:
+            # A product with few results has smaller tiles on another unit.
+            if blocks >= BUSY or (tile is fitting[-1] and not unit.row_bytes):
                 yield tile
+
+    def _own_tiles(
+        self, unit: MatrixUnit, rows: int
+    ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Those of a unit that reads shared memory by itself: two groups of lanes share what the
+        columns are multiplied by; a group is alone where there are no rows for two, or no smaller
+        unit.
+        """
+        own = unit.m, unit.n
+        least = min(each.n for each in self.target.matrix_units if each.row_bytes)
+        is_alone = unit.n == least or rows <= unit.m
+        return [(own, (groups, 1)) for groups in ((2, 1) if is_alone else (2,))]
 
     def _has_slices(self) -> bool:
         """Whether the sum has more axes than one, as that of a convolution."""
@@ -201,6 +224,8 @@ class UnitShaper(ProductShaper):
     def _use_directly(self, number: int, unit: MatrixUnit) -> bool:
         """Operands from global memory, padded where that adds little."""
         sizes = (unit.m, unit.n, unit.k)
+        if unit.row_bytes:
+            return False
         for choice, axes in enumerate(find_products(self.ast, unit)):
             if not all(map(_pads_little, axes, sizes)):
                 continue
@@ -234,6 +259,11 @@ class UnitShaper(ProductShaper):
             blocks = int(prod(axis.src[0].arg for axis in self.grid()))
             if loop is not None and loop.src[0].arg % 2 == 0 and blocks >= 2 * BUSY:
                 self.move(OptOps.LOCAL, loop, 2)
+
+
+def _rows_of(unit: MatrixUnit) -> tuple[int, ...]:
+    """How STAGE lays out rows: padded by a vector, or as long as the unit wants them."""
+    return (0, unit.row_elements) if unit.row_bytes else (VECTOR // unit.dtype_in.itemsize,)
 
 
 def _is_deep_in_memory(side: UOp, depth: UOp) -> bool:

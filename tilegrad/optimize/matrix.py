@@ -16,6 +16,7 @@ to a kernel can be seen, and its values tested, on any device with blocks.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.descriptors import descriptor
 from tilegrad.optimize.dots import use_dot_unit
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
@@ -176,8 +178,7 @@ class _Tiling:
         self.lanes = [UOp.range(2, number + 3 + bit, Axis.LOCAL) for bit in range(bits)]
         self.inner = UOp.range(unit.k, number + 3 + bits, Axis.UNROLL)
         self.result = UOp.range(len(unit.c_layout[0]), number + 4 + bits, Axis.UPCAST)
-        for layout in (unit.a_layout, unit.b_layout, unit.c_layout):
-            _check_layout(unit, layout)
+        _check_layouts(unit)
 
     def run(self, mode: int) -> UOp:
         unit, product = self.unit, self.product
@@ -213,7 +214,24 @@ class _Tiling:
             right.append(simplify(product.right.substitute(mapping)))
         dtype = unit.dtype_out.vec(len(unit.c_layout[0]))
         nothing = UOp.const(unit.dtype_out, 0).broadcast(dtype.lanes)
-        return UOp(Ops.WMMA, dtype, (UOp.stack(left), UOp.stack(right), nothing), unit)
+        operands = (self._operand(left, is_right=False), self._operand(right, is_right=True))
+        return UOp(Ops.WMMA, dtype, (*operands, nothing), unit)
+
+    def _operand(self, values: Sequence[UOp], *, is_right: bool) -> UOp:
+        """A lane's elements of an operand, or what a unit reads by itself.
+
+        Raises OptError where it cannot.
+        """
+        if not self.unit.row_bytes:
+            return UOp.stack(values)
+        found = descriptor(values, self.lanes, self.unit, is_right=is_right)
+        if found is None:
+            raise OptError(
+                f"tc: {self.unit.name} reads the {'right' if is_right else 'left'} operand from "
+                f"shared memory, in rows of {self.unit.row_bytes} bytes",
+                fix="STAGE(axis, (operand, order, 0, elements of a row)) first",
+            )
+        return found
 
     def _reduced(self, value: UOp, *inner: UOp) -> UOp:
         """`value` reduced over what the unit leaves of the reduce axes."""
@@ -223,7 +241,9 @@ class _Tiling:
             position = self.product.reduction.src[1:].index(self.product.depth)
             loops.insert(position, depth)
         loops += inner
-        return UOp(Ops.REDUCE, value.dtype, (value, *loops), Ops.ADD) if loops else value
+        if loops:
+            return UOp(Ops.REDUCE, value.dtype, (value, *loops), Ops.ADD)
+        return value if self.unit.synchronous else UOp(Ops.WAIT, value.dtype, (value,))
 
     def _info(self, mode: int) -> KernelInfo:
         """The lanes stand before the first reduce axis; what is unrolled comes last."""
@@ -265,6 +285,12 @@ def position_in(layout: Layout, element: UOp | int, lanes: Sequence[UOp]) -> tup
             total = element // (1 << bit) % 2 * step + total
         coordinates.append(simplify(total))
     return coordinates[0], coordinates[1]
+
+
+@functools.cache
+def _check_layouts(unit: MatrixUnit) -> None:
+    for layout in (unit.a_layout, unit.b_layout, unit.c_layout):
+        _check_layout(unit, layout)
 
 
 def _check_layout(unit: MatrixUnit, layout: Layout) -> None:

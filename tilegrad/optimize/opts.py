@@ -160,10 +160,10 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
             # A tile that is filled in a loop is there twice (lower.copies).
             tiles = 2 if [loop.arg[1] for loop in node.src] == [Axis.REDUCE] else 1
             nbytes += node.dtype.size * node.dtype.base.itemsize * int(prod(inside)) * tiles
-    if nbytes > target.shared_bytes:
+    if nbytes > target.block_bytes:
         raise OptError(
             f"{opt.op.value}: {nbytes} bytes of shared memory, {target.name} has "
-            f"{target.shared_bytes}",
+            f"{target.block_bytes}",
             opt=opt,
         )
 

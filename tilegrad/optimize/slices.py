@@ -45,6 +45,9 @@ def share_slices(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
         if not 0 <= number < len(target.matrix_units):
             count = len(target.matrix_units)
             raise OptError(f"slice: {target.name} has {count} matrix units, not {lanes}", opt=opt)
+        if target.matrix_units[number].row_bytes:
+            name = target.matrix_units[number].name
+            raise OptError(f"slice: {name} takes no operand from registers", opt=opt)
         return share_on_unit(ast, opt, loop, found, target, number)
     if not isinstance(lanes, int) or lanes < 2 or found.size % lanes:
         raise OptError(f"slice: {lanes} lanes do not divide a slice of {found.size}", opt=opt)

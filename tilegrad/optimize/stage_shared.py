@@ -33,7 +33,8 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     """Copy what a block reads of `load` in one iteration of the reduce loop `opt.axis`.
 
     `layout` is empty, or the order of the inner ranges of `load`, outermost first, as positions
-    among them, and the elements that the rows of the innermost one are padded by.
+    among them, and the elements that the rows of the innermost one are padded by. A third number
+    is the elements of a row in memory: longer rows are cut, and the first cuts of all come first.
     """
     loop, outer = _loops(ast, opt)
     if load is None:
@@ -46,25 +47,28 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     inner = [axis for axis in loop_order(ast) if axis in load.ranges and axis not in outer]
     if not inner or any(axis.src[0].op is not Ops.CONST for axis in inner):
         raise OptError("stage: the tile of the operand has no known size", opt=opt)
-    order, padding = layout or (tuple(range(len(inner))), 0)
+    order, padding, row = (*layout, 0)[:3] if layout else (tuple(range(len(inner))), 0, 0)
     if not isinstance(order, tuple) or sorted(order) != list(range(len(inner))):
         raise OptError(f"stage: {order} does not order the {len(inner)} inner ranges", opt=opt)
-    if not isinstance(padding, int) or padding < 0:
+    if not isinstance(padding, int) or padding < 0 or (row and padding):
         raise OptError(f"stage: rows cannot be padded by {padding}", opt=opt)
     packed = [inner[position] for position in order]
+    if not isinstance(row, int) or row < 0 or (row and packed[-1].src[0].arg % row):
+        raise OptError(f"stage: rows of {packed[-1].src[0].arg} cannot be cut by {row}", opt=opt)
     nodes = ast.toposort()
     number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
     extents = [int(axis.src[0].arg) for axis in packed]
     strides = _strides(extents, padding)
-    pointer = load.dtype.ptr(extents[0] * strides[0], AddressSpace.SHARED)
+    size = int(prod(extents)) if row else extents[0] * strides[0]
+    pointer = load.dtype.ptr(size, AddressSpace.SHARED)
     memory = UOp(Ops.DEFINE_LOCAL, pointer, (loop,), number)
     first = next_number(ast)
     nest = [UOp.range(extent, first + rank, Axis.STAGE) for rank, extent in enumerate(extents)]
     value = load.substitute(dict(zip(packed, nest, strict=True)))
-    filled = memory.store(_position(nest, strides), simplify(value)).end(*nest)
+    filled = memory.store(_position(nest, strides, row), simplify(value)).end(*nest)
     known = _barrier(ast, loop)
     barrier = UOp(Ops.BARRIER, dtypes.void, (*(known.src if known is not None else ()), filled))
-    read = memory.after(barrier).load(_position(packed, strides), dtype=load.dtype)
+    read = memory.after(barrier).load(_position(packed, strides, row), dtype=load.dtype)
     mapping = {load: read} if known is None else {load: read, known: barrier}
     return simplify(ast.substitute(mapping))
 
@@ -94,8 +98,15 @@ def _strides(extents: Sequence[int], padding: int) -> list[int]:
     return [*(int(prod(rows[position:])) for position in range(len(rows))), 1]
 
 
-def _position(loops: Sequence[UOp], strides: Sequence[int]) -> UOp:
+def _position(loops: Sequence[UOp], strides: Sequence[int], row: int) -> UOp:
+    """The index of an element; where rows are cut, `strides` are those of whole rows."""
     total = UOp.const(dtypes.index, 0)
+    if row:
+        *others, last = loops
+        length = last.src[0].arg
+        cuts = int(prod(loop.src[0].arg for loop in others)) * row
+        total = last // row * cuts + last % row
+        loops, strides = others, [stride // length * row for stride in strides[:-1]]
     for loop, stride in zip(loops, strides, strict=True):
         total = loop * stride + total
     return simplify(total)

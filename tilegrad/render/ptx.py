@@ -5,6 +5,8 @@
     ptx_casts        one dtype to another
     ptx_logic        trees of bitwise ops as one lop3
     ptx_memory       addresses, loads and stores
+    ptx_ranges       both ends of a range as one comparison
+    ptx_wgmma        matrix units that read shared memory
 
     PTXRenderer(target).render("add", program)
 
@@ -28,7 +30,15 @@ from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 from tilegrad.render.ptx_logic import fused_logic
-from tilegrad.render.ptx_memory import FARTHEST_COPY, Memory, split_index
+from tilegrad.render.ptx_memory import (
+    FARTHEST_COPY,
+    SWIZZLED,
+    Memory,
+    shared_layout,
+    split_index,
+)
+from tilegrad.render.ptx_ranges import join_ranges
+from tilegrad.render.ptx_wgmma import WarpGroups, needless
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["PTXRenderer", "ptx_version"]
@@ -46,6 +56,10 @@ _UNIT_TYPES = {
     dtypes.bfloat16: "bf16",
     dtypes.float32: "f32",
 }
+# The name of shared memory that a launch asks for.
+_ASKED = "asked"
+# Which source of an access is its index.
+_INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.DESCRIPTOR: 2}
 _ALIASES = frozenset({Ops.AFTER, Ops.GEP, Ops.VECTORIZE})
 
 
@@ -80,11 +94,13 @@ class _Kernel:
     """One program on its way to text."""
 
     def __init__(self, target: Target, program: Sequence[UOp]):
-        self.program = program
+        self.program = program = join_ranges(program)
         self.code = Code(target)
         self.memory = Memory(self.code, program)
+        self.groups = WarpGroups(self.code, self.memory)
+        self.shared = shared_layout(program)
         self.fused, self.inside = fused_logic(program)
-        self.skipped = _index_sums(program) | loads_inside(program)
+        self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
         self.snapshots = _snapshots(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
@@ -103,6 +119,7 @@ class _Kernel:
                 f".version {ptx_version(code.capability)}",
                 f".target {code.target.isa}",
                 ".address_size 64",
+                *self._asked(),
                 "",
                 f".visible .entry {name}(",
                 ",\n".join(parameters),
@@ -118,6 +135,10 @@ class _Kernel:
                 "",
             ]
         )
+
+    def _asked(self) -> list[str]:
+        """Shared memory that a launch asks for."""
+        return [f".extern .shared .align 16 .b8 {_ASKED}[];"] if self.shared.is_asked else []
 
     def _parameters(self, name: str) -> list[str]:
         """Declarations of the pointers by slot, then variables as the program first uses them; and
@@ -193,11 +214,23 @@ class _Kernel:
         space = "shared" if is_shared else "local"
         size = pointer.size * pointer.base.nbytes
         name = f"{space}{node.arg}"
-        self.arrays.append(f"  .{space} .align 16 .b8 {name}[{size}];")
         kind = "b32" if is_shared else "b64"
         register = self.code.new(kind)
-        self.code.begin(f"mov.{kind} {register}, {name}")
+        is_swizzled = node in self.memory.swizzled
         self.memory.bases[node] = register
+        if is_shared and self.shared.is_asked:
+            # What a launch asks for may begin anywhere: all arrays follow the first multiple.
+            start = self.shared.starts[node]
+            self.code.begin(f"mov.b32 {register}, {_ASKED}")
+            if self.memory.swizzled:
+                self.code.begin(f"add.s32 {register}, {register}, {SWIZZLED - 1}")
+                self.code.begin(f"and.b32 {register}, {register}, {-SWIZZLED}")
+            if start:
+                self.code.begin(f"add.s32 {register}, {register}, {start}")
+            return
+        alignment = SWIZZLED if is_swizzled else 16
+        self.arrays.append(f"  .{space} .align {alignment} .b8 {name}[{size}];")
+        self.code.begin(f"mov.{kind} {register}, {name}")
 
     def _special(self, node: UOp) -> None:
         name = str(node.arg[0])
@@ -274,6 +307,8 @@ class _Kernel:
         self.memory.store(node)
 
     def _barrier(self, node: UOp) -> None:
+        if self.memory.swizzled:
+            self.code.emit("fence.proxy.async.shared::cta")
         self.code.emit("bar.sync 0")
 
     # loops
@@ -325,6 +360,9 @@ class _Kernel:
                 f"render.ptx: {self.code.target.name} has no matrix unit {unit.name}",
                 isa=self.code.target.isa,
             )
+        if unit.row_bytes:
+            self._set(node, self.groups.multiply(node, self._packed(node.src[2])))
+            return
         a, b, c = (self._packed(source) for source in node.src)
         kinds = (unit.dtype_out, unit.dtype_in, unit.dtype_in, unit.dtype_out)
         shape = f"m{unit.m}n{unit.n}k{unit.k}.row.col.{'.'.join(_UNIT_TYPES[k] for k in kinds)}"
@@ -349,7 +387,13 @@ class _Kernel:
         code.emit(f"{on}cp.async.{cache}.shared.global {to.at()}, {source.at()}, {nbytes}{size}")
 
     def _wait(self, node: UOp) -> None:
-        self.code.emit("cp.async.wait_all")
+        if node.dtype is dtypes.void:
+            self.code.emit("cp.async.wait_all")
+        else:
+            self._set(node, self.groups.wait(node))
+
+    def _descriptor(self, node: UOp) -> None:
+        self._set(node, [self.groups.descriptor(node)])
 
     def _fragment(self, node: UOp) -> None:
         count, is_transposed = node.arg
@@ -408,6 +452,7 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.FRAGMENT: _Kernel._fragment,
     Ops.COPY_ASYNC: _Kernel._copy_async,
     Ops.WAIT: _Kernel._wait,
+    Ops.DESCRIPTOR: _Kernel._descriptor,
 }
 
 
@@ -423,9 +468,9 @@ def _index_sums(program: Sequence[UOp]) -> set[UOp]:
     others: set[UOp] = set()
     indices: set[UOp] = set()
     for node in program:
-        is_access = node.op in (Ops.LOAD, Ops.STORE, Ops.COPY_ASYNC)
+        at = _INDEX_AT.get(node.op)
         for number, source in enumerate(node.src):
-            (indices if is_access and number == 1 else others).add(source)
+            (indices if number == at else others).add(source)
     return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
 
 

@@ -8,7 +8,7 @@ closed nothing is accessed: the instruction has a predicate, there is no branch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
@@ -18,7 +18,10 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.ptx_arithmetic import compute
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 
-__all__ = ["FARTHEST_COPY", "Memory", "split_index"]
+__all__ = [
+    "FARTHEST_COPY", "SWIZZLED", "Memory", "SharedLayout", "shared_layout", "split_index",
+    "swizzled",
+]  # fmt: skip
 
 # The most elements, and the most bytes, of one access.
 _MOST_LANES, _MOST_BYTES = 4, 16
@@ -27,6 +30,12 @@ _HALVES = 8
 # The largest offset that an instruction holds; that of `cp.async` is what `ptxas` puts into one for
 # sm_80 and sm_90a.
 _FARTHEST, FARTHEST_COPY = 1 << 23, 1 << 13
+# Bytes of a group of rows that are swizzled among themselves (PTX ISA, "Swizzling Modes": patterns
+# of 128-byte swizzling repeat after 1024 bytes).
+SWIZZLED = 1024
+# Bytes of shared memory that a kernel has without asking (CUDA C++ Programming Guide, table of
+# technical specifications per compute capability, and "Shared Memory" of each).
+_UNASKED = 48 << 10
 _SPACES = {AddressSpace.GLOBAL: "global", AddressSpace.SHARED: "shared"}
 _MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
 
@@ -95,6 +104,36 @@ class Address:
         return f"[{self.base}{f'+{total}' if total else ''}]"
 
 
+@dataclass(frozen=True)
+class SharedLayout:
+    """Where arrays of shared memory begin, those with swizzled rows at a multiple of 8 rows of 128
+    bytes, and how many bytes all take. `is_asked` says that a launch must ask for so many.
+    """
+
+    starts: Mapping[UOp, int]
+    nbytes: int
+    is_asked: bool
+
+
+def swizzled(program: Iterable[UOp]) -> set[UOp]:
+    """The arrays that a matrix unit reads by itself."""
+    return {root(node.src[1]) for node in program if node.op is Ops.DESCRIPTOR}
+
+
+def shared_layout(program: Sequence[UOp]) -> SharedLayout:
+    """The arrays of a program in shared memory."""
+    rows = swizzled(program)
+    starts: dict[UOp, int] = {}
+    end = 0
+    for node in program:
+        if node.op is Ops.DEFINE_LOCAL and _pointer(node).space is AddressSpace.SHARED:
+            alignment = SWIZZLED if node in rows else _MOST_BYTES
+            starts[node] = -(-end // alignment) * alignment
+            end = starts[node] + _pointer(node).size * _pointer(node).base.nbytes
+    is_asked = end > _UNASKED
+    return SharedLayout(starts, end + SWIZZLED * (is_asked and bool(rows)), is_asked)
+
+
 class Memory:
     """The buffers of a kernel: where each begins, and the addresses that registers hold."""
 
@@ -104,17 +143,21 @@ class Memory:
         self.stored = {root(node.src[0]) for node in program if node.op is Ops.STORE}
         self.bases: dict[UOp, str] = {}
         self._known: list[dict[tuple[UOp, UOp, int], str]] = [{}]
+        self._plain: list[dict[tuple[UOp, UOp, int], str]] = [{}]
         # The lines at which the bodies of the open loops begin.
         self._heads: list[int] = []
         self._depths = _depths(program)
+        self.swizzled = swizzled(program)
 
     def enter(self) -> None:
         """The body of a loop begins."""
         self._known.append({})
+        self._plain.append({})
         self._heads.append(len(self.code.lines))
 
     def leave(self) -> None:
         self._known.pop()
+        self._plain.pop()
         self._heads.pop()
 
     # addresses
@@ -128,6 +171,8 @@ class Memory:
         """Where the element is; `operand` stands for one lane of a vector of indices."""
         buffer = root(memory)
         base, stride = self.bases[buffer], _pointer(buffer).base.nbytes
+        if buffer in self.swizzled:
+            return self._swizzled(buffer, index)
         if operand is not None:
             return Address(self._moved(buffer, operand, index.dtype, stride), 0)
         first, number = split_index(index)
@@ -146,6 +191,43 @@ class Memory:
             if root(first).op is not Ops.DEFINE_ACC:
                 self._known[-1][key] = found
         return self._near(found, offset - far, buffer)
+
+    def _swizzled(self, buffer: UOp, index: UOp) -> Address:
+        """Where a vector of 16 bytes lies, or an element of it, in rows of 128 bytes: its number in
+        the row is XORed with that of the row.
+        """
+        code, stride = self.code, _pointer(buffer).base.nbytes
+        first, number = split_index(index)
+        offset = number * stride
+        near = offset % SWIZZLED
+        key = buffer, index if first is None else first, near
+        found = next((known[key] for known in self._known if key in known), "")
+        if not found:
+            found = self.bases[buffer]
+            if first is not None:
+                found = self._moved(buffer, code.scalar(first), first.dtype, stride)
+            if near:
+                found = code.op("b32", "add.s32", found, str(near))
+            row = code.op("b32", "shr.u32", found, "3")
+            row = code.op("b32", "and.b32", row, str(7 << 4))
+            found = code.op("b32", "xor.b32", found, row)
+            if first is None or root(first).op is not Ops.DEFINE_ACC:
+                self._known[-1][key] = found
+        return self._near(found, offset - near, buffer)
+
+    def plain(self, memory: UOp, index: UOp) -> Address:
+        """The address of an element as if rows were not swizzled."""
+        buffer = root(memory)
+        first, number = split_index(index)
+        stride = _pointer(buffer).base.nbytes
+        if first is None:
+            return Address(self.bases[buffer], number * stride)
+        key = buffer, first, 0
+        found = next((known[key] for known in self._plain if key in known), "")
+        if not found:
+            found = self._moved(buffer, self.code.scalar(first), first.dtype, stride)
+            self._plain[-1][key] = found
+        return Address(found, number * stride)
 
     def _varying(self, index: UOp) -> UOp | None:
         """The second term of a sum in a loop, where the first is invariant there; None of any other

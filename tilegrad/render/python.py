@@ -69,6 +69,16 @@ class _Writer:
         self.names: dict[UOp, Lanes] = {}
         self.variables_set: set[str] = set()
         self.units: list[MatrixUnit] = []
+        # What units give that have to be waited for.
+        self.late: dict[UOp, str] = {}
+        # Loads that a matrix unit does by itself.
+        self.of_units = {
+            load
+            for node in program
+            if node.op is Ops.DESCRIPTOR
+            for load in node.src[0].toposort()
+            if load.op is Ops.LOAD and load.src[0] is node.src[1]
+        }
         self.meets = False
         # How many lanes exchange values among themselves.
         self.group = 1
@@ -215,6 +225,10 @@ class _Writer:
         indices, width = self.lanes(index), node.dtype.lanes
         starts = _spread(indices, width, base.lanes)
         other, gate = (_widened(self.lanes(each), width) for each in rest) if rest else ((), ())
+        if node in self.of_units:
+            made = self.names[node] = _lane_names(name, width)
+            self.line(f"{', '.join(made)}, = {memory}.read_for_unit({starts[0]}, {width})")
+            return
         if len(indices) == 1 and width > 1 and len(set(gate)) <= 1:
             closed = f" if {gate[0]} else ({', '.join(other)},)" if gate else ""
             made = self.names[node] = _lane_names(name, width)
@@ -318,10 +332,17 @@ class _Writer:
             self.units.append(unit)
         self.names[node] = _lane_names(name, node.dtype.lanes)
         made = ", ".join(self.names[node])
-        given = ", ".join(f"({', '.join(self.lanes(source))},)" for source in node.src)
+        given = ", ".join(
+            self.late.get(source) or f"({', '.join(self.lanes(source))},)" for source in node.src
+        )
         number = self.units.index(unit)
         if unit.lanes == 1:
             self.line(f"({made},), = multiply(UNITS[{number}], [({given})])")
+        elif not unit.synchronous:
+            self.meets = True
+            self.late[node] = name
+            self.names[node] = tuple(f"{name}[{lane}]" for lane in range(node.dtype.lanes))
+            self.line(f"{name} = yield {name[1:]}, {number}, {given}")
         else:
             self.meets = True
             self.line(f"{made}, = yield {name[1:]}, {number}, {given}")
@@ -334,9 +355,19 @@ class _Writer:
         self.names[node] = ()
 
     def wait(self, node: UOp, name: str) -> None:
+        if node.dtype is not dtypes.void:
+            for memory in self.shared():
+                self.line(f"shared{memory.arg}.end_reads()")
+            self.names[node] = _lane_names(name, node.dtype.lanes)
+            self.line(f"{', '.join(self.names[node])}, = {self.late[node.src[0]]}.values")
+            return
         for memory in self.shared():
             self.line(f"shared{memory.arg}.land()")
         self.names[node] = ()
+
+    def descriptor(self, node: UOp, name: str) -> None:
+        """The lane's share."""
+        self.names[node] = self.lanes(node.src[0])
 
     def fragment(self, node: UOp, name: str) -> None:
         self.meets = True
@@ -371,6 +402,7 @@ _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
     Ops.FRAGMENT: _Writer.fragment,
     Ops.COPY_ASYNC: _Writer.copy_async,
     Ops.WAIT: _Writer.wait,
+    Ops.DESCRIPTOR: _Writer.descriptor,
     Ops.SINK: _Writer.nothing,
 }
 
@@ -455,4 +487,5 @@ def _table(rows: Sequence[Any], raw: bool = False) -> str:
 def _unit_text(unit: MatrixUnit) -> str:
     sizes = f"{unit.m}, {unit.n}, {unit.k}, {unit.lanes}, {unit.dtype_in!r}, {unit.dtype_out!r}"
     layouts = f"{unit.a_layout!r}, {unit.b_layout!r}, {unit.c_layout!r}"
-    return f"MatrixUnit({unit.name!r}, {sizes}, {layouts}, {unit.synchronous!r})"
+    rest = f"{unit.synchronous!r}, {unit.dtype_right!r}, {unit.row_bytes!r}"
+    return f"MatrixUnit({unit.name!r}, {sizes}, {layouts}, {rest})"

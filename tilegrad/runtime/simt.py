@@ -98,6 +98,20 @@ class Memory:
         Memory.write(self, index, change(Memory.read(self, index)))
 
 
+class Late:
+    """What a matrix unit gives to a lane that has not waited for it: only another unit may add to
+    it.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Any, ...]):
+        self.values = values
+
+    def __getitem__(self, lane: int) -> Any:
+        raise Race(f"element {lane} of what a matrix unit gives is read without having waited")
+
+
 class TrackedMemory(Memory):
     """Memory that several lanes may touch, and what each element has seen.
 
@@ -108,8 +122,8 @@ class TrackedMemory(Memory):
     """
 
     __slots__ = (
-        "block_start", "copies", "flying", "kind", "lanes", "overlaps", "readers", "stamp", "start",
-        "writers",
+        "block_start", "copies", "flying", "kind", "lanes", "open_reads", "overlaps", "readers",
+        "stamp", "start", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -133,6 +147,8 @@ class TrackedMemory(Memory):
         # By lane, its copies that have not landed, and by element, the lane whose copy fills it.
         self.copies: dict[int, list[tuple[int, Sequence[Any]]]] = {}
         self.flying: dict[int, int] = {}
+        # By lane, what a matrix unit may still read for it: positions, and who wrote them.
+        self.open_reads: dict[int, list[tuple[int, list[int]]]] = {}
         self.writers = [_NOBODY] * size
         self.readers = [_NOBODY] * size
 
@@ -172,6 +188,25 @@ class TrackedMemory(Memory):
             for position in range(index, index + len(values)):
                 self.flying.pop(position, None)
             self.write_vector(index, values)
+
+    def read_for_unit(self, index: int, count: int) -> Sequence[Any]:
+        """Elements that a matrix unit reads for the lane, until it has waited."""
+        values = self.read_vector(index, count)
+        writers = self.writers[index : index + count]
+        self.open_reads.setdefault(self.stamp - self.start, []).append((index, writers))
+        return values
+
+    def end_reads(self) -> None:
+        """The units have read all that they should for the lane."""
+        lane = self.stamp - self.start
+        for index, writers in self.open_reads.pop(lane, ()):
+            for position, writer in enumerate(writers, index):
+                if self.writers[position] != writer:
+                    raise Race(
+                        f"element {position} of {self.name} changes while a matrix unit reads it "
+                        f"for lane {lane}, without having waited"
+                    )
+                self.note_read(position)
 
     def note_read(self, index: int) -> None:
         if index in self.flying:
@@ -375,6 +410,7 @@ class Launch:
                     memory.block_start = 0
                     memory.copies.clear()
                     memory.flying.clear()
+                    memory.open_reads.clear()
                 if self.program.meets:
                     self._run_in_step()
                 else:
@@ -434,6 +470,8 @@ class Launch:
             else:
                 unit = self.names["UNITS"][kind]
                 replies = self.names["multiply"](unit, [position[2:] for position in found])
+                if not unit.synchronous:
+                    replies = [Late(values) for values in replies]
 
     def _arguments(self) -> Iterator[list[int]]:
         """The position of each lane of the block, as the program's function takes it."""
@@ -490,7 +528,8 @@ def multiply(
     """
     a = _gathered(unit, unit.a_layout, [lane[0] for lane in operands], "a")
     b = _gathered(unit, unit.b_layout, [lane[1] for lane in operands], "b")
-    c = _gathered(unit, unit.c_layout, [lane[2] for lane in operands], "c")
+    totals = [lane[2].values if isinstance(lane[2], Late) else lane[2] for lane in operands]
+    c = _gathered(unit, unit.c_layout, totals, "c")
     out = unit.dtype_out
     fma: Callable[[Any, Any, Any], Any]
     if out.is_float:

@@ -15,60 +15,77 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import AddressSpace, Pointer
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import CompileError, ConfigError
 from tilegrad.compile import nvrtc
+from tilegrad.compile.ptxas import assemble, find_ptxas
+from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
+from tilegrad.render.ptx import PTXRenderer
+from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
 from tilegrad.runtime.simt import Launch, Memory, SimtProgram
-from tilegrad.target import cuda_target
+from tilegrad.target import MatrixUnit, cuda_target
 from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
 from tilegrad.tools.gpu_time import RATES, predicted
 from tilegrad.tools.show import run_recorded
 
-__all__ = ["Compiled", "Counts", "compiled", "count", "innermost", "instructions", "report"]
+__all__ = [
+    "Compiled", "Counts", "assembled", "compiled", "count", "innermost", "instructions", "report",
+]  # fmt: skip
 
 BANKS, WORD = 32, 4
 # Iterations of one lane's innermost loops: more would take Python minutes.
 _MOST_ITERATIONS = 200_000
+# Products of 16x8x16 of a warp, by the shape of an instruction.
+_OF_WARP: Mapping[str, Callable[[str], float]] = {
+    "HMMA": lambda shape: 1.0 if shape.startswith("16816") else 0.5,
+    "HGMMA": lambda shape: int(shape.split("x")[1]) / 8,
+}
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What NVIDIA's compiler made: registers of a lane, bytes spilled, and the instructions of the
-    innermost loop by name (all of them, where there is no loop).
+    """What NVIDIA's compiler made: registers of a lane, bytes spilled, the instructions of the
+    innermost loop by name (all of them, where there is no loop), and the products of 16x8x16 that
+    these are for a warp: an `HMMA.16816` is one, of an `HGMMA.64xNx16` a warp has N / 8.
     """
 
     registers: int
     spilled_bytes: int
     loop: Mapping[str, int]
+    products: float = 0.0
 
 
 class _Watcher:
     """Requests of every warp: accesses of one instruction in one of its visits."""
 
-    def __init__(self, sizes: Mapping[str, int]):
-        """`sizes` are the bytes of an element, by the memory's name."""
-        self.sizes = sizes
+    def __init__(self, sizes: Mapping[str, int], units: Mapping[str, MatrixUnit]):
+        """`sizes` are the bytes of an element, by the memory's name; `units` read the memory by
+        themselves.
+        """
+        self.sizes, self.units = sizes, units
         self.visits: Counter[tuple[Any, ...]] = Counter()
         self.requests: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
+        # What matrix units read of shared memory by themselves: whole rows of all banks.
+        self.unit_bytes = 0
 
     def watch(self, launch: Launch, memory: Memory) -> Any:
         return _Watched(self, launch, memory, self.sizes[memory.name])
 
     def note(self, launch: Launch, memory: str, index: int, size: int, nbytes: int) -> None:
-        line = sys._getframe(2).f_lineno
+        line = sys._getframe(3).f_lineno
         visited = (memory, line, launch.block, launch.lane)
         visit = self.visits[visited] = self.visits[visited] + 1
         request = (memory, line, launch.block, launch.lane // WARP, visit)
@@ -80,32 +97,44 @@ class _Watched:
 
     def __init__(self, watcher: _Watcher, launch: Launch, memory: Memory, size: int):
         self.watcher, self.launch, self.memory, self.size = watcher, launch, memory, size
+        self.unit = watcher.units.get(memory.name)
+
+    def note(self, index: int, count: int) -> None:
+        index = self.unit.swizzled(index) if self.unit else index
+        self.watcher.note(self.launch, self.memory.name, index, self.size, count * self.size)
 
     def read(self, index: int) -> Any:
-        self.watcher.note(self.launch, self.memory.name, index, self.size, self.size)
+        self.note(index, 1)
         return self.memory.read(index)
 
     def read_vector(self, index: int, count: int) -> Any:
-        self.watcher.note(self.launch, self.memory.name, index, self.size, count * self.size)
+        self.note(index, count)
         return self.memory.read_vector(index, count)
 
+    def read_for_unit(self, index: int, count: int) -> Any:
+        self.watcher.unit_bytes += count * self.size
+        return self.memory.read_for_unit(index, count)  # type: ignore[attr-defined]
+
+    def end_reads(self) -> None:
+        self.memory.end_reads()  # type: ignore[attr-defined]
+
     def write(self, index: int, value: Any) -> None:
-        self.watcher.note(self.launch, self.memory.name, index, self.size, self.size)
+        self.note(index, 1)
         self.memory.write(index, value)
 
     def write_vector(self, index: int, values: Sequence[Any]) -> None:
-        self.watcher.note(self.launch, self.memory.name, index, self.size, len(values) * self.size)
+        self.note(index, len(values))
         self.memory.write_vector(index, values)
 
     def copy(self, index: int, values: Sequence[Any]) -> None:
-        self.watcher.note(self.launch, self.memory.name, index, self.size, len(values) * self.size)
+        self.note(index, len(values))
         self.memory.copy(index, values)  # type: ignore[attr-defined]
 
     def land(self) -> None:
         self.memory.land()  # type: ignore[attr-defined]
 
     def combine(self, index: int, change: Any) -> None:
-        self.watcher.note(self.launch, self.memory.name, index, self.size, self.size)
+        self.note(index, 1)
         self.memory.combine(index, change)
 
 
@@ -131,9 +160,17 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
         (grid[0] * grid[1] * grid[2], x * y * z),
         instructions=kinds,
         lanes=math.prod(dims.local_size),
+        unit_products=_unit_products(program),
     )
     memories, sizes = _memories(program)
-    watcher = _Watcher(sizes)
+    units = {
+        f"shared{memory_of(source.src[1]).arg}": node.arg
+        for node in program
+        if node.op is Ops.WMMA
+        for source in node.src[:2]
+        if source.op is Ops.DESCRIPTOR
+    }
+    watcher = _Watcher(sizes, units)
     found.buffer_bytes = sum(memory.nbytes for memory in memories)
     emulated = SimtProgram("kernel", render_python("kernel", program))
     emulated.run(memories, [], grid, dims.local_size, watcher.watch)
@@ -145,6 +182,21 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
         for memory, bytes_ in touched.items()
     }
     return found
+
+
+def _unit_products(program: Sequence[UOp]) -> float:
+    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has."""
+    found, times, count = 0.0, [1], 0
+    for node in program:
+        if node.op is Ops.RANGE:
+            times.append(times[-1] * (node.vmax + 1))
+        elif node.op is Ops.END:
+            del times[-sum(source.op is Ops.RANGE for source in node.src) :]
+        elif node.op is Ops.WMMA:
+            unit: MatrixUnit = node.arg
+            found += times[-1] * unit.m * unit.n * unit.k * WARP / unit.lanes
+            count += times[-1]
+    return found / count if count else Counts.unit_products
 
 
 def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
@@ -191,6 +243,7 @@ def _add_up(watcher: _Watcher, found: Counts) -> Mapping[str, set[int]]:
         found.sectors += len({at // SECTOR for at in asked})
         found.used_bytes += len(asked)
         touched[memory] |= asked
+    found.shared_requests += watcher.unit_bytes // (BANKS * WORD)
     found.touched_bytes = sum(map(len, touched.values()))
     return touched
 
@@ -213,7 +266,10 @@ def instructions(program: Sequence[UOp]) -> dict[str, int]:
     """How many instructions of each kind a lane executes."""
     found: Counter[str] = Counter()
     times = [1]
+    idle = needless(program)
     for node in program:
+        if node in idle:
+            continue
         if node.op is Ops.RANGE:
             times.append(times[-1] * (node.vmax + 1))
         elif node.op is Ops.END:
@@ -253,29 +309,39 @@ def compiled(source: str, arch: str) -> Compiled:
     cubin = nvrtc.compile_cuda(source, arch, (*CUDARenderer.flags, "--ptxas-options=-v"))
     registers = re.search(r"Used (\d+) registers", cubin.log)
     spilled = re.findall(r"(\d+) bytes spill", cubin.log)
+    own = int(registers[1]) if registers else 0
+    return Compiled(own, sum(map(int, spilled)), *_loop_of(cubin.binary))
+
+
+def _loop_of(binary: bytes) -> tuple[Mapping[str, int], float]:
+    """The instructions of the innermost loop of machine code; none where no tool reads it."""
     tool = nvrtc.find_tool("nvdisasm")
-    loop: Mapping[str, int] = {}
-    if tool is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kernel.cubin"
-            path.write_bytes(cubin.binary)
-            done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
-        loop = innermost(done.stdout)
-    return Compiled(int(registers[1]) if registers else 0, sum(map(int, spilled)), loop)
+    if tool is None:
+        return {}, 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(binary)
+        done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
+    return innermost(done.stdout)
 
 
-def innermost(listing: str) -> dict[str, int]:
-    """The instructions between the nearest label and a branch back to it: of the longest such
-    loop that holds no other.
+def innermost(listing: str) -> tuple[dict[str, int], float]:
+    """By name, the instructions between the nearest label and a branch back to it: of the longest
+    such loop that holds no other. Of a loop that the compiler has unrolled as a whole, those from
+    where lanes first wait for each other to the last product. And their products (`Compiled`).
     """
     labels: dict[str, int] = {}
     names: list[str] = []
+    shapes: list[str] = []
     loops: list[tuple[int, int]] = []
     for line in listing.splitlines():
         if label := re.match(r"\s*(\.L_x_\d+):", line):
             labels[label[1]] = len(names)
-        elif found := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", line):
+        elif found := re.match(
+            r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)\.?([0-9x]*)", line
+        ):
             names.append(found[1])
+            shapes.append(found[2])
             target = re.search(r"\.L_x_\d+", line) if found[1].startswith("BRA") else None
             # A branch to itself is what stands behind the end.
             if target and labels.get(target[0], len(names)) < len(names) - 1:
@@ -285,16 +351,46 @@ def innermost(listing: str) -> dict[str, int]:
         for start, end in loops
         if not any(start <= other[0] and other[1] < end for other in loops)
     ]
-    start, end = max(inner, key=lambda loop: loop[1] - loop[0], default=(0, len(names)))
-    return dict(Counter(names[start:end]).most_common())
+    start, end = max(inner, key=lambda loop: loop[1] - loop[0], default=_unrolled(names))
+    products = sum(
+        _OF_WARP[name](shape)
+        for name, shape in zip(names[start:end], shapes[start:end], strict=True)
+        if name in _OF_WARP
+    )
+    return dict(Counter(names[start:end]).most_common()), products
 
 
-def report(file: str, arguments: Sequence[str], archs: Sequence[str], blocks: int) -> str:
-    """The counts of the kernels that a script compiles, for each architecture."""
+def _unrolled(names: Sequence[str]) -> tuple[int, int]:
+    products = [at for at, name in enumerate(names) if name in ("HMMA", "HGMMA", "IMMA", "FFMA")]
+    if "BAR" not in names or not products or names.index("BAR") > products[-1]:
+        return 0, len(names)
+    return names.index("BAR"), products[-1] + 1
+
+
+def assembled(source: str, arch: str) -> Compiled:
+    """What `ptxas` makes of a text of PTX for `arch`.
+
+    Raises CompileError where it is not here.
+    """
+    program = find_ptxas()
+    if program is None:
+        raise CompileError("gpu-report: ptxas is not here", remedy="pip install nvidia-cuda-nvcc")
+    binary, usage = assemble(source, arch, program)
+    spilled = usage.spill_stores + usage.spill_loads
+    return Compiled(usage.registers, spilled, *_loop_of(binary))
+
+
+def report(
+    file: str, arguments: Sequence[str], archs: Sequence[str], blocks: int, device: str = "CUDA"
+) -> str:
+    """The counts of the kernels that a script compiles, for each architecture: of CUDA's text, or
+    of NV's.
+    """
     words = []
+    missing = nvrtc.why_not() if device == "CUDA" else "" if find_ptxas() else "ptxas is not here"
     for arch in archs:
         cuda_target(arch)
-        with Context(DEVICE=f"NULL:CUDA:{arch}"):
+        with Context(DEVICE=f"NULL:{device}:{arch}"):
             kernels = run_recorded(file, arguments)
         for number, kernel in enumerate(kernels):
             words.append(f"{arch}  kernel {number}: {kernel.name}")
@@ -305,14 +401,20 @@ def report(file: str, arguments: Sequence[str], archs: Sequence[str], blocks: in
                     words.append(f"  predicted: {predicted(found, arch)}")
             except ConfigError as error:
                 words.append(f"  not counted: {error.headline}")
-            if why := nvrtc.why_not():
-                words.append(f"  not compiled: {why}")
+            if missing:
+                words.append(f"  not compiled: {missing}")
                 continue
             name = function_name(kernel.name)
-            made = compiled(CUDARenderer(arch).render(name, kernel.program), arch)
+            if device == "CUDA":
+                made = compiled(CUDARenderer(arch).render(name, kernel.program), arch)
+            else:
+                made = assembled(PTXRenderer(nv_target(arch)).render(name, kernel.program), arch)
             mix = ", ".join(f"{count} {name}" for name, count in list(made.loop.items())[:8])
             words.append(f"  registers {made.registers}, spilled bytes {made.spilled_bytes}")
             words.append(f"  innermost loop: {mix}")
+            if made.products:
+                others = sum(made.loop.values()) - sum(made.loop.get(each, 0) for each in _OF_WARP)
+                words.append(f"  others for each product of 16x8x16: {others / made.products:.2f}")
     return "\n".join(words)
 
 

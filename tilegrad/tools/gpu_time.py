@@ -78,8 +78,6 @@ RATES: Mapping[str, Rates] = {
 _IN_FLIGHT = 4
 # Blocks that a multiprocessor runs at the same time, of kernels whose blocks share what they read.
 _RESIDENT = 2
-# Multiply-adds of one instruction of a warp on a matrix unit (m16n8k16).
-_UNIT_PRODUCTS = 16 * 8 * 16
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ def predicted(counts: Counts, arch: str) -> Time:
         "issue": warps * sum(kinds.values()) / rates.issue / cycles,
         "floats": warps * WARP * floats / rates.floats / cycles,
         "functions": warps * WARP * kinds.get("function", 0) / rates.functions / cycles,
-        "matrix": warps * kinds.get("matrix", 0) * _UNIT_PRODUCTS / rates.products / cycles,
+        "matrix": warps * kinds.get("matrix", 0) * counts.unit_products / rates.products / cycles,
         "shared": (counts.shared_requests + counts.conflicts) * scale / cycles,
     }
     return Time(limits, rates.launch)

@@ -42,6 +42,7 @@ class FakeDriver:
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=75,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=76,
     )
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
 
     def __init__(self, arch: tuple[int, int] = (8, 0), version: int = 13000, room: int = 1 << 30):
@@ -51,6 +52,8 @@ class FakeDriver:
         self.pinned: dict[int, Any] = {}
         self.modules: dict[int, Any] = {}
         self.functions: dict[int, Any] = {}
+        # Shared memory that launches of a function may ask for.
+        self.asked: dict[int, int] = {}
         self.events: dict[int, str] = {}
         self.graphs: dict[int, list[_Node]] = {}
         self.executables: dict[int, list[_Node]] = {}
@@ -201,7 +204,13 @@ class FakeDriver:
         del self.modules[module]
         return (OK,)
 
-    def _launch(self, function: int, grid: Any, block: Any, pointers: int) -> None:
+    def cuFuncSetAttribute(self, function: int, kind: int, value: int) -> Any:
+        most = {80: 163 << 10, 90: 227 << 10}.get(self.arch[0] * 10 + self.arch[1], 64 << 10)
+        assert kind == 8 and function in self.functions and 0 <= value <= most
+        self.asked[function] = value
+        return (OK,)
+
+    def _launch(self, function: int, grid: Any, block: Any, pointers: int, asked: int) -> None:
         module, entry = self.functions[function]
         assert module in self.modules, "a launch of a kernel that is unloaded"
         count = len(entry.parameters)
@@ -210,13 +219,14 @@ class FakeDriver:
         for (_, kind), word in zip(entry.parameters, words):
             size = int(kind[1:]) // 8
             values.append(int.from_bytes(ctypes.string_at(word, size), "little"))
-        run(entry, self.memory, values, grid, block)
+        assert asked <= self.asked.get(function, 0)
+        run(entry, self.memory, values, grid, block, asked)
 
     def cuLaunchKernel(self, function: int, *rest: Any) -> Any:
         gx, gy, gz, bx, by, bz, shared, _, pointers, extra = rest
-        assert shared == 0 and extra == 0
+        assert extra == 0
         assert bx * by * bz <= 1024 and gx < 2**31 and max(gy, gz) <= 65535
-        self._launch(function, (gx, gy, gz), (bx, by, bz), pointers)
+        self._launch(function, (gx, gy, gz), (bx, by, bz), pointers, shared)
         return (OK,)
 
     # graphs
@@ -259,7 +269,7 @@ class FakeDriver:
             )
             grid = (each.gridDimX, each.gridDimY, each.gridDimZ)
             block = (each.blockDimX, each.blockDimY, each.blockDimZ)
-            self._launch(each.func, grid, block, ctypes.addressof(pointers))
+            self._launch(each.func, grid, block, ctypes.addressof(pointers), each.sharedMemBytes)
         return (OK,)
 
 

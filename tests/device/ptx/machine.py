@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.device.ptx import matrix, numbers
+from tests.device.ptx import matrix, numbers, wgmma
 from tests.device.ptx.memory import GlobalMemory, SharedMemory
 from tests.device.ptx.numbers import TYPES
 from tests.device.ptx.parse import WIDTHS, Entry, Instruction, PTXError
@@ -27,6 +27,8 @@ _WARP = 32
 # Lanes that run at once; more blocks run after them.
 _MOST = 1 << 17
 _LONGEST = 5_000_000
+# Bytes of shared memory that a kernel may declare.
+_STATIC = 48 << 10
 
 
 def run(
@@ -35,8 +37,11 @@ def run(
     arguments: Sequence[int],
     grid: Sequence[int],
     block: Sequence[int],
+    asked: int = 0,
 ) -> None:
-    """One launch. `arguments` are the parameters as unsigned numbers."""
+    """One launch. `arguments` are the parameters as unsigned numbers, `asked` the bytes of shared
+    memory beside those that the kernel declares.
+    """
     lanes = int(np.prod(block))
     if lanes > entry.most_lanes:
         raise PTXError(f"{lanes} lanes in a block, .maxntid is {entry.most_lanes}")
@@ -46,7 +51,7 @@ def run(
     constant: list[Array] = []
     for first in range(0, blocks, step):
         launch = Launch(
-            entry, memory, arguments, grid, block, range(first, min(first + step, blocks))
+            entry, memory, arguments, grid, block, range(first, min(first + step, blocks)), asked
         )
         launch.run()
         stored += launch.stored
@@ -68,6 +73,7 @@ class Launch:
         grid: Sequence[int],
         block: Sequence[int],
         numbers_of_blocks: range,
+        asked: int = 0,
     ):
         self.entry, self.memory = entry, memory
         if len(arguments) != len(entry.parameters):
@@ -84,7 +90,18 @@ class Launch:
         for name, (space, alignment, nbytes) in entry.arrays.items():
             self.places[name] = -(-sizes[space] // alignment) * alignment
             sizes[space] = self.places[name] + nbytes
+        if sizes["shared"] > _STATIC:
+            raise PTXError(f"{sizes['shared']} bytes of shared memory that no launch asks for")
+        if entry.asked:
+            # At a multiple of 16 and of nothing more.
+            self.places[entry.asked] = -(-sizes["shared"] // 32) * 32 + 16
+            sizes["shared"] = self.places[entry.asked] + asked
         self.shared = SharedMemory(len(numbers_of_blocks), sizes["shared"])
+        # Registers that a matrix unit adds to, with the lanes for which it does; those that were
+        # written since the last wgmma.fence; and what the units still read.
+        self.busy: dict[str, Array] = {}
+        self.unfenced: set[str] | None = set() if _has_groups(entry) else None
+        self.reads: list[tuple[Array, Array, Array, Array]] = []
         # Lane by lane, so that no other can reach it.
         self.local = SharedMemory(self.count, sizes["local"])
         self.stored: list[Array] = []
@@ -130,6 +147,8 @@ class Launch:
                     _join(groups, target, mask & active)
                     _join(groups, place + 1, mask & ~active)
                 elif head in ("ret", "exit"):
+                    if self.busy:
+                        raise PTXError("a kernel ends while a matrix unit works")
                     _join(groups, place + 1, mask & ~active)
                 elif head in ("bar", "barrier"):
                     if not active.all() and (mask & ~active).any():
@@ -137,6 +156,7 @@ class Launch:
                     self._meet(groups, waiting, place, mask)
                 else:
                     if active.any():
+                        self.active = active
                         steps[place](self, active)
                     _join(groups, place + 1, mask)
             except PTXError as error:
@@ -169,7 +189,18 @@ class Launch:
 
     # registers
 
+    def touch(self, name: str, active: Array) -> None:
+        """An error where a matrix unit adds to the register."""
+        if name in self.busy and (self.busy[name] & active).any():
+            raise PTXError(f"{name} is touched while a matrix unit adds to it")
+
     def put(self, name: str, raw: Array, active: Array) -> None:
+        if self.unfenced is not None:
+            self.touch(name, active)
+            self.unfenced.add(name)
+        self.set(name, raw, active)
+
+    def set(self, name: str, raw: Array, active: Array) -> None:
         old = self.registers.get(name)
         if old is None:
             old = self.registers[name] = np.full(self.count, ~np.zeros((), raw.dtype), raw.dtype)
@@ -229,6 +260,8 @@ def _source(entry: Entry, text: str, kind: str, loose: bool = False) -> Fetch:
         def fetch(launch: Launch) -> Array:
             if text not in launch.registers:
                 raise PTXError(f"{text} is read before it is set")
+            if launch.busy:
+                launch.touch(text, launch.active)
             return launch.registers[text].astype(narrow, copy=False).view(target)
 
         return fetch
@@ -510,11 +543,12 @@ def _selp(entry: Entry, instruction: Instruction) -> Step:
 def _mov(entry: Entry, instruction: Instruction) -> Step:
     kind, (name, source) = instruction.parts[1], instruction.operands
     if source.startswith("{"):
-        low, high = (_source(entry, part.strip(), "b16") for part in source[1:-1].split(","))
-        put = _target(entry, name, "b32")
+        half, bits, whole = ("b32", 32, np.uint64) if kind == "b64" else ("b16", 16, np.uint32)
+        low, high = (_source(entry, part.strip(), half) for part in source[1:-1].split(","))
+        put = _target(entry, name, kind)
         return lambda launch, active: put(
             launch,
-            low(launch).astype(np.uint32) | high(launch).astype(np.uint32) << np.uint32(16),
+            low(launch).astype(whole) | high(launch).astype(whole) << whole(bits),
             active,
         )
     if name.startswith("{"):
@@ -527,7 +561,7 @@ def _mov(entry: Entry, instruction: Instruction) -> Step:
             second(launch, (word >> np.uint32(16)).astype(np.uint16), active)
 
         return split
-    if source in entry.arrays:
+    if source in entry.arrays or (source and source == entry.asked):
         put = _target(entry, name, kind)
         return lambda launch, active: put(
             launch, np.full(launch.count, launch.places[source], TYPES[kind]), active
@@ -838,6 +872,116 @@ def _cp(entry: Entry, instruction: Instruction) -> Step:
     return step
 
 
+def _has_groups(entry: Entry) -> bool:
+    return any(each.parts[0] == "wgmma" for each in entry.instructions)
+
+
+def _fence(entry: Entry, instruction: Instruction) -> Step:
+    """What a lane has written to shared memory is there for units that read it by themselves."""
+    if instruction.parts not in (
+        ("fence", "proxy", "async"),
+        ("fence", "proxy", "async", "shared::cta"),
+    ):
+        raise PTXError("fence of what is not written")
+    return lambda launch, active: launch.shared.publish(launch.block[active], launch.lane[active])
+
+
+def _wgmma(entry: Entry, instruction: Instruction) -> Step:
+    if entry.target != "sm_90a":
+        raise PTXError(f"no wgmma on {entry.target}")
+    _, what, sync, aligned, *rest = instruction.parts
+    if (sync, aligned) != ("sync", "aligned"):
+        raise PTXError("wgmma of what is not written")
+    if what == "fence":
+        return _group_fence
+    if what == "commit_group":
+        return _whole_groups
+    if what == "wait_group":
+        if instruction.operands != ("0",):
+            raise PTXError("wgmma.wait_group of some groups")
+        return _wait_group
+    if what != "mma_async":
+        raise PTXError("wgmma of what is not written")
+    shape = wgmma.shape_of(rest[0], tuple(rest[1:]))
+    group, *operands = instruction.operands
+    names = [part.strip() for part in group[1:-1].split(",")]
+    if len(names) != shape.n // 2 or any(entry.registers.get(each) != "f32" for each in names):
+        raise PTXError(f"{len(names)} registers for {rest[0]}")
+    if len(set(names)) != len(names):
+        raise PTXError("one register twice")
+    if operands[2:5] != ["1", "1", "1"] or any(each not in "01" for each in operands[5:]):
+        raise PTXError("wgmma that scales")
+    descriptors = [_source(entry, text, "b64") for text in operands[:2]]
+    across = [text == "1" for text in operands[5:7]]
+
+    def step(launch: Launch, active: Array) -> None:
+        _whole_groups(launch, active)
+        assert launch.unfenced is not None
+        for name in names:
+            if name in launch.unfenced:
+                raise PTXError(f"{name} was written since the last wgmma.fence")
+        first = np.flatnonzero(active)[:: wgmma.GROUP]
+        found = [np.ascontiguousarray(fetch(launch)).view(np.uint64) for fetch in descriptors]
+        made = np.stack([launch.registers[name] for name in names], -1)
+        for start in first:
+            lanes = np.arange(start, start + wgmma.GROUP)
+            sides = []
+            for bits, size, is_across in zip(found, (64, shape.n), across):
+                if (bits[lanes] != bits[start]).any():
+                    raise PTXError("lanes of one warpgroup have different descriptors")
+                places = wgmma.decode(int(bits[start])).addresses(size, is_across)
+                sides.append(_read_by_unit(launch, lanes, places, instruction.text))
+            made[lanes] = shape.multiply(*sides, made[lanes].view(np.uint32)).view(made.dtype)
+        for number, name in enumerate(names):
+            launch.set(name, made[..., number].copy(), active)
+            launch.busy[name] = launch.busy.get(name, np.zeros(launch.count, bool)) | active
+
+    return step
+
+
+def _read_by_unit(launch: Launch, lanes: Array, places: Array, what: str) -> Array:
+    """The bits at addresses, read for a warpgroup until it waits: each element by one lane."""
+    addresses = places.reshape(-1).astype(np.uint64)
+    readers = np.resize(lanes, addresses.size)
+    block, lane = launch.block[readers], launch.lane[readers]
+    launch.shared.published(block, addresses, 2, what)
+    found = launch.shared.read(block, lane, addresses, np.dtype("u2"), what)
+    launch.reads.append((readers, addresses, found, np.full(addresses.size, what)))
+    return found.reshape(places.shape)
+
+
+def _whole_groups(launch: Launch, active: Array) -> None:
+    groups = active.reshape(-1, wgmma.GROUP) if launch.lanes % wgmma.GROUP == 0 else None
+    if groups is None or (groups.any(1) & ~groups.all(1)).any():
+        raise PTXError("wgmma takes whole groups of four warps")
+
+
+def _group_fence(launch: Launch, active: Array) -> None:
+    _whole_groups(launch, active)
+    if not active.all():
+        raise PTXError("warpgroups that are at different fences")
+    assert launch.unfenced is not None
+    launch.unfenced.clear()
+
+
+def _wait_group(launch: Launch, active: Array) -> None:
+    """The results are there, and what was read for them may change from now on."""
+    _whole_groups(launch, active)
+    left = []
+    for readers, addresses, values, what in launch.reads:
+        if not active[readers].all():
+            left.append((readers, addresses, values, what))
+            continue
+        block, lane = launch.block[readers], launch.lane[readers]
+        now = launch.shared.read(block, lane, addresses, np.dtype("u2"), str(what[0]))
+        if (now != values).any():
+            raise PTXError("what a matrix unit reads changes before it was waited for")
+    launch.reads = left
+    launch.busy = {
+        name: rest for name, lanes in launch.busy.items() if (rest := lanes & ~active).any()
+    }
+
+
 def _shfl(entry: Entry, instruction: Instruction) -> Step:
     """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment. The third operand
     holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
@@ -903,4 +1047,6 @@ _MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
     "ldmatrix": _ldmatrix,
     "cp": _cp,
     "shfl": _shfl,
+    "fence": _fence,
+    "wgmma": _wgmma,
 }

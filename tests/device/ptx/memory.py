@@ -96,6 +96,19 @@ class SharedMemory:
         self._reader = np.full(blocks * self.nbytes, -1, np.int64)
         self._flying = np.zeros(blocks * self.nbytes, bool)
         self._copies: list[tuple[Array, Array, Array]] = []
+        # By byte, the lane that wrote it without a fence to what reads by itself.
+        self._unpublished = np.full(blocks * self.nbytes, -1, np.int64)
+
+    def publish(self, block: Array, lane: Array) -> None:
+        """These lanes have come to a fence.proxy.async."""
+        fenced = np.isin(self._unpublished, lane + block * _MOST_LANES)
+        self._unpublished[fenced] = -1
+
+    def published(self, block: Array, addresses: Array, size: int, what: str) -> None:
+        """An error where somebody wrote and came to no such fence."""
+        every = self._places(block, addresses, size, what)[:, None] + np.arange(size)
+        if (self._unpublished[every] >= 0).any():
+            raise PTXError(f"{what}: reads what was written without fence.proxy.async")
 
     def copy(self, block: Array, lane: Array, addresses: Array, values: Array, what: str) -> None:
         """Begin to write `values`, a row of bytes for each address. Until its lane has waited, what
@@ -115,6 +128,7 @@ class SharedMemory:
             done = np.isin(owner, waited)
             self._claim(every[done], owner[done] % _MOST_LANES, what)
             self._bytes[every[done]] = values[done]
+            self._unpublished[every[done]] = owner[done][:, None]
             self._flying[every[done]] = False
             if not done.all():
                 left.append((owner[~done], every[~done], values[~done]))
@@ -163,4 +177,5 @@ class SharedMemory:
         places = self._places(block, addresses, values.itemsize, what)
         every = places[:, None] + np.arange(values.itemsize)
         self._claim(every, lane, what)
+        self._unpublished[every] = (lane + block * _MOST_LANES)[:, None]
         self._bytes.view(values.dtype)[places // values.itemsize] = values

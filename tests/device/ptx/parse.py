@@ -12,6 +12,7 @@ __all__ = ["Entry", "Instruction", "PTXError", "parse"]
 WIDTHS = {"pred": 1, "b16": 16, "b32": 32, "f32": 32, "b64": 64, "f64": 64}
 _REGISTERS = re.compile(r"\.reg \.(\w+) %(\w+)<(\d+)>")
 _ARRAY = re.compile(r"\.(shared|local) \.align (\d+) \.b8 (\w+)\[(\d+)\]")
+_ASKED = re.compile(r"^\.extern \.shared \.align (\d+) \.b8 (\w+)\[\];$", re.M)
 _PARAMETER = re.compile(r"\.param \.(\w+) (\w+)")
 _LANES = re.compile(r"\.maxntid (\d+), (\d+), (\d+)")
 _LABEL = re.compile(r"(\$?\w+):")
@@ -46,6 +47,8 @@ class Entry:
     registers: dict[str, str] = field(default_factory=dict)
     # Name -> (space, alignment, bytes).
     arrays: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    # The name of shared memory whose size a launch says, or nothing.
+    asked: str = ""
     labels: dict[str, int] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
 
@@ -72,9 +75,11 @@ def parse(text: str) -> dict[str, Entry]:
     if version is None or target is None or ".address_size 64" not in text:
         raise PTXError("a module begins with .version, .target and .address_size 64")
     found = {}
+    asked = _ASKED.search(text)
     pattern = re.compile(r"\.visible \.entry (\w+)\(\n(.*?)\n?\)\n(.*?)\n?\{\n(.*?)\n\}", re.S)
     for name, parameters, directives, body in pattern.findall(text):
         entry = Entry(name, (int(version[1]), int(version[2])), target[1])
+        entry.asked = asked[2] if asked else ""
         entry.parameters = [(title, kind) for kind, title in _PARAMETER.findall(parameters)]
         lanes = _LANES.search(directives)
         if lanes is not None:

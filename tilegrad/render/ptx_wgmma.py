@@ -1,0 +1,100 @@
+"""`wgmma`: matrix units of four warps that read their operands from shared memory by themselves.
+
+An operand is a *matrix descriptor* of 64 bits (PTX ISA, "Asynchronous Warpgroup Level Matrix
+Instructions", sections "Matrix Descriptor Format" and "Strides"), in units of 16 bytes:
+
+    bits 0-13     where it begins        bits 16-29    leading: between rows of one term, which
+                                                       rows along the sum do not have
+    bits 32-45    stride: between        bits 62-63    1: rows of 128 bytes, whose vectors are
+                  groups of 8 rows                     swizzled
+
+Units that follow each other add to the same registers, and nothing touches these until
+`wgmma.wait_group`. `wgmma.fence` orders what was written to them before; `fence.proxy.async` what
+lanes have written to shared memory, before the barrier behind which a unit reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import Pointer, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.render.ptx_code import Code, root
+from tilegrad.render.ptx_memory import Memory
+from tilegrad.target import MatrixUnit
+
+__all__ = ["WarpGroups", "needless"]
+
+# Bytes that a descriptor counts in, and its mode of swizzling, in the upper word.
+_UNIT, _SWIZZLED_128 = 16, 1 << 30
+_KINDS = {dtypes.float16: "f16", dtypes.bfloat16: "bf16"}
+_PURE = frozenset({Ops.LOAD, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP, Ops.SPECIAL})
+
+
+def needless(program: Sequence[UOp]) -> set[UOp]:
+    """What only the shares of lanes need: a unit that reads by itself needs none of it."""
+    if all(node.op is not Ops.DESCRIPTOR for node in program):
+        return set()
+    needed: set[UOp] = set()
+    for node in reversed(program):
+        if node in needed or not (node.op.is_alu or node.op in _PURE):
+            needed.update(node.src[1:] if node.op is Ops.DESCRIPTOR else node.src)
+            needed.add(node)
+    return set(program) - needed
+
+
+class WarpGroups:
+    """The units of one kernel."""
+
+    def __init__(self, code: Code, memory: Memory):
+        self.code, self.memory = code, memory
+        # The registers of units that nobody has waited for.
+        self._open: dict[UOp, list[str]] = {}
+
+    def descriptor(self, node: UOp) -> str:
+        """The register of an operand."""
+        _, pointer, index = node.src
+        leading, stride, _ = node.arg
+        code, address = self.code, self.memory.plain(pointer, index)
+        memory = root(pointer).dtype
+        assert isinstance(memory, Pointer)
+        itemsize = memory.base.nbytes
+        low = (leading * itemsize // _UNIT << 16) + address.offset // _UNIT
+        high = _SWIZZLED_128 + stride * itemsize // _UNIT
+        word = code.op("b32", "shr.u32", address.base, "4")
+        if low:
+            word = code.op("b32", "add.s32", word, str(low))
+        upper = code.in_register(str(high), "b32")
+        return code.op("b64", "mov.b64", f"{{{word}, {upper}}}")
+
+    def multiply(self, node: UOp, total: Sequence[str]) -> list[str]:
+        """The registers of a unit's results, which are `total` where that is another's."""
+        unit: MatrixUnit = node.arg
+        code, (a, b, c) = self.code, node.src
+        if unit.dtype_in not in _KINDS or any(each.op is not Ops.DESCRIPTOR for each in (a, b)):
+            raise CompileError(f"render.ptx: {unit.name} reads shared memory only")
+        if c.op is Ops.WMMA:
+            if c not in self._open:
+                raise CompileError(f"render.ptx: two units add to what one {unit.name} gives")
+            made = self._open.pop(c)
+        else:
+            made = [code.op("f32", "mov.f32", value) for value in total]
+            code.emit("wgmma.fence.sync.aligned")
+        kind = _KINDS[unit.dtype_in]
+        shape = f"m{unit.m}n{unit.n}k{unit.k}.f32.{kind}.{kind}"
+        operands = ", ".join(code.scalar(each) for each in (a, b))
+        across = ", ".join(str(int(each.arg[2])) for each in (a, b))
+        code.emit(
+            f"wgmma.mma_async.sync.aligned.{shape} {{{', '.join(made)}}}, {operands}, "
+            f"1, 1, 1, {across}"
+        )
+        self._open[node] = made
+        return made
+
+    def wait(self, node: UOp) -> tuple[str, ...]:
+        """The registers of a unit's results, which are there."""
+        self.code.emit("wgmma.commit_group.sync.aligned")
+        self.code.emit("wgmma.wait_group.sync.aligned 0")
+        return tuple(self._open.pop(node.src[0]))
