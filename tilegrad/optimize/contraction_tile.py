@@ -5,7 +5,6 @@ rows of the other as they are loaded, nothing is packed, and the lanes are summe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,15 +25,11 @@ _BESIDE = (4, 3, 2)
 class ContractionTile:
     """A tile: the reduce loop that gives the lanes, their number, and the rows from each output
     loop.
-
-    Attributes:
-        worth: an estimate of the share of the best possible, as for other tiles.
     """
 
     lanes: UOp
     width: int
     rows: tuple[tuple[UOp, int], tuple[UOp, int]]
-    worth: float
 
 
 def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> ContractionTile | None:
@@ -78,13 +73,7 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
     rows = _some(few.src[0].arg, [count for count in ROWS if count <= ROWS[0]])
     most = target.accumulators // rows
     beside = _some(many.src[0].arg, [count for count in _BESIDE if count <= most])
-    depth = lanes.src[0].arg
-    # The lanes of each result are summed by a tree of shuffles and sums.
-    steps = depth / width
-    worth = steps / (steps + 2 * math.log2(width)) * depth / padded_to(depth, width)
-    for loop, count in ((few, rows), (many, beside)):
-        worth *= loop.src[0].arg / padded_to(loop.src[0].arg, count)
-    return ContractionTile(lanes, width, ((few, rows), (many, beside)), worth)
+    return ContractionTile(lanes, width, ((few, rows), (many, beside)))
 
 
 def _some(extent: int, counts: Sequence[int]) -> int:
