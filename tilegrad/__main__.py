@@ -21,7 +21,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tilegrad import __version__
@@ -147,8 +147,30 @@ def layout(views: Sequence[str], index: str | None) -> str:
     return grids_of_index(index, found[0].shape)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status."""
+def gpu_report(options: argparse.Namespace) -> str:
+    """The kernels of a script on a GPU, counted."""
+    from tilegrad.tools.gpu_report import report
+
+    if not Path(options.file).is_file():
+        raise DataError("gpu-report: there is no such file", file=options.file)
+    return report(options.file, options.arguments, options.arch or ["sm_80"], options.blocks, options.device)
+
+
+def fuzz(parser: argparse.ArgumentParser, options: argparse.Namespace) -> bool:
+    """Whether a random program failed."""
+    from tilegrad.tools.fuzz.loop import fuzz
+    from tilegrad.tools.fuzz.modes import MODES
+
+    seed = int(time.time()) * 1000 if options.seed is None else options.seed
+    names = options.modes.split(",") if options.modes else list(MODES)
+    if unknown := [name for name in names if name not in MODES]:
+        parser.error(f"fuzz: no mode {unknown[0]!r}; there are {', '.join(MODES)}")
+    most = options.programs
+    return bool(fuzz(options.minutes, seed, options.folder, modes=names, programs=most))
+
+
+def _parser() -> argparse.ArgumentParser:
+    """What the commands are called, and what they take."""
     head, _, usage = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         "python -m tilegrad",
@@ -162,8 +184,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("ceilings").add_argument("--renew", action="store_true")
     commands.add_parser("cache").add_argument("--clear", action="store_true")
     shown = commands.add_parser("show")
-    shown.add_argument("file")
-    shown.add_argument("arguments", nargs="*")
     shown.add_argument("--after", metavar="STATE")
     shown.add_argument("--every", action="store_true")
     shown.add_argument("--kernel", type=int, metavar="N")
@@ -177,49 +197,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzzed.add_argument("--folder", type=Path, default=Path("fuzz"))
     fuzzed.add_argument("--modes", help="some modes, by name, with commas; by default all")
     counted = commands.add_parser("gpu-report")
-    counted.add_argument("file")
-    counted.add_argument("arguments", nargs="*")
     counted.add_argument("--arch", action="append", help="by default sm_80; may be repeated")
     counted.add_argument("--device", choices=("CUDA", "NV"), default="CUDA", help="whose text")
     counted.add_argument("--blocks", type=int, default=1, help="how many to run; 0: all")
+    for script in (shown, counted):
+        script.add_argument("file")
+        script.add_argument("arguments", nargs="*")
     laid = commands.add_parser("layout")
     laid.add_argument("views", nargs="+", metavar="SHAPE[:STRIDES][+OFFSET]")
     laid.add_argument("--index", metavar="EXPRESSION")
+    return parser
+
+
+_PRINTED: dict[str, Callable[[argparse.Namespace], str]] = {
+    "devices": lambda options: devices(),
+    "ceilings": lambda options: ceilings(options.renew),
+    "cache": lambda options: cache(options.clear),
+    "show": show,
+    "replay": lambda options: replay(options.file, options.after),
+    "gpu-report": gpu_report,
+    "layout": lambda options: layout(options.views, options.index),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
         return 0
     try:
-        if options.command == "devices":
-            print(devices())
-        elif options.command == "ceilings":
-            print(ceilings(options.renew))
-        elif options.command == "cache":
-            print(cache(options.clear))
-        elif options.command == "show":
-            print(show(options))
-        elif options.command == "gpu-report":
-            from tilegrad.tools.gpu_report import report
-
-            if not Path(options.file).is_file():
-                raise DataError("gpu-report: there is no such file", file=options.file)
-            archs = options.arch or ["sm_80"]
-            print(report(options.file, options.arguments, archs, options.blocks, options.device))
-        elif options.command == "fuzz":
-            from tilegrad.tools.fuzz.loop import fuzz
-            from tilegrad.tools.fuzz.modes import MODES
-
-            seed = int(time.time()) * 1000 if options.seed is None else options.seed
-            names = options.modes.split(",") if options.modes else list(MODES)
-            if unknown := [name for name in names if name not in MODES]:
-                parser.error(f"fuzz: no mode {unknown[0]!r}; there are {', '.join(MODES)}")
-            most = options.programs
-            found = fuzz(options.minutes, seed, options.folder, modes=names, programs=most)
-            return bool(found)
-        elif options.command == "layout":
-            print(layout(options.views, options.index))
-        else:
-            print(replay(options.file, options.after))
+        if options.command == "fuzz":
+            return fuzz(parser, options)
+        print(_PRINTED[options.command](options))
         sys.stdout.flush()
     except TilegradError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -47,8 +47,8 @@ def test_a_constant_moves_by_a_quarter_and_is_put_back() -> None:
     assert (few.value, few.moved(0.75), few.moved(1.25)) == (4, 3, 5)
     assert constants.with_value(few, 3, [], None) == []
     assert few.value == 4
-    (narrow,) = constants.constants("reuse._NARROW")
-    assert narrow.moved(0.75) == 0.75 * 0.9
+    (spread,) = constants.constants("reuse._SPREAD")
+    assert spread.moved(0.75) == 0.75 * 0.8
 
 
 @pytest.mark.nightly

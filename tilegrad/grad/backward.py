@@ -141,23 +141,36 @@ def pullback(
         if node.op is Ops.LOOP_OUTPUT and node not in computed:
             outputs_of.setdefault(node.src[0], {})[node.arg] = gradient
             continue
-        sources: Sequence[UOp] = (computed[node],) if node in computed else node.src
-        contributions: Sequence[UOp | None] = (
-            (gradient,) if node in computed else DERIVATIVES[node.op](node, gradient)
-        )
-        for source, contribution in zip(sources, contributions, strict=True):
-            if contribution is None or source not in through:
-                continue
-            fitting = _fit(contribution, source)
-            known = flow.get(source)
-            if known is None or is_zero(known):
-                total = fitting
-            else:
-                total = known if is_zero(fitting) else _sum(known, fitting, node)
-            if node.origin:
-                inherit_origin(total, node, order, (gradient,))
-            flow[source] = total
+        _pass_down(node, gradient, computed, through, order, flow)
     return from_memory([flow.get(x) if x in through else None for x in targets], order, computed)
+
+
+def _pass_down(
+    node: UOp,
+    gradient: UOp,
+    computed: Computed,
+    through: Container[UOp],
+    order: Container[UOp],
+    flow: dict[UOp, UOp],
+) -> None:
+    """Add to `flow` what the `gradient` of `node` is for its sources."""
+    is_computed = node in computed
+    sources: Sequence[UOp] = (computed[node],) if is_computed else node.src
+    contributions: Sequence[UOp | None] = (
+        (gradient,) if is_computed else DERIVATIVES[node.op](node, gradient)
+    )
+    for source, contribution in zip(sources, contributions, strict=True):
+        if contribution is None or source not in through:
+            continue
+        fitting = _fit(contribution, source)
+        known = flow.get(source)
+        if known is None or is_zero(known):
+            total = fitting
+        else:
+            total = known if is_zero(fitting) else _sum(known, fitting, node)
+        if node.origin:
+            inherit_origin(total, node, order, (gradient,))
+        flow[source] = total
 
 
 def from_memory(

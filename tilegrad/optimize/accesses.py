@@ -4,18 +4,24 @@ rows of a transpose, or lane by lane (ir.lanes says which, and lower makes them)
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tilegrad.ir.lanes import LEAST_ROWS, MOST_LOADS, is_transposed, span_of
-from tilegrad.ir.op import UNROLLED, Ops
+from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.queries import memory_of, stride_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.rules import conjuncts, terms_of
+from tilegrad.ir.uop import UOp, element_of, prod
 from tilegrad.optimize.footprint import distinct
 from tilegrad.target import Target
 
-__all__ = ["Access", "access_of"]
+__all__ = ["Access", "access_of", "open_share"]
+
+_REDUCED = (Axis.REDUCE, Axis.UNROLL)
 
 
 @dataclass(frozen=True)
@@ -32,33 +38,39 @@ class Access:
         return Access(self.memory * count, (self.operations + operations) * count)
 
 
-def access_of(node: UOp, lanes: Mapping[UOp, int], target: Target, step: int = 1) -> Access:
+def access_of(
+    node: UOp, lanes: Mapping[UOp, int], target: Target, step: int = 1, inner: UOp | None = None
+) -> Access:
     """The instructions of the load or store `node`. `lanes` maps each axis that becomes lanes to
     their number; neighbouring lanes of a whole vector are `step` elements apart (a dot unit takes
-    several neighbours at once).
+    several neighbours at once); `inner` is the innermost loop around it.
     """
     index = node.src[1]
     lane = next((axis for axis in lanes if axis in index.ranges), None)
     if lane is None or lanes[lane] < 2:
-        return _gated(node, Access(_positions(index)), target, lanes)
+        return _gated(node, Access(_positions(index)), target, lanes, inner)
     width = lanes[lane]
     count = _positions(index, lane, width)
     found = _vector(node, lane, width, step, target)
-    return _gated(node, found, target, lanes).times(count)
+    return _gated(node, found, target, lanes, inner).times(count)
 
 
 def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Access:
     """One vector along `lane`."""
     index, is_store = node.src[1], node.op is Ops.STORE
-    if stride_of(index, lane) == step or lane in memory_of(node.src[0]).src:
+    if lane in memory_of(node.src[0]).src:
         return Access(1)
+    if stride_of(index, lane) == step:
+        return Access(1 + _split_share(node, lane, width * step, target))
     if _is_computed(node, [lane]):
         # Positions are taken out of a vector, elements inserted into one.
         return Access(width, 2 * width)
     span = span_of(index, lane, width)
     if is_store:
         if is_transposed(index, lane):
-            return Access(1, math.log2(width))
+            # A vector of the rows of each lane.
+            rows = _rows_beside(index, lane)
+            return Access(width * -(-rows // width) / rows, math.log2(width))
         return Access(width, width)
     reach = None if span is None else abs(span) + 1
     if reach is not None and 1 < reach <= MOST_LOADS * width:
@@ -68,6 +80,18 @@ def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Acce
     if rows >= LEAST_ROWS and len(node.src) == 2:
         return Access(max(width // rows, 1), math.log2(width))
     return Access(width, width)
+
+
+def _split_share(node: UOp, lane: UOp, count: int, target: Target) -> float:
+    """The share of accesses of `count` elements that cross a line of the cache: each is two."""
+    found = terms_of(node.src[1])
+    if found is None or not target.line_bytes:
+        return 0.0
+    steps, start = found
+    size = element_of(memory_of(node.src[0])).itemsize
+    apart = (times * (count if axis is lane else 1) for axis, times in steps.items())
+    aligned = math.gcd(start * size, target.line_bytes, *(each * size for each in apart))
+    return max(count * size - aligned, 0) / target.line_bytes
 
 
 def _is_computed(node: UOp, lanes: Iterable[UOp]) -> bool:
@@ -107,21 +131,96 @@ def _positions(index: UOp, lane: UOp | None = None, width: int = 1) -> int:
     return int(prod(count for _, count in distinct(moves))) * unknown
 
 
-def _gated(node: UOp, found: Access, target: Target, lanes: Mapping[UOp, int]) -> Access:
+def _gated(
+    node: UOp, found: Access, target: Target, lanes: Mapping[UOp, int], inner: UOp | None
+) -> Access:
     """`found` behind the gate of `node`, if it has one that is not known when it is compiled."""
     if len(node.src) < 4:
         return found
     gate = node.src[3]
+    found = found.times(open_share(gate, lanes))
     if all(axis.arg[1] in UNROLLED for axis in gate.ranges):
         return found
     has_lanes = _varies(gate, lanes)
+    if not has_lanes and any(axis.arg[1] in _REDUCED for axis in gate.ranges):
+        # A loop runs over the open ones alone.
+        return found
     if has_lanes and target.has_mask and _is_computed(node, lanes):
         # Closed lanes load the first element, so that no lane needs a branch.
         return found.times(1, 2.0)
     if found.memory > 2 or (has_lanes and not target.has_mask):
         # Lanes that are loaded one by one, each behind a branch.
         return found.times(1, target.timing.branch * found.memory)
-    return found.times(1, 2.0 if has_lanes else 1.0)
+    # Each condition that differs between lanes is compared and joined with the others.
+    tests = [each for each in conjuncts(gate) if _varies(each, lanes)]
+    share = sum(_masked_share(each, inner) for each in tests) if target.has_mask else len(tests)
+    return found.times(1, 2.0 * share if has_lanes else 1.0)
+
+
+def _masked_share(test: UOp, inner: UOp | None) -> float:
+    """The share of iterations of the loop `inner` that compute `test`: none where it is invariant,
+    and of three or more the last one, which is peeled (lower.peel), where it holds before.
+    """
+    if inner is None:
+        return 1.0
+    if inner not in test.ranges:
+        return 0.0
+    extent = inner.src[0]
+    if extent.op is not Ops.CONST or extent.arg < 3:
+        return 1.0
+    shorter = inner.replace(src=(UOp.const(extent.dtype, extent.arg - 1),))
+    return 1 / extent.arg if test.substitute({inner: shorter}).vmin else 1.0
+
+
+class _Test(NamedTuple):
+    """Whether the sum of `steps`, each times its axis, is below `bound`, or is not."""
+
+    steps: Sequence[int]
+    bound: int
+    is_negated: bool
+
+
+def open_share(gate: UOp, lanes: Collection[UOp]) -> float:
+    """The share of iterations and unrolled copies in which `gate` may be open: of a filter window
+    beside rows, those that are not all padding (lower.skip and lower.skip_products leave the others
+    out). Lanes of a vector are not left out one by one.
+    """
+    groups: dict[tuple[UOp, ...], list[_Test]] = {}
+    for each in conjuncts(gate):
+        is_negated = each.op is Ops.XOR
+        test = each.src[0] if is_negated else each
+        found = terms_of(test.src[0]) if test.op is Ops.CMPLT else None
+        if found is None or test.src[1].op is not Ops.CONST:
+            continue
+        steps, start = found
+        if all(axis.op is Ops.RANGE and axis not in lanes for axis in steps):
+            # Along the longest axis the open positions are counted at once.
+            axes = tuple(sorted(steps, key=lambda axis: (axis.src[0].vmax, axis.number)))
+            made = _Test([steps[axis] for axis in axes], test.src[1].arg - start, is_negated)
+            groups.setdefault(axes, []).append(made)
+    return math.prod(_share_of(axes, tests) for axes, tests in groups.items() if axes)
+
+
+def _share_of(axes: Sequence[UOp], tests: Sequence[_Test]) -> float:
+    """The share of positions of `axes` in which all tests hold."""
+    *around, extent = (int(axis.src[0].vmax) for axis in axes)
+    count = 0
+    for at in itertools.product(*map(range, around)):
+        low, high = 0, extent
+        for steps, bound, is_negated in tests:
+            *others, step = steps
+            left = bound - sum(map(operator.mul, others, at))
+            # The first position at which the test changes.
+            if step > 0:
+                border = -(-left // step)
+            else:
+                border = left // step + 1
+            if (step > 0) is is_negated:
+                low = max(low, border)
+            else:
+                high = min(high, border)
+        count += max(high - low, 0)
+    return count / (math.prod(around) * extent)
 
 
 def _varies(gate: UOp, lanes: Iterable[UOp]) -> bool:

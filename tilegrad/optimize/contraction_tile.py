@@ -10,20 +10,13 @@ from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import FAR, ROWS, nbytes_of, padded_to, stride
+from tilegrad.optimize.facts import ROWS, padded_to, stride
 from tilegrad.optimize.opt import loop_order
 from tilegrad.target import Target
 
 __all__ = ["ContractionTile", "find_contraction_tile"]
 
 # Tuning, worth shown by `bench/corpus.py`, families products, attention and gradients.
-# What the sums of lanes at the end cost, in iterations of the reduction, and what it costs that a
-# vector is loaded for the rows of one tile.
-_SUMMED = 60
-_LOADED = 0.92
-# So many vectors at least for each row of the tile (attention 11x9x273x16: 2.3 times as long with
-# one, though the estimate is a third).
-_LEAST = 4
 # Rows of the operand with more, beside those of the other one, the best number first.
 _BESIDE = (4, 3, 2)
 
@@ -32,15 +25,11 @@ _BESIDE = (4, 3, 2)
 class ContractionTile:
     """A tile: the reduce loop that gives the lanes, their number, and the rows from each output
     loop.
-
-    Attributes:
-        worth: an estimate of the share of the best possible, as for other tiles.
     """
 
     lanes: UOp
     width: int
     rows: tuple[tuple[UOp, int], tuple[UOp, int]]
-    worth: float
 
 
 def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> ContractionTile | None:
@@ -62,7 +51,7 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
             for axis in reduction.src[1:]
             if all(stride(side.src[1], axis) == 1 for side in sides)
             and axis.src[0].op is Ops.CONST
-            and axis.src[0].arg >= _LEAST * width
+            and axis.src[0].arg >= width
         ),
         None,
     )
@@ -84,16 +73,7 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
     rows = _some(few.src[0].arg, [count for count in ROWS if count <= ROWS[0]])
     most = target.accumulators // rows
     beside = _some(many.src[0].arg, [count for count in _BESIDE if count <= most])
-    depth = lanes.src[0].arg
-    worth = _LOADED * depth / (depth + _SUMMED) * depth / padded_to(depth, width)
-    for loop, count in ((few, rows), (many, beside)):
-        worth *= loop.src[0].arg / padded_to(loop.src[0].arg, count)
-    again = [side for side in sides if many in side.ranges]
-    if few.src[0].arg > rows and nbytes_of(again) > target.cache_bytes[-1]:
-        worth *= FAR
-    if rows * depth * reduction.dtype.itemsize > target.cache_bytes[0]:
-        worth *= FAR
-    return ContractionTile(lanes, width, ((few, rows), (many, beside)), worth)
+    return ContractionTile(lanes, width, ((few, rows), (many, beside)))
 
 
 def _some(extent: int, counts: Sequence[int]) -> int:

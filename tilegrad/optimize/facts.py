@@ -13,7 +13,6 @@ from tilegrad.optimize.stage import operand_of
 
 __all__ = [
     "COPIED",
-    "FAR",
     "FEW_ROWS",
     "LIGHT",
     "LONG",
@@ -58,8 +57,6 @@ COPIED = 24
 # Uses of an operand from which on it may be packed more than once; with fewer, it takes as long to
 # arrive from memory as to be used.
 OFTEN = 64
-# What a tile is worth whose single elements come from memory again.
-FAR = 0.6
 
 
 def heaviest(reduces: list[UOp]) -> UOp | None:

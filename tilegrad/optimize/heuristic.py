@@ -10,18 +10,20 @@ neighbours in memory are neighbours in a vector.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.choice import choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
-from tilegrad.optimize.facts import heaviest
+from tilegrad.optimize.facts import heaviest, steps_of
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_stages import StageShaper
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opts
-from tilegrad.optimize.reuse import Reuse, find_reuse
+from tilegrad.optimize.reuse import Reuse, find_reuses
 from tilegrad.optimize.waits import hide_waits
 from tilegrad.target import Target
 
@@ -53,20 +55,28 @@ class _Heuristic(Streamer, StageShaper):
             self.thread()
             return
         heavy = heaviest(reductions)
-        reuse = find_reuse(self.ast, heavy, self.target, self.given) if heavy is not None else None
-        if reuse is not None and heavy is not None:
-            self.reuse(reuse, heavy)
+        reuses = find_reuses(self.ast, heavy, self.target, self.given) if heavy is not None else []
+        if reuses and heavy is not None:
+            self.reuse(reuses, heavy)
         else:
             self.stream(reductions)
         hide_waits(self)
         self.thread()
 
-    def reuse(self, reuse: Reuse, heavy: UOp) -> None:
+    def reuse(self, reuses: list[Reuse], heavy: UOp) -> None:
         """The tile of a reduction that uses data again: its lanes are those of an output, or of the
         contraction axis.
         """
+        if use_dots(self, reuses[0].lanes, reuses[0].rows, heavy):
+            return
+        # One that promises a third of the first is not worth the estimate.
+        worthy = [each for each in reuses if 3 * each.worth >= reuses[0].worth]
+        tiles = [partial(self.tile, reuse, heavy) for reuse in worthy]
+        # All lanes of all vectors add up products all the time.
+        least = steps_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
+        best = partial(choose, self, tiles, least=least)
         tile = find_contraction_tile(self.ast, heavy, self.target)
-        if tile is not None and tile.worth > reuse.worth:
-            self.tile_contraction(tile)
-        elif not use_dots(self, reuse.lanes, reuse.rows, heavy):
-            self.tile(reuse, heavy)
+        if tile is None:
+            best()
+        else:
+            choose(self, [best, partial(self.tile_contraction, tile)], share=1.0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import (
     FEW_ROWS,
     LONG,
@@ -38,8 +40,6 @@ _WORTH_PADDING = 0.9
 _LITTLE = 1.03
 # Rows are taken in pairs where so many bytes at most are loaded for one, and registers hold both.
 _SHORT_ROW, _PAIR_REGISTERS = 3 << 10, 32
-# Vectors of results that a reduce has accumulators for.
-_MANY_VECTORS = (16, 8, 4, 2)
 
 # Limits of compile time.
 # Gated loads of a row of vectors that is unrolled as a whole: more take long to compile.
@@ -265,8 +265,11 @@ class Streamer(Pooler):
             # of a filter window share what they load.
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
-        elif has_reduction and self.target.has_mask:
-            amount = self.many_vectors(loop, width) or amount
+        elif (has_reduction or self.is_scattered()) and self.target.has_mask:
+            amounts = [amount, *self.amounts(loop, width)]
+            splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
+            choose(self, list(dict(zip(amounts, splits)).values()), share=1.0)
+            return
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 
@@ -285,30 +288,23 @@ class Streamer(Pooler):
         """Whether the kernel has neither reductions nor nests."""
         return all(node.op not in (Ops.REDUCE, Ops.END) for node in self.ast.toposort())
 
-    def many_vectors(self, loop: UOp, width: int) -> int:
-        """As many vectors of results as make a reduction fast: many, of which few lanes are
-        padding, and so that threads have slices to share, fewer where each takes several loads; 0
-        where one is as good.
+    def is_scattered(self) -> bool:
+        """Whether the kernel adds to what it stores to."""
+        return any(store.arg is not None for store in stores(self.ast))
+
+    def amounts(self, loop: UOp, width: int) -> list[int]:
+        """Amounts of results for one iteration: some vectors, or all that a row has, but so that
+        threads have slices to share. A shorter kernel is not worth a choice.
         """
+        if self.work() < self.target.timing.launch:
+            return []
         extent = loop.src[0].arg
-        nodes = self.ast.toposort()
-        loads = sum(node.op is Ops.LOAD and loop in node.src[1].ranges for node in nodes)
-        most = max(max(_MANY_VECTORS) // max(loads, 1), 1)
         worth = 2 * self.target.timing.worth_threads
         slices = min(self.operations() // worth, self.target.threads or 1)
-        counts = {
-            count
-            for count in _MANY_VECTORS
-            if count <= most and 2 * extent > slices * count * width
-        }
-        if slices < 2:
-            counts.add(min(-(-extent // width), most))
-        rated = [
-            (extent / padded_to(extent, count * width) * count / (count + 1), count)
-            for count in (1, *counts)
-        ]
-        best = max(rated)[1]
-        return best * width if best > 1 and extent > width else 0
+        most = width * self.target.registers // 2
+        wanted = (width, 4 * width, most, padded_to(extent, width))
+        limit = min(most, padded_to(extent, width) if slices < 2 else 2 * extent // slices)
+        return [amount for amount in wanted if amount <= limit]
 
     def is_unrolled(self) -> bool:
         """Whether no reduction has a loop left, and loads have gates."""

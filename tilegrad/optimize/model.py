@@ -20,7 +20,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.lanes import lane_axes
 from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.accesses import access_of
+from tilegrad.optimize.accesses import access_of, open_share
 from tilegrad.optimize.opt import axes_of, loop_order
 from tilegrad.optimize.traffic import Traffic
 from tilegrad.target import Target
@@ -109,6 +109,8 @@ class _Body:
         operations, loads, stores: how many of each start.
         accumulators: of reductions that go on in the next iteration.
         operands: vectors that are loaded for several uses.
+        carried: cycles until the next iteration has what it takes from this one.
+        chained: cycles for values of this iteration that wait for one another.
     """
 
     busy: float = 0.0
@@ -117,6 +119,8 @@ class _Body:
     stores: float = 0.0
     accumulators: float = 0.0
     operands: float = 0.0
+    carried: float = 0.0
+    chained: float = 0.0
 
     @property
     def instructions(self) -> float:
@@ -131,6 +135,13 @@ class _Body:
             self.stores / timing.store_ports,
             self.instructions / timing.width,
         )
+
+    def waits(self, target: Target) -> float:
+        """Cycles in which nothing starts: iterations overlap as far as the processor looks ahead,
+        but for what one takes from another.
+        """
+        ahead = max(target.timing.window / max(self.instructions, 1.0), 1.0)
+        return max(self.carried, self.chained / ahead, self.issue(target)) - self.issue(target)
 
 
 Loops = frozenset[UOp]
@@ -151,11 +162,26 @@ class _Counter:
             if load.op is Ops.LOAD and load.dtype is not dtypes.index
         }
         self.positions = _positions(self.nodes)
+        self.fused = _fused(self.nodes) if target.has_fma else frozenset()
         self.lanes = (
             lane_axes(ast, target.lanes_of, target.gather_bytes) if target.has_vectors else {}
         )
         self.bodies: dict[Loops, _Body] = {}
         self.flops, self.vectors = 0, 0.0
+        # Accumulators in memory: bytes, and how often all of them are added to.
+        self.arrays: list[tuple[int, int]] = []
+        self.depth = {loop: number for number, loop in enumerate(self.loops, 1)}
+        closed = {loop for node in self.nodes if node.op is Ops.END for loop in node.src[1:]}
+        self.outer = frozenset(
+            loop for loop in self.loops if loop.arg[1] is not Axis.REDUCE and loop not in closed
+        )
+        # The loops of a reduction run inside one another, and inside those of its results.
+        self.around: dict[UOp, Loops] = {}
+        for node in self.nodes:
+            for loop in node.src[1:] if node.op is Ops.REDUCE else ():
+                self.around[loop] = self.around.get(loop, frozenset()).union(
+                    node.ranges, node.src[1:]
+                )
 
     def run(self) -> Estimate:
         for node in self.nodes:
@@ -163,7 +189,7 @@ class _Counter:
                 self._access(node)
             elif node.op is Ops.REDUCE:
                 self._reduce(node)
-            elif _is_arithmetic(node) or node in self.positions:
+            elif node not in self.fused and (_is_arithmetic(node) or node in self.positions):
                 self._operation(node, node.ranges)
         timing = self.target.timing
         issue = stalled = spilled = instructions = 0.0
@@ -171,15 +197,13 @@ class _Counter:
             times = _iterations(loops)
             starts = body.issue(self.target)
             issue += times * (starts + (timing.loop if loops else 0.0))
+            stalled += times * body.waits(self.target)
             if body.accumulators:
-                # An iteration waits for the steps of reductions before.
-                stalled += times * max(timing.latency - starts, 0.0)
                 vectors = body.accumulators + body.operands
                 spilled += times * max(vectors - self.target.registers, 0.0) * timing.spill
             instructions += times * body.instructions
-        unrolled = [axis for axis in axes_of(self.ast) if axis.arg[1] in UNROLLED]
-        memory = Traffic(self.nodes, self.loops, unrolled, self.target)
-        traffic, pages = memory.levels(), memory.pages()
+        memory = Traffic(self.nodes, self.loops, self.target)
+        traffic, pages = self._with_arrays(memory.levels()), memory.pages()
         levels = tuple(
             nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)
         )
@@ -206,14 +230,25 @@ class _Counter:
         )
 
     def _body(self, ranges: Loops) -> _Body:
+        return self._body_of(ranges)[1]
+
+    def _body_of(self, ranges: Loops) -> tuple[Loops, _Body]:
+        """The body of the innermost of `ranges`, and the loops around it: it also runs in each
+        iteration of those that it does not depend on. A reduction runs outside of them.
+        """
         loops = frozenset(
             loop for loop in ranges if loop.op is Ops.RANGE and loop.arg[1] not in UNROLLED
         )
-        return self.bodies.setdefault(loops, _Body())
+        depth = max((self.depth.get(loop, 0) for loop in loops), default=0)
+        reduced = [self.around[loop] for loop in loops if loop in self.around]
+        around = frozenset().union(*reduced) if reduced else self.outer
+        loops |= around.intersection(self.loops[:depth])
+        return loops, self.bodies.setdefault(loops, _Body())
 
     def _access(self, node: UOp) -> None:
-        found = access_of(node, self.lanes, self.target, self.steps.get(node, 1))
-        body = self._body(node.ranges)
+        loops, body = self._body_of(node.ranges)
+        inner = max(loops, key=lambda loop: self.depth.get(loop, 0), default=None)
+        found = access_of(node, self.lanes, self.target, self.steps.get(node, 1), inner)
         if node.op is Ops.LOAD:
             body.loads += found.memory
         else:
@@ -221,9 +256,19 @@ class _Counter:
         body.operations += found.operations
         body.busy += found.operations / self.target.timing.ports
 
-    def _operation(self, node: UOp, ranges: Loops) -> None:
+    def _open_share(self, value: UOp) -> float:
+        """The share of terms of a sum that are not known to be zero (lower.skip_products): products
+        with a load, or choices.
+        """
+        gates = [value.src[0]] if value.op is Ops.WHERE else []
+        factors = value.src if value.op is Ops.MUL else (value,)
+        gates += [each.src[3] for each in factors if each.op is Ops.LOAD and len(each.src) > 3]
+        return min((open_share(gate, self.lanes) for gate in gates), default=1.0)
+
+    def _operation(self, node: UOp, ranges: Loops, share: float = 1.0) -> None:
+        """`share` of the unrolled copies of an operation."""
         copies, width = _copies(ranges), self._width(ranges)
-        count = -(-copies // width)
+        count = -(-copies // width) * share
         body = self._body(ranges)
         body.operations += count
         body.busy += count * self.target.cycles(node.op)
@@ -234,19 +279,56 @@ class _Counter:
     def _reduce(self, node: UOp) -> None:
         """A step of a reduction, and for each result the sum of its lanes."""
         own = node.ranges | frozenset(loop for loop in node.src[1:] if loop.op is Ops.RANGE)
-        self._operation(node, own)
+        share = self._open_share(node.src[0])
+        self._operation(node, own, share)
         body = self._body(own)
         lane = next((axis for axis in node.src[1:] if axis in self.lanes), None)
-        # Unrolled values that are no lanes are added up before they are accumulated.
-        results = node.ranges | (frozenset([lane]) if lane is not None else frozenset())
-        accumulators = -(-_copies(results) // self._width(own))
+        # Values of an iteration are combined before they are accumulated, in one vector.
+        width = 1 if lane is not None else self._width(own)
+        accumulators = -(-_copies(node.ranges) // width)
         body.accumulators += accumulators
+        steps = -(-_copies(own) // self._width(own)) / accumulators
+        latency = self.target.timing.latency
+        if all(loop.arg[1] in UNROLLED for loop in node.src[1:]):
+            body.chained = max(body.chained, steps * latency)
+        else:
+            # Where accumulators are few, the values of an iteration are combined first.
+            is_combined = steps >= 4 and accumulators < self.target.busy_accumulators
+            body.carried = max(body.carried, latency * (1 if is_combined else steps))
         body.operands = max(body.operands, self._operands(node))
+        self._array(node, accumulators)
         if lane is not None:
             steps = 2 * math.log2(self.lanes[lane]) * _copies(node.ranges)
             outer = self._body(node.ranges)
             outer.operations += steps
             outer.busy += steps / self.target.timing.ports
+
+    def _array(self, reduce: UOp, accumulators: int) -> None:
+        """Where a loop of a reduction runs outside of loops over its results, these are in memory,
+        and each of its iterations adds to all of them (lower.memory_accumulators).
+        """
+        deepest = max((self.depth.get(loop, 0) for loop in reduce.ranges), default=0)
+        outer = [loop for loop in reduce.src[1:] if 0 < self.depth.get(loop, 0) < deepest]
+        if not outer:
+            return
+        first = min(self.depth[loop] for loop in outer)
+        between = [loop for loop in reduce.ranges if self.depth.get(loop, 0) > first]
+        body = self._body(reduce.ranges.union(outer))
+        body.loads += accumulators
+        body.stores += accumulators
+        body.operations += accumulators
+        body.busy += accumulators / self.target.timing.ports
+        size = _iterations(between) * _copies(reduce.ranges) * reduce.dtype.itemsize
+        around = {loop for loop in self.loops if self.depth[loop] <= first}
+        self.arrays.append((size, _iterations(around.union(outer))))
+
+    def _with_arrays(self, traffic: tuple[int, ...]) -> tuple[int, ...]:
+        """The bytes of each level with those of accumulators in memory, read and written."""
+        moved = [0] * len(traffic)
+        for size, times in self.arrays:
+            for level in range(self.target.level_of(size)):
+                moved[level] += 2 * size * times
+        return tuple(map(sum, zip(traffic, moved, strict=True)))
 
     def _width(self, ranges: Loops) -> int:
         """Lanes of the vectors that compute what depends on `ranges`."""
@@ -266,10 +348,12 @@ class _Counter:
     def _operands(self, reduce: UOp) -> int:
         """Vectors that a step of a reduction loads for several uses, and one that is broadcast."""
         found = 1
+        own = reduce.src[0].ranges
         for load in reduce.src[0].toposort():
-            if load.op is Ops.LOAD and not self.lanes.keys().isdisjoint(load.src[1].ranges):
-                memory = access_of(load, self.lanes, self.target, self.steps.get(load, 1)).memory
-                found += int(min(memory, 4))
+            ranges = load.src[1].ranges if load.op is Ops.LOAD else frozenset()
+            # Loads of copies are done before.
+            if not self.lanes.keys().isdisjoint(ranges) and ranges <= own:
+                found += min(-(-_copies(ranges) // self._width(ranges)), 4)
         return found
 
 
@@ -296,6 +380,16 @@ def _positions(nodes: Iterable[UOp]) -> frozenset[UOp]:
             if dtypes.index in sides or any(source in found for source in node.src):
                 found.add(node)
     return frozenset(found)
+
+
+def _fused(nodes: Iterable[UOp]) -> frozenset[UOp]:
+    """Products that are added up: the sum takes both in one instruction."""
+    return frozenset(
+        node.src[0]
+        for node in nodes
+        if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.dtype.is_float
+        if node.src[0].op is Ops.MUL
+    )
 
 
 def _is_arithmetic(node: UOp) -> bool:

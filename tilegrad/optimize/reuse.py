@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
-    COPIED,
-    FAR,
     FEW_ROWS,
     PER_VECTOR,
     ROWS,
     is_known,
-    nbytes_of,
     padded_to,
     power_below,
     stores,
@@ -26,21 +23,16 @@ from tilegrad.optimize.opt import loop_order
 from tilegrad.optimize.padding import find_padding
 from tilegrad.target import Target
 
-__all__ = ["Reuse", "find_reuse"]
+__all__ = ["Reuse", "find_reuse", "find_reuses"]
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and gradients.
 # So many rows of one axis are as good as more.
 _ENOUGH_ROWS = 7
-# What one is worth that is one vector wide: each single element is loaded for one multiply-add.
-_NARROW = 0.9
 # A reduction of so few iterations takes as long as storing its results apart.
 _SHALLOW = 512
-# What it costs to pack an element by transposing a tile, and to store one that is alone in memory,
-# in multiply-adds.
-_TRANSPOSED = 16
+# What it costs to store an element that is alone in memory, or to pack one, in multiply-adds.
 _SCATTERED = 32
-# What a tile is worth whose single elements each come from a line of their own, or where each lane
-# has a gate of its own.
+# What a tile is worth where each lane has a gate of its own.
 _SPREAD = 0.8
 
 
@@ -81,21 +73,31 @@ def find_reuse(
     is known. Copies of the parameters `given` cost nothing.
     """
     facts = _ReductionFacts(ast, reduction, target, given, store or stores(ast)[0], shared)
+    return next(iter(_reuses(facts)), None)
+
+
+def find_reuses(
+    ast: UOp, reduction: UOp, target: Target, given: Collection[int] = ()
+) -> list[Reuse]:
+    """As `find_reuse`, of each axis that can give the lanes, the most promising first."""
+    return _reuses(_ReductionFacts(ast, reduction, target, given, stores(ast)[0], None))
+
+
+def _reuses(facts: _ReductionFacts) -> list[Reuse]:
     if facts.width < 2 or len(facts.loads) < 2:
-        return None
-    best: tuple[float, Reuse] | None = None
-    for lanes in facts.outputs:
-        rated = _rated(facts, lanes)
-        if rated is not None and (best is None or rated[0] > best[0] * 1.01):
-            best = rated
-    if best is None:
-        return None
-    worth, reuse = best
-    reuse.worth = worth
-    if len(reuse.rows) == 1 and reuse.padded_loop is None:
-        _, invariant = facts.sides(reuse.lanes)
-        reuse.cuts = _cuts(reduction, invariant, reuse.rows[0], facts.outputs, target)
-    return reuse
+        return []
+    rated = [each for lanes in facts.outputs if (each := _rated(facts, lanes)) is not None]
+    # The outermost loop of equals.
+    rated.sort(key=lambda each: -round(each[0], 2))
+    found = []
+    for worth, reuse in rated:
+        reuse.worth = worth
+        if len(reuse.rows) == 1 and reuse.padded_loop is None:
+            _, invariant = facts.sides(reuse.lanes)
+            row = reuse.rows[0]
+            reuse.cuts = _cuts(facts.reduction, invariant, row, facts.outputs, facts.target)
+        found.append(reuse)
+    return found
 
 
 class _ReductionFacts:
@@ -182,8 +184,6 @@ def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
     overlapping = _name_of(reduction, dear, facts.everywhere, lanes)
     quality = _worth_of_lanes(facts, lanes, strided)
     quality *= min(int(prod((loop.vmax + 1) for loop in candidates)), 8) / 8 * 0.5 + 0.5
-    is_copied = overlapping is not None or padding is not None
-    quality *= _worth_of_rows(facts, lanes, rows[0], invariant, is_copied=is_copied)
     if strided is None and any(lanes in gate.ranges for load in moves for gate in load.src[3:]):
         quality *= _SPREAD
     if padding is None:
@@ -237,31 +237,11 @@ def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> 
         padded = padded_to(extent, power_below(extent))
     quality = float(extent / padded)
     quality *= min(power_below(extent), width) / width
-    if extent < 2 * width:
-        quality *= _NARROW
     if stride(facts.store.src[1], lanes) != 1:
         quality *= facts.depth / (facts.depth + _SCATTERED)
     if strided is not None:
-        is_transposed = any(stride(strided.src[1], loop) == 1 for loop in facts.reduction.src[1:])
         uses = facts.uses(strided)
-        quality *= uses / (uses + (_TRANSPOSED if is_transposed else 2 * COPIED))
-    return quality
-
-
-def _worth_of_rows(
-    facts: _ReductionFacts, lanes: UOp, row: UOp, invariant: list[UOp], *, is_copied: bool
-) -> float:
-    """How near the single elements are that `row` moves."""
-    quality, sizes = 1.0, facts.target.cache_bytes
-    if (lanes.vmax + 1) > 2 * facts.width and nbytes_of(invariant) > sizes[-1]:
-        # Read again from memory for every few vectors of lanes.
-        quality *= FAR
-    is_beside = any(
-        stride(load.src[1], loop) in (0, 1) for load in invariant for loop in (row, facts.inner)
-    )
-    if not is_copied and not is_beside:
-        # A line of memory for each element.
-        quality *= _SPREAD if nbytes_of(invariant) <= facts.target.second_bytes else FAR
+        quality *= uses / (uses + _SCATTERED)
     return quality
 
 

@@ -21,17 +21,11 @@ __all__ = ["Traffic"]
 
 
 class Traffic:
-    """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first, and the
-    axes `unrolled` do not.
+    """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first. Loops of
+    a copy run as a whole inside those that it depends on, as unrolled axes do.
     """
 
-    def __init__(
-        self,
-        nodes: Collection[UOp],
-        loops: Sequence[UOp],
-        unrolled: Collection[UOp],
-        target: Target,
-    ):
+    def __init__(self, nodes: Collection[UOp], loops: Sequence[UOp], target: Target):
         self.loops, self.target, self.threads = loops, target, max(target.threads, 1)
         # The level beyond the last cache.
         self.memory = len(target.timing.byte) - 1
@@ -41,9 +35,9 @@ class Traffic:
                 (chunks_of(each.src[1], loop) for each in accesses if loop in each.src[1].ranges),
                 default=float(loop.src[0].vmax),
             )
-            for loop in (*loops, *unrolled)
+            for loop in (node for node in nodes if node.op is Ops.RANGE)
         }
-        self.inside = {loop: self.extents[loop] for loop in unrolled}
+        self.inside = {loop: each for loop, each in self.extents.items() if loop not in loops}
         self.footprints = {node: footprint_of(node, self.extents) for node in accesses}
         closed = {loop for node in nodes if node.op is Ops.END for loop in node.src[1:]}
         # Loops around the whole kernel; accesses in a loop nest that fills scratch.
@@ -51,6 +45,13 @@ class Traffic:
             loop for loop in loops if loop not in closed and loop.arg[1] is not Axis.REDUCE
         )
         self.nested = frozenset(node for node in accesses if closed & node.ranges)
+        # The number of loops inside which an access runs.
+        self.depths = {
+            node: max((n for n, loop in enumerate(loops, 1) if loop in node.ranges), default=0)
+            if node in self.nested
+            else len(loops)
+            for node in accesses
+        }
         self._touched: dict[tuple[int, int], dict[UOp, float]] = {}
 
     def levels(self) -> tuple[int, ...]:
@@ -59,7 +60,9 @@ class Traffic:
         sizes = [caches[0], caches[min(1, len(caches) - 1)], caches[-1]] if caches else [0, 0, 0]
         farthest = self._farthest() if caches else len(sizes)
         return tuple(
-            int(self._fetched(line, size // 2 // line) * line) if level < farthest else 0
+            int(self._fetched(line, size // 2 // line, is_far=level > 0) * line)
+            if level < farthest
+            else 0
             for level, size in enumerate(sizes)
         )
 
@@ -90,16 +93,32 @@ class Traffic:
             self._touched[depth, unit] = found
         return found
 
-    def _fetched(self, unit: int, room: int) -> float:
-        """The units of `unit` bytes fetched where `room` of them stay."""
-        depth = 0
-        while depth < len(self.loops) and sum(self.touched(depth, unit).values()) > room:
-            depth += 1
-        depth = max(depth - 1, 0)
+    def _inside(self, depth: int, unit: int) -> float:
+        """Units that are touched inside an iteration of the loops up to `depth`."""
+        touched = self.touched(depth, unit)
+        return sum(units for node, units in touched.items() if depth <= self.depths[node])
+
+    def _fetched(self, unit: int, room: int, *, is_far: bool = False) -> float:
+        """The units of `unit` bytes fetched where `room` of them stay: with `is_far`, in a cache
+        that loses what is too much little by little, as panels of STAGE that take more than half of
+        the second one.
+        """
+        fits = 0
+        while fits < len(self.loops) and self._inside(fits, unit) > room:
+            fits += 1
+        found = self._fetched_outside(fits, unit, room)
+        if fits > 1 and is_far:
+            lost = 1 - room / self._inside(fits - 1, unit)
+            found = lost * found + (1 - lost) * self._fetched_outside(fits - 1, unit, room)
+        return found
+
+    def _fetched_outside(self, fits: int, unit: int, room: int) -> float:
+        """The units fetched where those stay that the loops from `fits` inward touch."""
         total = 0.0
-        for node, units in self.touched(depth, unit).items():
-            footprint = self.footprints[node]
-            if not footprint.is_global and depth == 0:
+        for node, footprint in self.footprints.items():
+            depth = min(max(fits - 1, 0), self.depths[node])
+            units = self.touched(depth, unit)[node]
+            if not footprint.is_global and fits <= 1:
                 continue
             times = self.target.timing.stored_line if footprint.is_store else 1
             outside = [

@@ -10,9 +10,11 @@ output axis unrolled gives independent accumulators. Which, and whether what it 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.choice import choose
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.optimize.shaper import Shaper
@@ -30,16 +32,10 @@ def hide_waits(shaper: Shaper) -> None:
     found = estimate(shaper.ast, shaper.target)
     if not found.latency:
         return
-    before, best, least = shaper.ast, None, found.cycles
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
-    for opt in _unrolled(before, min(timing.latency * timing.ports, room)):
-        if shaper.apply(opt):
-            cycles = estimate(shaper.ast, shaper.target).cycles
-            if cycles < least:
-                best, least = shaper.ast, cycles
-        shaper.ast = before
-    shaper.ast = before if best is None else best
+    moves = _unrolled(shaper.ast, min(timing.latency * timing.ports, room))
+    choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)], share=1.0)
 
 
 def _may_wait(shaper: Shaper) -> bool:
@@ -57,10 +53,11 @@ def _may_wait(shaper: Shaper) -> bool:
 
 
 def _unrolled(ast: UOp, most: int) -> Iterator[Opt]:
-    """For each output axis the most results up to `most` that its extent allows."""
+    """For each output axis of a reduction the most results up to `most` that its extent allows."""
+    results = {loop for node in ast.toposort() if node.op is Ops.REDUCE for loop in node.ranges}
     for position, loop in enumerate(axes_of(ast)):
         extent = loop.src[0]
-        if loop.arg[1] is not Axis.LOOP or extent.op is not Ops.CONST:
+        if loop not in results or loop.arg[1] is not Axis.LOOP or extent.op is not Ops.CONST:
             continue
         if extent.arg <= most:
             yield Opt(OptOps.UPCAST, position, 0)

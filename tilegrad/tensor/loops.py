@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.base.origin import mark
@@ -66,6 +66,60 @@ def scan(
         _check_sizes(tensor, is_whole=number < len(first))
     device = _device_of(outside)
     names = _names()
+    step = _traced(f, init, xs, first, stacks, device)
+    if steps == 0:
+        empty = [Tensor.zeros(0, *y._sizes, dtype=y.dtype, device=device) for y in step.given]
+        return _like(init, first), _like(step.made, empty)
+    inputs = (*step.carry, *step.rows)
+    own = {each.leaf for each in inputs}
+    last, given = step.last, step.given
+    made_there = [*last, *given, *(each.tensor for each in step.indices)]
+    values, shared = _closed([tensor.uop for tensor in made_there], own, names, device)
+    room = sum(each.leaf.arg.size for each in inputs)
+    loop = loop_of(
+        [*values, *_dear_sums(values, own, room)],
+        [(each.leaf, tensor.uop) for each, tensor in zip(step.carry, first, strict=True)],
+        [(each.leaf, tensor.uop) for each, tensor in zip(step.rows, stacks, strict=True)],
+        shared,
+        steps,
+        device,
+        is_reversed=reverse,
+    )
+    _marked(loop)
+    made_of = (*outside, *last, *given)
+    found = [_output(_marked(output_of(loop, n)), device, made_of) for n in range(len(values))]
+    if step.indices:
+        count = len(found) - len(step.indices)
+        stacked = [
+            replace(each, tensor=rows_of, steps=each.steps + 1)
+            for each, rows_of in zip(step.indices, found[count:], strict=True)
+        ]
+        found = checked_later(found[:count], stacked)
+    return _like(init, found[: len(first)]), _like(step.made, found[len(first) :])
+
+
+class _Step(NamedTuple):
+    """One call of `f`: what it was given, the positions that it picked, and what it made, as it
+    gave it and as tensors.
+    """
+
+    carry: list[_Input]
+    rows: list[_Input]
+    indices: list[Indices]
+    made: Any
+    last: list[Tensor]
+    given: list[Tensor]
+
+
+def _traced(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    first: Sequence[Tensor],
+    stacks: Sequence[Tensor],
+    device: str,
+) -> _Step:
+    """`f` called with stand-ins for the carries `first` and for rows of `stacks`."""
     carry = [_Input(tensor, tensor._sizes, device) for tensor in first]
     rows = [_Input(tensor, tensor._sizes[1:], device) for tensor in stacks]
     indices: list[Indices] = []
@@ -80,36 +134,9 @@ def scan(
     given = [_as_tensor(value) for value in _leaves(made)]
     for before, now in zip(first, last, strict=True):
         _check_carry(before, now)
-    watched = [each.tensor for each in indices]
-    for tensor in (*last, *given, *watched):
+    for tensor in (*last, *given, *(each.tensor for each in indices)):
         _check_given(tensor, device)
-    if steps == 0:
-        empty = [Tensor.zeros(0, *y._sizes, dtype=y.dtype, device=device) for y in given]
-        return _like(init, first), _like(made, empty)
-    own = {each.leaf for each in (*carry, *rows)}
-    made_there = [tensor.uop for tensor in (*last, *given, *watched)]
-    values, shared = _closed(made_there, own, names, device)
-    room = sum(each.leaf.arg.size for each in (*carry, *rows))
-    loop = loop_of(
-        [*values, *_dear_sums(values, own, room)],
-        [(each.leaf, tensor.uop) for each, tensor in zip(carry, first, strict=True)],
-        [(each.leaf, tensor.uop) for each, tensor in zip(rows, stacks, strict=True)],
-        shared,
-        steps,
-        device,
-        is_reversed=reverse,
-    )
-    _marked(loop)
-    made_of = (*outside, *last, *given)
-    found = [_output(_marked(output_of(loop, n)), device, made_of) for n in range(len(values))]
-    if indices:
-        count = len(found) - len(indices)
-        stacked = [
-            replace(each, tensor=rows_of, steps=each.steps + 1)
-            for each, rows_of in zip(indices, found[count:], strict=True)
-        ]
-        found = checked_later(found[:count], stacked)
-    return _like(init, found[: len(first)]), _like(made, found[len(first) :])
+    return _Step(carry, rows, indices, made, last, given)
 
 
 class _Input:

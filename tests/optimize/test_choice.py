@@ -1,0 +1,139 @@
+"""Of several proposals the least estimate is taken, where it is clearly less."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from functools import partial
+
+import pytest
+
+from tests.optimize.kernels import buffer, matmul, permute
+from tests.optimize.test_search import CPU, MATMUL, of_cpu
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.accesses import open_share
+from tilegrad.optimize.choice import choose
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.model import estimate
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.optimize.shaper import Shaper
+
+ONE, TILE = [Opt(OptOps.UPCAST, 0, 2)], [Opt(OptOps.UPCAST, 1, 16), Opt(OptOps.UPCAST, 0, 8)]
+
+
+def chosen(lists: list[list[Opt]], **limits: float) -> tuple[Opt, ...]:
+    shaper = Shaper(MATMUL, CPU)
+
+    def apply(opts: list[Opt]) -> None:
+        shaper.ast = apply_opts(shaper.ast, opts, CPU)
+
+    choose(shaper, [partial(apply, opts) for opts in lists], **limits)
+    found: tuple[Opt, ...] = shaper.ast.arg.opts
+    return found
+
+
+def test_the_least_estimate_is_taken() -> None:
+    assert chosen([ONE, TILE, []]) == tuple(TILE)
+    assert chosen([TILE, ONE]) == tuple(TILE)
+
+
+def test_the_first_stays_where_none_is_clearly_better() -> None:
+    cycles = [estimate(apply_opts(MATMUL, opts, CPU), CPU).cycles for opts in (ONE, TILE)]
+    share = cycles[1] / cycles[0]
+    assert chosen([ONE, TILE], share=0.99 * share) == tuple(ONE)
+    assert chosen([ONE, TILE], share=1.01 * share) == tuple(TILE)
+
+
+def test_a_first_one_that_is_as_good_as_any_is_taken_unseen() -> None:
+    cycles = estimate(apply_opts(MATMUL, ONE, CPU), CPU).cycles
+    assert chosen([ONE, TILE], least=0.9 * cycles) == tuple(ONE)
+
+
+def test_a_copy_is_read_from_memory_too() -> None:
+    """16 MB, as they lie and through a copy of some at a time."""
+    graph = of_cpu(buffer(0, 1 << 22) * 2.0)
+    copied = apply_opts(graph, [Opt(OptOps.TILE, 0, 1 << 12), Opt(OptOps.STAGE, 0, 1)], CPU)
+    assert estimate(copied, CPU).traffic[2] >= estimate(graph, CPU).traffic[2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_open_copies_are_counted(seed: int) -> None:
+    """As by trying all positions."""
+    choice = random.Random(seed)
+    axes = [UOp.range(choice.randint(2, 9), n, Axis.UPCAST) for n in range(choice.randint(1, 3))]
+    steps = [choice.choice([-3, -2, -1, 1, 2, 5]) for _ in axes]
+    low, high = sorted(choice.sample(range(-12, 20), 2))
+    at = sum((axis * step for axis, step in zip(axes, steps)), UOp.const(dtypes.index, 0))
+    extents = [int(axis.vmax) + 1 for axis in axes]
+    values = [
+        sum(map(math.prod, zip(steps, each))) for each in itertools.product(*map(range, extents))
+    ]
+    expected = sum(low <= value < high for value in values) / len(values)
+    assert open_share((at >= low) & (at < high), ()) == pytest.approx(expected)
+    assert open_share((at >= low) & (at < high), axes) == 1.0
+
+
+def test_a_product_that_is_summed_is_one_instruction() -> None:
+    plain = estimate(MATMUL, CPU)
+    (total,) = [node for node in MATMUL.toposort() if node.op is Ops.REDUCE]
+    assert plain.flops == math.prod(loop.vmax + 1 for loop in (*total.ranges, *total.src[1:]))
+
+
+def product(m: int, k: int, n: int) -> UOp:
+    """The kernel of `x @ w.T`, with parameters 1 and 2."""
+    return of_cpu(matmul(buffer(0, m, k), permute(buffer(1, n, k), 1, 0)))
+
+
+def test_a_contraction_tile_needs_few_rows() -> None:
+    """With many, its operands come from a farther cache for each tile."""
+    for rows, is_contraction in ((4, True), (256, False)):
+        opts = heuristic(start(product(rows, 3072, 768), CPU), CPU)
+        assert any(opt.op is OptOps.UNROLL for opt in opts) is is_contraction
+
+
+def test_copies_that_are_made_beforehand_cost_nothing() -> None:
+    kernel = start(product(8, 768, 3072), CPU)
+    assert not any(opt.op is OptOps.STAGE for opt in heuristic(kernel, CPU))
+    assert [opt.arg for opt in heuristic(kernel, CPU, {2}) if opt.op is OptOps.STAGE] == [2]
+
+
+def test_accumulators_in_memory_are_loaded_and_stored() -> None:
+    """A reduce loop around the outputs adds to all of them in each iteration."""
+    kernel = product(512, 1024, 512)
+    plain, tiled = (
+        estimate(apply_opts(kernel, opts, CPU), CPU)
+        for opts in (
+            [Opt(OptOps.UPCAST, 1, 16)],
+            [Opt(OptOps.UPCAST, 1, 16), Opt(OptOps.TILE, 2, 32)],
+        )
+    )
+    steps, vectors = 1024 // 32, 512 * 512 // 16
+    assert tiled.instructions - plain.instructions >= 3 * (steps - 1) * vectors
+
+
+def test_of_what_is_a_little_too_much_for_a_cache_most_stays() -> None:
+    """A vector is used by all rows. These pass once: 4 bytes of each for an element of it."""
+    half = CPU.second_bytes // 2 // 4
+    near, far = (
+        estimate(product(256, count, 1), CPU).traffic[1] / count - 4 * 256
+        for count in (half * 21 // 40, 8 * half)
+    )
+    assert near < far / 4
+
+
+def test_a_mask_of_the_last_iteration_is_no_mask_of_the_others() -> None:
+    """The last iteration is peeled (lower.peel). Vectors of rows of 4,000 bytes cross lines, which
+    counts; two comparisons for each would double the instructions.
+    """
+    whole, padded = (
+        estimate(apply_opts(product(8, count, 300), opts, CPU), CPU).instructions
+        for count, opts in (
+            (1008, [Opt(OptOps.UNROLL, 0, 16)]),
+            (1000, [Opt(OptOps.PADTO, 2, 16), Opt(OptOps.UNROLL, 0, 16)]),
+        )
+    )
+    assert padded < whole * 1.5
