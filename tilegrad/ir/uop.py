@@ -218,7 +218,7 @@ class UOp:
 
     @property
     def is_constant(self) -> bool:
-        """Whether this is made of constants alone, without memory and random words."""
+        """Whether this is made of constants alone, without random words and what needs memory."""
         found = self._is_constant
         return bool(self._lazy("_is_constant", _constant_of)) if found is None else found
 
@@ -578,7 +578,7 @@ def _constant_of(node: UOp) -> bool:
     for source in node.src:
         if not source._is_constant:
             return False
-    return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP)
+    return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.SCATTER_ADD)
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], Any] | None = None) -> dict[UOp, None]:

@@ -126,7 +126,7 @@ _POSITIVE = frozenset(
     ]
 )
 _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
-_VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix")
+_VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix", "precision_matrix")
 
 
 def _argument(value: Any, dtype: Any = None) -> Any:
@@ -149,6 +149,21 @@ def _checked(name: str, value: Any, dtype: Any = None) -> Any:
         if name == "probs" and not 0 <= value <= 1:
             raise ValueError(f"probs must lie between 0 and 1, it is {value}")
     return _argument(value, dtype)
+
+
+# Parameters of which one is given; the others are computed, and not shown.
+_ONE_OF = ("probs", "logits", "covariance_matrix", "precision_matrix", "scale_tril")
+# Distributions that are made of others and show no parameters, as PyTorch's.
+_WITHOUT_PARAMETERS = frozenset([
+    "Beta", "Chi2", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "LogisticNormal",
+    "Multinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "TransformedDistribution",
+])  # fmt: skip
+# Distributions that show their parameters in another order than they take them.
+_SHOWN_FIRST = {
+    "Pareto": ("alpha", "scale"),
+    "Wishart": ("covariance_matrix", "precision_matrix", "scale_tril", "df"),
+}
 
 
 def _made(kind: Any) -> type:
@@ -175,9 +190,15 @@ def _made(kind: Any) -> type:
         self.batch_shape, self.event_shape = Size(self.batch_shape), Size(self.event_shape)
 
     def __repr__(self: Any) -> str:
+        if kind.__name__ in _WITHOUT_PARAMETERS:
+            return f"{kind.__name__}()"
+        if kind is ours.MixtureSameFamily:
+            mixture, component = self._given.values()
+            return f"MixtureSameFamily(\n  {mixture},\n  {component})"
         shown = []
-        for name in names:
-            value = self.__dict__.get(name)
+        for name in _SHOWN_FIRST.get(kind.__name__, names):
+            is_one_of = name in _ONE_OF and self._given.get(name) is None
+            value = None if is_one_of else getattr(self, name, None)
             if isinstance(value, OurTensor):
                 text = value.item() if value.numel() == 1 else Size(value.shape)
                 shown.append(f"{name}: {text}")

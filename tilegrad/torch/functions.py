@@ -317,7 +317,7 @@ def unique(
 
 def poisson(input: Any, generator: Any = None) -> Tensor:
     """Random numbers of Poisson's distribution with rates `input`."""
-    from tilegrad.torch.random import drawing
+    from tilegrad.torch.streams import drawing
 
     with drawing(generator):
         found: Tensor = as_ours(input).poisson()
@@ -326,7 +326,7 @@ def poisson(input: Any, generator: Any = None) -> Tensor:
 
 def binomial(count: Any, prob: Any, generator: Any = None) -> Tensor:
     """The number of successes in `count` trials, each with the probability `prob`."""
-    from tilegrad.torch.random import drawing
+    from tilegrad.torch.streams import drawing
 
     with drawing(generator):
         drawn = Binomial(count, as_ours(prob)).sample()

@@ -20,7 +20,7 @@ from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import LowestAndHighest, wide_pair
 from tilegrad.torch.promotion import given_way
-from tilegrad.torch.random import drawing
+from tilegrad.torch.streams import drawing
 
 __all__ = ["LinAlgError", "adjust", "one_dtype"]
 

@@ -1,0 +1,145 @@
+"""What programs hold on to between runs or print of it: streams of random numbers, options of
+optimizers, distributions.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad.torch import distributions as D
+from tilegrad.torch import nn
+
+t = torch.tensor
+
+
+def test_a_stream_goes_on_from_a_state_in_a_file() -> None:
+    torch.manual_seed(5)
+    file = io.BytesIO()
+    torch.save({"rng": torch.get_rng_state()}, file)
+    expected = torch.rand(3).tolist()
+    file.seek(0)
+    state = torch.load(file, weights_only=True)["rng"]
+    assert state.dtype == torch.uint8
+    torch.set_rng_state(state.cpu().byte())
+    assert torch.rand(3).tolist() == expected
+
+
+def test_a_generator_goes_on_from_its_state() -> None:
+    generator = torch.Generator().manual_seed(2)
+    state, first = generator.get_state(), torch.rand(2, generator=generator).tolist()
+    assert torch.rand(2, generator=generator.set_state(state)).tolist() == first
+    with pytest.raises(TypeError, match="ByteTensor"):
+        generator.set_state((1, 2))
+    with pytest.raises(RuntimeError, match="wrong size"):
+        torch.set_rng_state(torch.zeros(3, dtype=torch.uint8))
+
+
+def test_manual_seed_gives_the_generator_of_all_draws() -> None:
+    generator = torch.manual_seed(7)
+    assert generator is torch.default_generator and generator.initial_seed() == 7
+    drawn = torch.rand(2, generator=generator).tolist()
+    torch.manual_seed(7)
+    assert torch.rand(2).tolist() == drawn
+
+
+# By PyTorch 2.13.
+OPTIONS = {
+    "SGD": "params lr momentum dampening weight_decay nesterov maximize foreach differentiable "
+    "fused",
+    "AdamW": "params lr betas eps weight_decay amsgrad maximize foreach capturable differentiable "
+    "fused decoupled_weight_decay",
+    "RMSprop": "params lr momentum alpha eps centered weight_decay capturable foreach maximize "
+    "differentiable",
+    "LBFGS": "params lr max_iter max_eval tolerance_grad tolerance_change history_size "
+    "line_search_fn",
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_a_group_are_in_pytorchs_order(name: str) -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = getattr(torch.optim, name)([parameter])
+    optimizer.param_groups[0]["mine"] = 1
+    assert list(optimizer.param_groups[0]) == [*OPTIONS[name].split(), "mine"]
+    (group,) = optimizer.state_dict()["param_groups"]
+    assert list(group) == [*OPTIONS[name].split()[1:], "mine", "params"]
+    assert group["params"] == [0]
+
+
+@pytest.mark.parametrize(("options", "names"), [
+    ({}, []), ({"momentum": 0.9, "dampening": 0.1}, ["momentum_buffer"]),
+])  # fmt: skip
+def test_state_of_sgd_has_pytorchs_keys(options: dict[str, float], names: list[str]) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], 0.5, **options)
+    for _ in range(2):
+        optimizer.zero_grad()
+        parameter.square().sum().backward()
+        optimizer.step()
+    state = optimizer.state_dict()["state"]
+    assert [list(each) for each in state.values()] == ([names] if names else [])
+    again = torch.optim.SGD([other := nn.Parameter(parameter.detach().clone())], 0.5, **options)
+    again.load_state_dict(optimizer.state_dict())
+    for step, weight in ((optimizer, parameter), (again, other)):
+        step.zero_grad()
+        weight.square().sum().backward()
+        step.step()
+    assert parameter.tolist() == other.tolist()
+
+
+# As PyTorch 2.13 prints them.
+SHOWN: list[tuple[Any, str]] = [
+    (lambda: D.Bernoulli(logits=t([0.0, 1.0])), "Bernoulli(logits: torch.Size([2]))"),
+    (lambda: D.Categorical(t([0.2, 0.8])), "Categorical(probs: torch.Size([2]))"),
+    (lambda: D.Beta(t([1.0]), t([2.0])), "Beta()"),
+    (lambda: D.Pareto(1.0, 2.0), "Pareto(alpha: 2.0, scale: 1.0)"),
+    (lambda: D.MultivariateNormal(t([0.0, 1.0]), torch.eye(2)),
+     "MultivariateNormal(loc: torch.Size([2]), covariance_matrix: torch.Size([2, 2]))"),
+    (lambda: D.MultivariateNormal(t([0.0, 1.0]), precision_matrix=torch.eye(2)),
+     "MultivariateNormal(loc: torch.Size([2]), precision_matrix: torch.Size([2, 2]))"),
+    (lambda: D.Wishart(t(3.0), torch.eye(2)),
+     "Wishart(covariance_matrix: torch.Size([2, 2]), df: 3.0)"),
+    (lambda: D.MixtureSameFamily(D.Categorical(t([0.5, 0.5])), D.Normal(t([0.0, 1.0]), 1.0)),
+     "MixtureSameFamily(\n  Categorical(probs: torch.Size([2])),\n"
+     "  Normal(loc: torch.Size([2]), scale: torch.Size([2])))"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "text"), SHOWN)
+def test_a_distribution_shows_the_parameters_that_were_given(make: Any, text: str) -> None:
+    assert repr(make()) == text
+
+
+@pytest.mark.parametrize(("kind", "name"), [
+    (D.MultivariateNormal, "loc"), (D.Wishart, "df"),
+])  # fmt: skip
+def test_a_precision_matrix_is_the_inverse_of_the_covariance(kind: Any, name: str) -> None:
+    covariance = np.array([[2.0, 0.5], [0.5, 1.0]])
+    first = {"loc": torch.zeros(2), "df": t(3.0)}[name]
+    found = kind(first, covariance_matrix=t(covariance, dtype=torch.float32)).precision_matrix
+    np.testing.assert_allclose(found.numpy(), np.linalg.inv(covariance), rtol=1e-5)
+
+
+def test_bags_are_made_of_rows_that_are_there() -> None:
+    rows = torch.arange(6.0).reshape(3, 2)
+    bags = nn.EmbeddingBag.from_pretrained(rows, mode="sum")
+    assert bags(t([[0, 2]])).tolist() == [[4.0, 6.0]] and not bags.weight.requires_grad
+    assert nn.EmbeddingBag.from_pretrained(rows, freeze=False).weight.requires_grad
+
+
+def test_a_causal_mask_has_a_dtype() -> None:
+    mask = nn.Transformer.generate_square_subsequent_mask(2, device="cpu", dtype=torch.float64)
+    assert mask.dtype == torch.float64 and mask.tolist() == [[0.0, -float("inf")], [0.0, 0.0]]
+
+
+def test_fans_of_a_convolution() -> None:
+    weight = torch.empty(3, 5, 2, 2)
+    assert nn.init._calculate_fan_in_and_fan_out(weight) == (20, 12)
+    assert nn.init._calculate_correct_fan(weight, "fan_out") == 12
+    with pytest.raises(ValueError, match="fewer than 2 dimensions"):
+        nn.init._calculate_fan_in_and_fan_out(torch.empty(3))
