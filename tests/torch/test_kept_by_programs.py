@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as torch
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir import Ops, UOp
+from tilegrad.ir.queries import device_of
 from tilegrad.torch import distributions as D
 from tilegrad.torch import nn
 
@@ -143,3 +146,75 @@ def test_fans_of_a_convolution() -> None:
     assert nn.init._calculate_correct_fan(weight, "fan_out") == 12
     with pytest.raises(ValueError, match="fewer than 2 dimensions"):
         nn.init._calculate_fan_in_and_fan_out(torch.empty(3))
+
+
+LAYERS: list[tuple[Any, str]] = [
+    (lambda: nn.Linear(3, 2, dtype=torch.float64), "weight"),
+    (lambda: nn.Conv2d(2, 4, 3, groups=2), "bias"),
+    (lambda: nn.Embedding(4, 3), "weight"),
+    (lambda: nn.LSTM(2, 3), "weight_hh_l0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "name"), LAYERS)
+def test_parameters_begin_anew_in_place(make: Any, name: str) -> None:
+    layer = make()
+    weight = getattr(layer, name)
+    weight.data.fill_(9.0)
+    layer.reset_parameters()
+    assert getattr(layer, name) is weight and weight.requires_grad
+    assert not (weight == 9.0).any() and len(set(weight.flatten().tolist())) > 1
+
+
+def test_statistics_begin_anew() -> None:
+    layer = nn.BatchNorm1d(2)
+    layer(torch.arange(6.0).reshape(3, 2))
+    layer.weight.data.fill_(3.0)
+    layer.reset_parameters()
+    assert layer.running_mean.tolist() == [0.0, 0.0] and layer.weight.tolist() == [1.0, 1.0]
+    assert int(layer.num_batches_tracked) == 0
+
+
+def test_a_layer_is_made_by_its_own_way_to_begin() -> None:
+    class Ones(nn.Linear):
+        def __init__(self, size: int) -> None:
+            super().__init__(size, size)
+
+        def reset_parameters(self) -> None:
+            nn.init.ones_(self.weight)
+            nn.init.zeros_(self.bias)
+
+    assert Ones(2).weight.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert Ones(2).bias.tolist() == [0.0, 0.0]
+
+
+def test_gradients_of_a_batch_of_directions() -> None:
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = torch.tensor([1.0], requires_grad=True)
+    found = torch.autograd.grad(
+        [x * x, x.sum()], [x, y], [torch.eye(3), torch.ones(3)], is_grads_batched=True,
+        allow_unused=True,
+    )  # fmt: skip
+    # Row i is 2 x[i] at i, and 1 everywhere.
+    assert found[0].tolist() == [[3.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 7.0]]
+    assert found[1] is None
+    (row,) = torch.autograd.grad(
+        x**3, x, torch.eye(3), is_grads_batched=True, create_graph=True
+    )  # fmt: skip
+    row.sum().backward()
+    assert x.grad.tolist() == [6.0, 12.0, 18.0]
+
+
+def test_a_block_that_keeps_values_elsewhere_changes_none() -> None:
+    x = torch.tensor([2.0], requires_grad=True)
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        (x**3).sum().backward()
+    assert x.grad.tolist() == [12.0]
+    with pytest.raises(AttributeError, match="saved_tensors_hooks"):
+        torch.autograd.graph.saved_tensors_hooks
+
+
+def test_a_device_in_a_graph_is_one_device_under_both_names() -> None:
+    """`str` of it is PyTorch's name: sums over rows of two devices were refused."""
+    zero = UOp.const(dtypes.float32, 0.0)
+    assert device_of(UOp(Ops.CONTIGUOUS, zero.dtype, (zero,), torch.device("cpu"))) == "CPU"

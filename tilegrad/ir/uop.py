@@ -419,6 +419,14 @@ class UOp:
         return self.src[0], self.src[1].arg
 
     @property
+    def val(self) -> int:
+        """The value of a variable that `bind` gave it.
+
+        Raises ShapeError if the node is not bound.
+        """
+        return self.unbind()[1]
+
+    @property
     def expr(self) -> str:
         """The name of a variable.
 
