@@ -4,7 +4,10 @@ optimizers, distributions.
 
 from __future__ import annotations
 
+import argparse
 import io
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DataError
 from tilegrad.ir import Ops, UOp
 from tilegrad.ir.queries import device_of
 from tilegrad.torch import distributions as D
@@ -135,6 +139,21 @@ def test_bags_are_made_of_rows_that_are_there() -> None:
     assert nn.EmbeddingBag.from_pretrained(rows, freeze=False).weight.requires_grad
 
 
+def test_bags_give_their_largest_rows() -> None:
+    rows = t([[1.0, 5.0], [4.0, 2.0], [4.0, 0.0]])
+    weight = nn.Parameter(rows.clone())
+    for padding in (None, 0):
+        weight.grad = None
+        found = nn.functional.embedding_bag(t([[0, 1, 2]]), weight, mode="max", padding_idx=padding)
+        found.sum().backward()
+        # At a tie the gradient is that of the first, as in PyTorch.
+        assert found.tolist() == [[4.0, 5.0 if padding is None else 2.0]]
+        assert weight.grad.tolist() == (
+            [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]] if padding is None
+            else [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+        )  # fmt: skip
+
+
 def test_a_causal_mask_has_a_dtype() -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(2, device="cpu", dtype=torch.float64)
     assert mask.dtype == torch.float64 and mask.tolist() == [[0.0, -float("inf")], [0.0, 0.0]]
@@ -218,3 +237,47 @@ def test_a_device_in_a_graph_is_one_device_under_both_names() -> None:
     """`str` of it is PyTorch's name: sums over rows of two devices were refused."""
     zero = UOp.const(dtypes.float32, 0.0)
     assert device_of(UOp(Ops.CONTIGUOUS, zero.dtype, (zero,), torch.device("cpu"))) == "CPU"
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 3), nn.Linear(3, 3)
+        self.last.weight = nn.Parameter(torch.eye(3))
+        self.tied = self.last.weight
+        self.register_buffer("scale", torch.ones(1), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.first(x)) * self.scale
+
+
+def test_a_whole_module_is_saved_and_loaded(tmp_path: Path) -> None:
+    model, path = Small().eval(), tmp_path / "model.pt"
+    model.first.weight.requires_grad_(False)
+    torch.save(model, path)
+    again = torch.load(path, weights_only=False)
+    assert isinstance(again, Small) and not again.training and again.tied is again.last.weight
+    assert list(again.state_dict()) == list(model.state_dict())
+    assert [name for name, p in again.named_parameters() if not p.requires_grad] == ["first.weight"]
+    assert all(isinstance(p, nn.Parameter) for p in again.parameters())
+    x = t([[1.0, -2.0]])
+    assert again(x).tolist() == model(x).tolist()
+    again(x).sum().backward()
+    assert again.first.bias.grad is not None and model.first.bias.grad is None
+
+
+def test_a_file_of_objects_is_read_only_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "run.pt"
+    saved = {"args": argparse.Namespace(rate=0.1), "seen": {1, 2}, "model": {"w": torch.ones(2)},
+             "layer": nn.ReLU()}  # fmt: skip
+    torch.save(saved, path)
+    with pytest.raises(pickle.UnpicklingError, match="weights_only=False"):
+        torch.load(path)
+    found = torch.load(path, weights_only=False, map_location="cpu")
+    assert found["args"].rate == 0.1 and found["seen"] == {1, 2}
+    assert found["model"]["w"].tolist() == [1.0, 1.0] and isinstance(found["layer"], nn.ReLU)
+
+
+def test_what_cannot_be_pickled_is_refused() -> None:
+    with pytest.raises(DataError, match=r"torch\.save"):
+        torch.save({"function": lambda x: x}, io.BytesIO())
