@@ -78,6 +78,27 @@ def test_options_of_a_group_are_in_pytorchs_order(name: str) -> None:
     assert group["params"] == [0]
 
 
+def test_groups_of_a_programs_own_optimizer_have_its_options_alone() -> None:
+    class Plain(torch.optim.Optimizer):
+        def __init__(self, params: Any, lr: float = 0.1, mom: float = 0.9) -> None:
+            super().__init__(params, {"lr": lr, "mom": mom})
+
+    optimizer = Plain([nn.Parameter(torch.zeros(1))])
+    assert list(optimizer.param_groups[0]) == ["params", "lr", "mom"]
+    assert repr(optimizer) == "Plain (\nParameter Group 0\n    lr: 0.1\n    mom: 0.9\n)"
+
+
+def test_what_programs_ask_of_devices_and_processes_has_an_answer() -> None:
+    assert not (torch.distributed.is_available() or torch.distributed.is_initialized())
+    assert not (torch.mps.is_available() or torch.xpu.is_available() or torch.xpu.device_count())
+    with pytest.raises(AttributeError, match="one process"):
+        torch.distributed.get_rank  # noqa: B018
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    assert torch.are_deterministic_algorithms_enabled() and not before
+    torch.use_deterministic_algorithms(before)
+
+
 @pytest.mark.parametrize(("options", "names"), [
     ({}, []), ({"momentum": 0.9, "dampening": 0.1}, ["momentum_buffer"]),
 ])  # fmt: skip

@@ -242,9 +242,9 @@ layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
-    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributions", "fft",
-    "func", "jit", "linalg", "nn", "optim", "profiler", "random", "signal", "sparse", "special",
-    "testing", "types", "utils", "version",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributed",
+    "distributions", "fft", "func", "jit", "linalg", "mps", "nn", "optim", "profiler", "random",
+    "signal", "sparse", "special", "testing", "types", "utils", "version", "xpu",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
     "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",

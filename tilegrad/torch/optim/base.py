@@ -32,6 +32,7 @@ class Optimizer(Ours):
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         options = {name: value for name, value in defaults.items() if name != "lr"}
         options.pop("maximize", None)
+        self.__dict__["_options"] = tuple(defaults)
         super().__init__(params, defaults.get("lr", 0.0), {}, **options)
         self.defaults = dict(defaults)
         self.state = defaultdict(dict)
@@ -43,7 +44,8 @@ class Optimizer(Ours):
         """The parameters in groups with their options; rates are numbers."""
         views: list[Any] = self.__dict__.setdefault("_views", [])
         for group in self._param_groups[len(views) :]:
-            views.append(GroupView(group, without_effect(self, group), options_of(self)))
+            order = options_of(self) or self.__dict__.get("_options")
+            views.append(GroupView(group, without_effect(self, group), order))
         return views
 
     def _listed(self, params: Any) -> list[Any]:

@@ -134,8 +134,8 @@ class GroupView(MutableMapping[str, Any]):
         yield "params"
         present, order = {**self._group, **self._extra}, self._order or ()
         yield from (name for name in order if name in present)
-        # PyTorch's optimizers do not all have it; ours do.
-        hidden = {"params", *order, *(["maximize"] if order else [])}
+        # Ours have these, whatever PyTorch's or a program's own has.
+        hidden = {"params", *order, *([] if self._order is None else ["lr", "maximize"])}
         yield from (name for name in present if name not in hidden)
 
     def __len__(self) -> int:
