@@ -302,3 +302,9 @@ def test_a_file_of_objects_is_read_only_on_request(tmp_path: Path) -> None:
 def test_what_cannot_be_pickled_is_refused() -> None:
     with pytest.raises(DataError, match=r"torch\.save"):
         torch.save({"function": lambda x: x}, io.BytesIO())
+
+
+def test_truths_of_bytes_are_bytes() -> None:
+    mask = torch.tensor([[1, 0], [2, 2]], dtype=torch.uint8)
+    assert mask.any().dtype == torch.all(mask, dim=1).dtype == torch.uint8
+    assert torch.all(mask, dim=1).tolist() == [0, 1] and mask.bool().all().dtype == torch.bool

@@ -141,6 +141,7 @@ def adjust(kind: Any) -> None:
         (_OF_TENSORS, _of_tensors),
         (_BY_INDICES, _by_indices),
         (("histogram",), _of_own_dtype),
+        (("all", "any"), _of_bytes),
         (("unique", "unique_consecutive"), _counted),
     ):
         for name in names:
@@ -186,6 +187,16 @@ def _of_own_dtype(method: Callable[..., Any]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         counts, edges = method(self, *args, **options)
         return counts.cast(self.dtype), edges
+
+    return give
+
+
+def _of_bytes(method: Callable[..., Any]) -> Any:
+    """Truths of bytes as bytes, which were PyTorch's masks before it had bools."""
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        return found.cast(dtypes.uint8) if self.dtype is dtypes.uint8 else found
 
     return give
 
