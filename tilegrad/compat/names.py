@@ -45,8 +45,16 @@ MODULES: dict[str, dict[str, str]] = {
         "least_upper_dtype": "tilegrad.base.dtype",
         **dict.fromkeys(
             (
-                "ConstType", "DTypeLike", "float_to_bf16", "float_to_fp16", "float_to_fp8",
-                "fp8_to_float", "least_upper_float", "sum_acc_dtype", "to_dtype", "truncate",
+                "ConstType",
+                "DTypeLike",
+                "float_to_bf16",
+                "float_to_fp16",
+                "float_to_fp8",
+                "fp8_to_float",
+                "least_upper_float",
+                "sum_acc_dtype",
+                "to_dtype",
+                "truncate",
             ),  # fmt: skip
             "tilegrad.compat.numbers",
         ),

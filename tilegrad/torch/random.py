@@ -15,8 +15,8 @@ from tilegrad.torch.streams import Stream, go_on, position
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
-    "set_rng_state",
+    "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed",
+    "seed", "set_rng_state",
 ]  # fmt: skip
 
 

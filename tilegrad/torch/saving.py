@@ -2,8 +2,8 @@
 
 A file of plain data holds tensors, numbers, texts, and dicts, lists and tuples of them. It is
 written as PyTorch writes it, a pickle in which each tensor names a storage, and is read by
-`tilegrad.io.torch_load`, which runs nothing. What else a program saves, such as a whole module, is a
-pickle of its own kind (`objects.py`).
+`tilegrad.io.torch_load`, which runs nothing. What else a program saves, such as a whole module, is
+a pickle of its own kind (`objects.py`).
 """
 
 from __future__ import annotations
@@ -160,7 +160,14 @@ class _Writer:
 
         is_parameter = tensor.__dict__.get("_is_parameter", False)
         wanted = bool(tensor.requires_grad) and tensor.is_leaf
-        data: tuple[Any, ...] = (_Code(storage), 0, sizes, tuple(reversed(strides)), wanted, OrderedDict())
+        data: tuple[Any, ...] = (
+            _Code(storage),
+            0,
+            sizes,
+            tuple(reversed(strides)),
+            wanted,
+            OrderedDict(),
+        )
         if not is_parameter:
             self.call("torch._utils", "_rebuild_tensor_v2", *data)
             return

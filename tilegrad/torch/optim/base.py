@@ -13,7 +13,7 @@ from tilegrad.nn.optim import Optimizer as Ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
-from tilegrad.torch.optim.groups import GroupView, as_number, options_of, without_effect
+from tilegrad.torch.optim.groups import GroupView, options_of, without_effect
 from tilegrad.torch.optim.states import as_shown, completed, steps_in
 from tilegrad.torch.tensor import as_ours, written
 
