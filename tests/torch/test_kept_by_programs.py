@@ -251,7 +251,7 @@ def test_a_block_that_keeps_values_elsewhere_changes_none() -> None:
         (x**3).sum().backward()
     assert x.grad.tolist() == [12.0]
     with pytest.raises(AttributeError, match="saved_tensors_hooks"):
-        torch.autograd.graph.saved_tensors_hooks
+        torch.autograd.graph.saved_tensors_hooks  # noqa: B018
 
 
 def test_a_device_in_a_graph_is_one_device_under_both_names() -> None:

@@ -29,8 +29,8 @@ from tilegrad.io.atomic import atomic_write
 __all__ = [
     "CI", "OSX", "WIN", "Profiling", "Timing", "all_int", "all_same", "ansilen", "ansistrip",
     "argfix", "argsort", "ceildiv", "colored", "dedup", "fetch", "flatten", "fully_flatten",
-    "get_child", "make_tuple", "merge_dicts", "partition", "prod", "round_down", "round_up", "strip_parens",
-    "temp", "time_to_str", "unwrap",
+    "get_child", "make_tuple", "merge_dicts", "partition", "prod", "round_down", "round_up",
+    "strip_parens", "temp", "time_to_str", "unwrap",
 ]  # fmt: skip
 
 T = TypeVar("T")

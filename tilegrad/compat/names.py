@@ -55,7 +55,7 @@ MODULES: dict[str, dict[str, str]] = {
                 "sum_acc_dtype",
                 "to_dtype",
                 "truncate",
-            ),  # fmt: skip
+            ),
             "tilegrad.compat.numbers",
         ),
     },

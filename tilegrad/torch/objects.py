@@ -1,7 +1,7 @@
 """Files of whole objects: modules, and whatever Python can pickle, with their tensors beside them.
 
-Such a file holds names of classes and functions, which reading it imports and calls. So `torch.load`
-reads one only where a program says `weights_only=False`.
+Such a file holds names of classes and functions, which reading it imports and calls. So
+`torch.load` reads one only where a program says `weights_only=False`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilegrad.torch.tensor import as_ours
 __all__ = ["MEMBER", "RefusedObjects", "pickled", "unpickled"]
 
 MEMBER = "archive/objects.pkl"
-"""The member of the archive that holds the pickle; the bytes of tensors are `archive/data/<number>`."""
+"""The member of the archive that holds the pickle; bytes of tensors are `archive/data/<number>`."""
 
 
 class RefusedObjects(DataError, pickle.UnpicklingError):
