@@ -308,3 +308,20 @@ def test_truths_of_bytes_are_bytes() -> None:
     mask = torch.tensor([[1, 0], [2, 2]], dtype=torch.uint8)
     assert mask.any().dtype == torch.all(mask, dim=1).dtype == torch.uint8
     assert torch.all(mask, dim=1).tolist() == [0, 1] and mask.bool().all().dtype == torch.bool
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize("is_even", [True, False])
+def test_slopes_between_positions(is_even: bool, edge_order: Any) -> None:
+    values = np.array([[1.0, 3.0, 2.0, 5.0], [0.0, 1.0, 4.0, 9.0], [2.0, 2.0, 1.0, 0.0]])
+    rows = np.array([0.0, 1.0, 2.0]) if is_even else np.array([0.0, 0.5, 2.0])
+    columns = np.array([0.0, 0.5, 1.0, 1.5]) if is_even else np.array([0.0, 1.0, 1.5, 4.0])
+    expected = np.gradient(values, rows, columns, edge_order=edge_order)
+    found = torch.gradient(t(values), spacing=(t(rows), t(columns)), edge_order=edge_order)
+    for ours, theirs in zip(found, expected):
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-6)
+    (along,) = torch.gradient(t(values), spacing=2.0, dim=1, edge_order=edge_order)
+    theirs = np.gradient(values, 2.0, axis=1, edge_order=edge_order)
+    np.testing.assert_allclose(along.numpy(), theirs, rtol=1e-6)
+    with pytest.raises(RuntimeError):
+        torch.gradient(t(values), spacing=(t(rows), t(rows)))
