@@ -153,8 +153,10 @@ class EmbeddingBag(Module):
         padding_idx: int | None = None,
     ) -> EmbeddingBag:
         """The layer with rows that are there; with `freeze` they are not trained."""
+        rows, size = embeddings._sizes
         layer = cls(
-            *embeddings._sizes,
+            rows,
+            size,
             max_norm,
             norm_type,
             scale_grad_by_freq,

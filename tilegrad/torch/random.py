@@ -72,7 +72,8 @@ default_generator: Generator = _Everyones()
 
 def _packed(*numbers: int) -> Tensor:
     """Numbers of 64 bits as bytes, in a tensor: files take it, and so do `cpu()` and `byte()`."""
-    return as_ours(OurTensor([*struct.pack("<2Q", *numbers)], dtype=dtypes.uint8))
+    made: Tensor = as_ours(OurTensor([*struct.pack("<2Q", *numbers)], dtype=dtypes.uint8))
+    return made
 
 
 def _unpacked(state: Any) -> tuple[int, int]:
