@@ -439,7 +439,8 @@ def _slopes(x: Tensor, axis: int, widths: Any, edge_order: int) -> Tensor:
         second = (at(size - 2, 1) - at(size - 3, 1)) / width(size - 3, 1)
         near, far = width(size - 2, 1), width(size - 3, 1)
         last = last + (last - second) * near / (near + far)
-    return first.cat(inner, last, dim=axis)
+    joined: Tensor = first.cat(inner, last, dim=axis)
+    return joined
 
 
 # signals
