@@ -325,3 +325,10 @@ def test_slopes_between_positions(is_even: bool, edge_order: Any) -> None:
     np.testing.assert_allclose(along.numpy(), theirs, rtol=1e-6)
     with pytest.raises(RuntimeError):
         torch.gradient(t(values), spacing=(t(rows), t(rows)))
+
+
+def test_a_histogram_has_names() -> None:
+    found = torch.histogram(t([1.0, 2.0, 1.0]), 2)
+    assert found.hist.tolist() == [2.0, 1.0] and found.bin_edges.tolist() == [1.0, 1.5, 2.0]
+    counts, _ = found
+    assert counts is found.hist and repr(found).startswith("torch.return_types.histogram(\nhist=")

@@ -18,7 +18,7 @@ from tilegrad.torch import modes
 from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
-from tilegrad.torch.pairs import LowestAndHighest, wide_pair
+from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, wide_pair
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.streams import drawing
 
@@ -186,7 +186,7 @@ def _of_own_dtype(method: Callable[..., Any]) -> Any:
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
         counts, edges = method(self, *args, **options)
-        return counts.cast(self.dtype), edges
+        return CountsAndEdges(counts.cast(self.dtype), edges)
 
     return give
 
