@@ -143,6 +143,13 @@ def test_a_distribution_shows_the_parameters_that_were_given(make: Any, text: st
     assert repr(make()) == text
 
 
+def test_a_parameter_is_shown_once_it_was_asked_for() -> None:
+    law = D.Categorical(logits=t([0.0, 1.0]))
+    assert repr(law) == "Categorical(logits: torch.Size([2]))"
+    np.testing.assert_allclose(law.probs.tolist(), [1 / (1 + np.e), np.e / (1 + np.e)], rtol=1e-6)
+    assert repr(law) == "Categorical(probs: torch.Size([2]), logits: torch.Size([2]))"
+
+
 @pytest.mark.parametrize(("kind", "name"), [
     (D.MultivariateNormal, "loc"), (D.Wishart, "df"),
 ])  # fmt: skip

@@ -166,6 +166,24 @@ _SHOWN_FIRST = {
 }
 
 
+class _Asked:
+    """A parameter that an instance holds, which is shown once a program has asked for it: PyTorch
+    computes it then.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None or self.name not in instance.__dict__:
+            raise AttributeError(self.name)
+        instance.__dict__.setdefault("_asked", set()).add(self.name)
+        return instance.__dict__[self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self.name] = value
+
+
 def _made(kind: Any) -> type:
     """A distribution of tilegrad's with tensors of `torch`."""
     make: Any = vars(kind).get("__init__", kind.__init__)
@@ -187,6 +205,7 @@ def _made(kind: Any) -> type:
                 given["total_count"] = int(given["total_count"].item())
         self._given = given
         make(self, **given)
+        self.__dict__.pop("_asked", None)
         self.batch_shape, self.event_shape = Size(self.batch_shape), Size(self.event_shape)
 
     def __repr__(self: Any) -> str:
@@ -197,8 +216,9 @@ def _made(kind: Any) -> type:
             return f"MixtureSameFamily(\n  {mixture},\n  {component})"
         shown = []
         for name in _SHOWN_FIRST.get(kind.__name__, names):
-            is_one_of = name in _ONE_OF and self._given.get(name) is None
-            value = None if is_one_of else getattr(self, name, None)
+            is_shown = name not in _ONE_OF or self._given.get(name) is not None
+            is_shown = is_shown or name in self.__dict__.get("_asked", ())
+            value = getattr(self, name, None) if is_shown else None
             if isinstance(value, OurTensor):
                 text = value.item() if value.numel() == 1 else Size(value.shape)
                 shown.append(f"{name}: {text}")
@@ -208,6 +228,9 @@ def _made(kind: Any) -> type:
         "__repr__": __repr__, "__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__,
         "has_rsample": kind.rsample is not ours.Distribution.rsample,
     }  # fmt: skip
+    for name in ("probs", "logits"):
+        if name in names and not hasattr(kind, name):
+            space[name] = _Asked(name)
     space |= attributes_of(kind.__name__)
     for name in _METHODS:
         space[name] = _given(getattr(kind, name)) if hasattr(kind, name) else _absent(name)
