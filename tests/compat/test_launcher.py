@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 
@@ -163,6 +166,32 @@ def test_mnist_from_the_cache_folder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(names["y"], labels)
     with Context(CACHE=str(tmp_path / "empty")), pytest.raises(DataError, match="put the four"):
         run(script)
+
+
+def test_cifar_from_the_archive_that_was_fetched(tmp_path: Path) -> None:
+    rows = np.arange(12 * 3073, dtype=np.uint64).reshape(12, 3073).astype(np.uint8)
+    names = [*[f"data_batch_{number}" for number in range(1, 6)], "test_batch"]
+    url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+    folder = tmp_path / "downloads"
+    folder.mkdir()
+    packed = folder / hashlib.md5(url.encode()).hexdigest()
+    with tarfile.open(packed, "w:gz") as archive:
+        for number, name in enumerate(names):
+            content = rows[2 * number : 2 * number + 2].tobytes()
+            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    script = write(
+        tmp_path,
+        "from tinygrad.nn.datasets import cifar\n"
+        "X_train, Y_train, X_test, Y_test = [each.numpy() for each in cifar()]\n",
+    )
+    with Context(CACHE=str(tmp_path)):
+        found = run(script)
+    np.testing.assert_array_equal(found["X_train"], rows[:10, 1:].reshape(10, 3, 32, 32))
+    np.testing.assert_array_equal(found["Y_train"], rows[:10, 0])
+    np.testing.assert_array_equal(found["X_test"], rows[10:, 1:].reshape(2, 3, 32, 32))
+    np.testing.assert_array_equal(found["Y_test"], rows[10:, 0])
 
 
 def test_fetch_finds_what_a_cache_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -383,7 +383,7 @@ def test_variable_holds_name_and_range() -> None:
 def test_bind_and_unbind() -> None:
     n = Variable("n", 1, 8)
     bound = n.bind(3)
-    assert bound.unbind() == (n, 3)
+    assert bound.unbind() == (n, 3) and bound.val == 3
     assert bound.bounds == (3, 3)
     assert n.bind(4).unbind() == (n, 4)
     size, values = (bound * 2 + 1).unbound()

@@ -185,3 +185,10 @@ def test_computed_indices_count_every_turn(
     table[index().clip(0, 2)].sum().backward()
     assert table.grad is not None
     assert table.grad.tolist() == np.bincount(index().clip(0, 2).numpy(), minlength=3).tolist()
+
+
+def test_what_rows_add_to_constants_is_reduced_from_memory() -> None:
+    """Nothing here is memory before the run, but the sum of rows is a kernel of its own."""
+    rows = Tensor.zeros(4, 3).index_add(0, Tensor.arange(3), Tensor.ones(3, 3))
+    assert rows.sum().item() == 9.0
+    assert rows.sum(0).tolist() == [3.0, 3.0, 3.0]

@@ -13,7 +13,6 @@ import pytest
 import tilegrad.io
 import tilegrad.torch as torch
 import tilegrad.torch.nn.functional as F
-from tilegrad.base.errors import DataError
 from tilegrad.torch import nn
 from tilegrad.torch.optim import SGD, Adam, Optimizer, lr_scheduler
 from tilegrad.torch.utils import data
@@ -234,11 +233,6 @@ def test_a_file_is_what_tilegrads_reader_of_pytorchs_files_reads(tmp_path: objec
     torch.save(nn.Linear(2, 1).state_dict(), path)
     found = tilegrad.io.torch_load(path)
     assert {name: each.shape for name, each in found.items()} == {"weight": (1, 2), "bias": (1,)}
-
-
-def test_a_whole_module_is_no_data_for_a_file() -> None:
-    with pytest.raises(DataError, match="state_dict"):
-        torch.save(nn.Linear(1, 1), io.BytesIO())
 
 
 def test_compiled_calls_are_replayed_where_no_gradient_flows() -> None:

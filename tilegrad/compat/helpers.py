@@ -29,8 +29,8 @@ from tilegrad.io.atomic import atomic_write
 __all__ = [
     "CI", "OSX", "WIN", "Profiling", "Timing", "all_int", "all_same", "ansilen", "ansistrip",
     "argfix", "argsort", "ceildiv", "colored", "dedup", "fetch", "flatten", "fully_flatten",
-    "get_child", "make_tuple", "merge_dicts", "partition", "prod", "round_up", "strip_parens",
-    "temp", "time_to_str", "unwrap",
+    "get_child", "make_tuple", "merge_dicts", "partition", "prod", "round_down", "round_up",
+    "strip_parens", "temp", "time_to_str", "unwrap",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -120,6 +120,11 @@ def ceildiv(num: Any, amt: Any) -> Any:
 def round_up(num: Any, amt: Any) -> Any:
     """The least multiple of `amt` that is at least `num`."""
     return ceildiv(num, amt) * amt
+
+
+def round_down(num: Any, amt: Any) -> Any:
+    """The largest multiple of `amt` that is at most `num`."""
+    return num // amt * amt
 
 
 def unwrap(x: T | None) -> T:

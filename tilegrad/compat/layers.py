@@ -11,6 +11,8 @@ from typing import Any
 
 from tilegrad import nn
 from tilegrad.base.errors import ConfigError, DataError
+from tilegrad.compat.helpers import fetch
+from tilegrad.io import tar_extract
 from tilegrad.nn import optim, state
 from tilegrad.nn.layers import Sizes
 from tilegrad.tensor.handle.sizes import here
@@ -28,6 +30,7 @@ __all__ = [
     "Embedding",
     "Muon",
     "OptimizerGroup",
+    "cifar",
     "load_state_dict",
     "mnist",
     "safe_load_metadata",
@@ -260,6 +263,25 @@ def mnist(device: str | None = None, fashion: bool = False) -> tuple[Tensor, ...
     images = [Tensor(x[:, None], device=device) for x in (found.x_train, found.x_test)]
     labels = [Tensor(y.astype("uint8"), device=device) for y in (found.y_train, found.y_test)]
     return images[0], labels[0], images[1], labels[1]
+
+
+CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+
+
+def cifar(device: str | None = None) -> tuple[Tensor, ...]:
+    """CIFAR-10: images and labels for training, then for the test: uint8, images (n, 3, 32, 32).
+
+    From the archive that `fetch` finds; raises DataError where there is none.
+    """
+    files = tar_extract(fetch(CIFAR_URL, gunzip=True), device)
+    batches = [f"data_batch_{number}" for number in range(1, 6)]
+    found: list[Tensor] = []
+    for names in (batches, ["test_batch"]):
+        # A row is a label and the pixels, red before green before blue.
+        rows = [files[f"cifar-10-batches-bin/{name}.bin"].reshape(-1, 3073) for name in names]
+        whole = Tensor.cat(*rows).contiguous()
+        found += [whole[:, 1:].reshape(-1, 3, 32, 32), whole[:, 0]]
+    return tuple(found)
 
 
 class MissingNames(DataError, KeyError):

@@ -34,14 +34,28 @@ _NODES = {
 # Name -> the module that it comes from. Under "" stands a module that has all the others.
 MODULES: dict[str, dict[str, str]] = {
     "tinygrad": _TOP,
-    "tinygrad.tensor": _some("Tensor", "TinyJit", "Device", "dtypes", "Variable"),
+    "tinygrad.tensor": {
+        **_some("Tensor", "TinyJit", "Device", "dtypes", "Variable"),
+        **dict.fromkeys(("_from_np_dtype", "_to_np_dtype"), "tilegrad.compat.numbers"),
+    },
     "tinygrad.dtype": {
         **_some("dtypes"),
         "DType": "tilegrad.base.dtype",
         "can_lossless_cast": "tilegrad.base.dtype",
         "least_upper_dtype": "tilegrad.base.dtype",
         **dict.fromkeys(
-            ("float_to_bf16", "float_to_fp16", "float_to_fp8", "fp8_to_float", "truncate"),
+            (
+                "ConstType",
+                "DTypeLike",
+                "float_to_bf16",
+                "float_to_fp16",
+                "float_to_fp8",
+                "fp8_to_float",
+                "least_upper_float",
+                "sum_acc_dtype",
+                "to_dtype",
+                "truncate",
+            ),
             "tilegrad.compat.numbers",
         ),
     },
@@ -87,7 +101,7 @@ MODULES: dict[str, dict[str, str]] = {
             ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract"), "tilegrad.io"
         ),
     },
-    "tinygrad.nn.datasets": {"mnist": "tilegrad.compat.layers"},
+    "tinygrad.nn.datasets": dict.fromkeys(("cifar", "mnist"), "tilegrad.compat.layers"),
 }
 
 # Another name for a thing.
@@ -132,7 +146,6 @@ _HINTS = {
     "tinygrad.engine": _INTERNAL,
     "tinygrad.uop": _INTERNAL,
     "tinygrad.device": _INTERNAL,
-    "tinygrad.nn.datasets.cifar": "load the files with tilegrad.io, and Tensor(array)",
     "tinygrad.Tensor.from_url": "download the file first, then Tensor(path)",
     "tinygrad.Tensor.lazydata": "the graph is Tensor.uop",
 }

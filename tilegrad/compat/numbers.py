@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy
+
 from tilegrad.base import dtype as ours
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, TilegradError
@@ -16,12 +18,13 @@ from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.core import live
+from tilegrad.tensor.handle.core import as_dtype, live
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Variable", "dtypes", "float_to_bf16", "float_to_fp8", "float_to_fp16", "fp8_to_float",
-    "restored_defaults", "truncate",
+    "ConstType", "DTypeLike", "Variable", "dtypes", "float_to_bf16", "float_to_fp8",
+    "float_to_fp16", "fp8_to_float", "least_upper_float", "restored_defaults", "sum_acc_dtype",
+    "to_dtype", "truncate",
 ]  # fmt: skip
 
 
@@ -102,6 +105,52 @@ class dtypes(ours.dtypes, metaclass=_Defaults):
             for name, found in vars(ours.dtypes).items()
             if isinstance(found, DType) and found in ours.dtypes.all and "default" not in name
         }
+
+
+ConstType = float | int | bool
+DTypeLike = str | DType
+
+
+def to_dtype(dtype: DTypeLike) -> DType:
+    """A dtype, or the one of that name.
+
+    >>> to_dtype("float32").name
+    'float32'
+    """
+    return as_dtype(dtype)
+
+
+def least_upper_float(dtype: DType) -> DType:
+    """`dtype` if it is a float, else the default one.
+
+    >>> least_upper_float(dtypes.half).name, least_upper_float(dtypes.int8).name
+    ('half', 'float32')
+    """
+    return dtype if dtype.is_float else ours.dtypes.default_float
+
+
+def sum_acc_dtype(dtype: DType) -> DType:
+    """The dtype of tinygrad's sums of `dtype`: 32 bits at least, and 64 if it has them.
+
+    >>> [sum_acc_dtype(each).name for each in (dtypes.uint8, dtypes.bool, dtypes.half)]
+    ['uint32', 'int32', 'float32']
+    """
+    least = ours.dtypes.uint32 if dtype in ours.dtypes.unsigned else ours.dtypes.int32
+    least = ours.dtypes.float32 if dtype.is_float else least
+    return ours.promote(dtype, least)
+
+
+def _to_np_dtype(dtype: DType) -> Any:
+    """NumPy's type of a dtype; None where it has none."""
+    try:
+        return numpy.dtype(dtype.name if dtype is not ours.dtypes.half else "float16").type
+    except TypeError:
+        return None
+
+
+def _from_np_dtype(npdtype: Any) -> DType:
+    """The dtype of NumPy's."""
+    return as_dtype(numpy.dtype(npdtype))
 
 
 def float_to_fp8(value: float, dtype: DType) -> int:

@@ -108,10 +108,10 @@ def device_of(node: UOp) -> str | None:
     while stack:
         inner = stack.pop()
         if inner.op in (Ops.BUFFER, Ops.RAND):
-            return str(inner.arg.device)
+            return inner.arg.device  # type: ignore[no-any-return]
         # A CONTIGUOUS may name the device of a constant; other arguments mark it.
         if inner.op is Ops.COPY or (inner.op is Ops.CONTIGUOUS and isinstance(inner.arg, str)):
-            return str(inner.arg)
+            return inner.arg  # type: ignore[no-any-return]
         fresh = [source for source in inner.src if source not in seen]
         seen.update(fresh)
         stack += fresh

@@ -218,7 +218,7 @@ class UOp:
 
     @property
     def is_constant(self) -> bool:
-        """Whether this is made of constants alone, without memory and random words."""
+        """Whether this is made of constants alone, without random words and what needs memory."""
         found = self._is_constant
         return bool(self._lazy("_is_constant", _constant_of)) if found is None else found
 
@@ -419,6 +419,14 @@ class UOp:
         return self.src[0], self.src[1].arg
 
     @property
+    def val(self) -> int:
+        """The value of a variable that `bind` gave it.
+
+        Raises ShapeError if the node is not bound.
+        """
+        return self.unbind()[1]
+
+    @property
     def expr(self) -> str:
         """The name of a variable.
 
@@ -578,7 +586,7 @@ def _constant_of(node: UOp) -> bool:
     for source in node.src:
         if not source._is_constant:
             return False
-    return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP)
+    return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.SCATTER_ADD)
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], Any] | None = None) -> dict[UOp, None]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, DivisionError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.containers import ModuleList
@@ -512,7 +513,10 @@ class Transformer(Module):
         )
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int) -> Tensor:
+    def generate_square_subsequent_mask(
+        sz: int, device: str | None = None, dtype: DType | None = None
+    ) -> Tensor:
         """A float mask (sz, sz): -inf above the diagonal, else 0."""
-        positions = Tensor.arange(sz)
-        return (positions > positions.unsqueeze(1)).where(Tensor.full((sz, sz), -math.inf), 0.0)
+        positions = Tensor.arange(sz, device=device)
+        ends = Tensor.full((sz, sz), -math.inf, dtype=dtype, device=device)
+        return (positions > positions.unsqueeze(1)).where(ends, 0.0)

@@ -139,6 +139,36 @@ class EmbeddingBag(Module):
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self.to(**options)
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> EmbeddingBag:
+        """The layer with rows that are there; with `freeze` they are not trained."""
+        rows, size = embeddings._sizes
+        layer = cls(
+            rows,
+            size,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            include_last_offset,
+            padding_idx,
+        )
+        layer.weight = layer._as_parameter(embeddings.detach().clone())
+        layer.weight.requires_grad_(not freeze)
+        return layer
+
     def __call__(
         self,
         index: Tensor,

@@ -115,6 +115,7 @@ from tilegrad.torch.printing import (
 )
 from tilegrad.torch.random import (
     Generator,
+    default_generator,
     fork_rng,
     get_rng_state,
     initial_seed,
@@ -241,9 +242,9 @@ layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
-    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributions", "fft",
-    "func", "jit", "linalg", "nn", "optim", "profiler", "random", "signal", "sparse", "special",
-    "testing", "types", "utils", "version",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributed",
+    "distributions", "fft", "func", "jit", "linalg", "mps", "nn", "optim", "profiler", "random",
+    "signal", "sparse", "special", "testing", "types", "utils", "version", "xpu",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
     "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
@@ -267,7 +268,8 @@ __all__ = [
     "channels_last", "channels_last_3d", "column_stack", "combinations", "compile", "compiler",
     "complex64", "complex128", "contiguous_format", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
-    "cosine_similarity", "ctc_loss", "cuda", "device", "distributions", "double", "dropout",
+    "cosine_similarity", "ctc_loss", "cuda", "default_generator", "device", "distributions",
+    "double", "dropout",
     "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad",
     "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",

@@ -110,13 +110,20 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
     return state.autocast or dtypes.bfloat16
 
 
+# What programs have asked for and read again.
+_asked = {"deterministic": False}
+
+
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Nothing: results are the same in every run."""
+    """Nothing but what `are_deterministic_algorithms_enabled` says: results are the same in every
+    run.
+    """
+    _asked["deterministic"] = mode
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """True."""
-    return True
+    """Whether a program has asked for them."""
+    return _asked["deterministic"]
 
 
 def set_float32_matmul_precision(precision: str) -> None:

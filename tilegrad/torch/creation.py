@@ -17,7 +17,7 @@ from tilegrad.tensor.handle.sizes import as_int, as_number, here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.devices import name_of
-from tilegrad.torch.random import Generator, drawing
+from tilegrad.torch.streams import Stream, drawing
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -377,7 +377,7 @@ def triu_indices(
 
 def rand(
     *size: Any,
-    generator: Generator | None = None,
+    generator: Stream | None = None,
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
@@ -390,7 +390,7 @@ def rand(
 
 def randn(
     *size: Any,
-    generator: Generator | None = None,
+    generator: Stream | None = None,
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
@@ -420,7 +420,7 @@ def randint(
     high: Any = None,
     size: Any = None,
     *,
-    generator: Generator | None = None,
+    generator: Stream | None = None,
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
@@ -453,7 +453,7 @@ def randint_like(
 def randperm(
     n: int,
     *,
-    generator: Generator | None = None,
+    generator: Stream | None = None,
     dtype: DType | None = None,
     device: Any = None,
     **rest: Unpack[Rest],
@@ -468,7 +468,7 @@ def normal(
     std: Any = 1.0,
     size: Any = None,
     *,
-    generator: Generator | None = None,
+    generator: Stream | None = None,
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
@@ -485,7 +485,7 @@ def normal(
     return made.requires_grad_() if requires_grad else made
 
 
-def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+def bernoulli(input: Any, p: float | None = None, *, generator: Stream | None = None) -> Tensor:
     """1 with the probability that an element of `input` says, or `p`, else 0."""
     share: Any = as_ours(input) if p is None else full_like(input, p)
     with drawing(generator):
@@ -493,7 +493,7 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
 
 
 def multinomial(
-    input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+    input: Any, num_samples: int, replacement: bool = False, *, generator: Stream | None = None
 ) -> Tensor:
     """Random indices, each with the probability that the weight there says."""
     with drawing(generator):

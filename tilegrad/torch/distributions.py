@@ -126,7 +126,7 @@ _POSITIVE = frozenset(
     ]
 )
 _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
-_VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix")
+_VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix", "precision_matrix")
 
 
 def _argument(value: Any, dtype: Any = None) -> Any:
@@ -151,6 +151,39 @@ def _checked(name: str, value: Any, dtype: Any = None) -> Any:
     return _argument(value, dtype)
 
 
+# Parameters of which one is given; the others are computed, and not shown.
+_ONE_OF = ("probs", "logits", "covariance_matrix", "precision_matrix", "scale_tril")
+# Distributions that are made of others and show no parameters, as PyTorch's.
+_WITHOUT_PARAMETERS = frozenset([
+    "Beta", "Chi2", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "LogisticNormal",
+    "Multinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "TransformedDistribution",
+])  # fmt: skip
+# Distributions that show their parameters in another order than they take them.
+_SHOWN_FIRST = {
+    "Pareto": ("alpha", "scale"),
+    "Wishart": ("covariance_matrix", "precision_matrix", "scale_tril", "df"),
+}
+
+
+class _Asked:
+    """A parameter that an instance holds, which is shown once a program has asked for it: PyTorch
+    computes it then.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None or self.name not in instance.__dict__:
+            raise AttributeError(self.name)
+        instance.__dict__.setdefault("_asked", set()).add(self.name)
+        return instance.__dict__[self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self.name] = value
+
+
 def _made(kind: Any) -> type:
     """A distribution of tilegrad's with tensors of `torch`."""
     make: Any = vars(kind).get("__init__", kind.__init__)
@@ -172,12 +205,20 @@ def _made(kind: Any) -> type:
                 given["total_count"] = int(given["total_count"].item())
         self._given = given
         make(self, **given)
+        self.__dict__.pop("_asked", None)
         self.batch_shape, self.event_shape = Size(self.batch_shape), Size(self.event_shape)
 
     def __repr__(self: Any) -> str:
+        if kind.__name__ in _WITHOUT_PARAMETERS:
+            return f"{kind.__name__}()"
+        if kind is ours.MixtureSameFamily:
+            mixture, component = self._given.values()
+            return f"MixtureSameFamily(\n  {mixture},\n  {component})"
         shown = []
-        for name in names:
-            value = self.__dict__.get(name)
+        for name in _SHOWN_FIRST.get(kind.__name__, names):
+            is_shown = name not in _ONE_OF or self._given.get(name) is not None
+            is_shown = is_shown or name in self.__dict__.get("_asked", ())
+            value = getattr(self, name, None) if is_shown else None
             if isinstance(value, OurTensor):
                 text = value.item() if value.numel() == 1 else Size(value.shape)
                 shown.append(f"{name}: {text}")
@@ -187,6 +228,9 @@ def _made(kind: Any) -> type:
         "__repr__": __repr__, "__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__,
         "has_rsample": kind.rsample is not ours.Distribution.rsample,
     }  # fmt: skip
+    for name in ("probs", "logits"):
+        if name in names and not hasattr(kind, name):
+            space[name] = _Asked(name)
     space |= attributes_of(kind.__name__)
     for name in _METHODS:
         space[name] = _given(getattr(kind, name)) if hasattr(kind, name) else _absent(name)

@@ -9,7 +9,7 @@ import string
 from typing import Any
 
 from tilegrad.base.dtype import DType, promote
-from tilegrad.base.errors import ConfigError, KindError, UnsupportedDTypeError, article
+from tilegrad.base.errors import ConfigError, KindError, ShapeError, UnsupportedDTypeError, article
 from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here
@@ -317,7 +317,7 @@ def unique(
 
 def poisson(input: Any, generator: Any = None) -> Tensor:
     """Random numbers of Poisson's distribution with rates `input`."""
-    from tilegrad.torch.random import drawing
+    from tilegrad.torch.streams import drawing
 
     with drawing(generator):
         found: Tensor = as_ours(input).poisson()
@@ -326,7 +326,7 @@ def poisson(input: Any, generator: Any = None) -> Tensor:
 
 def binomial(count: Any, prob: Any, generator: Any = None) -> Tensor:
     """The number of successes in `count` trials, each with the probability `prob`."""
-    from tilegrad.torch.random import drawing
+    from tilegrad.torch.streams import drawing
 
     with drawing(generator):
         drawn = Binomial(count, as_ours(prob)).sample()
@@ -381,23 +381,66 @@ def repeat_interleave(
 def gradient(
     input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
-    """The slope along each axis, by differences of neighbours `spacing` apart."""
+    """The slope along each axis, by differences of neighbours: `spacing` is how far they are apart,
+    or for each axis that or a vector of their positions.
+    """
     x = as_ours(input)
     axes = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     steps = spacing if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
-    found = []
-    for axis, step in zip(axes, steps, strict=True):
-        size = x.shape[axis]
-        inner = (x.narrow(axis, 2, size - 2) - x.narrow(axis, 0, size - 2)) / (2 * step)
-        first = (x.narrow(axis, 1, 1) - x.narrow(axis, 0, 1)) / step
-        last = (x.narrow(axis, size - 1, 1) - x.narrow(axis, size - 2, 1)) / step
-        if edge_order == 2:
-            first = 2 * first - (x.narrow(axis, 2, 1) - x.narrow(axis, 0, 1)) / (2 * step)
-            last = 2 * last - (x.narrow(axis, size - 1, 1) - x.narrow(axis, size - 3, 1)) / (
-                2 * step
-            )
-        found.append(first.cat(inner, last, dim=axis))
-    return tuple(found)
+    return tuple(
+        _slopes(x, axis, _widths(x, axis, step), edge_order)
+        for axis, step in zip(axes, steps, strict=True)
+    )
+
+
+def _widths(x: Tensor, axis: int, step: Any) -> Any:
+    """How far neighbours along an axis are apart: a number, or a vector that lies along the axis.
+
+    Raises ShapeError for positions of another number than the axis has.
+    """
+    if not isinstance(step, OurTensor) or not step.ndim:
+        return step
+    positions, size = as_ours(step), x.shape[axis]
+    if tuple(positions.shape) != (size,):
+        raise ShapeError(
+            f"gradient: positions of shape {tuple(positions.shape)} along an axis of {size}"
+        )
+    shape = [1] * x.ndim
+    shape[axis] = size - 1
+    return (positions[1:] - positions[:-1]).reshape(shape)
+
+
+def _slopes(x: Tensor, axis: int, widths: Any, edge_order: int) -> Tensor:
+    """Slopes along an axis: of the parabola through three neighbours; at the ends of a line through
+    two, or with an `edge_order` of 2 of such a parabola.
+    """
+    size = x.shape[axis]
+
+    def width(first: int, count: int) -> Any:
+        return widths.narrow(axis, first, count) if isinstance(widths, OurTensor) else widths
+
+    def at(first: int, count: int) -> Tensor:
+        return x.narrow(axis, first, count)
+
+    count = size - 2
+    before, after = width(0, count), width(1, count)
+    if isinstance(widths, OurTensor):
+        rise = (at(2, count) - at(1, count)) * before / after
+        rise = rise + (at(1, count) - at(0, count)) * after / before
+        inner = rise / (before + after)
+    else:
+        inner = (at(2, count) - at(0, count)) / (2 * widths)
+    first = (at(1, 1) - at(0, 1)) / width(0, 1)
+    last = (at(size - 1, 1) - at(size - 2, 1)) / width(size - 2, 1)
+    if edge_order == 2:
+        # The line's slope, and as much as the parabola bends from its middle to its end.
+        second = (at(2, 1) - at(1, 1)) / width(1, 1)
+        first = first - (second - first) * width(0, 1) / (width(0, 1) + width(1, 1))
+        second = (at(size - 2, 1) - at(size - 3, 1)) / width(size - 3, 1)
+        near, far = width(size - 2, 1), width(size - 3, 1)
+        last = last + (last - second) * near / (near + far)
+    joined: Tensor = first.cat(inner, last, dim=axis)
+    return joined
 
 
 # signals

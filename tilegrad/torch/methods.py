@@ -18,9 +18,9 @@ from tilegrad.torch import modes
 from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
-from tilegrad.torch.pairs import LowestAndHighest, wide_pair
+from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, wide_pair
 from tilegrad.torch.promotion import given_way
-from tilegrad.torch.random import drawing
+from tilegrad.torch.streams import drawing
 
 __all__ = ["LinAlgError", "adjust", "one_dtype"]
 
@@ -141,6 +141,7 @@ def adjust(kind: Any) -> None:
         (_OF_TENSORS, _of_tensors),
         (_BY_INDICES, _by_indices),
         (("histogram",), _of_own_dtype),
+        (("all", "any"), _of_bytes),
         (("unique", "unique_consecutive"), _counted),
     ):
         for name in names:
@@ -185,7 +186,17 @@ def _of_own_dtype(method: Callable[..., Any]) -> Any:
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
         counts, edges = method(self, *args, **options)
-        return counts.cast(self.dtype), edges
+        return CountsAndEdges(counts.cast(self.dtype), edges)
+
+    return give
+
+
+def _of_bytes(method: Callable[..., Any]) -> Any:
+    """Truths of bytes as bytes, which were PyTorch's masks before it had bools."""
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        return found.cast(dtypes.uint8) if self.dtype is dtypes.uint8 else found
 
     return give
 

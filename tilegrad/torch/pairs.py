@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["LowestAndHighest", "ValuesAndIndices", "pair_of", "wide_pair"]
+__all__ = ["CountsAndEdges", "LowestAndHighest", "ValuesAndIndices", "pair_of", "wide_pair"]
 
 
 class ValuesAndIndices(NamedTuple):
@@ -28,6 +28,16 @@ class LowestAndHighest(NamedTuple):
 
     def __repr__(self) -> str:
         return f"torch.return_types.aminmax(\nmin={self.min!r},\nmax={self.max!r})"
+
+
+class CountsAndEdges(NamedTuple):
+    """How many values lie in each bin, and where the bins end."""
+
+    hist: Any
+    bin_edges: Any
+
+    def __repr__(self) -> str:
+        return f"torch.return_types.histogram(\nhist={self.hist!r},\nbin_edges={self.bin_edges!r})"
 
 
 _kinds: dict[str, type[ValuesAndIndices]] = {}

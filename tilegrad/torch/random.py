@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterator
 from typing import Any, Self
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.indexing.random import generator as stream
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.streams import Stream, go_on, position
+from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "Generator", "drawing", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
-    "set_rng_state",
+    "Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed",
+    "seed", "set_rng_state",
 ]  # fmt: skip
 
 
-class Generator:
+class Generator(Stream):
     """A stream of random numbers of its own.
 
     >>> import tilegrad.torch as torch
@@ -25,57 +30,73 @@ class Generator:
     """
 
     def __init__(self, device: Any = "cpu"):
+        super().__init__()
         self.device = device
-        self._seed, self._drawn = int.from_bytes(os.urandom(7), "little"), 0
+
+    def get_state(self) -> Tensor:
+        """Where the stream is: 16 bytes."""
+        return _packed(self._seed, self._drawn)
+
+    def set_state(self, new_state: Any) -> Self:
+        """Go on from what `get_state` gave."""
+        self._seed, self._drawn = _unpacked(new_state)
+        return self
+
+
+class _Everyones(Generator):
+    """The stream that all draws come from without a generator."""
+
+    is_everyones = True
 
     def manual_seed(self, seed: int) -> Self:
-        """Begin the stream of `seed`; gives this generator."""
-        self._seed, self._drawn = int(seed) % 2**64, 0
+        stream.restart(int(seed))
         return self
 
     def initial_seed(self) -> int:
-        """The seed of the stream."""
-        return self._seed
+        return stream.seed
 
     def seed(self) -> int:
-        """Begin a stream that nobody has seen; gives its seed."""
-        self.manual_seed(int.from_bytes(os.urandom(7), "little"))
-        return self._seed
+        return self.manual_seed(int.from_bytes(os.urandom(7), "little")).initial_seed()
 
-    def get_state(self) -> tuple[int, int]:
-        """Where the stream is."""
-        return self._seed, self._drawn
+    def get_state(self) -> Tensor:
+        return get_rng_state()
 
-    def set_state(self, state: Sequence[int]) -> Self:
-        """Go on from what `get_state` gave."""
-        self._seed, self._drawn = state
+    def set_state(self, new_state: Any) -> Self:
+        set_rng_state(new_state)
         return self
 
 
-@contextlib.contextmanager
-def drawing(generator: Generator | None) -> Iterator[None]:
-    """A block whose draws come from `generator`, or from the stream of all without one."""
-    if generator is None:
-        yield
-        return
-    before = get_rng_state()
-    set_rng_state(generator.get_state())
-    try:
-        yield
-    finally:
-        generator.set_state(get_rng_state())
-        set_rng_state(before)
+default_generator: Generator = _Everyones()
+"""The generator of all draws that name no other."""
 
 
-def manual_seed(seed: int) -> None:
-    """Begin the stream of `seed`. The numbers are not PyTorch's."""
-    stream.restart(int(seed))
+def _packed(*numbers: int) -> Tensor:
+    """Numbers of 64 bits as bytes, in a tensor: files take it, and so do `cpu()` and `byte()`."""
+    made: Tensor = as_ours(OurTensor([*struct.pack("<2Q", *numbers)], dtype=dtypes.uint8))
+    return made
+
+
+def _unpacked(state: Any) -> tuple[int, int]:
+    """The two numbers of a state.
+
+    Raises TypeError for what is no tensor of bytes, RuntimeError for another length.
+    """
+    if not isinstance(state, OurTensor) or state.dtype is not dtypes.uint8:
+        raise TypeError("RNG state must be a torch.ByteTensor")
+    if state.numel() != 16:
+        raise RuntimeError("RNG state is wrong size: a state of tilegrad.torch has 16 bytes")
+    seed, drawn = struct.unpack("<2Q", bytes(state.tolist()))
+    return seed, drawn
+
+
+def manual_seed(seed: int) -> Generator:
+    """Begin the stream of `seed`; gives its generator. The numbers are not PyTorch's."""
+    return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
     """Begin a stream that nobody has seen; gives its seed."""
-    stream.restart(int.from_bytes(os.urandom(7), "little"))
-    return stream.seed
+    return default_generator.seed()
 
 
 def initial_seed() -> int:
@@ -83,23 +104,22 @@ def initial_seed() -> int:
     return stream.seed
 
 
-def get_rng_state() -> tuple[int, int]:
-    """Where the stream is."""
-    return stream.seed, stream.drawn
+def get_rng_state() -> Tensor:
+    """Where the stream is: 16 bytes."""
+    return _packed(*position())
 
 
-def set_rng_state(new_state: Sequence[int]) -> None:
+def set_rng_state(new_state: Any) -> None:
     """Go on from what `get_rng_state` gave."""
-    stream.restart(new_state[0])
-    stream.take(new_state[1])
+    go_on(*_unpacked(new_state))
 
 
 @contextlib.contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
     """A block after which the stream is where it was before."""
-    before = get_rng_state()
+    before = position()
     try:
         yield
     finally:
         if enabled:
-            set_rng_state(before)
+            go_on(*before)

@@ -1,8 +1,9 @@
 """`torch.save` and `torch.load`: PyTorch's own zip files, which both libraries read.
 
-A file holds plain data: tensors, numbers, texts, and dicts, lists and tuples of them. It is written
-as PyTorch writes it, a pickle in which each tensor names a storage, and is read by
-`tilegrad.io.torch_load`, which runs nothing.
+A file of plain data holds tensors, numbers, texts, and dicts, lists and tuples of them. It is
+written as PyTorch writes it, a pickle in which each tensor names a storage, and is read by
+`tilegrad.io.torch_load`, which runs nothing. What else a program saves, such as a whole module, is
+a pickle of its own kind (`objects.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import os
 import struct
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy
 
@@ -27,6 +28,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import device, name_of
+from tilegrad.torch.objects import MEMBER, RefusedObjects, pickled, unpickled
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -41,6 +43,16 @@ _STORAGES = {
 
 
 _PAIRS = {dtypes.float32: "ComplexFloatStorage", dtypes.float64: "ComplexDoubleStorage"}
+
+
+class _NoPlainDataError(Exception):
+    """An object is none of plain data."""
+
+
+class _Code(NamedTuple):
+    """An item that is written by a function."""
+
+    write: Callable[[], None]
 
 
 class _Writer:
@@ -64,13 +76,13 @@ class _Writer:
         """Items between two codes."""
         self.out += start
         for item in items:
-            item() if callable(item) else self.value(item)
+            item.write() if isinstance(item, _Code) else self.value(item)
         self.out += end
 
     def value(self, value: Any) -> None:
         """Any value.
 
-        Raises DataError for what is no plain data.
+        Raises _NoPlainDataError for what is no plain data.
         """
         if isinstance(value, OurTensor):
             self.tensor(as_ours(value))
@@ -91,11 +103,7 @@ class _Writer:
         elif isinstance(value, numpy.ndarray):
             self.tensor(Tensor(value, device="cpu"))
         else:
-            raise DataError(
-                f"torch.save: {article(type(value).__name__)} is no plain data",
-                line=here(),
-                fix="save model.state_dict() and optimizer.state_dict(), numbers, texts and arrays",
-            )
+            raise _NoPlainDataError
 
     def scalar(self, value: Any) -> None:
         """A number, a text or None."""
@@ -152,11 +160,18 @@ class _Writer:
 
         is_parameter = tensor.__dict__.get("_is_parameter", False)
         wanted = bool(tensor.requires_grad) and tensor.is_leaf
-        data: tuple[Any, ...] = (storage, 0, sizes, tuple(reversed(strides)), wanted, OrderedDict())
+        data: tuple[Any, ...] = (
+            _Code(storage),
+            0,
+            sizes,
+            tuple(reversed(strides)),
+            wanted,
+            OrderedDict(),
+        )
         if not is_parameter:
             self.call("torch._utils", "_rebuild_tensor_v2", *data)
             return
-        whole = lambda: self.call("torch._utils", "_rebuild_tensor_v2", *data)  # noqa: E731
+        whole = _Code(lambda: self.call("torch._utils", "_rebuild_tensor_v2", *data))
         self.call("torch._utils", "_rebuild_parameter", whole, wanted, OrderedDict())
 
 
@@ -165,20 +180,25 @@ class _Target(Protocol):
 
 
 def save(obj: Any, f: str | os.PathLike[str] | _Target, *args: Any, **options: Any) -> None:
-    """Write plain data with its tensors to a file, or to what has `write`, as PyTorch does.
+    """Write an object with its tensors to a file, or to what has `write`: plain data as PyTorch
+    does, so that it reads the file; others, such as a whole module, for `load` of this library.
 
-    Raises DataError for what is no plain data, such as a whole module.
+    Raises DataError for what cannot be pickled.
     """
-    writer = _Writer()
-    writer.value(obj)
-    raw = bytes(writer.out) + b"."
-    if writer.tensors:
-        Tensor.realize(*[each.detach() for each in writer.tensors])
+    member, writer = "archive/data.pkl", _Writer()
+    try:
+        writer.value(obj)
+        raw, tensors = bytes(writer.out) + b".", writer.tensors
+    except _NoPlainDataError:
+        member = MEMBER
+        raw, tensors = pickled(obj)
+    if tensors:
+        Tensor.realize(*[each.detach() for each in tensors])
     archived = io.BytesIO()
     with zipfile.ZipFile(archived, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", raw)
+        archive.writestr(member, raw)
         archive.writestr("archive/byteorder", "little")
-        for key, tensor in enumerate(writer.tensors):
+        for key, tensor in enumerate(tensors):
             archive.writestr(f"archive/data/{key}", _raw(tensor))
         archive.writestr("archive/version", "3\n")
     if isinstance(f, (str, os.PathLike)):
@@ -203,7 +223,8 @@ def load(
     mmap: bool | None = None,
     **options: Any,
 ) -> Any:
-    """What `save`, or PyTorch, wrote to a file: plain data with its tensors.
+    """What `save`, or PyTorch, wrote to a file: plain data with its tensors. A whole module, or
+    another object, is read with `weights_only=False`: its file says which code runs.
 
     Raises DataError for a file that wants a class, or that is damaged, FileNotFoundError where
     there is none.
@@ -212,6 +233,18 @@ def load(
         raise FileNotFoundError(errno.ENOENT, "torch.load: no such file", os.fspath(f))
     source = f.read() if hasattr(f, "read") else f
     target = name_of(map_location) if isinstance(map_location, (str, int)) else None
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    if isinstance(file, (io.BytesIO, str, os.PathLike)) and zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            if MEMBER in archive.namelist():
+                if weights_only is not False:
+                    raise RefusedObjects(
+                        "torch.load: the file holds more than tensors and plain data, and reading "
+                        "it runs what it says",
+                        line=here(),
+                        fix="weights_only=False, for a file that you trust",
+                    )
+                return unpickled(archive, target)
     found: list[Any] = []
     marks = Marks()
     value = _own(torch_load(source, target, marks=marks), found, marks)

@@ -13,7 +13,7 @@ assert nn.optim is optim and nn.state is state and optim.Adam is Adam
 assert tinygrad.helpers.prod([2, 3]) == 6 and "Tensor" in dir(tinygrad)
 for line in (
     "from tinygrad import nonsense",
-    "from tinygrad.nn.datasets import cifar",
+    "from tinygrad.nn.datasets import imagenet",
     "import tinygrad.codegen.kernel",
 ):
     try:

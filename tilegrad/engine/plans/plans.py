@@ -146,7 +146,9 @@ def _no_collection() -> Iterator[None]:
 
 
 def _device(node: UOp) -> str:
-    return str(node.arg.device)
+    # The name itself: `str` of one that is a `torch.device` is PyTorch's name.
+    name: str = node.arg.device
+    return name
 
 
 def _make(graph: Graph, retained: Sequence[int]) -> Plan:

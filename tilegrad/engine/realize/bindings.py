@@ -470,7 +470,7 @@ def _shaping(node: UOp) -> Moves:
 
 
 def _backends(graph: Graph, plan: Plan) -> tuple[tuple[str, Backend], ...]:
-    names = {str(node.arg.device) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
+    names = {node.arg.device for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
     names |= {step.device for step in plan.steps}
     return tuple([(name, Device[name]) for name in sorted(names)])
 

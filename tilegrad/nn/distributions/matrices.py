@@ -56,6 +56,14 @@ class Wishart(Distribution):
         return self.scale_tril @ self.scale_tril.transpose(-2, -1)
 
     @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance."""
+        identity = Tensor.eye(self.scale_tril._sizes[-1], dtype=self.scale_tril.dtype)
+        identity = identity.to(self.scale_tril.device).expand_as(self.scale_tril)
+        inverse = self.scale_tril.solve_triangular(identity, upper=False)
+        return inverse.transpose(-2, -1) @ inverse
+
+    @property
     def mean(self) -> Tensor:  # type: ignore[override]
         return self._degrees() * self.covariance_matrix
 

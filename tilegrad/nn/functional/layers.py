@@ -224,12 +224,13 @@ def embedding_bag(
 def _reduced_rows(rows: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
     """(B, L, D) to (B, D), by what counts, (B, L)."""
     if is_counted is None:
-        folded = {"sum": rows.sum, "mean": rows.mean, "max": rows.max}[mode]
-        return folded(1)
+        # `max` of this package: that of `tilegrad.torch` gives pairs.
+        reduced = {"sum": Tensor.sum, "mean": Tensor.mean, "max": Tensor.max}[mode]
+        return reduced(rows, 1)
     counted = is_counted.unsqueeze(-1)
     count = counted.cast(rows.dtype).sum(1)
     if mode == "max":
-        return (count > 0).where(counted.where(rows, rows.dtype.min).amax(1), 0.0)
+        return (count > 0).where(Tensor.max(counted.where(rows, rows.dtype.min), 1), 0.0)
     total = counted.where(rows, 0.0).sum(1)
     return total if mode == "sum" else total / count.maximum(1.0)
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.config import Context
 from tilegrad.base.errors import TilegradError
 from tilegrad.func import Function as OurFunction
+from tilegrad.func import vmap
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
-from tilegrad.torch.autograd import function, functional
+from tilegrad.torch.autograd import function, functional, graph
 from tilegrad.torch.autograd.checking import gradcheck, gradgradcheck
 from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tilegrad.torch.steps import note
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "function", "functional",
-    "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad", "profiler",
+    "grad", "gradcheck", "gradgradcheck", "graph", "inference_mode", "no_grad", "profiler",
     "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
@@ -62,10 +63,20 @@ def grad(
     """The gradients of outputs with respect to inputs; with `create_graph` they have gradients too.
     `only_inputs` has had no effect in PyTorch for years, and has none here.
 
+    With `is_grads_batched` the first axis of each of `grad_outputs` is one of several calls, and
+    that of each result too.
+
     Raises TilegradError for an output of several elements without `grad_outputs`, for an output or
     input that requires no gradient, and for an input that nothing depends on, unless
     `allow_unused`.
     """
+    if is_grads_batched:
+        options = {
+            "create_graph": create_graph,
+            "allow_unused": allow_unused,
+            "materialize_grads": materialize_grads,
+        }
+        return _batched(outputs, inputs, _listed(grad_outputs), options)
     wanted = _listed(inputs)
     _check_traced(_listed(outputs), wanted)
     with modes.enable_grad():
@@ -90,6 +101,22 @@ def grad(
         if each is not None and each.dtype.is_float:
             each._requires_grad, each._is_leaf = True, False
     return tuple(made)
+
+
+def _batched(
+    outputs: Any, inputs: Any, seeds: list[Any], options: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The gradients for each index along the first axis of the `seeds`, stacked."""
+    absent_at: set[int] = set()
+
+    def one(*row: Any) -> tuple[Any, ...]:
+        found = grad(outputs, inputs, list(row), **options)
+        absent_at.update(number for number, each in enumerate(found) if each is None)
+        return tuple([each for each in found if each is not None])
+
+    made = iter(_listed(vmap(one)(*seeds)))
+    wanted = len(_listed(inputs))
+    return tuple([None if number in absent_at else as_ours(next(made)) for number in range(wanted)])
 
 
 def _check_traced(outputs: list[Any], inputs: list[Any]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import init as ours
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
-from tilegrad.torch.random import drawing
+from tilegrad.torch.streams import drawing
 from tilegrad.torch.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -50,6 +51,24 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         normal_(tensor, 0.0, std)
         order = Tensor.rand(rows, columns).argsort(0)
         return tensor._update((order >= zeros).where(tensor, 0.0))
+
+
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """The numbers of values that an output is made of, and that an input goes into."""
+    if tensor.ndim < 2:
+        raise ValueError(
+            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"
+        )
+    outputs, inputs, *window = tensor.shape
+    return inputs * math.prod(window), outputs * math.prod(window)
+
+
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """One of the two by `mode`, "fan_in" or "fan_out"."""
+    modes_known = ("fan_in", "fan_out")
+    if mode.lower() not in modes_known:
+        raise ValueError(f"Mode {mode} not supported, please use one of {list(modes_known)}")
+    return _calculate_fan_in_and_fan_out(tensor)[modes_known.index(mode.lower())]
 
 
 __all__ = [

@@ -18,6 +18,7 @@ from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.expecting import refused_as_tensor
 from tilegrad.torch.indices import refuse_negative
+from tilegrad.torch.modes import no_grad
 from tilegrad.torch.nn import functional
 from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
@@ -89,7 +90,33 @@ def _made(name: str, kind: type) -> type:
                 space.setdefault(key, staticmethod(forwarded(value.__func__)))
     if not issubclass(kind, (list, dict)):
         space["__init__"] = _remembering(space.get("__init__", kind.__init__))
+    if name.startswith(_WITH_PARAMETERS):
+        space["reset_parameters"] = _reset_parameters
+    if name in ("MultiheadAttention", "Transformer"):
+        space["_reset_parameters"] = _reset_parameters
     return type(name, (Module, kind), space)
+
+
+# Layers whose parameters begin anew on request.
+_WITH_PARAMETERS = (
+    "BatchNorm", "Bilinear", "Conv", "Embedding", "GRU", "GroupNorm", "InstanceNorm", "LSTM",
+    "LayerNorm", "Linear", "PReLU", "RMSNorm", "RNN", "SyncBatchNorm",
+)  # fmt: skip
+
+
+def _reset_parameters(self: Any) -> None:
+    """Draw the parameters anew, and begin running statistics anew."""
+    kind = next(each for each in type(self).__mro__ if each.__module__ == "tilegrad.torch.nn")
+    fresh = kind(**self.__dict__["_given"])
+    with no_grad():
+        for found, current in (
+            (fresh.named_parameters, self.named_parameters),
+            (fresh.named_buffers, self.named_buffers),
+        ):
+            first = dict(found())
+            for name, tensor in current():
+                if name in first:
+                    tensor.copy_(first[name])
 
 
 def _remembering(make: Any) -> Any:
@@ -107,6 +134,9 @@ def _remembering(make: Any) -> Any:
             self.__dict__["_given"] = {
                 name: value for name, value in bound.items() if isinstance(value, plain)
             }
+        if getattr(type(self), "reset_parameters", _reset_parameters) is not _reset_parameters:
+            # A subclass's own way to begin, which PyTorch's constructors call.
+            self.reset_parameters()
 
     return __init__
 

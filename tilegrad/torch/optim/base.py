@@ -13,7 +13,7 @@ from tilegrad.nn.optim import Optimizer as Ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
-from tilegrad.torch.optim.groups import GroupView, as_number, without_effect
+from tilegrad.torch.optim.groups import GroupView, options_of, without_effect
 from tilegrad.torch.optim.states import as_shown, completed, steps_in
 from tilegrad.torch.tensor import as_ours, written
 
@@ -32,6 +32,7 @@ class Optimizer(Ours):
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         options = {name: value for name, value in defaults.items() if name != "lr"}
         options.pop("maximize", None)
+        self.__dict__["_options"] = tuple(defaults)
         super().__init__(params, defaults.get("lr", 0.0), {}, **options)
         self.defaults = dict(defaults)
         self.state = defaultdict(dict)
@@ -43,7 +44,8 @@ class Optimizer(Ours):
         """The parameters in groups with their options; rates are numbers."""
         views: list[Any] = self.__dict__.setdefault("_views", [])
         for group in self._param_groups[len(views) :]:
-            views.append(GroupView(group, without_effect(self, group)))
+            order = options_of(self) or self.__dict__.get("_options")
+            views.append(GroupView(group, without_effect(self, group), order))
         return views
 
     def _listed(self, params: Any) -> list[Any]:
@@ -119,9 +121,17 @@ class Optimizer(Ours):
                 )
                 for number, each in found["state"].items()
             }
-        for group, view, raw in zip(found["param_groups"], self.param_groups, self._param_groups):
-            numbers_of = {key: as_number(value) for key, value in raw.items() if key != "params"}
-            group.update({**numbers_of, **view._extra})
+            if self._name == "SGD":
+                # Ours counts steps where a momentum is dampened.
+                found["state"] = {
+                    number: {name: value for name, value in each.items() if name != "step"}
+                    for number, each in found["state"].items()
+                }
+            found["state"] = {number: each for number, each in found["state"].items() if each}
+        found["param_groups"] = [
+            {**{key: view[key] for key in view if key != "params"}, "params": group["params"]}
+            for group, view in zip(found["param_groups"], self.param_groups)
+        ]
         return found
 
     def _completed(self, number: int, state: dict[str, Any]) -> dict[str, Any]:

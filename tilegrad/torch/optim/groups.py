@@ -14,37 +14,88 @@ import numpy
 from tilegrad.nn.optim import ParamGroup
 from tilegrad.tensor.tensor import Tensor as OurTensor
 
-__all__ = ["GroupView", "as_number", "without_effect"]
+__all__ = ["GroupView", "as_number", "options_of", "without_effect"]
 
-_FOREACH: dict[str, Any] = {"foreach": None}
-_PLAIN = {**_FOREACH, "maximize": False, "differentiable": False}
-_FUSED = {**_PLAIN, "fused": None}
-_CAPTURABLE = {**_PLAIN, "capturable": False}
-# Options of PyTorch's that choose how it computes, by optimizer: groups show them, and they have no
-# effect here.
-_WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
-    "SGD": _FUSED,
-    "Adam": {**_FUSED, "capturable": False, "decoupled_weight_decay": False},
-    "AdamW": {**_FUSED, "capturable": False, "decoupled_weight_decay": True},
-    "Adagrad": _FUSED,
-    "Adadelta": _CAPTURABLE,
-    "Adamax": _CAPTURABLE,
-    "NAdam": {**_CAPTURABLE, "decoupled_weight_decay": False},
-    "RAdam": {**_CAPTURABLE, "decoupled_weight_decay": False},
-    "RMSprop": _CAPTURABLE,
-    "Rprop": _CAPTURABLE,
-    "ASGD": _CAPTURABLE,
-    "Adafactor": {**_FOREACH, "maximize": False},
+# Options of PyTorch's that choose how it computes: groups show them, and they have no effect here.
+_WITHOUT_EFFECT: dict[str, Any] = {
+    "foreach": None,
+    "maximize": False,
+    "differentiable": False,
+    "fused": None,
+    "capturable": False,
+    "decoupled_weight_decay": False,
 }
+_ADAM = (
+    "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable",
+    "differentiable", "fused", "decoupled_weight_decay",
+)  # fmt: skip
+# The options of each optimizer, in PyTorch's order.
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "SGD": (
+        "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach",
+        "differentiable", "fused",
+    ),
+    "Adam": _ADAM,
+    "AdamW": _ADAM,
+    "NAdam": (
+        "lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay",
+        "maximize", "foreach", "capturable", "differentiable",
+    ),
+    "RAdam": (
+        "lr", "betas", "eps", "weight_decay", "maximize", "foreach", "capturable",
+        "decoupled_weight_decay", "differentiable",
+    ),
+    "Adamax": (
+        "lr", "betas", "eps", "weight_decay", "foreach", "maximize", "differentiable",
+        "capturable",
+    ),
+    "RMSprop": (
+        "lr", "momentum", "alpha", "eps", "centered", "weight_decay", "capturable", "foreach",
+        "maximize", "differentiable",
+    ),
+    "Adagrad": (
+        "lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value", "foreach",
+        "maximize", "differentiable", "fused",
+    ),
+    "Adadelta": (
+        "lr", "rho", "eps", "weight_decay", "maximize", "capturable", "foreach",
+        "differentiable",
+    ),
+    "ASGD": (
+        "lr", "lambd", "alpha", "t0", "weight_decay", "foreach", "maximize", "differentiable",
+        "capturable",
+    ),
+    "Rprop": ("lr", "etas", "step_sizes", "foreach", "maximize", "differentiable", "capturable"),
+    "LBFGS": (
+        "lr", "max_iter", "max_eval", "tolerance_grad", "tolerance_change", "history_size",
+        "line_search_fn",
+    ),
+    "Adafactor": ("lr", "beta2_decay", "eps", "d", "weight_decay", "foreach", "maximize"),
+    "SparseAdam": ("lr", "betas", "eps", "maximize"),
+    "Muon": (
+        "lr", "weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps",
+        "adjust_lr_fn",
+    ),
+}  # fmt: skip
+
+
+def options_of(optimizer: Any) -> tuple[str, ...] | None:
+    """The options of a group of `optimizer` in PyTorch's order; None for a program's own class."""
+    for kind in type(optimizer).__mro__:
+        if kind.__module__ == "tilegrad.torch.optim":
+            return _OPTIONS.get(kind.__name__)
+    return None
 
 
 def without_effect(optimizer: Any, group: Any) -> dict[str, Any]:
     """The options that `group` of an optimizer shows beside its own."""
-    for kind in type(optimizer).__mro__:
-        if kind.__module__ == "tilegrad.torch.optim":
-            found = _WITHOUT_EFFECT.get(kind.__name__, {})
-            return {name: value for name, value in found.items() if name not in group}
-    return {}
+    shown = {name for name in options_of(optimizer) or () if name in _WITHOUT_EFFECT}
+    found = {name: _WITHOUT_EFFECT[name] for name in shown if name not in group}
+    if "decoupled_weight_decay" in found:
+        found["decoupled_weight_decay"] = any(
+            kind.__name__ == "AdamW" for kind in type(optimizer).__mro__
+        )
+    return found
 
 
 def as_number(value: Any) -> Any:
@@ -60,8 +111,10 @@ def as_number(value: Any) -> Any:
 class GroupView(MutableMapping[str, Any]):
     """One group of parameters with its options."""
 
-    def __init__(self, group: ParamGroup, extra: dict[str, Any]):
-        self._group, self._extra = group, extra
+    def __init__(
+        self, group: ParamGroup, extra: dict[str, Any], order: tuple[str, ...] | None = None
+    ):
+        self._group, self._extra, self._order = group, extra, order
 
     def __getitem__(self, key: str) -> Any:
         if key in self._extra:
@@ -78,11 +131,15 @@ class GroupView(MutableMapping[str, Any]):
         del self._extra[key]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._group
-        yield from self._extra
+        yield "params"
+        present, order = {**self._group, **self._extra}, self._order or ()
+        yield from (name for name in order if name in present)
+        # Ours have these, whatever PyTorch's or a program's own has.
+        hidden = {"params", *order, *([] if self._order is None else ["lr", "maximize"])}
+        yield from (name for name in present if name not in hidden)
 
     def __len__(self) -> int:
-        return len(self._group) + len(self._extra)
+        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return repr({key: value for key, value in self.items() if key != "params"})
