@@ -164,9 +164,8 @@ class Optimizer:
             dtype = promote(dtype, tensor.dtype)
         device = own[0].device if own else None
         dict.__setitem__(group, "params", own)
-        dict.__setitem__(
-            group, "lr", Tensor([rate], device=device, dtype=dtype, requires_grad=False)
-        )
+        kind = type(own[0]) if own else Tensor
+        dict.__setitem__(group, "lr", kind([rate], device=device, dtype=dtype, requires_grad=False))
         self._param_groups.append(group)
         self._is_settled = False
         self._counts.append(

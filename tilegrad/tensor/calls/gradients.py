@@ -26,6 +26,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.hooks import hooks_of
 from tilegrad.tensor.handle.living import holders_of, with_nodes
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
@@ -44,8 +45,9 @@ from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients"]
 
-# With more calls the nodes are made: a template has a bound too.
-_MOST_CALLS = 512
+# With more calls the nodes are made. A training step of a large model has fewer calls, and fewer
+# nodes in its gradients.
+_MOST_CALLS, _MOST_STEPS = 1 << 12, 1 << 14
 # The most nodes below a call that are searched for leaves.
 _MOST_NODES = 64
 # Numbers that no program has, for two recordings: what depends on them differs.
@@ -78,7 +80,7 @@ def wait_for_gradients(loss: Any) -> bool:
         return False
     if not asked.dtype.is_float or not postpones_calls():
         return False
-    below = _Below(asked, loss.device)
+    below = _Below(asked, canonical(loss.device))
     if not below.is_plain or not below.targets or below.may_be_lost():
         return False
     if any(hooks_of(each) for each in below.targets.values()):
@@ -101,7 +103,8 @@ def wait_for_gradients(loss: Any) -> bool:
         )
         gradient._previous, gradient._is_leaf, gradient._is_shared = (), False, False
         gradient._gradient = gradient._alias = None
-        made.append(postpone(gradient, found.template, slot, number, inputs, entry))
+        size = 0 if made else found.template.size
+        made.append(postpone(gradient, found.template, slot, number, inputs, entry, size))
         leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
     asked.is_loss = True
     siblings = [weakref.ref(call) for call in made]
@@ -130,7 +133,9 @@ class _Below:
         found = {loss: None}
         calls = [loss]
         for call in calls:
-            if call.node is not None or len(calls) > _MOST_CALLS:
+            node = call.node
+            is_seen = node is not None and (is_watched(node) or region_of(node) is not None)
+            if is_seen or len(calls) > _MOST_CALLS:
                 self.is_plain = False
                 return
             for each in call.inputs or ():
@@ -278,7 +283,7 @@ def _recorded(
     nodes = [node for _, node in reached]
     if not nodes or any(node.is_constant or _is_view(node, inputs) for node in nodes):
         return None
-    template = record(nodes, [*inputs, *bearers])
+    template = record(nodes, [*inputs, *bearers], _MOST_STEPS)
     if template is None:
         return None
     # The bearers are the same for all inputs.

@@ -272,7 +272,10 @@ class Core:
         that PyTorch gives, but has its names.
         """
         if made is not self:
-            made._stands_for = ValuesAlone(name, axis, keepdim, self._node)
+            call = self._call
+            made._stands_for = ValuesAlone(
+                name, axis, keepdim, self._node if call is None else call
+            )
         return made
 
     def _joined(self, uop: UOp, *others: Core) -> Self:

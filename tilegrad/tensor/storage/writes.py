@@ -27,6 +27,7 @@ from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import is_alone
 from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
@@ -223,7 +224,9 @@ def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]
     if node is not None:
         leave(tensor, node)
         del tensor._node
-    written = postpone(tensor, template, template.results[0], number, inputs, (entry,))
+    written = postpone(
+        tensor, template, template.results[0], number, inputs, (entry,), template.size
+    )
     written.is_write = True
     tensor._symbols = NO_VARIABLES
     tensor._previous, tensor._is_shared, tensor._alias = previous, False, None
@@ -286,7 +289,7 @@ def _copy(
     if found is None:
         value = UOp(Ops.CUSTOM, dtype, (), CustomArg("value", shape, _no_call))
         source = UOp(Ops.DETACH, dtype, (value,)) if is_detached else value
-        template = record([UOp(Ops.CONTIGUOUS, dtype, (source,), device)], [value])
+        template = record([UOp(Ops.CONTIGUOUS, dtype, (source,), canonical(device))], [value])
         assert template is not None
         found = _copies.put(key, (next_number(), template))
     return found

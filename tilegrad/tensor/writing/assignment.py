@@ -481,7 +481,8 @@ class Assignment(Algebra):
                 line=here(),
                 remedy=f"cast the value: .cast({self.dtype!r})",
             )
-        if not value.uop.is_constant and not is_file(self.device):
+        is_constant = value._call is None and value.uop.is_constant
+        if not is_constant and not is_file(self.device):
             check_devices("assign", [self, value])
         return value
 
