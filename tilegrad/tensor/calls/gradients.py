@@ -67,7 +67,11 @@ class _Backward(NamedTuple):
     targets: tuple[tuple[int, int, int], ...]
 
 
-# By signature; a name for those that have none.
+# By signature; for those that have no template of all numbers, whether values have one.
+_BY_VALUE, _BY_NODES = "by value", "by nodes"
+# How many values of numbers came with a signature, and the most that are tried.
+_values: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 512)
+_MOST_VALUES = 16
 _known: Recent[tuple[Any, ...], _Backward | str] = Recent(lambda: 512)
 
 
@@ -85,10 +89,8 @@ def wait_for_gradients(loss: Any) -> bool:
         return False
     if any(hooks_of(each) for each in below.targets.values()):
         return False
-    found = _known.get(below.key)
+    found = _gradients_of(below)
     if found is None:
-        found = _known.put(below.key, below.differentiated() or "by nodes")
-    if isinstance(found, str):
         return False
     entry = (call_site(),)
     inputs = tuple(below.leaves)
@@ -111,6 +113,31 @@ def wait_for_gradients(loss: Any) -> bool:
     for call in made:
         call.siblings = siblings
     return True
+
+
+def _gradients_of(below: _Below) -> _Backward | None:
+    """The gradients of calls, for any numbers that they take or for those alone; None if no
+    template can say them.
+    """
+    found = _known.get(below.key)
+    if found is None:
+        found = _known.put(below.key, below.differentiated() or _BY_VALUE)
+    if not isinstance(found, str):
+        return found
+    numbers = [leaf.bits for leaf in below.leaves if isinstance(leaf, Number)]
+    if found == _BY_NODES or not numbers:
+        return None
+    by_value = (*below.key, *numbers)
+    known = _known.get(by_value)
+    if known is None:
+        family = _values.setdefault(below.key, [0])
+        family[0] += 1
+        if family[0] > _MOST_VALUES:
+            # A number that changes at each step: what follows from it is made by nodes.
+            _known.put(below.key, _BY_NODES)
+            return None
+        known = _known.put(by_value, below.differentiated_by_value() or _BY_NODES)
+    return None if isinstance(known, str) else known
 
 
 class _Below:
@@ -234,21 +261,30 @@ class _Below:
 
     def differentiated(self) -> _Backward | None:
         """The gradients of calls like these; None if no template can say them."""
-        bearers = {call.entry: _bearer(call.entry) for call in self.calls}
-        found = self._differentiated(_EXAMPLES[0], [*bearers.values()])
+        bearers = self._bearers()
+        found = self._differentiated(_EXAMPLES[0], bearers)
         if found is not None and any(isinstance(leaf, Number) for leaf in self.leaves):
-            other = self._differentiated(_EXAMPLES[1], [*bearers.values()])
+            other = self._differentiated(_EXAMPLES[1], bearers)
             # Nothing may be made of a number that is not made again of another one.
             if other is None or not found.template.is_equal(other.template):
                 return None
         return found
 
-    def _differentiated(self, example: float, bearers: list[UOp]) -> _Backward | None:
-        """As `differentiated`, for certain numbers."""
+    def differentiated_by_value(self) -> _Backward | None:
+        """As `differentiated`, for the numbers that the calls take now."""
+        return self._differentiated(None, self._bearers())
+
+    def _bearers(self) -> list[UOp]:
+        return [_bearer(entry) for entry in {call.entry: None for call in self.calls}]
+
+    def _differentiated(self, example: float | None, bearers: list[UOp]) -> _Backward | None:
+        """As `differentiated`, for certain numbers, or for those of the calls."""
         stand_ins: dict[Any, UOp] = {}
         for leaf, position in self.leaves.items():
             if isinstance(leaf, Number):
-                stand_ins[leaf] = UOp.const(leaf.dtype, example + position)
+                stand_ins[leaf] = (
+                    leaf.node if example is None else UOp.const(leaf.dtype, example + position)
+                )
                 continue
             alone = CustomArg(f"leaf {position}", leaf.shape, _no_call)
             # A rule may ask on which device it is.

@@ -193,9 +193,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
             if found is None or numbers is None:
                 found = None
                 if signature not in _known:
-                    has_constant = any(
-                        [each._call is None and each._node.is_constant for each in operands]
-                    )
+                    has_constant = any(map(_is_constant, operands))
                     found = None if has_constant else of_sizes(key, operands, method, args, kwargs)
                     if found is None:
                         _meet(signature, method, operands, args, kwargs)
@@ -348,6 +346,10 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
         else:
             return False
     return True
+
+
+def _is_constant(tensor: Any) -> bool:
+    return tensor._call is None and tensor._node.is_constant
 
 
 def _is_sizes(value: Any) -> bool:

@@ -882,8 +882,5 @@ class Layouts(Statistics):
         >>> [each.shape for each in Tensor.broadcast_tensors(Tensor([[1], [2]]), Tensor([3, 4]))]
         [(2, 2), (2, 2)]
         """
-        if len({tensor.shape for tensor in tensors}) == 1:
-            shape = tensors[0].shape
-        else:
-            shape = broadcast_shape("broadcast_tensors", [tensor.uop for tensor in tensors])
+        shape = broadcast_shape("broadcast_tensors", tensors)
         return tuple(tensor.expand(shape) for tensor in tensors)

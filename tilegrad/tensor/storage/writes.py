@@ -54,7 +54,7 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf", "is_put_off",
-    "postpones_calls", "put_off", "run_with", "take", "take_over",
+    "is_there", "postpones_calls", "put_off", "run_with", "take", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -276,6 +276,11 @@ def is_put_off(tensor: Any) -> bool:
     """Whether `tensor` takes its value after the next run."""
     call = tensor._call
     return call is not None and call.is_write and not is_computed(call)
+
+
+def is_there(tensor: Any) -> bool:
+    """Whether the value of `tensor` was computed, by calls, so that no node is needed to know."""
+    return tensor._call is not None and tensor._call.value is not None
 
 
 def _copy(
