@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Sequence
 from operator import attrgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Self

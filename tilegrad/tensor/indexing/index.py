@@ -127,7 +127,7 @@ class Indexing(Creation):
                 if entry.__class__ not in _PLAIN_ENTRIES:
                     return False
                 axis += 1
-        if not 0 < axis <= self.ndim or key.count(Ellipsis) > 1:
+        if not 0 < axis <= self.ndim or sum(entry is Ellipsis for entry in key) > 1:
             return False
         for entry, axis in tensors:
             checked("getitem", entry, self.shape[axis], axis)
