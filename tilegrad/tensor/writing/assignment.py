@@ -515,7 +515,11 @@ class Assignment(Algebra):
             if take_slice(self, key, value):
                 return
         if has_tensor(key):
-            self._take("setitem", self._written(key, value), wants_grad=wants_grad)
+            made = self._written(key, value)
+            with exclusive():
+                if writes.take_over(self, made):
+                    return
+            self._take("setitem", made, wants_grad=wants_grad)
             return
         with exclusive():
             self._write_slices(key, value, wants_grad=wants_grad)
