@@ -255,7 +255,7 @@ class Builder:
             assert known is not None
             label = self.guards.paths[number][0].label
             signature, _ = TensorSignature.of(tensor, self.symbols, known.uop)
-            each = Input(label, signature, known.shape, is_argument=number < run.given)
+            each = Input(label, signature, known.uop.shape, is_argument=number < run.given)
             each.is_viewed = number in self.viewed
             each.is_written = id(tensor) in written
             if known.memory is None:

@@ -20,11 +20,10 @@ __all__ = ["Step", "Template", "record"]
 # More steps than a method has; a larger template is not worth its memory.
 MOST_STEPS = 1024
 _MOST_ORIGINS = 4
-# Ops whose nodes are unique, such as memory, a draw, a call, a loop or a write: a template cannot
-# repeat them.
+# Ops whose nodes are unique, such as memory, a draw, a call or a write: a template cannot repeat
+# them.
 _SINGULAR = frozenset({
-    Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
-    Ops.DEFINE_VAR, Ops.BIND,
+    Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.DEFINE_VAR, Ops.BIND,
 })  # fmt: skip
 
 # The op, the dtype, the argument, the getter of the sources, whether there is one source, the class

@@ -25,7 +25,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import is_alone
+from tilegrad.tensor.handle.aliases import is_alone, look
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
@@ -181,7 +181,7 @@ def take_over(tensor: Any, value: Any) -> bool:
         return False
     if tensor._requires_grad and (tensor._is_leaf or not value._requires_grad):
         return False
-    if not (is_alone(tensor) and is_alone(value)):
+    if not (is_alone(tensor) and is_alone(value)) or _is_expanded(tensor):
         return False
     for each in (tensor, value):
         if each._call is None and (is_stored(each._node) or is_written(each._node)):
@@ -190,6 +190,18 @@ def take_over(tensor: Any, value: Any) -> bool:
     if tensor._requires_grad:
         tensor._is_leaf = False
     return True
+
+
+def _is_expanded(tensor: Any) -> bool:
+    """Whether a tensor may be a view of which several elements are one: that is refused."""
+    if tensor._alias is None or tensor._alias[1] == 0:
+        return False
+    call, path = tensor._call, tensor._alias[1]
+    if call is not None and call.inputs is not None and isinstance(path, int):
+        moves = call.away(path).moves
+    else:
+        moves = look(tensor).moves
+    return any(op is Ops.EXPAND for op, _ in moves)
 
 
 def _is_unknown_to_others(tensor: Any) -> bool:
