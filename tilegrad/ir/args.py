@@ -35,6 +35,16 @@ class RandArg:
     offset: int
     device: str
 
+    @property
+    def launch_values(self) -> tuple[int, int, int]:
+        """The low and the high word of the seed, and the offset: variables of a launch."""
+        return self.seed & 0xFFFFFFFF, (self.seed >> 32) & 0xFFFFFFFF, self.offset
+
+    @staticmethod
+    def launch_names(number: int) -> tuple[str, str, str]:
+        """The names of these variables, of draw `number` of a plan."""
+        return f"seed{number}_low", f"seed{number}_high", f"offset{number}"
+
 
 @dataclass(frozen=True)
 class CustomArg:

@@ -18,13 +18,12 @@ from tilegrad.ir.uop import UOp, interned, remade, toposort
 __all__ = ["Step", "Template", "record"]
 
 # More steps than a method has; a larger template is not worth its memory.
-_MOST_STEPS = 1024
+MOST_STEPS = 1024
 _MOST_ORIGINS = 4
-# Ops whose nodes are unique, such as memory, a draw, a call, a loop or a write: a template cannot
-# repeat them.
+# Ops whose nodes are unique, such as memory, a draw, a call or a write: a template cannot repeat
+# them.
 _SINGULAR = frozenset({
-    Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
-    Ops.DEFINE_VAR, Ops.BIND,
+    Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.DEFINE_VAR, Ops.BIND,
 })  # fmt: skip
 
 # The op, the dtype, the argument, the getter of the sources, whether there is one source, the class
@@ -68,6 +67,16 @@ class Template:
             found.append((op, arg))
             slot = pick(range(slot))
         return found, slot
+
+    def is_view_at(self, slot: int) -> bool:
+        """Whether the node of a slot moves an input only."""
+        first = self.count + len(self.constants)
+        while slot >= first:
+            op, _, _, pick, *_ = self.steps[slot - first]
+            if not (op.is_movement or op is Ops.DETACH):
+                return False
+            slot = pick(range(slot))
+        return slot < self.count
 
     def is_equal(self, other: Template) -> bool:
         """Whether this makes what `other` makes."""
@@ -122,15 +131,17 @@ class Template:
         return nodes
 
 
-def record(results: Sequence[UOp], inputs: Sequence[UOp]) -> Template | None:
-    """The template of `results` above `inputs`; None if they hold unique nodes, or
-    symbolic sizes.
+def record(
+    results: Sequence[UOp], inputs: Sequence[UOp], most: int = MOST_STEPS
+) -> Template | None:
+    """The template of `results` above `inputs`, of at most so many steps; None if there are more,
+    or unique nodes, or symbolic sizes.
     """
     slots = {node: slot for slot, node in reversed([*enumerate(inputs)])}
     below = toposort(results, stop=slots.__contains__)
     constants = [node for node in below if node not in slots and node.is_constant]
     made = [node for node in below if node not in slots and not node.is_constant]
-    if len(made) > _MOST_STEPS or any(node.op in _SINGULAR for node in made):
+    if len(made) > most or any(node.op in _SINGULAR for node in made):
         return None
     # Constants that no step uses are left out.
     donors = {id(node.origin): slot for slot, node in enumerate(inputs) if node.origin}
@@ -153,20 +164,10 @@ def record(results: Sequence[UOp], inputs: Sequence[UOp]) -> Template | None:
         )
         for node in made
     ]
-    moved = results[-1] if results else None
-    while moved is not None and moved not in inputs and _moves(moved):
-        moved = moved.src[0]
-    return Template(
-        used_constants,
-        steps,
-        tuple([slots[node] for node in results]),
-        len(inputs),
-        is_view=moved in inputs,
-    )
-
-
-def _moves(node: UOp) -> bool:
-    return node.op.is_movement or node.op is Ops.DETACH
+    made_slots = tuple([slots[node] for node in results])
+    template = Template(used_constants, steps, made_slots, len(inputs), is_view=False)
+    template.is_view = bool(made_slots) and template.is_view_at(made_slots[-1])
+    return template
 
 
 def _names_node(arg: Any) -> bool:

@@ -8,12 +8,14 @@ themselves are a loop of the graph (`scan`), compiled once, and cost three kerne
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.rnn import PackedSequence
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.loops import scan
@@ -352,33 +354,65 @@ class RNN(Module):
         bias_ih, bias_hh = (getattr(self, f"bias_{of}{suffix}", None) for of in ("ih", "hh"))
         projection = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
         gates = x.linear(weight_ih.T, bias_ih)
-        rows = gates if is_there is None else (gates, is_there)
-
-        def step(gate: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            hidden = state[0].linear(weight_hh.T, bias_hh)
-            made = _STEP[self.kind](gate, hidden, state, self.nonlinearity)
-            return made if projection is None else (made[0].linear(projection.T), *made[1:])
-
-        def one(state: tuple[Tensor, ...], row: Any) -> tuple[tuple[Tensor, ...], Tensor]:
-            gate, is_open = (row, None) if is_there is None else row
-            made = step(gate, state)
-            if is_open is not None:
-                made = tuple(is_open.where(new, old) for new, old in zip(made, state))
-            return made, made[0]
-
         if not gates._has_elements():
             # One step of all times at once has the shape, and hangs on the weights.
+            step = _step_of(self.kind, self.nonlinearity, weight_hh, bias_hh, projection)
             return step(gates, state)[0], state
-        if x._sizes[0] > _MOST_WRITTEN_OUT:
-            state, stacked = scan(one, state, rows, reverse=is_back)
-            return stacked, state
-        steps = range(x._sizes[0])
-        outputs = []
-        for t in reversed(steps) if is_back else steps:
-            row = gates[t] if is_there is None else (gates[t], is_there[t])
-            state, output = one(state, row)
-            outputs.append(output)
-        return Tensor.stack(*(reversed(outputs) if is_back else outputs)), state
+        outputs, *last = _all_steps(
+            gates, is_there, state, weight_hh, bias_hh, projection,
+            self.kind, self.nonlinearity, is_back,
+        )  # fmt: skip
+        return outputs, tuple(last)
+
+
+def _step_of(
+    kind: str, nonlinearity: str, weight: Tensor, bias: Tensor | None, projection: Tensor | None
+) -> Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    """One step: what the gates of its input and a state give, the next state."""
+
+    def step(gate: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        hidden = state[0].linear(weight.T, bias)
+        made = _STEP[kind](gate, hidden, state, nonlinearity)
+        return made if projection is None else (made[0].linear(projection.T), *made[1:])
+
+    return step
+
+
+@templated
+def _all_steps(
+    gates: Tensor,
+    is_there: Tensor | None,
+    state: tuple[Tensor, ...],
+    weight: Tensor,
+    bias: Tensor | None,
+    projection: Tensor | None,
+    kind: str,
+    nonlinearity: str,
+    is_back: bool,
+) -> tuple[Tensor, ...]:
+    """All steps over the gates of the inputs, (T, N, gates): the states (T, N, hidden), followed by
+    the last one.
+    """
+    step = _step_of(kind, nonlinearity, weight, bias, projection)
+
+    def one(state: tuple[Tensor, ...], row: Any) -> tuple[tuple[Tensor, ...], Tensor]:
+        gate, is_open = (row, None) if is_there is None else row
+        made = step(gate, state)
+        if is_open is not None:
+            made = tuple(is_open.where(new, old) for new, old in zip(made, state))
+        return made, made[0]
+
+    length = gates._sizes[0]
+    if length > _MOST_WRITTEN_OUT:
+        rows = gates if is_there is None else (gates, is_there)
+        state, stacked = scan(one, state, rows, reverse=is_back)
+        return stacked, *state
+    outputs = []
+    for t in reversed(range(length)) if is_back else range(length):
+        row = gates[t] if is_there is None else (gates[t], is_there[t])
+        state, output = one(state, row)
+        outputs.append(output)
+    return Tensor.stack(*(reversed(outputs) if is_back else outputs)), *state
 
 
 class _Gated(RNN):

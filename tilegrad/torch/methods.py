@@ -309,7 +309,7 @@ def _of_numbers(method: Callable[..., Any]) -> Any:
     name = method.__name__.strip("_")
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
-        if self.uop.dtype is dtypes.bool or any(_is_bool(each) for each in args[:1]):
+        if self.dtype is dtypes.bool or any(_is_bool(each) for each in args[:1]):
             raise DTypeError(
                 f"{name}: bools have no difference", fix="~x of a mask, x ^ y, or x.long()"
             )
@@ -327,7 +327,7 @@ def _by_number(method: Callable[..., Any]) -> Any:
     name = method.__name__.strip("_")
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
-        if args and args[0].__class__ is int and not self.uop.dtype.is_float:
+        if args and args[0].__class__ is int and not self.dtype.is_float:
             if name == "pow" and args[0] < 0:
                 raise DTypeError(
                     "pow: integers have no negative powers among the integers", fix="x.float()"
@@ -429,7 +429,7 @@ def _counted(method: Callable[..., Any]) -> Any:
 
 def one_dtype(name: str, operands: Any) -> None:
     """Refuse a product of two dtypes, as PyTorch does; a mask of bools is no factor."""
-    kinds = {x.uop.dtype for x in operands if isinstance(x, OurTensor)} - {dtypes.bool}
+    kinds = {x.dtype for x in operands if isinstance(x, OurTensor)} - {dtypes.bool}
     if len(kinds) > 1:
         shown = " and ".join(sorted(kind.name for kind in kinds))
         raise DTypeError(

@@ -19,14 +19,14 @@ def given_way(tensors: Sequence[Any]) -> list[Any]:
     """Operands after promotion: one without axes takes the dtype of those with axes, unless its
     kind (bool, integer, float) is higher.
     """
-    wide = [each for each in tensors if each.uop.shape]
+    wide = [each for each in tensors if each.shape]
     if not wide or len(wide) == len(tensors):
         return list(tensors)
     highest = max(wide, key=lambda each: kind_of(each.dtype))
     top = kind_of(highest.dtype)
     made = []
     for each in tensors:
-        if not each.uop.shape and each.dtype is not highest.dtype:
+        if not each.shape and each.dtype is not highest.dtype:
             if kind_of(each.dtype) <= top:
                 each = each.cast(highest.dtype)
         made.append(each)

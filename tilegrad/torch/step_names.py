@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.tensor.handle.core import Core
+
 __all__ = ["BY_ARGUMENTS", "FUNCTIONS", "LAYERS", "METHODS", "ORDERS"]
 
 _PLAIN = """
@@ -179,7 +181,7 @@ def _linear(self: Any, weight: Any = None, bias: Any = None, *args: Any) -> str:
 def _item(self: Any, key: Any) -> str:
     """The last step of an index: one for each of its parts."""
     keys = [each for each in (key if isinstance(key, tuple) else (key,)) if each is not Ellipsis]
-    if any((hasattr(each, "uop") and each.ndim) or isinstance(each, list) for each in keys):
+    if any((isinstance(each, Core) and each.ndim) or isinstance(each, list) for each in keys):
         return "IndexBackward0"
     for each in reversed(keys):
         if each is None:

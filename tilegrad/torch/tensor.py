@@ -24,6 +24,7 @@ from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.uop import UOp
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.calls.templates import alias
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import Core, as_dtype
 from tilegrad.tensor.handle.living import Some, with_gradient
@@ -138,7 +139,8 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         @property
         def shape(self) -> Size:
             """The sizes."""
-            return Size(self.uop.shape)
+            call = self._call
+            return Size(self._node.shape if call is None else call.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one axis."""
@@ -357,7 +359,9 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
     def _alike(self) -> Tensor:
         """A view of all of it, which is a tensor of its own and no leaf."""
-        made = _alias_of(self)
+        made = alias(self)
+        if made is None:
+            made = _alias_of(self)
         if not self._requires_grad or _state.made is not None:
             made._requires_grad, made._is_leaf = None, True
         return made
@@ -365,20 +369,20 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     # operands
 
     def _meet(self, name: str, *others: Any, unify: bool = True) -> tuple[UOp, ...]:
-        dtype = self.uop.dtype
-        if unify and any(each.uop.dtype is not dtype for each in others):
+        dtype = self.dtype
+        if unify and any(each.dtype is not dtype for each in others):
             tensors = given_way([self, *others])
             return super(Tensor, tensors[0])._meet(name, *tensors[1:], unify=unify)
         return super()._meet(name, *others, unify=unify)
 
     def _sides(self, name: str, other: Any) -> Any:
-        if other.__class__ is int and self.uop.dtype is dtypes.bool:
+        if other.__class__ is int and self.dtype is dtypes.bool:
             # Beside bools an integer is int64.
             return super(Tensor, self.long())._sides(name, other)
         return super()._sides(name, other)
 
     def _operand(self, name: str, other: Any) -> Self:
-        if other.__class__ is int and self.uop.dtype is dtypes.bool:
+        if other.__class__ is int and self.dtype is dtypes.bool:
             return self.long()._operand(name, other)
         found = super()._operand(name, other)
         return found if isinstance(found, Tensor) else as_ours(found)
@@ -587,9 +591,9 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         keepdim = args[1] if len(args) > 1 else options.pop("keepdim", False)
         if options:
             raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(options))!r}")
-        values = getattr(ours.Tensor, name)(self, dim, keepdim)
         if dim is None or isinstance(dim, tuple):
-            return values
+            return getattr(ours.Tensor, name)(self, dim, keepdim)
+        values = (self._greatest if name == "max" else self._least)(dim, keepdim)
         return pair_of(name, values, getattr(self, f"arg{name}")(dim, keepdim))
 
     def cummax(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]

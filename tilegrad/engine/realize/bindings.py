@@ -127,9 +127,7 @@ class Binding:
             yield offset_name(position), request.nodes[number].arg[axis][0]
         for position, number in enumerate(self.draws):
             arg = request.nodes[number].arg
-            yield f"seed{position}_low", arg.seed & 0xFFFFFFFF
-            yield f"seed{position}_high", (arg.seed >> 32) & 0xFFFFFFFF
-            yield f"offset{position}", arg.offset
+            yield from zip(arg.launch_names(position), arg.launch_values)
         yield from request.lengths.items()
 
     @property

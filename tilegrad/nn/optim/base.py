@@ -164,9 +164,8 @@ class Optimizer:
             dtype = promote(dtype, tensor.dtype)
         device = own[0].device if own else None
         dict.__setitem__(group, "params", own)
-        dict.__setitem__(
-            group, "lr", Tensor([rate], device=device, dtype=dtype, requires_grad=False)
-        )
+        kind = type(own[0]) if own else Tensor
+        dict.__setitem__(group, "lr", kind([rate], device=device, dtype=dtype, requires_grad=False))
         self._param_groups.append(group)
         self._is_settled = False
         self._counts.append(
@@ -430,12 +429,13 @@ class Optimizer:
             written = self._advance()
             for index in trained:
                 written += self._written(index)
-            beside = [*written, *self._beside()]
-            if all(writes.is_put_off(tensor) for tensor in beside):
+            # What a layer writes in its forward pass may have been computed by an earlier read.
+            left = [each for each in (*written, *self._beside()) if not writes.is_there(each)]
+            if left and all(writes.is_put_off(tensor) for tensor in left):
                 # What is read takes all that is assigned with it.
-                beside[0].realize()
-            else:
-                Tensor.realize(*beside)
+                left[0].realize()
+            elif left:
+                Tensor.realize(*left)
         return loss
 
     def _settle(self) -> None:

@@ -78,8 +78,8 @@ class Casts(Incoming):
         """`bitcast` to a wider dtype."""
         narrow, wide = (dtypes.from_name(f"uint{8 * d.itemsize}") for d in (self.dtype, dtype))
         count = dtype.itemsize // self.dtype.itemsize
-        *rest, last = self.uop.shape or (1,)
-        if not self.uop.shape or not isinstance(last, int) or last % count:
+        *rest, last = self.shape or (1,)
+        if not self.shape or not isinstance(last, int) or last % count:
             raise ShapeError(
                 f"bitcast: {dtype.name} takes {count} elements of {self.dtype.name} from the last "
                 f"axis, which has {last}",
@@ -97,7 +97,7 @@ class Casts(Incoming):
     def _split_bits(self, dtype: DType) -> Self:
         """`bitcast` to a narrower dtype."""
         wide, narrow = (dtypes.from_name(f"uint{8 * d.itemsize}") for d in (self.dtype, dtype))
-        if not self.uop.shape:
+        if not self.shape:
             raise ShapeError(
                 f"bitcast: a tensor without axes cannot become several of {dtype.name}",
                 tensor=describe(self.uop),
@@ -106,7 +106,7 @@ class Casts(Incoming):
         count = self.dtype.itemsize // dtype.itemsize
         bits: Any = self.bitcast(wide)
         steps = type(bits).arange(count, dtype=wide, device=self.device) * (8 * dtype.itemsize)
-        *rest, last = self.uop.shape
+        *rest, last = self.shape
         words = (bits.unsqueeze(-1) >> steps).cast(narrow).reshape(*rest, last * count)
         found: Self = words.bitcast(dtype)
         return found
@@ -270,13 +270,13 @@ class Casts(Incoming):
 
     def _floating(self) -> Self:
         """This tensor, or its values in the default float dtype if they are integers."""
-        return self if self.uop.dtype.is_float else self.cast(dtypes.default_float)
+        return self if self.dtype.is_float else self.cast(dtypes.default_float)
 
     def _wide(self) -> Self:
         """This tensor with at least the precision of float32, in which functions of half are
         computed; of integers, and of the default float dtype.
         """
-        own = self.uop.dtype
+        own = self.dtype
         dtype = own if own.is_float else dtypes.default_float
         wide = dtype if dtype.itemsize >= 4 else dtypes.float32
         return self if wide is own else self.cast(wide)

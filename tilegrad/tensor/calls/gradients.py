@@ -26,6 +26,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.hooks import hooks_of
 from tilegrad.tensor.handle.living import holders_of, with_nodes
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
@@ -44,8 +45,9 @@ from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients"]
 
-# With more calls the nodes are made: a template has a bound too.
-_MOST_CALLS = 512
+# With more calls the nodes are made. A training step of a large model has fewer calls, and fewer
+# nodes in its gradients.
+_MOST_CALLS, _MOST_STEPS = 1 << 12, 1 << 14
 # The most nodes below a call that are searched for leaves.
 _MOST_NODES = 64
 # Numbers that no program has, for two recordings: what depends on them differs.
@@ -65,7 +67,11 @@ class _Backward(NamedTuple):
     targets: tuple[tuple[int, int, int], ...]
 
 
-# By signature; a name for those that have none.
+# By signature; for those that have no template of all numbers, whether values have one.
+_BY_VALUE, _BY_NODES = "by value", "by nodes"
+# How many values of numbers came with a signature, and the most that are tried.
+_values: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 512)
+_MOST_VALUES = 16
 _known: Recent[tuple[Any, ...], _Backward | str] = Recent(lambda: 512)
 
 
@@ -78,15 +84,13 @@ def wait_for_gradients(loss: Any) -> bool:
         return False
     if not asked.dtype.is_float or not postpones_calls():
         return False
-    below = _Below(asked, loss.device)
+    below = _Below(asked, canonical(loss.device))
     if not below.is_plain or not below.targets or below.may_be_lost():
         return False
     if any(hooks_of(each) for each in below.targets.values()):
         return False
-    found = _known.get(below.key)
+    found = _gradients_of(below)
     if found is None:
-        found = _known.put(below.key, below.differentiated() or "by nodes")
-    if isinstance(found, str):
         return False
     entry = (call_site(),)
     inputs = tuple(below.leaves)
@@ -101,13 +105,39 @@ def wait_for_gradients(loss: Any) -> bool:
         )
         gradient._previous, gradient._is_leaf, gradient._is_shared = (), False, False
         gradient._gradient = gradient._alias = None
-        made.append(postpone(gradient, found.template, slot, number, inputs, entry))
+        size = 0 if made else found.template.size
+        made.append(postpone(gradient, found.template, slot, number, inputs, entry, size))
         leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
     asked.is_loss = True
     siblings = [weakref.ref(call) for call in made]
     for call in made:
         call.siblings = siblings
     return True
+
+
+def _gradients_of(below: _Below) -> _Backward | None:
+    """The gradients of calls, for any numbers that they take or for those alone; None if no
+    template can say them.
+    """
+    found = _known.get(below.key)
+    if found is None:
+        found = _known.put(below.key, below.differentiated() or _BY_VALUE)
+    if not isinstance(found, str):
+        return found
+    numbers = [leaf.bits for leaf in below.leaves if isinstance(leaf, Number)]
+    if found == _BY_NODES or not numbers:
+        return None
+    by_value = (*below.key, *numbers)
+    known = _known.get(by_value)
+    if known is None:
+        family = _values.setdefault(below.key, [0])
+        family[0] += 1
+        if family[0] > _MOST_VALUES:
+            # A number that changes at each step: what follows from it is made by nodes.
+            _known.put(below.key, _BY_NODES)
+            return None
+        known = _known.put(by_value, below.differentiated_by_value() or _BY_NODES)
+    return None if isinstance(known, str) else known
 
 
 class _Below:
@@ -130,7 +160,9 @@ class _Below:
         found = {loss: None}
         calls = [loss]
         for call in calls:
-            if call.node is not None or len(calls) > _MOST_CALLS:
+            node = call.node
+            is_seen = node is not None and (is_watched(node) or region_of(node) is not None)
+            if is_seen or len(calls) > _MOST_CALLS:
                 self.is_plain = False
                 return
             for each in call.inputs or ():
@@ -229,21 +261,30 @@ class _Below:
 
     def differentiated(self) -> _Backward | None:
         """The gradients of calls like these; None if no template can say them."""
-        bearers = {call.entry: _bearer(call.entry) for call in self.calls}
-        found = self._differentiated(_EXAMPLES[0], [*bearers.values()])
+        bearers = self._bearers()
+        found = self._differentiated(_EXAMPLES[0], bearers)
         if found is not None and any(isinstance(leaf, Number) for leaf in self.leaves):
-            other = self._differentiated(_EXAMPLES[1], [*bearers.values()])
+            other = self._differentiated(_EXAMPLES[1], bearers)
             # Nothing may be made of a number that is not made again of another one.
             if other is None or not found.template.is_equal(other.template):
                 return None
         return found
 
-    def _differentiated(self, example: float, bearers: list[UOp]) -> _Backward | None:
-        """As `differentiated`, for certain numbers."""
+    def differentiated_by_value(self) -> _Backward | None:
+        """As `differentiated`, for the numbers that the calls take now."""
+        return self._differentiated(None, self._bearers())
+
+    def _bearers(self) -> list[UOp]:
+        return [_bearer(entry) for entry in {call.entry: None for call in self.calls}]
+
+    def _differentiated(self, example: float | None, bearers: list[UOp]) -> _Backward | None:
+        """As `differentiated`, for certain numbers, or for those of the calls."""
         stand_ins: dict[Any, UOp] = {}
         for leaf, position in self.leaves.items():
             if isinstance(leaf, Number):
-                stand_ins[leaf] = UOp.const(leaf.dtype, example + position)
+                stand_ins[leaf] = (
+                    leaf.node if example is None else UOp.const(leaf.dtype, example + position)
+                )
                 continue
             alone = CustomArg(f"leaf {position}", leaf.shape, _no_call)
             # A rule may ask on which device it is.
@@ -278,7 +319,7 @@ def _recorded(
     nodes = [node for _, node in reached]
     if not nodes or any(node.is_constant or _is_view(node, inputs) for node in nodes):
         return None
-    template = record(nodes, [*inputs, *bearers])
+    template = record(nodes, [*inputs, *bearers], _MOST_STEPS)
     if template is None:
         return None
     # The bearers are the same for all inputs.

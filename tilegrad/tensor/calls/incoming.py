@@ -66,7 +66,7 @@ class Incoming(Core):
         """
         if isinstance(other, Core):
             return other  # type: ignore[return-value]  # every tensor is a Tensor
-        dtype = self.uop.dtype
+        dtype = self.dtype
         if hasattr(other, "__array__"):
             if getattr(other, "shape", None) != ():
                 return type(self)(other, device=self.device)

@@ -43,8 +43,6 @@ class Result(NamedTuple):
     requires_grad: bool | None
     depth: int | None
     view_of: int | None
-    # Name, axis and `keepdim` of a call that gives a pair in PyTorch, and the operand it was of.
-    stands_for: tuple[str, int, bool, int] | None
     shape: tuple[Any, ...]
     dtype: DType
 
@@ -73,14 +71,16 @@ class Recorded(NamedTuple):
     template: Template
     results: tuple[Result, ...]
     is_one: bool
+    # The class of several results: a tuple, or one with names.
+    container: type
     # Slot and `requires_grad` of a single result that is no more.
     plain: tuple[int, bool | None] | None
     # Whether a result is a view of an operand, and whether one in another shape: of what is a view
     # itself that may be a copy.
     has_view: bool
     has_reshape: bool
-    # Of a single result whose nodes are made only when somebody asks for them; else None.
-    waiting: WaitingKind | None
+    # Of each result, where their nodes are made only when somebody asks for them; else None.
+    waiting: tuple[WaitingKind, ...] | None
     # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
     # becomes, and whether it is negated.
     constants: tuple[tuple[DType, bool], ...] = ()
@@ -103,9 +103,15 @@ def recorded(
         return None
     if shapes is None:
         shapes = [operand.shape for operand in operands]
+    # Constants stand for themselves.
+    are_constant = [operand._node.is_constant for operand in operands]
+    if all(are_constant):
+        return None
     stand_ins = [
-        _stand_in(operand, number, shape)
-        for number, (operand, shape) in enumerate(zip(operands, shapes, strict=True))
+        operand if is_constant else _stand_in(operand, number, shape)
+        for number, (operand, shape, is_constant) in enumerate(
+            zip(operands, shapes, are_constant, strict=True)
+        )
     ]
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     try:
@@ -117,7 +123,7 @@ def recorded(
     except Exception:
         # The method itself says why, of the user's operands.
         return None
-    is_one = made.__class__ is not tuple
+    is_one = not isinstance(made, tuple)
     several = (made,) if is_one else made
     if not all(isinstance(each, Core) for each in several):
         return None
@@ -125,7 +131,8 @@ def recorded(
     changing = _constants_in(nodes, numbers)
     if changing is None:
         return None
-    template = record(nodes, [*[each._node for each in stand_ins], *changing[0]])
+    inputs = [each._node for each in stand_ins if not each._node.is_constant]
+    template = record(nodes, [*inputs, *changing[0]])
     if template is None:
         return None
     results: list[Result] = []
@@ -135,23 +142,29 @@ def recorded(
             return None
         results.append(result)
     last = results[-1]
-    is_plain = is_one and last.depth is None and last.stands_for is None
+    is_plain = is_one and last.depth is None
     may_wait = (
-        is_one
-        and last.stands_for is None
-        and several[0]._node.op not in TELLING
-        and 0 not in last.shape
+        all(_may_wait(each, result) for each, result in zip(several, results, strict=True))
+        and len({template.is_view_at(result.slot) for result in results}) == 1
     )
     return Recorded(
         template,
         tuple(results),
         is_one,
+        made.__class__,
         (last.slot, last.requires_grad) if is_plain else None,
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
-        waiting=WaitingKind(template, last, next_number()) if may_wait else None,
+        waiting=tuple([WaitingKind(template, each, next_number()) for each in results])
+        if may_wait
+        else None,
         constants=changing[1],
     )
+
+
+def _may_wait(made: Any, result: Result) -> bool:
+    """Whether nobody has to look at the node of a result."""
+    return made._node.op not in TELLING and 0 not in result.shape
 
 
 def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
@@ -161,7 +174,7 @@ def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
     if isinstance(value, Core):
         return stand_ins[id(value)]
     kind = value.__class__
-    if kind in (tuple, list):
+    if isinstance(value, (tuple, list)):
         return kind([_replaced(each, stand_ins) for each in value])
     return value
 
@@ -169,28 +182,28 @@ def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
 def _is_plain(operand: Any, first: Any) -> bool:
     """Whether a tensor is no more than its signature, and of the device of the `first`."""
     node = operand._node
-    return (
-        operand.device == first.device
-        and operand.__class__ is first.__class__
-        and not operand._symbols
-        and not node.is_constant
-        and node.op not in TELLING
-        and all(type(size) is int and size > 0 for size in node.shape)
-    )
+    if operand.device != first.device or operand._symbols:
+        return False
+    if node.is_constant:
+        # A parameter that nothing has filled yet takes another value later.
+        return not operand._requires_grad
+    return node.op not in TELLING and all(type(size) is int and size > 0 for size in node.shape)
 
 
 def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:
     """What to know of a tensor that a method made of `stand_ins`; None if it is more than that."""
     first = stand_ins[0]
     if (
-        any(made is each or made._node is each._node for each in stand_ins)
+        any(made is each for each in stand_ins)
         or made._node.is_constant
+        or (made._alias is not None and any(made._node is each._node for each in stand_ins))
         or made.__class__ is not first.__class__
         or made.device != first.device
         or made._symbols
-        or made._is_leaf
+        or (made._is_leaf and made._requires_grad)
         or made._gradient is not None
         or made._is_shared
+        or hasattr(made, "_stands_for")
     ):
         return None
     depth = view_of = None
@@ -201,15 +214,8 @@ def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:
         for number, each in enumerate(stand_ins):
             if each._alias is not None and each._alias[0] is storage:
                 view_of = number
-    stands_for = None
-    if hasattr(made, "_stands_for"):
-        alone = made._stands_for
-        sources = [number for number, each in enumerate(stand_ins) if each._node is alone.source()]
-        if not sources:
-            return None
-        stands_for = alone.name, alone.axis, alone.keepdim, sources[0]
     node = made._node
-    return Result(slot, made._requires_grad, depth, view_of, stands_for, node.shape, node.dtype)
+    return Result(slot, made._requires_grad, depth, view_of, node.shape, node.dtype)
 
 
 def _stand_in(operand: Any, slot: int, shape: tuple[int, ...]) -> Any:

@@ -57,7 +57,7 @@ class Pattern:
         number: that of its calls among all.
     """
 
-    __slots__ = ("_example", "_known", "high", "number", "others", "sizes", "template")
+    __slots__ = ("_example", "_known", "high", "numbers", "others", "sizes", "template")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Pattern:
     ):
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
         self._example = example
-        self.number = next_number()
+        self.numbers = [next_number() for _ in example.results]
         self._known: dict[Sizes, Recorded] = {}
 
     @staticmethod
@@ -102,12 +102,18 @@ class Pattern:
         found = self._known.get(values)
         if found is None:
             template, example = self.template.at(values), self._example
-            (result,) = example.results
-            shape = template.shape_of(result.slot)
-            assert shape is not None
-            result = Result(*result[:5], shape, result.dtype)
-            waiting = WaitingKind(template, result, self.number, self)
-            found = example._replace(template=template, results=(result,), waiting=waiting)
+            results: list[Result] = []
+            for result in example.results:
+                shape = template.shape_of(result.slot)
+                assert shape is not None
+                results.append(Result(*result[:4], shape, result.dtype))
+            waiting = tuple(
+                [
+                    WaitingKind(template, result, number, self)
+                    for result, number in zip(results, self.numbers, strict=True)
+                ]
+            )
+            found = example._replace(template=template, results=(*results,), waiting=waiting)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[values] = found
@@ -283,6 +289,9 @@ def _recorded(
         one = record(shapes)
         if one is None or one.waiting is None or not _is_alike(one, made[0] if made else one):
             return None
+        if any(one.template.shape_of(result.slot) is None for result in one.results):
+            # An operand as it is.
+            return None
         made.append(one)
     template = sized_template([each.template for each in made], examples)
     return None if template is None else (template, made[0])
@@ -293,14 +302,15 @@ def _with_integers(value: Any, integers: Iterator[int]) -> Any:
     kind = value.__class__
     if kind is int:
         return next(integers)
-    if kind is tuple or kind is list:
+    if isinstance(value, (tuple, list)):
         return kind([_with_integers(each, integers) for each in value])
     return value
 
 
 def _is_alike(one: Recorded, other: Recorded) -> bool:
     """Whether two recordings differ in sizes only."""
-    return one[3:6] == other[3:6] and all(
-        mine[:5] == theirs[:5] and mine.dtype is theirs.dtype
+    mine, theirs = [(each.plain, each.has_view, each.has_reshape) for each in (one, other)]
+    return mine == theirs and all(
+        mine[:4] == theirs[:4] and mine.dtype is theirs.dtype
         for mine, theirs in zip(one.results, other.results, strict=True)
     )

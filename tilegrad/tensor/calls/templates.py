@@ -10,8 +10,9 @@ before   x.softmax()     234 calls of Python functions
 after    x.softmax()      17, one for each node and a few around them
 
 A template never says something else than the method: where an operand is more than its signature
-(made of constants alone, or with the value of a `Variable`), or a result is more than its graph,
-the method itself is called. `TEMPLATES=2` does both, and compares.
+(with the value of a `Variable`), or a result is more than its graph, the method itself is called.
+An operand that is made of constants alone is part of the signature. `TEMPLATES=2` does both, and
+compares.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing, users
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
+from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, node_count
 from tilegrad.tensor.calls.recorded import (
     TELLING,
@@ -45,21 +47,19 @@ from tilegrad.tensor.calls.sized import of_sizes
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.handle.pairs import ValuesAlone
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
     Number,
     Pool,
-    away,
     next_number,
     next_serial,
     this_thread,
 )
 from tilegrad.tensor.storage.pending import pressure, relieve
 
-__all__ = ["elementwise", "templated"]
+__all__ = ["alias", "elementwise", "templated"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -67,10 +67,15 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _MOST = 4096
 records_gradients = gradients.get
 _DOUBLE = Struct("<d")
+# So many entries of a signature are of the method and its tensor.
+_HEAD = 8
 # More short signatures of a method are not known at a time.
 _MOST_RECENT = 256
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 blank = object.__new__
+# Without what a class of tensors shows for it.
+_slot: Any = vars(Core)["device"]
+device_of, _set_device = _slot.__get__, _slot.__set__
 
 
 # By signature; None where there is no template.
@@ -79,6 +84,9 @@ _known: dict[tuple[Any, ...], Recorded | None] = {}
 _of_numbers: dict[tuple[Any, ...], Recorded | None] = {}
 # By such a signature and the caller's line, the numbers that came last.
 _values: dict[tuple[Any, ...], list[float]] = {}
+# By dtype, shape and whether a gradient is required: another tensor of the same value.
+_aliases: dict[tuple[Any, ...], WaitingKind] = {}
+_SAME = Template([], [], (0,), 1, is_view=True)
 # Signatures that came once. Those of arguments that never come again push no template out.
 _met: dict[tuple[Any, ...], None] = {}
 
@@ -125,7 +133,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                         other = value
                         if value is self:
                             short = (pending.kind,)
-                        elif also.pool is pending.pool and value.device == self.device:
+                        elif also.pool is pending.pool and device_of(value) == device_of(self):
                             short, given = (pending.kind, also.kind), (pending, also)
                 elif kind in _PLAIN or (kind is float and value):
                     short = pending.kind, kind, value
@@ -136,7 +144,7 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 and self.__class__ is last.tensor_class
                 and self._requires_grad is last.grad
                 and other._requires_grad is last.also_grad
-                and self.device == last.device
+                and device_of(self) == last.device
                 and last.is_open(pending.pool)
             ):
                 frame = sys._getframe(1)
@@ -147,14 +155,26 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                     else call_site(frame, code)
                 )
                 return _waiting(pending.pool, last.kind, self, given, entry, None)
+        constant: UOp | None = None
         if pending is None:
             node = self._node
             dtype, shape = node.dtype, node._shape or node.shape
+            if node._is_constant is not False and node.is_constant:
+                constant = node
         else:
             dtype, shape = pending.dtype, pending.shape
         wants_grad = self._requires_grad and (records_gradients() or "none recorded")
         defaults = dtypes.default_float, dtypes.default_int
-        key = [number, self.__class__, dtype, shape, wants_grad, self.device, defaults]
+        key = [
+            number,
+            self.__class__,
+            dtype,
+            shape,
+            wants_grad,
+            device_of(self),
+            defaults,
+            constant,
+        ]
         operands = [self]
         if args and not _add(args, key, operands):
             return method(self, *args, **kwargs)
@@ -169,24 +189,25 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
             short = None
             if takes_numbers and not kwargs:
                 frame = sys._getframe(1)
-                found, numbers = _with_numbers(key[:7], method, operands, args, frame)
+                found, numbers = _with_numbers(key[:_HEAD], method, operands, args, frame)
             if found is None or numbers is None:
                 found = None
                 if signature not in _known:
-                    found = of_sizes(key, operands, method, args, kwargs)
+                    has_constant = any(map(_is_constant, operands))
+                    found = None if has_constant else of_sizes(key, operands, method, args, kwargs)
                     if found is None:
                         _meet(signature, method, operands, args, kwargs)
                     elif _has_met(signature):
                         _remember(signature, found)
                 if found is None:
                     return method(self, *args, **kwargs)
-        result = found.waiting
-        waits = result is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
+        kinds = found.waiting
+        waits = kinds is not None and mode == 1 and config.SEGMENTS and not config.NOOPT
         if waits:
             pool = this_thread.pool
             # Who records sees what runs, and a transformed function makes a graph.
             waits = (
-                (pool.trains or not found.results[0].requires_grad)
+                (pool.trains or not any(each.requires_grad for each in found.results))
                 and (not pool.is_full or pool.takes_calls())
                 and record_of_thread() is None
                 and not transforms.depth
@@ -199,7 +220,12 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 pending = None
                 node = operand._node
                 op = node.op
-                if node._is_constant is not False or operand._symbols or op in TELLING:
+                if operand._symbols:
+                    return method(self, *args, **kwargs)
+                if node._is_constant is not False and node.is_constant:
+                    # It is part of the signature, and of the template.
+                    continue
+                if op in TELLING:
                     return method(self, *args, **kwargs)
             if found.has_view and operand._alias is not None:
                 path = operand._alias[1]
@@ -208,10 +234,11 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
                 if path and found.has_reshape:
                     if pending is None or not found.template.is_view or len(operands) > 1:
                         return method(self, *args, **kwargs)
-                    moves = found.template.moves(found.results[0].slot, found.template.size)[0]
-                    is_copy = not can_move(away(pending, path), moves[::-1])
-                    if is_copy and len(moves) > 1:
-                        return method(self, *args, **kwargs)
+                    for result in found.results:
+                        moves = found.template.moves(result.slot, found.template.size)[0]
+                        is_copy = not can_move(pending.away(path), moves[::-1])
+                        if is_copy and (len(moves) > 1 or not found.is_one):
+                            return method(self, *args, **kwargs)
             inputs.append(pending or node)
         if numbers is not None:
             inputs += numbers if waits else [each.node for each in numbers]
@@ -221,12 +248,17 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         entry = composing.entry or (
             (user, frame.f_lasti, code) if user.co_filename in users else call_site(frame, code)
         )
-        if waits and result is not None:
+        if waits and kinds is not None:
+            if not found.is_one:
+                made = _siblings(pool, kinds, self, tuple(inputs), entry, operands)
+                return tuple.__new__(found.container, made)
             if short is not None and not found.has_view:
                 if len(recent) >= _MOST_RECENT:
                     recent.clear()
-                recent[short] = _Recent(config, result, operands)
-            return _waiting(pool, result, self, tuple(inputs), entry, None if is_copy else operands)
+                recent[short] = _Recent(config, kinds[0], operands)
+            return _waiting(
+                pool, kinds[0], self, tuple(inputs), entry, None if is_copy else operands
+            )
         nodes = found.template.make(inputs, (entry,))
         plain_result = found.plain
         if plain_result is not None:
@@ -240,9 +272,10 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         if mode > 1:
             plain = method(self, *args, **kwargs)
             # What another thread has assigned to in between is not the operand that it was.
-            if all(operand._node is node for operand, node in zip(operands, inputs)):
+            given_now = [each._node for each in operands if not each._node.is_constant]
+            if all(one is other for one, other in zip(given_now, inputs)):
                 _compare(tuple(made), plain, method.__qualname__)
-        return made[0] if found.is_one else tuple(made)
+        return made[0] if found.is_one else tuple.__new__(found.container, made)
 
     # An error, and a row of a report, name what the user called.
     renamed: Any = call
@@ -251,6 +284,28 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
         co_name=inner.co_name, co_qualname=inner.co_qualname, co_filename=inner.co_filename
     )
     return cast("Method", call)
+
+
+def alias(tensor: Any) -> Any:
+    """Another tensor of all of the storage of one whose call waits; None if none waits."""
+    call, pool = tensor._call, this_thread.pool
+    requires_grad = tensor._requires_grad
+    if call is None or call.pool is not pool or (requires_grad and not pool.trains):
+        return None
+    config = current_config()
+    if config.TEMPLATES != 1 or not config.SEGMENTS or config.NOOPT or transforms.depth:
+        return None
+    if record_of_thread() is not None or (pool.is_full and not pool.takes_calls()):
+        return None
+    key = call.dtype, call.shape, requires_grad
+    kind = _aliases.get(key)
+    if kind is None:
+        if len(_aliases) >= _MOST:
+            _aliases.clear()
+        same = Result(0, requires_grad, 0, 0, call.shape, call.dtype)
+        kind = _aliases[key] = WaitingKind(_SAME, same, next_number())
+    entry = composing.entry or call_site(sys._getframe(1))
+    return _waiting(pool, kind, tensor, (call,), entry, [tensor])
 
 
 def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
@@ -262,7 +317,7 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
         elif kind is float:
             # 0.0 and -0.0 are two arguments, NaN is one.
             key.append(_DOUBLE.pack(value))
-        elif kind is tuple or kind is list:
+        elif kind is tuple or kind is list or _is_sizes(value):
             key += kind, len(value)
             if not _add(value, key, operands):
                 return False
@@ -285,10 +340,23 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
             if number == len(operands):
                 operands.append(value)
             wants_grad = value._requires_grad and (records_gradients() or "none recorded")
-            key += kind, number, dtype, shape, wants_grad, value.device
+            key += kind, number, dtype, shape, wants_grad, device_of(value)
+            if call is None and node._is_constant is not False and node.is_constant:
+                key.append(node)
         else:
             return False
     return True
+
+
+def _is_constant(tensor: Any) -> bool:
+    return tensor._call is None and tensor._node.is_constant
+
+
+def _is_sizes(value: Any) -> bool:
+    """Whether an argument is a tuple of a class of its own, such as the sizes of `tilegrad.torch`,
+    that is no more than its elements.
+    """
+    return isinstance(value, tuple) and not hasattr(value, "_fields")
 
 
 def _with_numbers(
@@ -349,7 +417,7 @@ class _Recent:
 
     def __init__(self, config: Any, kind: WaitingKind, operands: Sequence[Any]):
         self.config, self.kind = config, kind
-        self.tensor_class, self.device = operands[0].__class__, operands[0].device
+        self.tensor_class, self.device = operands[0].__class__, device_of(operands[0])
         self.grad, self.also_grad = operands[0]._requires_grad, operands[-1]._requires_grad
         self.recorded = bool(self.grad or self.also_grad) and records_gradients()
         self.defaults = dtypes.default_float, dtypes.default_int
@@ -389,7 +457,7 @@ def _waiting(
     call.requires_grad = made._requires_grad = kind.requires_grad
     call.is_loss = call.is_write = False
     call.siblings = ()
-    made.device = first.device
+    _set_device(made, device_of(first))
     made._call = call
     made._symbols = NO_VARIABLES
     made._previous = ()
@@ -411,6 +479,23 @@ def _waiting(
     return made
 
 
+def _siblings(
+    pool: Pool,
+    kinds: tuple[WaitingKind, ...],
+    first: Any,
+    inputs: tuple[Any, ...],
+    entry: Any,
+    operands: list[Any],
+) -> list[Any]:
+    """The tensors of a call that has several results."""
+    made = [_waiting(pool, kind, first, inputs, entry, operands) for kind in kinds]
+    pool.count -= kinds[0].size * (len(kinds) - 1)
+    siblings = [weakref.ref(each._call) for each in made]
+    for each in made:
+        each._call.siblings = siblings
+    return made
+
+
 def _tensor(result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
     first = operands[0]
     made = object.__new__(first.__class__)
@@ -424,9 +509,6 @@ def _tensor(result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
             alias: Any = base._alias or shared(base)
             made._alias = alias[0], alias[1] + result.depth
             made._is_shared = base._is_shared
-    if result.stands_for is not None:
-        name, axis, keepdim, position = result.stands_for
-        made._stands_for = ValuesAlone(name, axis, keepdim, operands[position]._node)
     return made
 
 
@@ -492,8 +574,8 @@ def _detached_once(node: UOp) -> UOp:
 
 def _compare(made: Any, plain: Any, name: str) -> None:
     """Raise InternalError unless the two are the same nodes, and tensors of the same kind."""
-    several = made if made.__class__ is tuple else (made,)
-    others = plain if plain.__class__ is tuple else (plain,)
+    several = made if isinstance(made, tuple) else (made,)
+    others = plain if isinstance(plain, tuple) else (plain,)
     for mine, other in zip(several, others, strict=True):
         rest = ["device", "_requires_grad", "_is_leaf", "_is_shared", "_symbols"]
         if not _are_same(mine._node, other._node):

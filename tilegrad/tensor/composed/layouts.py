@@ -882,5 +882,5 @@ class Layouts(Statistics):
         >>> [each.shape for each in Tensor.broadcast_tensors(Tensor([[1], [2]]), Tensor([3, 4]))]
         [(2, 2), (2, 2)]
         """
-        shape = broadcast_shape("broadcast_tensors", [tensor.uop for tensor in tensors])
+        shape = broadcast_shape("broadcast_tensors", tensors)
         return tuple(tensor.expand(shape) for tensor in tensors)

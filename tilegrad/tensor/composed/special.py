@@ -13,6 +13,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
+from tilegrad.tensor.calls.templates import elementwise
 from tilegrad.tensor.composed.digest import Digests
 from tilegrad.tensor.handle.sizes import as_number
 
@@ -69,6 +70,7 @@ class Special(Digests):
 
     # angles
 
+    @elementwise
     @composed
     def atan2(self, other: Any) -> Self:
         """Angle of the point (other, self) in radians, -pi..pi, in its quadrant.
@@ -600,6 +602,7 @@ class Special(Digests):
 
     # truth
 
+    @elementwise
     def logical_and(self, other: Any) -> Self:
         """Combine truth values by and: whether both are not zero.
 
@@ -617,6 +620,7 @@ class Special(Digests):
         left, right = self._same_dtype("logical_and", other)
         return left.cast(dtypes.bool) & right.cast(dtypes.bool)
 
+    @elementwise
     def logical_or(self, other: Any) -> Self:
         """Combine truth values by or: whether one of the two is not zero.
 
@@ -634,6 +638,7 @@ class Special(Digests):
         left, right = self._same_dtype("logical_or", other)
         return left.cast(dtypes.bool) | right.cast(dtypes.bool)
 
+    @elementwise
     def logical_xor(self, other: Any) -> Self:
         """Combine truth values by exclusive or: whether just one of the two is not zero.
 

@@ -76,7 +76,7 @@ class Arithmetic(Patches):
         """Whether `other` is a number that this tensor's dtype, of less than 32 bits, would round.
         Then arithmetic is done in float32, and its result rounded, once.
         """
-        dtype = self.uop.dtype
+        dtype = self.dtype
         if not (dtype.is_float and dtype.itemsize < 4) or type(other) not in (int, float):
             return False
         return bool(other == other and truncate(other, dtype) != other)
@@ -85,10 +85,10 @@ class Arithmetic(Patches):
         """`function` of this tensor and `others`: where they meet in a dtype of less than 32 bits,
         in float32, and rounded once.
         """
-        dtype = self.uop.dtype
+        dtype = self.dtype
         for other in others:
             if isinstance(other, Core):
-                dtype = promote(dtype, other.uop.dtype)
+                dtype = promote(dtype, other.dtype)
         if not dtype.is_float or dtype.itemsize >= 4:
             return function(self, *others)
         sides: list[Any] = [self, *others]
@@ -606,6 +606,7 @@ class Arithmetic(Patches):
             )
         return self._binary(name, op, other)
 
+    @templated
     def lshift(self, other: Operand) -> Self:
         """Shift bits left: self * 2**other, wrapped around. The result is 0 where `other` is the
         width in bits or more, or negative.
@@ -623,6 +624,7 @@ class Arithmetic(Patches):
         """
         return self._shifted("lshift", Ops.SHL, other)
 
+    @templated
     def rshift(self, other: Operand) -> Self:
         """Shift bits right: self // 2**other. The result is 0 or -1, by the sign, where `other` is
         the width in bits or more, or negative.

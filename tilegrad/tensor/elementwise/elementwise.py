@@ -247,6 +247,7 @@ class Elementwise(Arithmetic):
             return self.eq(self)
         return (self < float("inf")) & (self > float("-inf"))
 
+    @templated
     @composed
     def isclose(
         self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False

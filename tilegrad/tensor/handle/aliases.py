@@ -219,8 +219,13 @@ def can_view(tensor: Any, sizes: tuple[sint, ...] | None) -> bool:
     alias: Alias | None = tensor._alias
     if alias is None or alias[1] == 0:
         return True
+    path, call = alias[1], tensor._call
+    if isinstance(path, int) and call is not None and call.inputs is not None:
+        # Its nodes need not be there.
+        found = Look(None, *call.away(path))
+        return found.is_in_order or _can_be_seen(found, tensor.shape, sizes)
     node: UOp = tensor.uop
-    shape, path = node.shape, alias[1]
+    shape = node.shape
     if isinstance(path, Away):
         found = look(tensor)
         return found.is_in_order or _can_be_seen(found, shape, sizes)
@@ -346,7 +351,7 @@ def steps(tensor: Any) -> tuple[tuple[sint, ...], sint]:
     found = look(tensor)
     views = _tracker(found.shape, found.moves).views
     if len(views) != 1 or views[0].mask is not None or any(step < 0 for step in views[0].strides):
-        views = ShapeTracker.from_shape(tensor.uop.shape).views
+        views = ShapeTracker.from_shape(tensor.shape).views
     # A view's axis of one element has the stride 0; PyTorch counts on as for a longer one.
     strides = list(views[0].strides)
     following: sint = 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Sequence
 from operator import attrgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
@@ -272,7 +273,10 @@ class Core:
         that PyTorch gives, but has its names.
         """
         if made is not self:
-            made._stands_for = ValuesAlone(name, axis, keepdim, self._node)
+            call = self._call
+            made._stands_for = ValuesAlone(
+                name, axis, keepdim, self._node if call is None else call
+            )
         return made
 
     def _joined(self, uop: UOp, *others: Core) -> Self:
@@ -560,8 +564,8 @@ def check_devices(name: str, tensors: list[Core]) -> None:
                 )
 
 
-def broadcast_shape(name: str, nodes: list[UOp]) -> tuple[sint, ...]:
-    """The common shape: aligned at the last axis, sizes of 1 stretch.
+def broadcast_shape(name: str, nodes: Sequence[UOp | Core]) -> tuple[sint, ...]:
+    """The common shape of nodes or tensors: aligned at the last axis, sizes of 1 stretch.
 
     Raises ShapeError if two sizes differ and neither is 1.
     """
@@ -582,14 +586,18 @@ def broadcast_shape(name: str, nodes: list[UOp]) -> tuple[sint, ...]:
                 raise ShapeError(
                     f"{name}: shapes do not broadcast: {show_shape(shape)} and "
                     f"{show_shape(node.shape)}",
-                    left=describe(nodes[0]),
-                    right=describe(node),
+                    left=describe(_node_of(nodes[0])),
+                    right=describe(_node_of(node)),
                     line=here(),
                     rule="aligned at the last axis, sizes must be equal or 1",
                 )
             common.append(b if is_one(a) else a)
         shape = tuple(common)
     return shape
+
+
+def _node_of(operand: UOp | Core) -> UOp:
+    return operand.uop if isinstance(operand, Core) else operand
 
 
 def stretch(node: UOp, shape: tuple[sint, ...]) -> UOp:

@@ -21,7 +21,8 @@ def canonical(name: str | None) -> str:
         return Device.DEFAULT
     found = _names.get(name) if isinstance(name, str) else None
     if found is None:
-        found = Device.canonical(name)
+        # A plain text, whatever a class of devices shows of itself.
+        found = str.__str__(Device.canonical(name))
         Device.check(found)
         if not is_file(found) and len(_names) < _MOST:
             # What a path means depends on the folder of the moment.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import weakref
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tilegrad.ir.uop import UOp
-
 __all__ = ["Extremes", "Ranked", "ValuesAlone"]
 
 
@@ -29,16 +27,17 @@ class Extremes(NamedTuple, Generic[T]):
 
 class ValuesAlone:
     """Which call gave the values of a tensor that is a pair in PyTorch: `max` or `min` over `axis`
-    of `source`. The source may be much larger than the values, so it is kept alive only from when
-    the tensor is used as a pair until its indices are known.
+    of `source`, a node, or a call whose node nobody has made. The source may be much larger than
+    the values, so it is kept alive only from when the tensor is used as a pair until its indices
+    are known.
     """
 
     __slots__ = ("alive", "axis", "indices", "keepdim", "name", "source")
 
-    def __init__(self, name: str, axis: int, keepdim: bool, source: UOp):
+    def __init__(self, name: str, axis: int, keepdim: bool, source: Any):
         self.name, self.axis, self.keepdim = name, axis, keepdim
         self.source = weakref.ref(source)
-        self.alive: UOp | None = None
+        self.alive: Any = None
         self.indices: Any = None
 
     @property

@@ -33,7 +33,7 @@ from tilegrad.tensor.handle.living import Owner, Some, ends, enter, leave, owner
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 
 __all__ = [
-    "Call", "Input", "Moves", "Number", "Pool", "Value", "away", "become_memory", "exchange",
+    "Call", "Input", "Moves", "Number", "Pool", "Value", "become_memory", "exchange",
     "expand", "is_only_thread", "kind_of", "next_number", "next_serial", "postpone", "settle_alias",
     "this_thread",
 ]  # fmt: skip
@@ -43,10 +43,10 @@ Moves = tuple[tuple[Ops, Any, tuple[Any, ...]], ...]
 
 # Calls that nobody reads and that stand for more nodes have them made: their graph runs by itself
 # (`pending`).
-MOST_NODES = 1 << 13
+MOST_NODES = 1 << 15
 # After this many reads in a row that had to make the nodes, a pool takes no calls for a while, and
 # each time four times as many: a program whose calls never recur is not planned in two ways.
-_PATIENCE, _PAUSE, _LONGEST_PAUSE = 12, 1 << 10, 1 << 20
+_PATIENCE, _PAUSE, _LONGEST_PAUSE = 64, 1 << 10, 1 << 20
 # References to results that a run computed, before the dead among them are looked for.
 _MANY = 32
 # Of a tensor that is memory and was computed by no call.
@@ -207,6 +207,28 @@ class Call:
         made.is_loss = made.is_write = False
         return made
 
+    def away(self, count: int) -> Away:
+        """How the result looks at its storage, where that is `count` movement ops below."""
+        found: list[tuple[Ops, Any]] = []
+        each: Input = self
+        shape = self.shape
+        while len(found) < count:
+            if isinstance(each, UOp):
+                found.append((each.op, each.arg))
+                each = each.src[0]
+                shape = each.shape
+                continue
+            assert isinstance(each, Call) and each.inputs is not None
+            moves, slot = each.template.moves(each.slot, count - len(found))
+            found += moves
+            inside = each.template.shape_of(slot)
+            if inside is not None:
+                shape = inside
+                break
+            each = each.inputs[slot]
+            shape = each.shape
+        return Away(shape, tuple(reversed(found)))
+
 
 # What a call takes.
 Input = UOp | Call | Number
@@ -251,6 +273,7 @@ class Pool:
 
     def in_vain(self) -> None:
         """Count a read for which nodes had to be made."""
+        self.count = 0
         self.patience -= 1
         if self.patience <= 0:
             self.end()
@@ -416,30 +439,7 @@ def settle_alias(tensor: Any, call: Call) -> None:
     """Note how the tensor of a call looks at its storage, before the graph that says it goes."""
     alias = tensor._alias
     if alias is not None and alias[1].__class__ is int and alias[1]:
-        tensor._alias = None if is_alone(tensor) else (alias[0], away(call, alias[1]))
-
-
-def away(call: Call, count: int) -> Away:
-    """How the result of a call looks at its storage, where that is `count` movement ops below."""
-    found: list[tuple[Ops, Any]] = []
-    each: Input = call
-    shape = call.shape
-    while len(found) < count:
-        if isinstance(each, UOp):
-            found.append((each.op, each.arg))
-            each = each.src[0]
-            shape = each.shape
-            continue
-        assert isinstance(each, Call) and each.inputs is not None
-        moves, slot = each.template.moves(each.slot, count - len(found))
-        found += moves
-        inside = each.template.shape_of(slot)
-        if inside is not None:
-            shape = inside
-            break
-        each = each.inputs[slot]
-        shape = each.shape
-    return Away(shape, tuple(reversed(found)))
+        tensor._alias = None if is_alone(tensor) else (alias[0], call.away(alias[1]))
 
 
 def exchange(first: Any, second: Any) -> None:
@@ -524,8 +524,11 @@ def postpone(
     number: int,
     inputs: tuple[Input, ...],
     entry: tuple[Any, ...],
+    size: int,
 ) -> Call:
-    """Let `tensor`, which has no node, be result `slot` of a template over `inputs`."""
+    """Let `tensor`, which has no node, be result `slot` of a template over `inputs`, which adds
+    `size` nodes to those that wait.
+    """
     call: Call = object.__new__(Call)
     call.template, call.slot, call.number = template, slot, number
     call.inputs, call.entry, call.serial = inputs, entry, next_serial()
@@ -539,7 +542,7 @@ def postpone(
     call.siblings = ()
     _wait(tensor, call, pool)
     pool.has_new = True
-    pool.count += template.size
+    pool.count += size
     if pool.count >= MOST_NODES:
         pool.is_full = True
     return call

@@ -34,6 +34,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import (
     NO_VARIABLES,
     Variables,
@@ -86,6 +87,8 @@ class Indexing(Creation):
             return self._cut(key)
         if kind is self.__class__ and self._is_checked(key):
             return self._rows_at(key)
+        if self._are_checked(key):
+            return self._picked_at(key)
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors) if tensors else viewed
 
@@ -101,6 +104,35 @@ class Indexing(Creation):
             return row.reshape(row.shape[1:])
         return self._viewed(key)[0]
 
+    def _are_checked(self, key: Any) -> bool:
+        """Whether the entries of `key` are numbers, slices, None, Ellipsis, and integer tensors
+        that lie inside as far as is known.
+
+        Raises IndexBoundsError for what is known to lie outside.
+        """
+        if config.CHECK or key.__class__ is not tuple:
+            return False
+        beside = len([entry for entry in key if entry is not None and entry is not Ellipsis])
+        tensors: list[tuple[Self, int]] = []
+        axis = 0
+        for entry in key:
+            if entry is Ellipsis:
+                axis += self.ndim - beside
+            elif isinstance(entry, Core):
+                if not entry.dtype.is_int or entry.device != self.device:
+                    return False
+                tensors.append((entry, axis))  # type: ignore[arg-type]  # every tensor is one
+                axis += 1
+            elif entry is not None:
+                if entry.__class__ not in _PLAIN_ENTRIES:
+                    return False
+                axis += 1
+        if not 0 < axis <= self.ndim or sum(entry is Ellipsis for entry in key) > 1:
+            return False
+        for entry, axis in tensors:
+            checked("getitem", entry, self.shape[axis], axis)
+        return True
+
     def _is_checked(self, key: Self) -> bool:
         """Whether `key` is an integer tensor that picks rows, and lies inside as far as is known.
 
@@ -110,6 +142,12 @@ class Indexing(Creation):
             return False
         checked("getitem", key, self.shape[0], 0)
         return True
+
+    @templated
+    def _picked_at(self, key: tuple[Any, ...]) -> Self:
+        """What integer tensors pick, beside numbers, slices, None and Ellipsis."""
+        viewed, tensors = self._viewed(key)
+        return viewed._picked(tensors)
 
     @templated
     def _rows_at(self, key: Self) -> Self:
@@ -427,9 +465,17 @@ class Indexing(Creation):
         if is_of_number(dim, self.ndim):
             return self._as_row(lambda row: row.gather(0, index.reshape(1)))
         axis = self._aligned("gather", dim, index)
-        rows = self._whole_rows("gather", axis, index)
-        if rows is not None:
-            return self._rows(rows)
+        if not axis and index.ndim > 1 and index.shape[1:] == self.shape[1:]:
+            rows = self._whole_rows("gather", axis, index)
+            if rows is not None:
+                return self._rows(rows)
+        if not config.CHECK:
+            checked("gather", index, self.shape[axis], axis)
+        return self._gathered_along(axis, index)
+
+    @templated
+    def _gathered_along(self, axis: int, index: Self) -> Self:
+        """GATHER: the elements that `index`, which fits, names along an axis."""
         return self.flatten()._rows(self._positions("gather", axis, index))
 
     def _aligned(self, name: str, dim: int, index: Self) -> int:
@@ -533,7 +579,7 @@ class Indexing(Creation):
         if base.uop.is_constant:
             # A constant is on no device; the memory that is added to must be on one.
             device = (rows if target.uop.is_constant else target).device
-            stored = compute(Ops.CONTIGUOUS, wide, (base.uop,), device)
+            stored = compute(Ops.CONTIGUOUS, wide, (base.uop,), canonical(device))
             base = self._of(stored, device, self._variables)
         node = compute(Ops.SCATTER_ADD, wide, (base.uop, target.uop, values.uop))
         return base._joined(node, target, values).cast(self.dtype)

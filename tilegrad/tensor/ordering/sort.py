@@ -26,6 +26,7 @@ from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, describe
 from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.sizes import as_axis, as_int, here
@@ -55,6 +56,7 @@ class Sorting(Custom):
 
     __slots__ = ()
 
+    @templated
     @composed
     def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Ranked[Self]:
         """Sort along an axis, the smallest first. Equal elements keep their order.
@@ -105,6 +107,7 @@ class Sorting(Custom):
         keys = rows._order_keys(descending=descending).contiguous().reshape(-1, sizes[axis])
         return keys._order_of_rows().reshape(rows.shape).movedim(-1, axis)
 
+    @templated
     @composed
     def topk(
         self,

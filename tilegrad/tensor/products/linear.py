@@ -76,7 +76,7 @@ class Linear(Random):
         self, name: str, other: Self, dtype: DType | str | None, is_wide: bool = False
     ) -> Self:
         check_devices(name, [self, other])
-        ours, theirs = self.uop.shape, other.uop.shape
+        ours, theirs = self.shape, other.shape
         if not ours or not theirs:
             raise ShapeError(
                 f"{name}: both sides need an axis",

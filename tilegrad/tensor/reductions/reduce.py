@@ -106,6 +106,7 @@ class Reduce(Activations):
         total = self.cast(wide)._reduction("sum", Ops.ADD, axis, keepdim)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    @templated
     @takes_dim
     def prod(
         self,
@@ -154,7 +155,6 @@ class Reduce(Activations):
         is_known = Device[self.device].target.supports(dtypes.float64)
         return dtypes.float64 if is_known else dtypes.float32
 
-    @templated
     @takes_dim
     def max(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """Largest value over axes; NaN if there is one.
@@ -174,12 +174,16 @@ class Reduce(Activations):
         >>> Tensor([[1, 5], [3, 2]]).max(1).tolist()
         [5, 3]
         """
-        self._some("max", axis)
-        ties = Ties.FIRST if type(axis) is int else Ties.EVEN
-        made = self._reduction("max", Ops.MAX, axis, keepdim, ties)
+        made = self._greatest(axis, keepdim)
         return self._values_alone("max", axis, keepdim, made) if type(axis) is int else made
 
     @templated
+    def _greatest(self, axis: Axes, keepdim: bool) -> Self:
+        """As `max`, one tensor that stands for no pair."""
+        self._some("max", axis)
+        ties = Ties.FIRST if type(axis) is int else Ties.EVEN
+        return self._reduction("max", Ops.MAX, axis, keepdim, ties)
+
     @takes_dim
     def min(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """Smallest value over axes; NaN if there is one.
@@ -199,10 +203,15 @@ class Reduce(Activations):
         >>> Tensor([[1, 5], [3, 2]]).min(1).tolist()
         [1, 2]
         """
+        made = self._least(axis, keepdim)
+        return self._values_alone("min", axis, keepdim, made) if type(axis) is int else made
+
+    @templated
+    def _least(self, axis: Axes, keepdim: bool) -> Self:
+        """As `min`, one tensor that stands for no pair."""
         self._some("min", axis)
         ties = Ties.FIRST if type(axis) is int else Ties.EVEN
-        made = self._mirrored()._reduction("min", Ops.MAX, axis, keepdim, ties)._mirrored()
-        return self._values_alone("min", axis, keepdim, made) if type(axis) is int else made
+        return self._mirrored()._reduction("min", Ops.MAX, axis, keepdim, ties)._mirrored()
 
     @templated
     @takes_dim

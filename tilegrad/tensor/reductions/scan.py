@@ -8,6 +8,7 @@ from tilegrad.base.dtype import dtypes, total_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import as_dtype, compute
 from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.sizes import as_axis, is_of_number, is_zero
@@ -26,6 +27,7 @@ class Scan(Reduce):
 
     __slots__ = ()
 
+    @templated
     @takes_dim
     def cumsum(self, axis: int = 0, dtype: Any = None, *, dim: int | None = None) -> Self:
         """Sum of each prefix along an axis.
@@ -48,6 +50,7 @@ class Scan(Reduce):
         total = self.cast(total_dtype(self.dtype))._scanned("cumsum", axis, Ops.ADD)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    @templated
     @takes_dim
     def cumprod(self, axis: int = 0, dtype: Any = None, *, dim: int | None = None) -> Self:
         """Product of each prefix along an axis.
@@ -71,6 +74,7 @@ class Scan(Reduce):
         total = self.cast(self._product_dtype())._scanned("cumprod", axis, Ops.MUL)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    @templated
     @takes_dim
     def cummax(self, axis: int = 0, *, dim: int | None = None) -> Ranked[Self]:
         """Largest value of each prefix along an axis, NaN from the first one on, and its last

@@ -80,9 +80,9 @@ def formatted(tensor: Core, spec: str, number: Callable[[], Any]) -> str:
     """
     if not spec:
         return str(tensor)
-    if tensor.uop.shape:
+    if tensor.shape:
         raise DTypeError(
-            f"format: {spec!r} formats one number, not a tensor of shape {tensor.uop.shape}",
+            f"format: {spec!r} formats one number, not a tensor of shape {tensor.shape}",
             tensor=describe(tensor.uop),
             line=here(),
             remedy="format the numbers of tolist(), or one that item() gives",

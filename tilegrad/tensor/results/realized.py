@@ -20,12 +20,14 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.pairs import ValuesAlone
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
+from tilegrad.tensor.handle.waiting import expand
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, running, segments, writes
 from tilegrad.tensor.storage.memory import is_stored
@@ -76,8 +78,10 @@ class Realized(Attention):
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
         [[1, 3], [2, 4]]
         """
-        node = self.uop
         is_copy = self._alias is not None and not is_contiguous(self)
+        if self._call is not None:
+            return self._gathered() if is_copy else self._ordered()
+        node = self.uop
         if node.op in (Ops.BUFFER, Ops.CONTIGUOUS):
             return self.clone() if is_copy else self
         if node.is_constant and self._has_elements():
@@ -92,6 +96,17 @@ class Realized(Attention):
         node = compute(Ops.CONTIGUOUS, node.dtype, (node,))
         return self._like(node) if is_copy else self._as_view(self._like(node))
 
+    @templated
+    def _gathered(self) -> Self:
+        """The same value in memory of its own, once it is realized."""
+        node = self.uop
+        return self._like(compute(Ops.CONTIGUOUS, node.dtype, (node,)))
+
+    @templated
+    def _ordered(self) -> Self:
+        """The same value in memory, as an alias."""
+        return self._as_view(self._gathered())
+
     def clone(self) -> Self:
         """Copy into memory of its own, which no assignment to this tensor changes.
 
@@ -103,7 +118,11 @@ class Realized(Attention):
         >>> x.tolist(), y.tolist()
         ([1, 2], [5, 2])
         """
-        return self._like(memory.owned(self.uop, self.device)) if self._has_elements() else self
+        if not self._has_elements():
+            return self
+        if self._call is not None:
+            return self._gathered()
+        return self._like(memory.owned(self.uop, self.device))
 
     def to(self, device: str | DType | Core | None) -> Self:
         """Move to another device, or cast to another dtype.
@@ -412,7 +431,8 @@ class Realized(Attention):
                 name="indices",
                 obj=self,
             )
-        chosen_from = self._of(source, self.device, self._variables)
+        node = source if isinstance(source, UOp) else expand(source)
+        chosen_from = self._of(node, self.device, self._variables)
         found = chosen_from.argmax if pair.name == "max" else chosen_from.argmin
         pair.indices, pair.alive = found(pair.axis, pair.keepdim), None
         return self.indices

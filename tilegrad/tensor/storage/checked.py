@@ -21,6 +21,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import compute, describe
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming, watch
 from tilegrad.tensor.storage import host
@@ -191,5 +192,5 @@ def _stored(tensor: Any) -> UOp:
     """The node of `tensor`, on its device if it is constant."""
     node: UOp = tensor.uop
     if node.is_constant:
-        return UOp(Ops.CONTIGUOUS, node.dtype, (node,), tensor.device)
+        return UOp(Ops.CONTIGUOUS, node.dtype, (node,), canonical(tensor.device))
     return node

@@ -19,6 +19,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.handle.core import compute
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import Variables, are_plain, simple
 from tilegrad.tensor.handle.tracing import is_transforming
 
@@ -320,7 +321,9 @@ def stored_below(node: UOp, device: str) -> UOp:
     if node.is_constant:
         # No memory below a constant graph says on which device to compute it.
         return (
-            node if device == Device.DEFAULT else UOp(Ops.CONTIGUOUS, node.dtype, (node,), device)
+            node
+            if device == Device.DEFAULT
+            else UOp(Ops.CONTIGUOUS, node.dtype, (node,), canonical(device))
         )
     base = node
     while base.op.is_movement or base.op is Ops.DETACH:

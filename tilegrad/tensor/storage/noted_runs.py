@@ -18,6 +18,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import ready_plan
 from tilegrad.grad.rules import NO_DERIVATIVE
+from tilegrad.ir.args import RandArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, toposort
@@ -26,6 +27,7 @@ from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.past import Reached
 from tilegrad.tensor.storage.signatures import (
+    DrawKind,
     Kind,
     LeafKind,
     Leaves,
@@ -243,7 +245,13 @@ def noted(
     comes_again: Callable[[], bool] | None = None
     if others.runs:
         ((request, binding, memory, values),) = others.runs
-        if binding.targets or binding.draws or ready_plan(binding.plan) is None:
+        if binding.targets or ready_plan(binding.plan) is None:
+            return None
+        draws = {
+            request.nodes[number]: RandArg.launch_names(position)
+            for position, number in enumerate(binding.draws)
+        }
+        if not draws.keys() <= {*plain.leaves.values()}:
             return None
         given = [request.nodes[number] for number in binding.inputs]
         if not all(node in sources for node in given):
@@ -254,7 +262,11 @@ def noted(
         comes_again = request.comes_again
         variables = plain.variables(request, binding)
         kinds = tuple([
-            kind._replace(variable=variables.get(leaf)) if isinstance(kind, NumberKind) else kind
+            kind._replace(variable=variables.get(leaf))
+            if isinstance(kind, NumberKind)
+            else kind._replace(names=draws.get(plain.leaves[leaf]))
+            if isinstance(kind, DrawKind)
+            else kind
             for leaf, kind in zip(found.leaves, kinds, strict=True)
         ])  # fmt: skip
     numbers = {call: number for number, call in enumerate(found.calls)}

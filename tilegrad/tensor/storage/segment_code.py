@@ -26,6 +26,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Number
 from tilegrad.tensor.storage.signatures import (
     Base,
+    DrawKind,
     Kind,
     LeafKind,
     NumberKind,
@@ -33,6 +34,7 @@ from tilegrad.tensor.storage.signatures import (
     WaitingCalls,
     base_below,
     is_computed,
+    is_draw,
     node_of,
     whole,
 )
@@ -213,6 +215,13 @@ def _check_leaves(writer: _Writer, kinds: Sequence[Kind]) -> str:
             else:
                 variables[kind.variable] = leaf
                 writer.lines.append(f"values[{kind.variable!r}] = {leaf}.bits")
+            continue
+        if isinstance(kind, DrawKind):
+            writer.unless(f"not {writer.name(is_draw)}({leaf})")
+            writer.unless(
+                f"{leaf}.arg.shape != {kind.shape}", f"{leaf}.arg.device != {kind.device!r}"
+            )
+            writer.lines.append(f"values.update({writer.name(kind.values_of)}({leaf}))")
             continue
         if isinstance(kind, SizedKind):
             memory = f"{writer.name(whole)}({leaf}, {writer.name(kind)}, copies)"

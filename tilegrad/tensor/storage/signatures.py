@@ -13,7 +13,7 @@ in two halves:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from operator import attrgetter
 from struct import Struct
@@ -27,8 +27,9 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
 
 __all__ = [
-    "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "WaitingCalls", "base_below",
-    "bases_of", "described", "is_computed", "moves_of", "node_of", "waiting_calls", "whole",
+    "DrawKind", "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "WaitingCalls",
+    "base_below", "bases_of", "described", "is_computed", "is_draw", "moves_of", "node_of",
+    "waiting_calls", "whole",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -196,6 +197,21 @@ class NumberKind(NamedTuple):
     variable: str | None = None
 
 
+class DrawKind(NamedTuple):
+    """What a leaf of random words has to be: of `shape`, on `device`. Its seed and offset are the
+    values of three variables of the launches, of these `names` if the plan needs it.
+    """
+
+    shape: tuple[int, ...]
+    device: str
+    names: tuple[str, str, str] | None = None
+
+    def values_of(self, draw: UOp) -> Iterator[tuple[str, int]]:
+        """The values of the variables for a draw."""
+        if self.names is not None:
+            yield from zip(self.names, draw.arg.launch_values)
+
+
 class SizedKind(NamedTuple):
     """What a leaf is whose sizes may be others: all elements of memory number `base`, on `device`,
     in their order, by way of these `ops` beside RESHAPE, from the top down.
@@ -207,7 +223,7 @@ class SizedKind(NamedTuple):
     base: int
 
 
-Kind = LeafKind | NumberKind | SizedKind
+Kind = LeafKind | NumberKind | SizedKind | DrawKind
 
 
 class Leaves(NamedTuple):
@@ -236,6 +252,9 @@ def described(leaves: Sequence[Input]) -> Leaves | None:
         if node is None:
             return None
         nodes.append(node)
+        if is_draw(node):
+            kinds.append(DrawKind(node.arg.shape, node.arg.device))
+            continue
         key = _key(node, bases, copies)
         if key is None:
             return None
@@ -244,6 +263,11 @@ def described(leaves: Sequence[Input]) -> Leaves | None:
         # An ordinary run finds what was computed from it before.
         return None
     return Leaves(nodes, tuple(kinds), [*bases], [*copies])
+
+
+def is_draw(node: Any) -> bool:
+    """Whether a leaf is random words that are in no memory."""
+    return isinstance(node, UOp) and node.op is Ops.RAND and node.stored is None
 
 
 def node_of(call: Call) -> UOp | None:
@@ -296,6 +320,13 @@ def bases_of(
             continue
         if isinstance(kind, NumberKind):
             return None
+        if isinstance(kind, DrawKind):
+            if not isinstance(leaf, UOp) or not is_draw(leaf):
+                return None
+            if leaf.arg.shape != kind.shape or leaf.arg.device != kind.device:
+                return None
+            values.update(kind.values_of(leaf))
+            continue
         if isinstance(kind, SizedKind):
             memory = whole(leaf, kind, copies)
             if memory is None or bases.setdefault(memory, len(bases)) != kind.base:

@@ -25,8 +25,9 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import is_alone
+from tilegrad.tensor.handle.aliases import is_alone, look
 from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
@@ -53,7 +54,7 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf", "is_put_off",
-    "postpones_calls", "put_off", "run_with", "take", "take_over",
+    "is_there", "postpones_calls", "put_off", "run_with", "take", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -180,7 +181,7 @@ def take_over(tensor: Any, value: Any) -> bool:
         return False
     if tensor._requires_grad and (tensor._is_leaf or not value._requires_grad):
         return False
-    if not (is_alone(tensor) and is_alone(value)):
+    if not (is_alone(tensor) and is_alone(value)) or _is_expanded(tensor):
         return False
     for each in (tensor, value):
         if each._call is None and (is_stored(each._node) or is_written(each._node)):
@@ -189,6 +190,18 @@ def take_over(tensor: Any, value: Any) -> bool:
     if tensor._requires_grad:
         tensor._is_leaf = False
     return True
+
+
+def _is_expanded(tensor: Any) -> bool:
+    """Whether a tensor may be a view of which several elements are one: that is refused."""
+    if tensor._alias is None or tensor._alias[1] == 0:
+        return False
+    call, path = tensor._call, tensor._alias[1]
+    if call is not None and call.inputs is not None and isinstance(path, int):
+        moves = call.away(path).moves
+    else:
+        moves = look(tensor).moves
+    return any(op is Ops.EXPAND for op, _ in moves)
 
 
 def _is_unknown_to_others(tensor: Any) -> bool:
@@ -223,7 +236,9 @@ def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]
     if node is not None:
         leave(tensor, node)
         del tensor._node
-    written = postpone(tensor, template, template.results[0], number, inputs, (entry,))
+    written = postpone(
+        tensor, template, template.results[0], number, inputs, (entry,), template.size
+    )
     written.is_write = True
     tensor._symbols = NO_VARIABLES
     tensor._previous, tensor._is_shared, tensor._alias = previous, False, None
@@ -275,6 +290,11 @@ def is_put_off(tensor: Any) -> bool:
     return call is not None and call.is_write and not is_computed(call)
 
 
+def is_there(tensor: Any) -> bool:
+    """Whether the value of `tensor` was computed, by calls, so that no node is needed to know."""
+    return tensor._call is not None and tensor._call.value is not None
+
+
 def _copy(
     shape: tuple[int, ...], dtype: DType, device: str, is_detached: bool
 ) -> tuple[int, Template]:
@@ -286,7 +306,7 @@ def _copy(
     if found is None:
         value = UOp(Ops.CUSTOM, dtype, (), CustomArg("value", shape, _no_call))
         source = UOp(Ops.DETACH, dtype, (value,)) if is_detached else value
-        template = record([UOp(Ops.CONTIGUOUS, dtype, (source,), device)], [value])
+        template = record([UOp(Ops.CONTIGUOUS, dtype, (source,), canonical(device))], [value])
         assert template is not None
         found = _copies.put(key, (next_number(), template))
     return found

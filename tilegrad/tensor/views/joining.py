@@ -62,6 +62,7 @@ class Joining(Movement):
 
     __slots__ = ()
 
+    @templated
     def pad(self, padding: Sequence[Any], mode: str = "constant", value: float = 0.0) -> Self:
         """Add elements around, or cut them off.
 
@@ -361,6 +362,7 @@ class Joining(Movement):
         axis = as_axis("stack", dim, self.ndim + 1)
         return self.unsqueeze(axis).cat(*[other.unsqueeze(axis) for other in others], dim=axis)
 
+    @templated
     def split(self, sizes: sint | Sequence[sint], dim: int = 0) -> tuple[Self, ...]:
         """Split along an axis. For a symbolic size the number of slices is that of the bound
         values.
@@ -410,6 +412,7 @@ class Joining(Movement):
         ends = [simple(step * number) for number in range(count)]
         return tuple(self._slice(axis, start, end) for start, end in zip(ends, [*ends[1:], size]))
 
+    @templated
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
         """Split along an axis into at most `chunks` slices of equal size; the last may be smaller.
 
@@ -437,6 +440,7 @@ class Joining(Movement):
         step = ceil_divide(self.shape[axis], chunks)
         return self._split_by(axis, 1 if is_zero(step) else step)
 
+    @templated
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """Slices along an axis, without it.
 
@@ -585,6 +589,7 @@ class Joining(Movement):
         rows = self.reshape(size, 1).pad(((0, 0), (0, size)))
         return rows.flatten()._slice(0, 0, multiply((size, size))).reshape(size, size)
 
+    @templated
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """Diagonal over two axes, as a new last axis.
 

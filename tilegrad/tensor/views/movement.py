@@ -71,7 +71,8 @@ class Movement(Casts):
         if self._requires_grad and not gradients.get():
             detached: Any = self
             return cast("Self", detached.detach()._moved(op, arg))
-        moved = self._like(UOp(op, self.uop.dtype, (self.uop,), arg))
+        node = self.uop
+        moved = self._like(UOp(op, node.dtype, (node,), arg))
         moved._is_shared = self._is_shared
         storage, path = self._alias or shared(self)
         moved._alias = storage, path + 1 if path.__class__ is int else extended(path, op, arg)
@@ -143,7 +144,7 @@ class Movement(Casts):
         >>> Tensor([1, 2, 3, 4]).reshape(2, -1).tolist()
         [[1, 2], [3, 4]]
         """
-        wanted, old = flat_arguments(sizes if shape is None else (shape,)), self.uop.shape
+        wanted, old = flat_arguments(sizes if shape is None else (shape,)), self.shape
         if are_plain(wanted) and are_plain(old) and math.prod(wanted) == math.prod(old):
             return self if tuple(wanted) == old else self._reshaped(tuple(wanted))
         if None in wanted:
@@ -407,7 +408,7 @@ class Movement(Casts):
         [[1, 2], [1, 2]]
         """
         wanted = flat_arguments(wanted_sizes if shape is None else (shape,))
-        old = self.uop.shape
+        old = self.shape
         if wanted == old and are_plain(wanted):
             return self
         lead = len(wanted) - len(old)
@@ -548,8 +549,9 @@ class Movement(Casts):
         if record is not None and not _is_always_inside(spanned, involved):
             record.slices.append(spanned)
 
+    @templated
     def _slice(self, axis: int, start: sint, end: sint) -> Self:
-        shape = self.uop.shape
+        shape = self.shape
         if are_plain((start, end, *shape)) and start <= end <= shape[axis]:
             if end - start == shape[axis]:
                 return self

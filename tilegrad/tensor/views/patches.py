@@ -17,6 +17,7 @@ from typing import Self
 from tilegrad.base.dtype import as_const
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Ops
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import compute, describe
 from tilegrad.tensor.handle.sizes import as_axis, here
 from tilegrad.tensor.views.joining import Joining
@@ -78,6 +79,7 @@ class Patches(Joining):
         columns = rows._slice(last + 1, 0, positions * s).reshape(*lead, k, positions, s)
         return columns._slice(last + 2, 0, 1).reshape(*lead, k, positions)
 
+    @templated
     def unfold(self, dim: int, size: int, step: int) -> Self:
         """Slices of `size` elements, `step` apart, along an axis, as a new last axis.
 

@@ -481,7 +481,8 @@ class Assignment(Algebra):
                 line=here(),
                 remedy=f"cast the value: .cast({self.dtype!r})",
             )
-        if not value.uop.is_constant and not is_file(self.device):
+        is_constant = value._call is None and value.uop.is_constant
+        if not is_constant and not is_file(self.device):
             check_devices("assign", [self, value])
         return value
 
@@ -514,7 +515,11 @@ class Assignment(Algebra):
             if take_slice(self, key, value):
                 return
         if has_tensor(key):
-            self._take("setitem", self._written(key, value), wants_grad=wants_grad)
+            made = self._written(key, value)
+            with exclusive():
+                if writes.take_over(self, made):
+                    return
+            self._take("setitem", made, wants_grad=wants_grad)
             return
         with exclusive():
             self._write_slices(key, value, wants_grad=wants_grad)

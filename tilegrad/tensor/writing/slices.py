@@ -22,6 +22,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.waiting import Input, Number, next_number
 from tilegrad.tensor.storage import writes
 
@@ -170,7 +171,7 @@ def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
     positions = [_stand_in(f"position {at}", dtypes.int32, ()) for at in range(axes.count(None))]
     made = _replaced(tensor._of(old, tensor.device), axes, value, positions)
     source = UOp(Ops.DETACH, tensor.dtype, (made,)) if is_detached else made
-    copied = UOp(Ops.CONTIGUOUS, tensor.dtype, (source,), tensor.device)
+    copied = UOp(Ops.CONTIGUOUS, tensor.dtype, (source,), canonical(tensor.device))
     template = record([copied], [old, *([] if is_constant else [value]), *positions])
     assert template is not None
     return _templates.put(key, (next_number(), template))

@@ -234,7 +234,7 @@ class Updating(Assignment):
         """
         if isinstance(value, Core) and not value.ndim:
             return self.copy_(value)
-        return self._update(self.full_like(value))
+        return self._update(self.full_like(value), is_new=True)
 
     def zero_(self) -> Self:
         """Write 0 into every element.
