@@ -153,7 +153,9 @@ def gpu_report(options: argparse.Namespace) -> str:
 
     if not Path(options.file).is_file():
         raise DataError("gpu-report: there is no such file", file=options.file)
-    return report(options.file, options.arguments, options.arch or ["sm_80"], options.blocks, options.device)
+    return report(
+        options.file, options.arguments, options.arch or ["sm_80"], options.blocks, options.device
+    )
 
 
 def fuzz(parser: argparse.ArgumentParser, options: argparse.Namespace) -> bool:

@@ -359,9 +359,8 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
     def _alike(self) -> Tensor:
         """A view of all of it, which is a tensor of its own and no leaf."""
-        made = alias(self)
-        if made is None:
-            made = _alias_of(self)
+        waiting: Tensor | None = alias(self)
+        made = _alias_of(self) if waiting is None else waiting
         if not self._requires_grad or _state.made is not None:
             made._requires_grad, made._is_leaf = None, True
         return made
