@@ -125,7 +125,7 @@ MUTANTS: dict[str, Mutant] = {
     "S1.11": Mutant(
         "every GPU is of one architecture",
         "tilegrad/device/nv.py",
-        '    arch = f"sm_{major}{minor}"\n',
+        """    arch = f"sm_{major}{minor}{'a' if (major, minor) in _OWN_UNITS else ''}"\n""",
         "    arch = _DEFAULT_ARCH\n",
     ),
     "S1.12": Mutant(

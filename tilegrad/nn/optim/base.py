@@ -429,13 +429,7 @@ class Optimizer:
             written = self._advance()
             for index in trained:
                 written += self._written(index)
-            # What a layer writes in its forward pass may have been computed by an earlier read.
-            left = [each for each in (*written, *self._beside()) if not writes.is_there(each)]
-            if left and all(writes.is_put_off(tensor) for tensor in left):
-                # What is read takes all that is assigned with it.
-                left[0].realize()
-            elif left:
-                Tensor.realize(*left)
+            writes.realize_written([*written, *self._beside()])
         return loss
 
     def _settle(self) -> None:

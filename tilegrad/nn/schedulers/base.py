@@ -10,6 +10,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, DataError, KindError, article
 from tilegrad.nn.optim import Optimizer
 from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.storage import writes
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LRScheduler", "at_least_one", "cosine", "power", "restore", "saved"]
@@ -92,7 +93,7 @@ class LRScheduler:
             rate: Tensor = group["lr"]
             written.append(rate.assign(new.cast(rate.dtype)))
         written += [memory.assign(new.cast(memory.dtype)) for memory, new in self._others(t)]
-        Tensor.realize(*written)
+        writes.realize_written(written)
 
     def _rates(self, t: Tensor) -> list[Tensor]:
         """The rate of each group at step t."""

@@ -182,6 +182,9 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
             key += kwargs
             if not _add(kwargs.values(), key, operands):
                 return method(self, *args, **kwargs)
+        if constant is not None and all(map(_is_constant, operands)):
+            # Whoever knows the signature would keep the nodes, and their lines, alive.
+            return method(self, *args, **kwargs)
         signature = tuple(key)
         found = _known.get(signature)
         numbers: list[Number] | None = None

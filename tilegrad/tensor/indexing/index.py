@@ -471,10 +471,10 @@ class Indexing(Creation):
                 return self._rows(rows)
         if not config.CHECK:
             checked("gather", index, self.shape[axis], axis)
-        return self._gathered_along(axis, index)
+        return self._picked_on(axis, index)
 
     @templated
-    def _gathered_along(self, axis: int, index: Self) -> Self:
+    def _picked_on(self, axis: int, index: Self) -> Self:
         """GATHER: the elements that `index`, which fits, names along an axis."""
         return self.flatten()._rows(self._positions("gather", axis, index))
 

@@ -54,7 +54,7 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf", "is_put_off",
-    "is_there", "postpones_calls", "put_off", "run_with", "take", "take_over",
+    "postpones_calls", "put_off", "realize_written", "run_with", "take", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -290,9 +290,18 @@ def is_put_off(tensor: Any) -> bool:
     return call is not None and call.is_write and not is_computed(call)
 
 
-def is_there(tensor: Any) -> bool:
-    """Whether the value of `tensor` was computed, by calls, so that no node is needed to know."""
-    return tensor._call is not None and tensor._call.value is not None
+def realize_written(tensors: Sequence[Any]) -> None:
+    """Realize tensors that were assigned to. Those that an earlier read has computed, as it may
+    have what a layer writes in its forward pass, need no node.
+    """
+    left = [each for each in tensors if each._call is None or each._call.value is None]
+    if not left:
+        return
+    if all(map(is_put_off, left)):
+        # What is read takes all that is assigned with it.
+        left[0].realize()
+    else:
+        left[0].realize(*left[1:])
 
 
 def _copy(

@@ -1,0 +1,258 @@
+"""Calls of `tilegrad.torch` wait as those of `tilegrad` do: equal steps make no nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad.tensor import tensor as handle
+from tilegrad.tensor.handle import waiting
+from tilegrad.torch import nn
+from tilegrad.torch.nn import functional as F
+
+_random = np.random.default_rng(7)
+_A = _random.normal(size=(6, 8)).astype(np.float32)
+_B = _random.normal(size=(6, 8)).astype(np.float32)
+_IMAGES = _random.normal(size=(2, 4, 8, 8)).astype(np.float32)
+_WORDS = _random.normal(size=(2, 5, 8)).astype(np.float32)
+_INDEX = _random.integers(0, 5, 6)
+
+
+class _Asked:
+    """How often nodes of calls that wait were made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.count = 0
+        expand, expand_all = handle.expand, waiting.Pool.expand
+
+        def one(call: Any) -> Any:
+            self.count += 1
+            return expand(call)
+
+        def every(pool: Any) -> None:
+            self.count += pool.has_new
+            expand_all(pool)
+
+        monkeypatch.setattr(handle, "expand", one)
+        monkeypatch.setattr(waiting.Pool, "expand", every)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> _Asked:
+    # What other tests left must not let calls pause.
+    waiting.this_thread.pool.was_of_use()
+    return _Asked(monkeypatch)
+
+
+def _layers() -> dict[str, Any]:
+    return {
+        "linear": nn.Linear(8, 5), "conv": nn.Conv2d(4, 6, 3, padding=1), "group": nn.GroupNorm(2, 4),
+        "layer": nn.LayerNorm(8), "lstm": nn.LSTM(8, 7, batch_first=True),
+        "gru": nn.GRU(8, 7, batch_first=True), "cell": nn.LSTMCell(8, 7),
+        "attention": nn.MultiheadAttention(8, 2, batch_first=True), "drop": nn.Dropout(0.5),
+        "encoder": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        "embedding": nn.Embedding(10, 8), "up": nn.ConvTranspose2d(4, 3, 2, stride=2),
+    }  # fmt: skip
+
+
+# a, b: (6, 8); image: (2, 4, 8, 8); words: (2, 5, 8); index: (6,), all of which wait.
+_METHODS: dict[str, Callable[..., Any]] = {
+    "shapes": lambda a, **_: a.view(3, 16).reshape(a.shape).transpose(0, 1).contiguous().view(-1),
+    "split": lambda a, **_: torch.cat([x + 1 for x in a.split(4, dim=1)], 1),
+    "chunk": lambda a, **_: a.chunk(2, 1)[1] * 2,
+    "unbind": lambda a, **_: torch.stack(a.unbind(0)),
+    "pairs": lambda a, **_: a.max(1).values + a.min(dim=1)[0] + a.topk(3).values[:, 0],
+    "order": lambda a, **_: a.sort(1).values + a.cumsum(1) + a.cumprod(1),
+    "var_mean": lambda a, **_: torch.var_mean(a, 1)[0] + torch.std_mean(a, 1)[1],
+    "constants": lambda a, **_: torch.arange(8) + a * torch.ones(6, 8) + torch.zeros(6, 8),
+    "scalar": lambda a, **_: torch.tensor(2.0) * a,
+    "mask": lambda a, b, **_: torch.where(a > 0, a, 0.0) + a.masked_fill(b > 0, 1.0),
+    "logic": lambda a, b, **_: ((a > 0) & (b > 0)).float().mean(),
+    "cut": lambda a, **_: a[1:4, 2:].sum() + a[:, -1].sum() + a[None, :, ::2].sum(),
+    "picked": lambda a, index, **_: a[index] + a[torch.arange(6), index].unsqueeze(1),
+    "gather": lambda a, index, **_: a.gather(1, index.unsqueeze(1)),
+    "one_hot": lambda index, **_: F.one_hot(index, 5).float(),
+    "pad": lambda a, **_: F.pad(a, (1, 1)),
+    "clone": lambda a, **_: a.clone() + a.detach(),
+    "entropy": lambda a, index, **_: F.cross_entropy(a[:, :5], index, label_smoothing=0.1),
+    "losses": lambda a, b, **_: F.mse_loss(a, b) + F.smooth_l1_loss(a, b) + F.l1_loss(a, b),
+    "laws": lambda a, index, **_: torch.distributions.Categorical(logits=a).log_prob(index),
+    "pools": lambda image, **_: F.max_pool2d(image, 2) + F.avg_pool2d(image, 2),
+    "draws": lambda a, **_: torch.randn_like(a) * a + torch.rand(6, 8),
+    "set": lambda a, **_: _with_zeros(a * 2),
+    "linear": lambda a, layers, **_: layers["linear"](a) + 1,
+    "conv": lambda image, layers, **_: layers["conv"](image),
+    "group": lambda image, layers, **_: layers["group"](image),
+    "layer": lambda a, layers, **_: layers["layer"](a),
+    "up": lambda image, layers, **_: layers["up"](image),
+    "lstm": lambda words, layers, **_: layers["lstm"](words)[0],
+    "gru": lambda words, layers, **_: layers["gru"](words)[0],
+    "cell": lambda a, layers, **_: layers["cell"](a)[0],
+    "attention": lambda words, layers, **_: layers["attention"](words, words, words)[0],
+    "encoder": lambda words, layers, **_: layers["encoder"](words),
+    "embedding": lambda index, layers, **_: layers["embedding"](index),
+    "drop": lambda a, layers, **_: layers["drop"](a),
+}
+
+
+def _with_zeros(x: Any) -> Any:
+    x[x < 0] = 0.0
+    return x
+
+
+@pytest.mark.row("M4.1")
+@pytest.mark.parametrize("name", _METHODS)
+def test_methods_and_layers_ask_for_no_nodes(name: str, asked: _Asked) -> None:
+    torch.manual_seed(0)
+    memory = {
+        "a": torch.tensor(_A), "b": torch.tensor(_B), "image": torch.tensor(_IMAGES),
+        "words": torch.tensor(_WORDS),
+    }  # fmt: skip
+    index, layers = torch.tensor(_INDEX), _layers()
+    for _ in range(6):
+        asked.count = 0
+        given = {each: value * 1.5 for each, value in memory.items()}
+        found = _METHODS[name](**given, index=index * 1, layers=layers)
+        count = asked.count
+        found.sum().item()
+    assert count == 0
+
+
+def _gan() -> Iterator[float]:
+    """Two networks with batch normalisation, dropout and draws, two optimizers."""
+    maker = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.LeakyReLU(0.2), nn.Linear(8, 6))
+    judge = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 1))
+    of_maker, of_judge = (torch.optim.Adam(each.parameters(), 1e-3) for each in (maker, judge))
+    criterion = nn.BCEWithLogitsLoss()
+    while True:
+        real, fake = torch.rand(5, 6), maker(torch.randn(5, 4))
+        judged = criterion(judge(real), torch.ones(5, 1))
+        judged = judged + criterion(judge(fake.detach()), torch.zeros(5, 1))
+        of_judge.zero_grad()
+        judged.backward()
+        of_judge.step()
+        made = criterion(judge(fake), torch.ones(5, 1))
+        of_maker.zero_grad()
+        made.backward()
+        of_maker.step()
+        yield judged.item() + made.item()
+
+
+def _actor() -> Iterator[float]:
+    """Actions that are drawn and read within a step."""
+    body, critic = nn.Linear(3, 8), nn.Linear(8, 1)
+    params = [*body.parameters(), *critic.parameters()]
+    optimizer = torch.optim.RMSprop(params, 1e-3)
+    while True:
+        logs, values = [], []
+        for number in range(3):
+            hidden = body(torch.tensor(_A[number, :3]))
+            law = torch.distributions.Categorical(logits=hidden)
+            action = law.sample()
+            logs.append(law.log_prob(action) * (1.0 + action.item()))
+            values.append(critic(hidden))
+        loss = torch.cat(values).square().mean() * 0.5 - torch.stack(logs).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def _conv_net() -> Iterator[float]:
+    """Convolutions with batch normalisation, a schedule, and a number read beside the loss."""
+    net = nn.Sequential(
+        nn.Conv2d(4, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(6, 3),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=50)
+    x, y = torch.tensor(_IMAGES), torch.tensor(_INDEX[:2] % 3)
+    while True:
+        optimizer.zero_grad()
+        out = net(x)
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        yield loss.item() + (out.argmax(1) == y).float().mean().item()
+
+
+@pytest.mark.parametrize("program", [_gan, _actor, _conv_net])
+def test_steps_of_training_make_no_nodes(program: Any, asked: _Asked) -> None:
+    torch.manual_seed(0)
+    steps = program()
+    for number in range(30):
+        asked.count = 0
+        assert np.isfinite(next(steps))
+        if number >= 8 and asked.count == 0:
+            return
+    pytest.fail("each step made nodes of calls")
+
+
+def test_constants_of_other_values_are_other_operands() -> None:
+    x = torch.tensor(_A)
+    for number in range(12):
+        value = float(number % 4)
+        found = (x * 2) * torch.tensor(value) + torch.full((6, 8), value)
+        np.testing.assert_allclose(found.numpy(), _A * 2 * value + value, rtol=1e-6)
+        zeros = (x * 2) + torch.zeros(6, 8)
+        zeros.add_(value)
+        np.testing.assert_allclose(zeros.numpy(), _A * 2 + value, rtol=1e-6)
+        np.testing.assert_array_equal(x.numpy(), _A)
+
+
+def test_draws_are_those_of_their_seed_in_equal_steps() -> None:
+    for seed in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12):
+        torch.manual_seed(seed)
+        first, second = torch.rand(6, 8).numpy(), torch.rand(6, 8).numpy()
+        torch.manual_seed(seed)
+        found = (torch.tensor(_A) * 2 + torch.rand(6, 8)) * torch.rand(6, 8)
+        np.testing.assert_allclose(found.numpy(), (_A * 2 + first) * second, rtol=1e-6)
+
+
+def test_results_of_one_call_have_their_values_in_any_order() -> None:
+    x = torch.tensor(_A)
+    for number in range(8):
+        left, right = (x * (number + 2)).split(4, dim=1)
+        variance, mean = torch.var_mean(x * (number + 2), 1)
+        rows = (x - number).unbind(0)
+        wide = _A.astype(np.float64)
+        if number % 2:
+            np.testing.assert_allclose(mean.numpy(), (wide * (number + 2)).mean(1), atol=1e-5)
+        np.testing.assert_allclose(right.numpy(), _A[:, 4:] * (number + 2), rtol=1e-6)
+        np.testing.assert_allclose(rows[3].numpy(), _A[3] - number, rtol=1e-6, atol=1e-6)
+        left += 1
+        np.testing.assert_allclose(left.numpy(), _A[:, :4] * (number + 2) + 1, rtol=1e-5, atol=1e-6)
+        expected = (wide * (number + 2)).var(1, ddof=1)
+        np.testing.assert_allclose(variance.numpy(), expected, rtol=1e-4)
+
+
+def test_numbers_in_a_loss_that_change_are_those_of_their_step() -> None:
+    for number in range(24):
+        share = 0.1 + 0.03 * number if number % 3 else 0.5
+        x = torch.tensor(_A, requires_grad=True)
+        (share * x.square().mean() + (1 - share) * x.sum()).backward()
+        expected = share * 2 * _A / 48 + (1 - share)
+        np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_write_by_a_mask_is_seen_by_views_and_by_gradients() -> None:
+    for _ in range(6):
+        x = torch.tensor(_A)
+        y = x * 2
+        row = y[0]
+        y[y < 0] = -1.0
+        expected = np.where(_A * 2 < 0, -1, _A * 2)
+        np.testing.assert_allclose(row.numpy(), expected[0], rtol=1e-6)
+        np.testing.assert_allclose(y.numpy(), expected, rtol=1e-6)
+        leaf = torch.tensor(_A, requires_grad=True)
+        made = leaf * 3
+        made[made < 0] = 0.0
+        made.sum().backward()
+        np.testing.assert_allclose(leaf.grad.numpy(), np.where(_A < 0, 0, 3), rtol=1e-6)
+        with pytest.raises(RuntimeError):
+            (x * 2)[0].expand(3, 8).fill_(1.0)
