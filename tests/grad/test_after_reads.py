@@ -129,6 +129,21 @@ def test_a_late_gradient_in_equal_steps_is_refused(segments: int) -> None:
                 given((z * z).sum(), x)
 
 
+@pytest.mark.parametrize("view", [lambda x: x * 2, VIEWS["contiguous"], VIEWS["clone"]])
+@pytest.mark.parametrize("after", [lambda y: y, lambda y: y.T, lambda y: y * 3])
+def test_a_late_gradient_to_an_array_that_is_memory_is_refused(view: Made, after: Made) -> None:
+    with Context(SEGMENTS=1, TEMPLATES=1):
+        for _ in range(6):
+            # The array has no node before its gradient is asked for.
+            x = Tensor(NUMBERS)
+            y = view(x)
+            z = after(y)
+            z.numpy()
+            y.numpy()
+            with pytest.raises(TilegradError, match="given back"):
+                given((z * z).sum(), x)
+
+
 def test_a_leaf_that_another_thread_made_during_a_run_has_its_gradient_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -177,6 +177,10 @@ class SizedTemplate:
         step = slot - self._first.count - len(self._constants)
         return made(self._steps[step][1], sizes) if step >= 0 else None
 
+    def flowing(self, slot: int) -> tuple[int, ...]:
+        """The inputs that a gradient of the node in a slot may reach, at any sizes."""
+        return self._first.flowing(slot)
+
     def steps_at(self, sizes: Sizes) -> list[Step]:
         """The steps at certain sizes."""
         return [
@@ -210,6 +214,9 @@ class _TemplateAt(Template):
             self.constants = self._sized.constants_at(self._sizes)
             return self.constants
         raise AttributeError(name)
+
+    def flowing(self, slot: int) -> tuple[int, ...]:
+        return self._sized.flowing(slot)
 
     def shape_of(self, slot: int) -> tuple[Any, ...] | None:
         return self._sized.shape_of(slot, self._sizes)

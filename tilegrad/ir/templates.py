@@ -38,7 +38,7 @@ class Template:
     only.
     """
 
-    __slots__ = ("constants", "count", "is_view", "results", "size", "steps")
+    __slots__ = ("_flowing", "constants", "count", "is_view", "results", "size", "steps")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Template:
         self.results = results
         self.count = count
         self.is_view = is_view
+        self._flowing: dict[int, tuple[int, ...]] = {}
 
     def moves(self, slot: int, most: int) -> tuple[list[tuple[Ops, Any]], int]:
         """At most `most` movement ops that end in `slot`, without those below the inputs, the last
@@ -67,6 +68,29 @@ class Template:
             found.append((op, arg))
             slot = pick(range(slot))
         return found, slot
+
+    def flowing(self, slot: int) -> tuple[int, ...]:
+        """The inputs that a gradient of the node in a slot may reach: those that it depends on
+        beside DETACH and what is no float.
+        """
+        known = self._flowing.get(slot)
+        if known is None:
+            first = self.count + len(self.constants)
+            stack, seen = [slot], {slot}
+            while stack:
+                at = stack.pop()
+                if at < first:
+                    continue
+                op, dtype, _, pick, is_one, *_ = self.steps[at - first]
+                if op is Ops.DETACH or not dtype.is_float:
+                    continue
+                picked = pick(range(at))
+                for source in (picked,) if is_one else picked:
+                    if source not in seen:
+                        seen.add(source)
+                        stack.append(source)
+            known = self._flowing[slot] = tuple(sorted(at for at in seen if at < self.count))
+        return known
 
     def is_view_at(self, slot: int) -> bool:
         """Whether the node of a slot moves an input only."""

@@ -86,8 +86,7 @@ MUTANTS: dict[str, Mutant] = {
     "M4.6": Mutant(
         "the shape of an input may differ from the captured one",
         "tilegrad/capture/inputs.py",
-        "            tensor.shape == self.shape\n"
-        "            and tensor.dtype is signature.dtype\n",
+        "            tensor.shape == self.shape\n            and tensor.dtype is signature.dtype\n",
         "            tensor.dtype is signature.dtype\n",
     ),
     "M4.7": Mutant(

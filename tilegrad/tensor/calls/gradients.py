@@ -189,8 +189,13 @@ class _Below:
                 # What follows from its value reads it; gradients go on below.
                 key.append(numbers[call])
                 leaves.setdefault(call, len(leaves))
+        flowing: set[Input] = {loss}
+        for call in reversed(calls):
+            if call in flowing:
+                inputs = call.inputs or ()
+                flowing.update([inputs[at] for at in call.template.flowing(call.slot)])
         for leaf, position in leaves.items():
-            target = self._target(leaf)
+            target = self._target(leaf) if leaf in flowing else None
             if not self.is_plain:
                 return
             if target is not None:
@@ -211,7 +216,7 @@ class _Below:
             if leaf.is_write and tensor is not None and tensor._requires_grad and tensor._is_leaf:
                 # The leaf has taken another value since.
                 return tensor
-            if leaf.value.leaf is None and leaf.value.past is None:
+            if leaf.value.leaf is None and not past.is_computed(leaf.value):
                 return None
             # Somebody knows it as a node.
             leaf = leaf.value.node(leaf.moves)

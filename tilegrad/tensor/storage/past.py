@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Value
 from tilegrad.tensor.storage.memory import is_stored
 
-__all__ = ["Reached", "has_past", "lost", "note", "note_run", "remember"]
+__all__ = ["Reached", "has_past", "is_computed", "lost", "note", "note_run", "remember"]
 
 # The number of runs of calls after which later pasts take over those of dead memory.
 _MOST_DEPTH = 64
@@ -56,6 +56,22 @@ class _Mark:
     def __call__(self) -> Value | UOp | None:
         found: Value | UOp | None = self.reference()
         return found
+
+
+class _Origin:
+    """Of a value that no run computed, such as an array of the host that became memory: its mark,
+    by which the pasts of what is computed from it find it when it has a leaf.
+    """
+
+    __slots__ = ("memory",)
+
+    def __init__(self, value: Value):
+        self.memory = _blank(_Mark)
+        self.memory.reference = weakref.ref(value)
+
+    def stand_on(self, leaf: UOp) -> None:
+        """Know the leaf that was made for the value."""
+        self.memory.reference = weakref.ref(leaf)
 
 
 class _Run:
@@ -267,6 +283,12 @@ def note_run(
     depth = 1
     for base in bases:
         past = base.past if isinstance(base, Value) else _pasts.get(base)
+        if past is None and isinstance(base, Value):
+            past = base.past = _Origin(base)
+        if past.__class__ is _Origin:
+            run.links.append(None)
+            run.bases.append(past.memory)
+            continue
         run.links.append(past)
         if past is None:
             run.bases.append(ref(base))
@@ -278,7 +300,7 @@ def note_run(
     run.memory = memory = {}
     for number, value, reached in values:
         past = value.past
-        if past is None:
+        if past is None or past.__class__ is _Origin:
             past = value.past = _blank(_Past)
             past._run, past.depth = (run, reached), depth
             mark = past.memory = _blank(_Mark)
@@ -290,6 +312,11 @@ def note_run(
     if depth > _MOST_DEPTH:
         for _, value, _ in values:
             value.past.work_out()
+
+
+def is_computed(value: Value) -> bool:
+    """Whether it is known what a run made a value from."""
+    return value.past is not None and value.past.__class__ is not _Origin
 
 
 def remember(materialised: Mapping[UOp, UOp]) -> None:
