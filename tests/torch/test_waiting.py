@@ -50,9 +50,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> _Asked:
 
 def _layers() -> dict[str, Any]:
     return {
-        "linear": nn.Linear(8, 5), "conv": nn.Conv2d(4, 6, 3, padding=1), "group": nn.GroupNorm(2, 4),
-        "layer": nn.LayerNorm(8), "lstm": nn.LSTM(8, 7, batch_first=True),
-        "gru": nn.GRU(8, 7, batch_first=True), "cell": nn.LSTMCell(8, 7),
+        "linear": nn.Linear(8, 5), "conv": nn.Conv2d(4, 6, 3, padding=1),
+        "group": nn.GroupNorm(2, 4), "layer": nn.LayerNorm(8), "cell": nn.LSTMCell(8, 7),
+        "lstm": nn.LSTM(8, 7, batch_first=True), "gru": nn.GRU(8, 7, batch_first=True),
         "attention": nn.MultiheadAttention(8, 2, batch_first=True), "drop": nn.Dropout(0.5),
         "encoder": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
         "embedding": nn.Embedding(10, 8), "up": nn.ConvTranspose2d(4, 3, 2, stride=2),
@@ -203,6 +203,17 @@ def test_constants_of_other_values_are_other_operands() -> None:
         zeros.add_(value)
         np.testing.assert_allclose(zeros.numpy(), _A * 2 + value, rtol=1e-6)
         np.testing.assert_array_equal(x.numpy(), _A)
+
+
+def test_slices_of_lengths_that_change_are_as_many_as_there_are() -> None:
+    whole = np.arange(40, dtype=np.float32)
+    for length in (3, 5, 2, 7, 4, 6, 9, 8, 3, 11, 10):
+        rows = (torch.tensor(whole[: length * 2]).view(length, 2) * 2).unbind(0)
+        assert len(rows) == length
+        np.testing.assert_array_equal(rows[-1].numpy(), whole[length * 2 - 2 : length * 2] * 2)
+        parts = (torch.tensor(whole[:length]) + 1).split(2)
+        assert [len(part) for part in parts] == [2] * (length // 2) + [1] * (length % 2)
+        np.testing.assert_array_equal(torch.cat(parts).numpy(), whole[:length] + 1)
 
 
 def test_draws_are_those_of_their_seed_in_equal_steps() -> None:

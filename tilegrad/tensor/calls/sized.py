@@ -309,7 +309,9 @@ def _with_integers(value: Any, integers: Iterator[int]) -> Any:
 
 def _is_alike(one: Recorded, other: Recorded) -> bool:
     """Whether two recordings differ in sizes only."""
-    mine, theirs = [(each.plain, each.has_view, each.has_reshape) for each in (one, other)]
+    mine, theirs = [
+        (len(each.results), each.plain, each.has_view, each.has_reshape) for each in (one, other)
+    ]
     return mine == theirs and all(
         mine[:4] == theirs[:4] and mine.dtype is theirs.dtype
         for mine, theirs in zip(one.results, other.results, strict=True)
