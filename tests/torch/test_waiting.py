@@ -74,6 +74,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "logic": lambda a, b, **_: ((a > 0) & (b > 0)).float().mean(),
     "cut": lambda a, **_: a[1:4, 2:].sum() + a[:, -1].sum() + a[None, :, ::2].sum(),
     "picked": lambda a, index, **_: a[index] + a[torch.arange(6), index].unsqueeze(1),
+    "list": lambda a, **_: a[:, [-1]] + a[[2]],
     "gather": lambda a, index, **_: a.gather(1, index.unsqueeze(1)),
     "one_hot": lambda index, **_: F.one_hot(index, 5).float(),
     "pad": lambda a, **_: F.pad(a, (1, 1)),
@@ -203,6 +204,26 @@ def test_constants_of_other_values_are_other_operands() -> None:
         zeros.add_(value)
         np.testing.assert_allclose(zeros.numpy(), _A * 2 + value, rtol=1e-6)
         np.testing.assert_array_equal(x.numpy(), _A)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.s_[:, [-1]], np.s_[:, :, [2]], np.s_[..., [1]], np.s_[:, [-2], None], np.s_[[1], :, [3]],
+        np.s_[[0], [1]], np.s_[:, [1], [2]], np.s_[1, [0]],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_list_of_one_index_picks_a_copy(key: Any) -> None:
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for _ in range(4):
+        x = torch.tensor(values) * 2
+        found = x[key]
+        np.testing.assert_array_equal(found.numpy(), (values * 2)[key])
+        found.zero_()
+        np.testing.assert_array_equal(x.numpy(), values * 2)
+        with pytest.raises(IndexError):
+            x[:, [3]]
 
 
 def test_slices_of_lengths_that_change_are_as_many_as_there_are() -> None:

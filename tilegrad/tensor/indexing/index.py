@@ -60,6 +60,17 @@ __all__ = ["Indexing", "first_of_neighbours", "has_tensor"]
 _PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
 
 
+def _is_one_index(entry: Any) -> bool:
+    """Whether an entry is a list of one integer, as in `x[:, [-1]]`."""
+    return entry.__class__ is list and len(entry) == 1 and entry[0].__class__ is int
+
+
+def _as_slice(entry: list[int]) -> slice:
+    """The slice of one element that a list of one index picks."""
+    (index,) = entry
+    return slice(index, index + 1 if index != -1 else None)
+
+
 class Indexing(Creation):
     """Indexing methods."""
 
@@ -87,6 +98,8 @@ class Indexing(Creation):
             return self._cut(key)
         if kind is self.__class__ and self._is_checked(key):
             return self._rows_at(key)
+        if _is_one_index(key):
+            key = (key,)
         if self._are_checked(key):
             return self._picked_at(key)
         viewed, tensors = self._viewed(key)
@@ -124,10 +137,17 @@ class Indexing(Creation):
                 tensors.append((entry, axis))  # type: ignore[arg-type]  # every tensor is one
                 axis += 1
             elif entry is not None:
-                if entry.__class__ not in _PLAIN_ENTRIES:
+                if _is_one_index(entry):
+                    if axis >= self.ndim or not self._is_inside(axis, entry[0]):
+                        return False
+                elif entry.__class__ not in _PLAIN_ENTRIES:
                     return False
                 axis += 1
         if not 0 < axis <= self.ndim or sum(entry is Ellipsis for entry in key) > 1:
+            return False
+        lists = sum(map(_is_one_index, key))
+        if lists > 1 or (lists and tensors):
+            # Those that pick together.
             return False
         for entry, axis in tensors:
             checked("getitem", entry, self.shape[axis], axis)
@@ -145,9 +165,19 @@ class Indexing(Creation):
 
     @templated
     def _picked_at(self, key: tuple[Any, ...]) -> Self:
-        """What integer tensors pick, beside numbers, slices, None and Ellipsis."""
+        """What integer tensors pick, or one list of one index, beside numbers, slices, None and
+        Ellipsis.
+        """
+        if any(map(_is_one_index, key)):
+            # A copy of a slice, as a list picks copies.
+            sliced = tuple([_as_slice(entry) if _is_one_index(entry) else entry for entry in key])
+            return self._copy_of(self._viewed(sliced)[0])
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors)
+
+    def _is_inside(self, axis: int, index: int) -> bool:
+        size = self.shape[axis]
+        return isinstance(size, int) and -size <= index < size
 
     @templated
     def _rows_at(self, key: Self) -> Self:
