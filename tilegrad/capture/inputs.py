@@ -136,7 +136,7 @@ class Staging:
             found = self._buffer = Device[tensor.device].buffer(size, tensor.dtype)
             self._flat = leaf(found)
         node = self._flat
-        shape = tensor.shape
+        shape = tensor.uop.shape
         self.node = node if node.shape == shape else UOp(Ops.RESHAPE, node.dtype, (node,), shape)
         return found
 
@@ -172,8 +172,8 @@ class Input:
         """What is not as it was captured, but for the memory: a line for a message."""
         signature = self.signature
         if (
-            tensor.shape == self.shape
-            and tensor.dtype is signature.dtype
+            tensor.uop.shape == self.shape
+            and tensor.uop.dtype is signature.dtype
             and tensor.device == signature.device
             and tensor._requires_grad is signature.requires_grad
         ):

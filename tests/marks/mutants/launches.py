@@ -86,8 +86,9 @@ MUTANTS: dict[str, Mutant] = {
     "M4.6": Mutant(
         "the shape of an input may differ from the captured one",
         "tilegrad/capture/inputs.py",
-        "            tensor.shape == self.shape\n            and tensor.dtype is signature.dtype\n",
-        "            tensor.dtype is signature.dtype\n",
+        "            tensor.uop.shape == self.shape\n"
+        "            and tensor.uop.dtype is signature.dtype\n",
+        "            tensor.uop.dtype is signature.dtype\n",
     ),
     "M4.7": Mutant(
         "a replay keeps the value of a bound variable",

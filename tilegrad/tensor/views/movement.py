@@ -549,7 +549,6 @@ class Movement(Casts):
         if record is not None and not _is_always_inside(spanned, involved):
             record.slices.append(spanned)
 
-    @templated
     def _slice(self, axis: int, start: sint, end: sint) -> Self:
         shape = self.shape
         if are_plain((start, end, *shape)) and start <= end <= shape[axis]:
