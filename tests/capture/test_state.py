@@ -578,6 +578,29 @@ def test_states_of_equal_value_part_before_the_capture() -> None:
     assert step.captures == 1
 
 
+def test_leaves_whose_elements_were_read_often_are_trained() -> None:
+    """A view of memory that was there before has no graph of its own: it would be below itself."""
+    weights = [Tensor(np.full(8, value, np.float32), requires_grad=True) for value in (1, 2)]
+    optimizer = nn.optim.SGD(weights, lr=0.5, momentum=0.5)
+    for _ in range(6):
+        assert [weight[3].item() for weight in weights] == [1.0, 2.0]
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        with Tensor.train():
+            optimizer.zero_grad()
+            loss = ((weights[0] + weights[1]) * x).sum().backward()
+            optimizer.step()
+            return loss.realize()
+
+    expected, speed = [1.0, 2.0], 0.0
+    for n in range(1, 5):
+        step(Tensor(np.full(8, n, np.float32)))
+        speed = speed * 0.5 + n
+        expected = [value - 0.5 * speed for value in expected]
+        assert [weight[3].item() for weight in weights] == expected
+
+
 @pytest.mark.skipif(guard_pages.is_installed(), reason="plans share nothing beside guard pages")
 def test_plans_share_one_block() -> None:
     @jit

@@ -164,7 +164,9 @@ def become_memory(tensor: Any, root: UOp, stored: UOp) -> None:
             tensor._is_shared = False
         else:
             value, memory = _below_equal_moves(root, stored)
-            if memory is base or (memory.op is Ops.RESHAPE and memory.src[0] is base):
+            is_all = memory is base or (memory.op is Ops.RESHAPE and memory.src[0] is base)
+            # A view of memory that was there before has no graph but that.
+            if is_all and base_of(value) is not base:
                 graphs[base] = value
     hold(tensor, result, is_computed=root is node or node.is_constant)
 
