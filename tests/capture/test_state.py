@@ -6,6 +6,7 @@ import gc
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.capture.helpers import full
