@@ -10,6 +10,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tilegrad import Context
 from tilegrad.tensor import tensor as handle
 from tilegrad.tensor.handle import waiting
 from tilegrad.torch import nn
@@ -43,10 +44,11 @@ class _Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> _Asked:
-    # What other tests left must not let calls pause.
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Asked]:
+    # What other tests left must not let calls pause, and under TEMPLATES=2 none waits.
     waiting.this_thread.pool.was_of_use()
-    return _Asked(monkeypatch)
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        yield _Asked(monkeypatch)
 
 
 def _layers() -> dict[str, Any]:
@@ -186,7 +188,7 @@ def _conv_net() -> Iterator[float]:
 def nodes_asked_for() -> dict[str, int]:
     """For each program, how often the thirtieth step had nodes of calls made."""
     found: dict[str, int] = {}
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, Context(TEMPLATES=1, SEGMENTS=1):
         asked = _Asked(patch)
         for program in (_gan, _actor, _conv_net):
             torch.manual_seed(0)
