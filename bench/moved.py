@@ -396,7 +396,7 @@ def actor(torch: Any) -> Iterator[float]:
 
 
 def run_program(name: str, steps: int) -> dict[str, float]:
-    """Both libraries, in turns, in this process."""
+    """Both libraries, interleaved, in this process."""
     import torch
 
     import tilegrad.torch

@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, interned, remade, toposort
 __all__ = ["Step", "Template", "record"]
 
 # More steps than a method has; a larger template is not worth its memory.
-MOST_STEPS = 1024
+_MOST_STEPS = 1024
 _MOST_ORIGINS = 4
 # Ops whose nodes are unique, such as memory, a draw, a call or a write: a template cannot repeat
 # them.
@@ -156,9 +156,9 @@ class Template:
 
 
 def record(
-    results: Sequence[UOp], inputs: Sequence[UOp], most: int = MOST_STEPS
+    results: Sequence[UOp], inputs: Sequence[UOp], most: int = _MOST_STEPS
 ) -> Template | None:
-    """The template of `results` above `inputs`, of at most so many steps; None if there are more,
+    """The template of `results` above `inputs`, of `most` steps or fewer; None if there are more,
     or unique nodes, or symbolic sizes.
     """
     slots = {node: slot for slot, node in reversed([*enumerate(inputs)])}

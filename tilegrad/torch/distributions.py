@@ -151,7 +151,7 @@ def _checked(name: str, value: Any, dtype: Any = None) -> Any:
     return _argument(value, dtype)
 
 
-# Parameters of which one is given; the others are computed, and not shown.
+# A program gives one of these parameters; the others are computed, and not shown.
 _ONE_OF = ("probs", "logits", "covariance_matrix", "precision_matrix", "scale_tril")
 # Distributions that are made of others and show no parameters, as PyTorch's.
 _WITHOUT_PARAMETERS = frozenset([

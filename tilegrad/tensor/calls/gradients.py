@@ -67,11 +67,11 @@ class _Backward(NamedTuple):
     targets: tuple[tuple[int, int, int], ...]
 
 
-# By signature; for those that have no template of all numbers, whether values have one.
 _BY_VALUE, _BY_NODES = "by value", "by nodes"
 # How many values of numbers came with a signature, and the most that are tried.
 _values: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 512)
 _MOST_VALUES = 16
+# By signature; for those that have no template of all numbers, whether values have one.
 _known: Recent[tuple[Any, ...], _Backward | str] = Recent(lambda: 512)
 
 

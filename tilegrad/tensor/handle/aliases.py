@@ -29,7 +29,7 @@ from tilegrad.tensor.handle.sizes import is_one, same
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "can_move", "can_view", "extended", "hold",
-    "is_alone", "is_contiguous", "look", "moved", "overlaps", "same_storage", "set_apart",
+    "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps", "same_storage", "set_apart",
     "shared", "show", "steps",
 ]  # fmt: skip
 
@@ -155,6 +155,14 @@ def look(tensor: Any) -> Look:
     return Look(node, node.shape, tuple(reversed(moves)))
 
 
+def look_of_call(tensor: Any) -> Look | None:
+    """How a tensor whose call waits looks at its storage, without its nodes; None otherwise."""
+    alias, call = tensor._alias, tensor._call
+    if alias is None or not isinstance(alias[1], int) or call is None or call.inputs is None:
+        return None
+    return Look(None, *call.away(alias[1]))
+
+
 def hold(tensor: Any, node: UOp, *, is_computed: bool) -> None:
     """Let `node` be the same value of a tensor. If it `is_computed`, it need not show the root;
     else it is the tensor's graph with something below replaced.
@@ -219,10 +227,8 @@ def can_view(tensor: Any, sizes: tuple[sint, ...] | None) -> bool:
     alias: Alias | None = tensor._alias
     if alias is None or alias[1] == 0:
         return True
-    path, call = alias[1], tensor._call
-    if isinstance(path, int) and call is not None and call.inputs is not None:
-        # Its nodes need not be there.
-        found = Look(None, *call.away(path))
+    path, found = alias[1], look_of_call(tensor)
+    if found is not None:
         return found.is_in_order or _can_be_seen(found, tensor.shape, sizes)
     node: UOp = tensor.uop
     shape = node.shape

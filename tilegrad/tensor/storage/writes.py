@@ -25,7 +25,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import is_alone, look
+from tilegrad.tensor.handle.aliases import is_alone, look, look_of_call
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
@@ -193,15 +193,11 @@ def take_over(tensor: Any, value: Any) -> bool:
 
 
 def _is_expanded(tensor: Any) -> bool:
-    """Whether a tensor may be a view of which several elements are one: that is refused."""
+    """Whether a tensor may be an expanded view, which is refused as a target."""
     if tensor._alias is None or tensor._alias[1] == 0:
         return False
-    call, path = tensor._call, tensor._alias[1]
-    if call is not None and call.inputs is not None and isinstance(path, int):
-        moves = call.away(path).moves
-    else:
-        moves = look(tensor).moves
-    return any(op is Ops.EXPAND for op, _ in moves)
+    found = look_of_call(tensor) or look(tensor)
+    return any(op is Ops.EXPAND for op, _ in found.moves)
 
 
 def _is_unknown_to_others(tensor: Any) -> bool:
