@@ -62,7 +62,8 @@ def _layers() -> dict[str, Any]:
     }  # fmt: skip
 
 
-# a, b: (6, 8); image: (2, 4, 8, 8); words: (2, 5, 8); index: (6,); each is the result of a call that waits.
+# a, b: (6, 8); image: (2, 4, 8, 8); words: (2, 5, 8); index: (6,). Each is the result of a call
+# that waits.
 _METHODS: dict[str, Callable[..., Any]] = {
     "shapes": lambda a, **_: a.view(3, 16).reshape(a.shape).transpose(0, 1).contiguous().view(-1),
     "split": lambda a, **_: torch.cat([x + 1 for x in a.split(4, dim=1)], 1),

@@ -29,8 +29,8 @@ from tilegrad.tensor.handle.sizes import is_one, same
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "can_move", "can_view", "extended", "hold",
-    "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps", "same_storage", "set_apart",
-    "shared", "show", "steps",
+    "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps", "same_storage",
+    "set_apart", "shared", "show", "steps",
 ]  # fmt: skip
 
 Move = tuple[Ops, Any]
