@@ -26,7 +26,7 @@ from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.templates import alias
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
-from tilegrad.tensor.handle.core import Core, as_dtype
+from tilegrad.tensor.handle.core import Core, as_dtype, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -45,8 +45,6 @@ from tilegrad.torch.storage import InMemory
 __all__ = ["LegacyKind", "Tensor", "as_ours", "with_ours", "written"]
 
 _state = modes.state
-_slot: Any = vars(Core)["device"]
-_device_of, _set_device = _slot.__get__, _slot.__set__
 _MOST_MADE = 1 << 12
 
 
@@ -130,11 +128,11 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         @property
         def device(self) -> device:
             """The device, which prints as PyTorch's."""
-            return as_device(_device_of(self))
+            return as_device(device_of(self))
 
         @device.setter
         def device(self, name: str) -> None:
-            _set_device(self, name)
+            set_device(self, name)
 
         @property
         def shape(self) -> Size:
@@ -200,7 +198,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
                 "Can't call numpy() on Tensor that requires grad. "
                 "Use tensor.detach().numpy() instead."
             )
-        if is_meta(_device_of(self)):
+        if is_meta(device_of(self)):
             raise TypeError(
                 "can't convert meta device type tensor to numpy: it has a shape and no values"
             )
@@ -212,7 +210,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
         Raises RuntimeError on the device `meta`.
         """
-        if is_meta(_device_of(self)):
+        if is_meta(device_of(self)):
             raise RuntimeError(
                 "Tensor.item() cannot be called on meta tensors: they have a shape and no values"
             )
@@ -223,7 +221,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
         Raises NotImplementedError on the device `meta`.
         """
-        if is_meta(_device_of(self)):
+        if is_meta(device_of(self)):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return super().tolist()
 
@@ -232,11 +230,11 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         notes = "" if self.is_leaf else f"grad_fn=<{step_of(self).name()}>"
         if self._requires_grad and self._is_leaf:
             notes = "requires_grad=True"
-        if is_meta(_device_of(self)):
+        if is_meta(device_of(self)):
             text = printing.without_values(self.shape, self.dtype, notes)
             return f"Parameter containing:\n{text}" if is_parameter else text
         array = numpy.asarray(self.detach().float() if self.dtype.is_float else self.detach())
-        text = printing.text_of(array, self.dtype, _device_of(self), notes)
+        text = printing.text_of(array, self.dtype, device_of(self), notes)
         return f"Parameter containing:\n{text}" if is_parameter else text
 
     __str__ = __repr__
@@ -335,7 +333,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         """
         if not isinstance(entry, OurTensor) or entry.ndim or not entry.dtype.is_int:
             return entry
-        is_read = not (is_meta(_device_of(self)) or is_meta(_device_of(entry)))
+        is_read = not (is_meta(device_of(self)) or is_meta(device_of(entry)))
         if not is_read or is_transforming() or current_recording() is not None:
             return entry
         return entry.item()
@@ -464,9 +462,9 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
     def _on_device(self, name: str) -> Any:
         if is_meta(name):
-            made = self if is_meta(_device_of(self)) else ours.Tensor.empty_like(self, device=name)
+            made = self if is_meta(device_of(self)) else ours.Tensor.empty_like(self, device=name)
             return as_ours(made)
-        if is_meta(_device_of(self)):
+        if is_meta(device_of(self)):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return ours.Tensor.to(self, name)
 
@@ -566,7 +564,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         return tuple(made) if len(made) > 1 else made[0]
 
     def _indices(self, array: Any) -> Self:
-        return type(self)(array, device=_device_of(self), dtype=dtypes.int64)
+        return type(self)(array, device=device_of(self), dtype=dtypes.int64)
 
     # pairs
 
@@ -614,7 +612,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         if not self.ndim:
             return pair_of(name, values, self.zeros_like(dtype=dtypes.int64))
         size = self.shape[dim]
-        positions = ours.Tensor.arange(size, dtype=dtypes.int64, device=_device_of(self))
+        positions = ours.Tensor.arange(size, dtype=dtypes.int64, device=device_of(self))
         sizes = [size if axis == dim % self.ndim else 1 for axis in range(self.ndim)]
         is_here = (self == values) | (self.isnan() & values.isnan())
         marked = is_here.where(as_ours(positions.reshape(sizes)).expand(self.shape), -1)
@@ -680,7 +678,7 @@ def _alias_of(tensor: Any) -> Tensor:
     made = object.__new__(Tensor)
     storage, path = shared(tensor)
     ours.Tensor._set(
-        made, tensor.uop, _device_of(tensor), tensor._variables, tensor._requires_grad, leaf=False
+        made, tensor.uop, device_of(tensor), tensor._variables, tensor._requires_grad, leaf=False
     )
     made._alias, made._is_shared = (storage, path), tensor._is_shared
     return made

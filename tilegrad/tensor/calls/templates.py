@@ -46,7 +46,7 @@ from tilegrad.tensor.calls.recorded import (
 from tilegrad.tensor.calls.sized import of_sizes
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
-from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.core import Core, device_of, set_device
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
@@ -73,9 +73,6 @@ _HEAD = 8
 _MOST_RECENT = 256
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 blank = object.__new__
-# Without what a class of tensors shows for it.
-_slot: Any = vars(Core)["device"]
-device_of, _set_device = _slot.__get__, _slot.__set__
 
 
 # By signature; None where there is no template.
@@ -460,7 +457,7 @@ def _waiting(
     call.requires_grad = made._requires_grad = kind.requires_grad
     call.is_loss = call.is_write = False
     call.siblings = ()
-    _set_device(made, device_of(first))
+    set_device(made, device_of(first))
     made._call = call
     made._symbols = NO_VARIABLES
     made._previous = ()

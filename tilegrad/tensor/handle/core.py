@@ -58,6 +58,7 @@ __all__ = [
     "check_tensors",
     "compute",
     "describe",
+    "device_of",
     "is_scalar_leaf",
     "live",
 ]
@@ -594,6 +595,11 @@ def broadcast_shape(name: str, nodes: Sequence[UOp | Core]) -> tuple[sint, ...]:
             common.append(b if is_one(a) else a)
         shape = tuple(common)
     return shape
+
+
+# A tensor's device, without what a class of tensors shows for it: its name, and how to set it.
+_slot: Any = vars(Core)["device"]
+device_of, set_device = _slot.__get__, _slot.__set__
 
 
 def _node_of(operand: UOp | Core) -> UOp:
