@@ -11,8 +11,10 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.engine.build.kernel import Kernel, Opt, OptOps
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.peel import peel
 from tilegrad.target import Target
 
 TARGET = replace(Device["CPU"].target, vector_bytes=32, has_mask=True)
@@ -92,3 +94,46 @@ def test_loops_that_open_the_same_gates() -> None:
     made = gradient()
     with Context(NOOPT=1):
         np.testing.assert_allclose(made, gradient(), rtol=1e-4, atol=1e-4)
+
+
+def two_loops() -> list[UOp]:
+    """In each of three rows two loops of 32 elements by vectors of 8, with a gate of the first 29,
+    and a selection by that and a flag of the row.
+    """
+    floats, lanes = dtypes.float32.vec(8), dtypes.int32.vec(8)
+    kinds = (dtypes.float32.ptr(96), dtypes.float32.ptr(96), dtypes.float32.ptr(29))
+    *made, given = [UOp(Ops.DEFINE_GLOBAL, kind, (), n) for n, kind in enumerate(kinds)]
+    flags = UOp(Ops.DEFINE_GLOBAL, dtypes.bool.ptr(3), (), 3)
+    number = {n: UOp.const(dtypes.int32, n) for n in (*range(9), 32)}
+    most, zero, five = UOp.const(lanes, 29), UOp.const(floats, 0.0), UOp.const(floats, 5.0)
+    steps = UOp(Ops.VECTORIZE, lanes, tuple(number[n] for n in range(8)))
+    row = UOp(Ops.RANGE, dtypes.int32, (number[3],), (0, Axis.LOOP))
+    flag = flags.load(row)
+    wide = UOp(Ops.VECTORIZE, dtypes.bool.vec(8), (flag,) * 8)
+    start = row * number[32]
+    program = [*made, given, flags, *number.values(), most, zero, five, steps]
+    program += [row, flag, wide, start]
+    for at, target in enumerate(made, 1):
+        loop = UOp(Ops.RANGE, dtypes.int32, (number[4],), (at, Axis.LOOP))
+        first = loop * number[8]
+        position = UOp(Ops.VECTORIZE, lanes, (first,) * 8) + steps
+        inside = UOp(Ops.CMPLT, dtypes.bool.vec(8), (position, most))
+        read = UOp(Ops.LOAD, floats, (given, first, zero, inside))
+        both = UOp(Ops.AND, dtypes.bool.vec(8), (wide, inside))
+        value = UOp(Ops.WHERE, floats, (both, read, five))
+        index = start + first
+        store = UOp(Ops.STORE, dtypes.void, (target, index, value))
+        end = UOp(Ops.END, dtypes.void, (loop,))
+        program += [loop, first, position.src[0], position, inside, read, both, value, index]
+        program += [store, end]
+    stores = [node for node in program if node.op is Ops.STORE]
+    sink = UOp(Ops.SINK, dtypes.void, (*stores,), KernelInfo("E", (0,)))
+    return [*program, UOp(Ops.END, dtypes.void, (row,)), sink]
+
+
+def test_what_two_loops_make_of_their_gates_stands_in_the_program_once() -> None:
+    found = peel(two_loops(), TARGET)
+    verify(found, Stage.PROGRAM, "peel")
+    assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [3, 3, 3]
+    # Only the last iterations ask for more than the flag.
+    assert sum(node.op is Ops.AND for node in found) == 1

@@ -128,6 +128,8 @@ def _apart(
     there = _visible(before)
     if any(node in there and (node.op in _EFFECTS[1:] or not there[node]) for node in again):
         return None
+    if any(node in there and node not in known for node in fresh):
+        return None
     again = [node for node in dict.fromkeys(again) if node not in known and node not in there]
     closed, ended = (UOp(Ops.END, dtypes.void, (each,)) for each in (shorter, tail))
     behind = again if left == 1 else [tail, last[loop], *again, ended]
@@ -200,7 +202,7 @@ def _copied(node: UOp, mapping: dict[UOp, UOp]) -> UOp:
 
 def _ungated(node: UOp, mapping: dict[UOp, UOp]) -> UOp | None:
     """As `_copied`, without the gates that `mapping` opens. A select by such a gate is its first
-    side: None.
+    side, and a conjunction with one is its other side: None.
     """
     has_gate = node.op in (Ops.LOAD, Ops.STORE) and node.is_gated
     if has_gate and _is_open(node.gate, mapping):
@@ -211,6 +213,11 @@ def _ungated(node: UOp, mapping: dict[UOp, UOp]) -> UOp | None:
     if node.op is Ops.WHERE and _is_open(node.src[0], mapping):
         mapping[node] = mapping.get(node.src[1], node.src[1])
         return None
+    if node.op is Ops.AND:
+        for one, other in (node.src, node.src[::-1]):
+            if _is_open(one, mapping):
+                mapping[node] = mapping.get(other, other)
+                return None
     return _copied(node, mapping)
 
 

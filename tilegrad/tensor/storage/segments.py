@@ -179,8 +179,11 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     else:
         try:
             segment = _run_plain(found, below, tensor, call)
-        except Exception:
-            # Perhaps that of another result: what was asked for runs alone.
+        except Exception as error:
+            # Perhaps that of another result: what was asked for runs alone. It may even succeed
+            # where the compiler has failed, which would be known as slowness only.
+            if isinstance(error, InternalError) and current_config().VERIFY:
+                raise
             pool.expand()
             compute([tensor])
         else:
