@@ -341,3 +341,45 @@ def test_an_embedding_of_rows_that_are_there() -> None:
     trained = torch.nn.Embedding.from_pretrained(rows, freeze=False)
     assert isinstance(frozen.weight, torch.nn.Parameter) and not frozen.weight.requires_grad
     assert trained.weight.requires_grad and trained(torch.tensor([2])).tolist() == [[0, 0, 1]]
+
+
+def _in_memory(values: list[float]) -> torch.Tensor:
+    return torch.from_numpy(np.array(values, np.float32))
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("through", ["itself", "an alias", "a leaf's alias", "a part", "twice"])
+def test_what_gradients_need_stays_where_memory_is_written(through: str, is_read: bool) -> None:
+    x, k = _in_memory([2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    if through == "a leaf's alias":
+        x.requires_grad_()
+    written = x.detach() if "alias" in through else x
+    if through == "a part":
+        written[1:] *= k[1:]
+    else:
+        written *= k
+    expected = [2.0, 6.0, 12.0]
+    wanted = [2.0, 3.0, 4.0] if through != "a part" else [0.0, 3.0, 4.0]
+    if is_read:
+        assert x.tolist() == written.tolist() == expected
+    if through == "twice":
+        written *= k
+        expected, wanted = [2.0, 12.0, 36.0], [4.0, 12.0, 24.0]
+    assert x.requires_grad == (through != "an alias") and written.requires_grad
+    assert x.tolist() == written.tolist() == expected
+    written.sum().backward()
+    assert k.grad.tolist() == wanted
+    assert x.tolist() == expected
+
+
+def test_a_state_that_is_written_in_place_with_gradients_and_read_at_each_step() -> None:
+    state, weight = _in_memory([1.0, 2.0]), torch.tensor([0.5, 3.0], requires_grad=True)
+    for step in range(1, 5):
+        state *= weight
+        state += 1.0
+        assert state.shape == (2,) and len(state.tolist()) == 2
+        if step == 3:
+            weight.grad = None
+            state.sum().backward()
+    # ((s w + 1) w + 1) w + 1, by w: 3 s w^2 + 2 w + 1
+    assert weight.grad.tolist() == [3 * 1 * 0.25 + 2 * 0.5 + 1, 3 * 2 * 9 + 2 * 3 + 1]

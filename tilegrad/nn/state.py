@@ -17,6 +17,7 @@ from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.ir.op import Ops
 from tilegrad.nn.tree import Paired, is_tensor, walk
 from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.storage import writes
 from tilegrad.tensor.storage.memory import base_of, is_view
 from tilegrad.tensor.tensor import Tensor
 
@@ -232,6 +233,11 @@ def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Copy each value into the memory of its tensor, once all of them are computed: those made of
     memory that is written to, and those for tensors that have none, in memory of their own.
     """
+    if all(value._call is not None and writes.can_wait(tensor, value) for tensor, value in pairs):
+        # What a program computed, as a moving average of parameters: the next run writes it.
+        for tensor, value in pairs:
+            tensor.assign(value)
+        return
     values = [value.uop for _, value in pairs]
     needing = set(readers_of({base_of(tensor.uop) for tensor, _ in pairs}, values))
     ready = [

@@ -27,6 +27,9 @@ __all__ = [
     "range_", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
 ]  # fmt: skip
 
+# The classes of Python's numbers.
+_NUMBERS = frozenset({bool, int, float})
+
 
 class Rest(TypedDict, total=False):
     """What a program of PyTorch may pass, and has no effect here."""
@@ -53,9 +56,12 @@ def _dtype_of(data: Any) -> DType | None:
     if isinstance(data, (OurTensor, bytes, bytearray, memoryview)) or is_array(data):
         return None
     if isinstance(data, (list, tuple, range)):
+        classes = set(map(type, _leaves(data)))
+        if classes <= _NUMBERS:
+            if float in classes or not classes:
+                return dtypes.default_float
+            return dtypes.int64 if int in classes else dtypes.bool
         kinds = {_dtype_of(each) for each in _leaves(data)}
-        if not kinds:
-            return dtypes.default_float
         if None in kinds:
             return None
         order = (dtypes.default_float, dtypes.int64, dtypes.bool)
@@ -99,10 +105,12 @@ def tensor(
     else:
         if isinstance(data, deque):
             data = list(data)
-        if isinstance(data, (list, tuple)) and any(isinstance(x, OurTensor) for x in _leaves(data)):
-            data = _without_tensors(data)
-        elif isinstance(data, (list, tuple)) and any(is_array(each) for each in _leaves(data)):
-            data = numpy.array(data)
+        if isinstance(data, (list, tuple)):
+            others = [each for each in _leaves(data) if type(each) not in _NUMBERS]
+            if any(isinstance(each, OurTensor) for each in others):
+                data = _without_tensors(data)
+            elif any(map(is_array, others)):
+                data = numpy.array(data)
         kind = _dtype_of(data) if dtype is None else as_dtype(dtype)
         made = Tensor(data, device=name_of(device), dtype=kind)
     made._is_leaf = True

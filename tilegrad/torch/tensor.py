@@ -93,6 +93,8 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     ([5.0, 7.0], [1, 0])
     """
 
+    _uploads_lists = True
+
     def __init__(
         self,
         *data: Any,
@@ -352,7 +354,9 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
     def _alias_of_all(self, root: UOp) -> Any:
         made = _alias_of(self)
-        made.uop, made._alias = root, (shared(self)[0], 0)
+        storage, _ = shared(self)
+        made.uop, made._alias = root, (storage, 0)
+        storage.note(made)
         return made
 
     def _alike(self) -> Tensor:
@@ -681,6 +685,7 @@ def _alias_of(tensor: Any) -> Tensor:
         made, tensor.uop, device_of(tensor), tensor._variables, tensor._requires_grad, leaf=False
     )
     made._alias, made._is_shared = (storage, path), tensor._is_shared
+    storage.note(made)
     return made
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.uploads import upload
-from tilegrad.tensor.handle.aliases import hold, set_apart
+from tilegrad.tensor.calls.uploads import are_few, can_upload, upload, upload_bytes
+from tilegrad.tensor.handle.aliases import hold, is_alone, set_apart
 from tilegrad.tensor.handle.core import (
     Core,
     as_dtype,
@@ -22,6 +22,7 @@ from tilegrad.tensor.handle.core import (
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here
 from tilegrad.tensor.storage import files, host, memory
+from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["Incoming"]
 
@@ -30,6 +31,8 @@ class Incoming(Core):
     """The constructor, and whether a gradient is wanted."""
 
     __slots__ = ()
+    # Whether a small list of numbers is copied to the device at once, as an array is, or by a run.
+    _uploads_lists = False
     # Operators of NumPy arrays and scalars leave the work to those of the tensor beside them.
     __array_priority__ = 1000
 
@@ -46,15 +49,10 @@ class Incoming(Core):
             elif isinstance(data, os.PathLike):
                 device = f"DISK:{os.fspath(data)}"
         name = canonical(device)
-        if (
-            dtype is None
-            and not requires_grad
-            and host.is_plain_array(data)
-            and upload(self, data, name)
-        ):
+        wanted = None if dtype is None else as_dtype(dtype)
+        if not requires_grad and _become_memory(self, data, name, wanted):
             self._requires_grad = requires_grad
             return
-        wanted = None if dtype is None else as_dtype(dtype)
         node, variables = _node_of(type(self), data, name, wanted)
         self._set(node, name, variables, None, leaf=True)
         if requires_grad is not None:
@@ -115,12 +113,30 @@ class Incoming(Core):
                     tensor=describe(self.uop),
                     line=here(),
                 )
+            is_computed = self._call is not None or self._node.op is Ops.ASSIGN
+            if is_computed and self._has_elements() and is_alone(self) and postpones_calls():
+                # Memory has no graph below, where the gradient might be taken for another's.
+                cast("Any", self).realize()
             # Equal graphs are one node, so that their gradients could not be told apart.
             if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
                 hold(self, memory.owned(self.uop, self.device), is_computed=True)
             set_apart(self)
             self._is_leaf = True
         self._requires_grad = wanted
+
+
+def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> bool:
+    """Let `tensor` be memory with the values of a small array or list of numbers; whether it is."""
+    if data.__class__ is not list and data.__class__ is not tuple:
+        return host.is_plain_array(data) and upload(tensor, data, device, dtype)
+    if not tensor._uploads_lists or not can_upload(device):
+        return False
+    numbers = host.few_numbers(data, dtype)
+    if numbers is None:
+        return False
+    raw, kind, shape = numbers
+    is_small = are_few(len(raw) // kind.itemsize, kind)
+    return is_small and upload_bytes(tensor, raw, kind, shape, device)
 
 
 def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp, Variables]:

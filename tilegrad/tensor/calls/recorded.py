@@ -50,12 +50,13 @@ class Result(NamedTuple):
 class WaitingKind:
     """What the calls of a template have in common while they wait (`tensor.handle.waiting`).
     `number` is that of the template and the kind of result, `slot` to `kind` are of the result;
-    `depth` counts its movement ops on a storage, which is that of operand `view_of`, or its own.
+    `depth` counts its movement ops on a storage, which is that of operand `view_of`, or its own. A
+    view `is_all` if it looks at the operand as that is.
     """
 
     __slots__ = (
-        "depth", "dtype", "kind", "number", "pattern", "requires_grad", "shape", "size", "slot",
-        "template", "view_of",
+        "depth", "dtype", "is_all", "kind", "number", "pattern", "requires_grad", "shape", "size",
+        "slot", "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, template: Template, result: Result, number: int, pattern: Any = None):
@@ -65,6 +66,9 @@ class WaitingKind:
         self.depth, self.view_of = result.depth, result.view_of
         self.shape, self.dtype = result.shape, result.dtype
         self.kind = kind_of(result.dtype, result.shape)
+        self.is_all = result.view_of is not None and all(
+            step[0] is Ops.DETACH for step in template.steps
+        )
 
 
 class Recorded(NamedTuple):

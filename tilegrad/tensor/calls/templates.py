@@ -32,6 +32,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing, users
 from tilegrad.engine.run.run import record_of_thread
+from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, node_count
@@ -59,7 +60,7 @@ from tilegrad.tensor.handle.waiting import (
 )
 from tilegrad.tensor.storage.pending import pressure, relieve
 
-__all__ = ["alias", "elementwise", "templated"]
+__all__ = ["alias", "elementwise", "templated", "templated_unless"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -71,6 +72,8 @@ _DOUBLE = Struct("<d")
 _HEAD = 8
 # More short signatures of a method are not known at a time.
 _MOST_RECENT = 256
+# With so many tensors beside its own, or more, a method that joins may do it at once.
+_FEWEST_AT_ONCE = 3
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 blank = object.__new__
 
@@ -93,6 +96,13 @@ def templated(method: Method) -> Method:
     return _templated(method, takes_numbers=False)
 
 
+def templated_unless(at_once: Callable[[Sequence[Any], Any], Any]) -> Callable[[Method], Method]:
+    """As `templated`, of a method that joins tensors along `dim`: of many, `at_once` is asked first
+    for the result, and answers None where it has none.
+    """
+    return lambda method: _templated(method, takes_numbers=False, at_once=at_once)
+
+
 def elementwise(method: Method) -> Method:
     """As `templated`, of a method whose numbers are operands like tensors: what it does depends on
     their kind, and not on their values. Those that change from call to call are inputs of one
@@ -101,7 +111,12 @@ def elementwise(method: Method) -> Method:
     return _templated(method, takes_numbers=True)
 
 
-def _templated(method: Method, *, takes_numbers: bool) -> Method:
+def _templated(
+    method: Method,
+    *,
+    takes_numbers: bool,
+    at_once: Callable[[Sequence[Any], Any], Any] | None = None,
+) -> Method:
     number, new = next_number(), blank
     recent: dict[Any, _Recent] = {}
 
@@ -113,6 +128,10 @@ def _templated(method: Method, *, takes_numbers: bool) -> Method:
             return method(self, *args, **kwargs)
         if node_count() > pressure.most:
             relieve(self)
+        if len(args) >= _FEWEST_AT_ONCE and at_once is not None:
+            joined = at_once((self, *args), kwargs.get("dim", 0))
+            if joined is not None:
+                return joined
         pending = self._call
         short: Any = None
         if pending is not None and not kwargs:
@@ -518,6 +537,8 @@ def _look(made: Any, result: WaitingKind, operands: list[Any]) -> None:
     alias: Any = base._alias or shared(base)
     made._alias = alias[0], alias[1] + result.depth
     made._is_shared = base._is_shared
+    if result.is_all:
+        alias[0].note(made)
 
 
 def _meet(
@@ -560,10 +581,17 @@ def _are_same(mine: UOp, other: UOp) -> bool:
         met.add(pair)
         if one.op is not two.op or len(one.src) != len(two.src):
             return False
-        if one.replace(src=two.src) is not two:
+        if one.replace(src=two.src) is not two and not _are_one_kernel(one.arg, two.arg):
             return False
         pairs += zip(one.src, two.src)
     return True
+
+
+def _are_one_kernel(one: Any, two: Any) -> bool:
+    """Whether two arguments are the same kernel, whose gradient is made anew by each call."""
+    if not (isinstance(one, KernelArg) and isinstance(two, KernelArg)):
+        return False
+    return (one.name, one.shape, one.ast) == (two.name, two.shape, two.ast)
 
 
 def _detached_once(node: UOp) -> UOp:

@@ -1,6 +1,6 @@
-"""NumPy arrays become memory of the device when the tensor is made.
+"""NumPy arrays, and the lists of `tilegrad.torch`, become memory when the tensor is made.
 
-The array is copied in any case, as its owner may write to it. A small one is copied to where it is
+An array is copied in any case, as its owner may write to it. A small one is copied to where it is
 needed, so the tensor is memory from the start: no node says that it has to be copied, and a loop
 that makes a tensor of new data at each step has equal leaves at each step. Large arrays, files, and
 whatever somebody wants to see (a capture, `DEBUG=2`, NOOPT) stay copies that a run makes.
@@ -8,6 +8,8 @@ whatever somebody wants to see (a capture, `DEBUG=2`, NOOPT) stay copies that a 
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from typing import Any
 
@@ -22,7 +24,7 @@ from tilegrad.runtime.buffer import over, size_class
 from tilegrad.tensor.handle.waiting import Value, stands_on_memory
 from tilegrad.tensor.storage.writes import postpones_calls
 
-__all__ = ["upload"]
+__all__ = ["are_few", "can_upload", "upload", "upload_bytes"]
 
 # More takes longer to copy than the nodes of a copy take to make.
 _MOST_BYTES = 1 << 16
@@ -31,19 +33,61 @@ _MOST_BYTES = 1 << 16
 _MOST_INDICES = 1 << 10
 # By NumPy's dtype.
 _dtypes: dict[Any, DType] = {}
+# NumPy converts as a kernel does: exactly, or rounded to the nearest number once.
+_WIDER = ("bool", "uint8", "int16", "int32", "int64", "float32", "float64")
+_CONVERTED = frozenset({
+    *((getattr(dtypes, one), getattr(dtypes, other))
+      for at, one in enumerate(_WIDER) for other in _WIDER[at + 1 :]),
+    (dtypes.float64, dtypes.float32),
+})  # fmt: skip
 
 
-def upload(tensor: Any, array: Any, device: str) -> bool:
-    """Let `tensor`, which is nothing yet, be memory of `device` with the values of a NumPy array;
-    whether it is.
+def upload(tensor: Any, array: Any, device: str, wanted: DType | None = None) -> bool:
+    """Let `tensor`, which is nothing yet, be memory of `device` with the values of a NumPy array,
+    in the dtype `wanted` if one is; whether it is.
     """
     kind = array.dtype
     dtype = _dtypes.get(kind) or _plain(kind)
-    size, shape = array.size, array.shape
-    if dtype is None or not size or not shape or array.nbytes > _MOST_BYTES:
+    if dtype is None or not array.shape or not array.size:
         return False
-    if size > _MOST_INDICES and not dtype.is_float:
+    if wanted is not None and wanted is not dtype:
+        if (dtype, wanted) not in _CONVERTED or array.nbytes > _MOST_BYTES:
+            return False
+        with sys.modules["numpy"].errstate(over="ignore"):
+            dtype, array = wanted, array.astype(wanted.name)
+    if not are_few(array.size, dtype) or not can_upload(device):
         return False
+    return upload_bytes(tensor, array, dtype, array.shape, device)
+
+
+def upload_bytes(tensor: Any, data: Any, dtype: DType, shape: tuple[int, ...], device: str) -> bool:
+    """As `upload`, where `can_upload`, of `data`: an array, or the bytes in row-major order."""
+    size = math.prod(shape)
+    nbytes = size * dtype.itemsize
+    start = time.perf_counter()
+    raw = data if isinstance(data, bytes) else data.tobytes()
+    allocator = Device[device].allocator
+    block = size_class(nbytes)
+    handles = allocator.allocate_all([block])
+    if handles is None:
+        return False
+    (buffer,) = over(allocator, [(size, dtype, nbytes, block)], handles)
+    allocator.runtime.copy_in(handles[0], memoryview(raw))
+    report.count(0, nbytes, time.perf_counter() - start, kernels=0)
+    moves = () if len(shape) == 1 else ((Ops.RESHAPE, shape, shape),)
+    # Another thread may look at the tensor as soon as it stands on memory.
+    tensor.device = device
+    stands_on_memory(tensor, Value(buffer), moves, dtype, shape, (composing.entry or call_site(),))
+    return True
+
+
+def are_few(size: int, dtype: DType) -> bool:
+    """Whether so many elements that the host gives are copied at once."""
+    return size * dtype.itemsize <= _MOST_BYTES and (size <= _MOST_INDICES or dtype.is_float)
+
+
+def can_upload(device: str) -> bool:
+    """Whether new memory of `device` may be written here and now, with nobody to see a run."""
     if (
         device == "HOST"
         or not postpones_calls()
@@ -52,23 +96,7 @@ def upload(tensor: Any, array: Any, device: str) -> bool:
     ):
         return False
     switches = current_config()
-    if switches.DEBUG >= 2 or switches.CHECK:
-        return False
-    start = time.perf_counter()
-    allocator = Device[device].allocator
-    nbytes = array.nbytes
-    block = size_class(nbytes)
-    handles = allocator.allocate_all([block])
-    if handles is None:
-        return False
-    (buffer,) = over(allocator, [(size, dtype, nbytes, block)], handles)
-    allocator.runtime.copy_in(handles[0], memoryview(array.tobytes()))
-    report.count(0, nbytes, time.perf_counter() - start, kernels=0)
-    moves = () if len(shape) == 1 else ((Ops.RESHAPE, shape, shape),)
-    # Another thread may look at the tensor as soon as it stands on memory.
-    tensor.device = device
-    stands_on_memory(tensor, Value(buffer), moves, dtype, shape, (composing.entry or call_site(),))
-    return True
+    return switches.DEBUG < 2 and not switches.CHECK
 
 
 def _plain(kind: Any) -> DType | None:

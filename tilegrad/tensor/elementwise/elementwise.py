@@ -442,6 +442,7 @@ class Elementwise(Arithmetic):
             node, path = UOp(Ops.DETACH, node.dtype, (node,)), extended(path, Ops.DETACH, None)
         detached = self._of(node, self.device, self._variables, False)
         detached._alias, detached._is_shared = (storage, path), self._is_shared
+        storage.note(detached)
         return detached
 
     def __abs__(self) -> Self:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +29,9 @@ from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.sizes import is_one, same
 
 __all__ = [
-    "Alias", "Away", "Look", "Move", "Storage", "can_move", "can_view", "extended", "hold",
-    "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps", "same_storage",
-    "set_apart", "shared", "show", "steps",
+    "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",
+    "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps",
+    "same_storage", "set_apart", "shared", "show", "steps",
 ]  # fmt: skip
 
 Move = tuple[Ops, Any]
@@ -43,9 +44,28 @@ _lock = threading.Lock()
 
 
 class Storage:
-    """What aliases have in common; it is only compared."""
+    """What aliases have in common. It is compared, and knows some of them: those that were made as
+    aliases of all of it, for `aliases_of_all`.
+    """
 
-    __slots__ = ()
+    __slots__ = ("_noted",)
+    _noted: list[weakref.ref[Any]]
+
+    def note(self, tensor: Any) -> None:
+        """Know an alias. Most storages never have one."""
+        try:
+            noted = self._noted
+        except AttributeError:
+            noted = self._noted = []
+        # At powers of two, so that the dead never outnumber the living by much.
+        if len(noted) >= 8 and not len(noted) & (len(noted) - 1):
+            noted[:] = [each for each in noted if each() is not None]
+        noted.append(weakref.ref(tensor))
+
+    def noted(self) -> list[Any]:
+        """The tensors alive that it knows."""
+        noted = [each() for each in getattr(self, "_noted", ())]
+        return list({id(each): each for each in noted if each is not None}.values())
 
 
 class Away(NamedTuple):
@@ -98,6 +118,7 @@ def shared(tensor: Any) -> Alias:
             found = tensor._alias
             if found is None:
                 found = tensor._alias = (Storage(), 0)
+                found[0].note(tensor)
     return found
 
 
@@ -133,6 +154,27 @@ def same_storage(first: Any, second: Any) -> bool:
     if first is second:
         return True
     return first._alias is not None is not second._alias and first._alias[0] is second._alias[0]
+
+
+def aliases_of_all(tensor: Any) -> list[Any] | None:
+    """The tensors alive that share the storage of `tensor`, itself among them, where each of them
+    looks at all of it as it is; None where another one may not.
+    """
+    if tensor._alias is None:
+        return [tensor]
+    members = [each for each in tensor._alias[0].noted() if same_storage(each, tensor)]
+    if not is_alone(tensor, len(members)) or not any(each is tensor for each in members):
+        return None
+    return members if all(map(_is_all, members)) else None
+
+
+def _is_all(tensor: Any) -> bool:
+    """Whether a tensor has the elements of its storage as they are."""
+    path = tensor._alias[1]
+    if path == 0:
+        return True
+    found = path if isinstance(path, Away) else look_of_call(tensor) or look(tensor)
+    return all(op is Ops.DETACH for op, _ in found.moves)
 
 
 def look(tensor: Any) -> Look:
@@ -229,7 +271,12 @@ def can_view(tensor: Any, sizes: tuple[sint, ...] | None) -> bool:
         return True
     path, found = alias[1], look_of_call(tensor)
     if found is not None:
-        return found.is_in_order or _can_be_seen(found, tensor.shape, sizes)
+        looked = found.shape, found.moves, sizes
+        answer = _answers.get(looked)
+        if answer is None:
+            answer = found.is_in_order or _can_be_seen(found, tensor.shape, sizes)
+            _answered(looked, answer)
+        return answer
     node: UOp = tensor.uop
     shape = node.shape
     if isinstance(path, Away):
@@ -252,9 +299,8 @@ def can_view(tensor: Any, sizes: tuple[sint, ...] | None) -> bool:
     known = tuple(key)
     answer = _answers.get(known)
     if answer is None:
-        if len(_answers) >= _MOST_ANSWERS:
-            _answers.clear()
-        answer = _answers[known] = _can_be_seen(look(tensor), shape, sizes)
+        answer = _can_be_seen(look(tensor), shape, sizes)
+        _answered(known, answer)
     return answer
 
 
@@ -283,6 +329,12 @@ _answers: dict[tuple[Any, ...], bool] = {}
 _MOST_ANSWERS = 4096
 
 
+def _answered(question: tuple[Any, ...], answer: bool) -> None:
+    if len(_answers) >= _MOST_ANSWERS:
+        _answers.clear()
+    _answers[question] = answer
+
+
 def can_move(path: Away, moves: Sequence[Move]) -> bool:
     """Whether `moves` on an alias that has `path` give an alias: so it is unless one is a reshape
     that strides over the storage cannot say.
@@ -290,8 +342,6 @@ def can_move(path: Away, moves: Sequence[Move]) -> bool:
     key = path, tuple(moves)
     answer = _answers.get(key)
     if answer is None:
-        if len(_answers) >= _MOST_ANSWERS:
-            _answers.clear()
         shape, taken = path
         answer = True
         for op, arg in moves:
@@ -303,7 +353,7 @@ def can_move(path: Away, moves: Sequence[Move]) -> bool:
                     or _can_reshape(shape, taken, arg)
                 )
             taken = (*taken, (op, arg))
-        _answers[key] = answer
+        _answered(key, answer)
     return answer
 
 

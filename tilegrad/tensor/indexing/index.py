@@ -51,6 +51,7 @@ from tilegrad.tensor.handle.sizes import (
     show_shape,
     simple,
 )  # fmt: skip
+from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.indexing.creation import Creation
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host import flatten
@@ -63,6 +64,19 @@ _PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
 def _is_one_index(entry: Any) -> bool:
     """Whether an entry is a list of one integer, as in `x[:, [-1]]`."""
     return entry.__class__ is list and len(entry) == 1 and entry[0].__class__ is int
+
+
+def _is_of_rows(index: Any) -> bool:
+    """Whether an index was expanded from one with axes of one element behind the first."""
+    call: Call | None = index._call
+    below: Sequence[Any] | None = None
+    if call is None:
+        node = index.uop
+        below = node.src[0].shape if node.op is Ops.EXPAND else None
+    elif call.inputs is not None:
+        moves, _ = call.template.moves(call.slot, 1)
+        below = call.away(1).shape if moves and moves[0][0] is Ops.EXPAND else None
+    return below is not None and tuple(below) == (index.shape[0], *[1] * (index.ndim - 1))
 
 
 def _as_slice(entry: list[int]) -> slice:
@@ -100,6 +114,10 @@ class Indexing(Creation):
             return self._rows_at(key)
         if _is_one_index(key):
             key = (key,)
+        elif kind is self.__class__ and key.ndim and key.dtype is dtypes.bool:
+            # What the mask picks is a matter of its positions alone.
+            self._by_axis_fits(key)
+            key = tuple(key._true_columns())
         if self._are_checked(key):
             return self._picked_at(key)
         viewed, tensors = self._viewed(key)
@@ -274,17 +292,9 @@ class Indexing(Creation):
         """An index, whose first axis is `axis`, as one for each axis: masks become integers."""
         if not isinstance(entry, (_Known, Core)):
             return [entry]
-        shape = entry.shape
         is_mask = entry.dtype is dtypes.bool
         if is_mask:
-            for number, size in enumerate(shape):
-                if not same(size, self.shape[axis + number]):
-                    raise IndexBoundsError(
-                        f"getitem: a mask of size {show_shape((size,))[1:-2]} does not fit axis "
-                        f"{axis + number} of size {show_shape((self.shape[axis + number],))[1:-2]}",
-                        tensor=describe(self.uop),
-                        line=here(),
-                    )
+            self._check_mask(entry.shape, axis)
         if isinstance(entry, Core):
             mask: Any = entry
             return mask._true_columns() if is_mask else [entry]
@@ -309,8 +319,18 @@ class Indexing(Creation):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        known = _Known([True] * int(math.prod(mask._sizes)), mask._sizes)
-        self._by_axis(known, 0)
+        self._check_mask(mask.shape, 0)
+
+    def _check_mask(self, sizes: Sequence[Any], axis: int) -> None:
+        """Raise IndexBoundsError unless the axes from `axis` on have the sizes of a mask."""
+        for number, size in enumerate(sizes, axis):
+            if not same(size, self.shape[number]):
+                raise IndexBoundsError(
+                    f"getitem: a mask of size {show_shape((size,))[1:-2]} does not fit axis "
+                    f"{number} of size {show_shape((self.shape[number],))[1:-2]}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                )
 
     def _outside(self, index: int, axis: int) -> IndexBoundsError:
         return IndexBoundsError(
@@ -498,7 +518,7 @@ class Indexing(Creation):
         if not axis and index.ndim > 1 and index.shape[1:] == self.shape[1:]:
             rows = self._whole_rows("gather", axis, index)
             if rows is not None:
-                return self._rows(rows)
+                return self._rows_at(rows)
         if not config.CHECK:
             checked("gather", index, self.shape[axis], axis)
         return self._picked_on(axis, index)
@@ -537,16 +557,11 @@ class Indexing(Creation):
         """Which rows an index names that was expanded from one for each row, so that all elements
         of a row go together.
         """
-        node, beside = index.uop, index._sizes[1:]
-        if axis or node.op is not Ops.EXPAND or not beside or beside != self._sizes[1:]:
+        beside = index._sizes[1:]
+        if axis or not beside or beside != self._sizes[1:] or not _is_of_rows(index):
             return None
-        if node.src[0].shape != (node.shape[0], *[1] * len(beside)):
-            return None
-        vector = index[(slice(None), *[0] * len(beside))]
-        position, _ = self._flat_position(
-            [checked(name, vector, self._sizes[0], 0)], self._sizes[:1]
-        )
-        return position
+        vector: Self = checked(name, index[(slice(None), *[0] * len(beside))], self._sizes[0], 0)
+        return vector
 
     def _positions(self, name: str, axis: int, index: Self) -> Self:
         """The flat positions in this tensor of the elements that `index` names along `axis`."""
@@ -595,10 +610,25 @@ class Indexing(Creation):
                 f"{show_shape(index.shape)}",
                 line=here(),
             )
-        values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype)
         rows = self._whole_rows("scatter_add", axis, index)
         if rows is not None:
-            return self._added_at(rows, values)
+            return self._added_to_rows(rows, source)
+        if not config.CHECK:
+            checked("scatter_add", index, self._sizes[axis], axis)
+        return self._added_on(axis, index, source)
+
+    @templated
+    def _added_to_rows(self, rows: Self, source: Self) -> Self:
+        """The first rows of `source` added to the `rows` of this tensor."""
+        lengths = (rows.shape[0], *self.shape[1:])
+        values = source.shrink([(0, size) for size in lengths]).cast(self.dtype)
+        position, _ = self._flat_position([rows], self._sizes[:1])
+        return self._added_at(position, values)
+
+    @templated
+    def _added_on(self, axis: int, index: Self, source: Self) -> Self:
+        """Elements of `source` added where `index`, which fits, names them along an axis."""
+        values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype)
         position = self._positions("scatter_add", axis, index).flatten()
         return self.flatten()._added_at(position, values.flatten()).reshape(self.shape)
 

@@ -14,6 +14,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError, StepError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.masks import mask_values, ranks_of_true, uploaded
 from tilegrad.tensor.handle.core import Core, check_devices
 from tilegrad.tensor.handle.sizes import as_int, as_size, here, index_dtype, is_one
 from tilegrad.tensor.indexing.index import Indexing, first_of_neighbours
@@ -50,8 +51,9 @@ class Writing(Indexing):
         """This tensor with `value` at the places that `key` names, for keys with integer tensors or
         a mask.
         """
-        given: Any = self._as_tensor(value)
-        new: Self = self._of(given.uop, given.device, given._variables, given._requires_grad)
+        new: Any = self._as_tensor(value)
+        if new.__class__ is not self.__class__:
+            new = self._of(new.uop, new.device, new._variables, new._requires_grad)
         new = new.cast(self.dtype)
         check_devices("setitem", [self, new])
         if isinstance(key, Core) and key.dtype is dtypes.bool and not new.ndim:
@@ -61,6 +63,12 @@ class Writing(Indexing):
                 new, self
             )
             return chosen
+        if isinstance(key, Core) and key.dtype is dtypes.bool and key.ndim:
+            mask: Any = key
+            self._by_axis_fits(mask)
+            merged: Self | None = self._with_rows(mask, new)
+            if merged is not None:
+                return merged
         # Once, as masks are computed.
         positions, inside = self._positions_named(self._completed(key))
         # Axes of size 1 in front of the picked ones are no matter.
@@ -73,6 +81,29 @@ class Writing(Indexing):
         base: Any = self.flatten()
         written: Self = base._reduced_into(target, values, None).reshape(self.shape)
         return written
+
+    def _with_rows(self, mask: Any, rows: Self) -> Self | None:
+        """This tensor with `rows` where `mask`, of its first axes, is true, in their order: each
+        element asks for the row of its rank. None for a mask that the host does not know.
+
+        Raises ShapeError unless there are as many rows as the mask picks, or one for all.
+        """
+        values = mask_values(mask)
+        if values is None:
+            return None
+        count = int(values.sum())
+        tail = self.shape[mask.ndim :]
+        while rows.ndim > 1 + len(tail) and is_one(rows.shape[0]):
+            rows = rows.reshape(rows.shape[1:])
+        rows = rows.expand((count, *tail))
+        if not count:
+            return self
+        ranks = uploaded(self, ranks_of_true(values).clip(0, count - 1), dtypes.int32)
+        if ranks is None:
+            return None
+        is_written: Any = mask.reshape(*mask.shape, *[1] * len(tail))
+        merged: Self = is_written.where(rows[ranks], self)
+        return merged
 
     def _positions_named(self, keys: Sequence[Any]) -> tuple[Self, Self]:
         """The flat positions in this tensor of the elements that complete `keys` pick, and whether

@@ -13,6 +13,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.masks import mask_values, uploaded
 from tilegrad.tensor.handle.sizes import as_sizes, index_dtype
 from tilegrad.tensor.ordering.scatter import Scatter
 
@@ -74,6 +75,8 @@ class Selecting(Scatter):
     def _columns(self, positions: Self) -> list[Self]:
         """Places in row-major order as places along each axis."""
         sizes = self._sizes
+        if len(sizes) == 1:
+            return [positions]
         return [
             positions // math.prod(sizes[axis + 1 :]) % max(extent, 1)
             for axis, extent in enumerate(sizes)
@@ -112,9 +115,15 @@ class Selecting(Scatter):
         return is_filled.where(flat._rows(positions), fill_value)
 
     def _true_now(self) -> Self:
-        """The places where this mask of one axis is true, computed now. The kernels that find them
-        are for as many as there may be: another number of them compiles nothing anew.
+        """The places where this mask of one axis is true, computed now: on the host, or by kernels
+        for as many as there may be. Another number of them compiles nothing anew.
         """
+        values = mask_values(self)
+        if values is not None:
+            found = values.nonzero()[0].astype("int32")
+            known = uploaded(self, found, dtypes.int32) if found.size else self._iota(0)
+            if known is not None:
+                return known
         number = self._sizes[0]
         positions, count = self._true_positions(number)[0].contiguous(), self.sum()
         positions.realize(count)

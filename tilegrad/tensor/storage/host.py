@@ -24,6 +24,7 @@ __all__ = [
     "array_from",
     "buffer_fields",
     "dtype_of_numbers",
+    "few_numbers",
     "flatten",
     "format_of",
     "is_array",
@@ -41,6 +42,9 @@ _CODES = {
     dtypes.int32: "i", dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q",
     dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d",
 }  # fmt: skip
+# Numbers of Python, and how many of them are few, in lists within lists.
+_NUMBERS = frozenset({bool, int, float})
+_MOST_FEW, _MOST_DEEP = 1 << 14, 16
 
 
 def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
@@ -51,14 +55,13 @@ def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
     shape: list[int] = []
     above: set[int] = set()
     level: list[Any] = [data]
-    paths: list[str] = [""]
     while level and all(isinstance(each, (list, tuple)) for each in level):
         # One list at two depths would have two numbers of axes.
         now = {id(each) for each in level}
         if not above.isdisjoint(now):
             odd = next(at for at, each in enumerate(level) if id(each) in above)
             raise ShapeError(
-                "Tensor: a list that contains itself", at=f"data{paths[odd]}", line=here()
+                "Tensor: a list that contains itself", at=_written_index(odd, shape), line=here()
             )
         above |= now
         lengths = {len(each) for each in level}
@@ -67,24 +70,55 @@ def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
             raise ShapeError(
                 f"Tensor: a ragged list: {len(level[0])} and {len(level[odd])} elements "
                 "side by side",
-                first=f"data{paths[0]}",
-                other=f"data{paths[odd]}",
+                first=_written_index(0, shape),
+                other=_written_index(odd, shape),
                 line=here(),
             )
         shape.append(len(level[0]))
-        if len(level) * shape[-1] <= 10_000:
-            paths = [f"{path}[{at}]" for path, each in zip(paths, level) for at in range(len(each))]
-        else:
-            paths = [""] * (len(level) * shape[-1])
         level = [item for each in level for item in each]
     for at, item in enumerate(level):
         if isinstance(item, (list, tuple)):
             raise ShapeError(
                 "Tensor: a ragged list: a number and a list side by side",
-                at=f"data{paths[at]}",
+                at=_written_index(at, shape),
                 line=here(),
             )
     return level, tuple(shape)
+
+
+def _written_index(at: int, shape: Sequence[int]) -> str:
+    """How a program writes element `at` of `data`, which has the given shape."""
+    steps: list[str] = []
+    for size in reversed(shape):
+        at, step = divmod(at, size)
+        steps.append(f"[{step}]")
+    return "data" + "".join(reversed(steps))
+
+
+def few_numbers(
+    data: Sequence[Any], dtype: DType | None
+) -> tuple[bytes, DType, tuple[int, ...]] | None:
+    """(bytes, dtype, shape) of nested lists of bools, integers and floats; None if there are none,
+    or many, or something else.
+
+    Raises ShapeError if the list is ragged, DTypeError if an integer does not fit.
+    """
+    first: Any = data
+    count = 1
+    for _ in range(_MOST_DEEP):
+        if not isinstance(first, (list, tuple)):
+            break
+        count *= len(first)
+        if not 0 < count <= _MOST_FEW:
+            return None
+        first = first[0]
+    if first.__class__ not in _NUMBERS:
+        return None
+    values, shape = flatten(data)
+    if not _NUMBERS.issuperset(map(type, values)):
+        return None
+    kind = dtype or dtype_of_numbers(values)
+    return pack(values, kind), kind, shape
 
 
 def dtype_of_numbers(values: Sequence[Any]) -> DType:

@@ -16,7 +16,7 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage import host
 
-__all__ = ["Known", "known"]
+__all__ = ["Known", "known", "known_elements"]
 
 # Elements that are looked at where they are known: what came from the host, and other memory.
 _MOST_FROM_HOST = 1 << 16
@@ -33,6 +33,8 @@ _ALL = frozenset({
     Ops.EXPAND,
 })  # fmt: skip
 _MOVES = _ALL | {Ops.SHRINK, Ops.PAD, Ops.CAST}
+# What gives its source as it is.
+_SAME = frozenset({Ops.COPY, Ops.DETACH, Ops.CONTIGUOUS})
 # One step down from a tensor: its op, its argument, and its dtype.
 _Step = tuple[Ops, Any, DType]
 _Down = tuple[UOp | Buffer, list[_Step], tuple[Any, ...]]
@@ -162,6 +164,46 @@ def known(tensor: Any) -> Known | KnownNumber | None:
         return None
     steps.reverse()
     return Known(buffer, dtype, shape, steps, size)
+
+
+def known_elements(tensor: Any) -> Any | None:
+    """The elements of a tensor that looks at memory within the host's reach, or is a constant, as
+    an array of unsigned integers that have their bits; None where they are still to be computed.
+    Nothing runs. The array is a view of the memory, or of a part of it.
+    """
+    import numpy
+
+    call: Call | None = tensor._call
+    if call is not None and call.value is not None:
+        below: Any = call.value.buffer
+        shape: tuple[int, ...] = (below.size,)
+        moves = [(op, arg) for op, arg, _ in call.moves]
+    else:
+        found = _down(tensor._node if call is None else call)
+        if found is None:
+            return None
+        below, steps, shape = found
+        moves = [(op, arg) for op, arg, _ in reversed(steps)]
+    dtype: DType = below.dtype
+    moves = [(op, arg) for op, arg in moves if op not in _SAME]
+    if any(op is Ops.ASSIGN or op is Ops.CAST for op, _ in moves):
+        return None
+    if isinstance(below, UOp) and below.op is Ops.CONST:
+        raw: Any = host.pack([below.arg], dtype)
+    else:
+        try:
+            buffer = buffer_of(below) if isinstance(below, UOp) else below
+        except TilegradError:
+            return None
+        if (buffer.device != "HOST" and buffer.device != "CPU") or not buffer.is_allocated:
+            return None
+        raw = buffer.host_view()
+    array = numpy.frombuffer(raw, f"u{dtype.itemsize}")
+    if len(shape) != 1:
+        array = array.reshape(shape)
+    for op, arg in moves:
+        array = host.moved(array, op, arg)
+    return array
 
 
 def _most_of(buffer: Buffer) -> int:

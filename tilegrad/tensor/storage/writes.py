@@ -1,10 +1,10 @@
 """Assignments that wait, as calls do (`tensor.handle.waiting`).
 
-A small tensor that shares its storage with no other takes a value that waits by standing on other
-memory after the next run. What it had goes back, or stays with whoever looks at it. So no reader
-has to come before the write, and a segment (`tensor.storage.segments`) consists of values alone.
-Memory that others know by its address is written in place, by nodes: that of a view, of a file or
-of a capture, and what was given away.
+A small tensor of which there is no view, but for aliases of all of it (`x.detach()`), takes a value
+that waits by standing on other memory after the next run; the aliases are made anew. What it had
+goes back, or stays with whoever looks at it. So no reader has to come before the write, and a
+segment (`tensor.storage.segments`) consists of values alone. Memory that others know by its address
+is written in place, by nodes: that of a view, of a file or of a capture, and what was given away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import is_alone, look, look_of_call
+from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_of_call
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
@@ -54,7 +54,7 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf", "is_put_off",
-    "postpones_calls", "put_off", "realize_written", "run_with", "take", "take_over",
+    "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -123,12 +123,33 @@ def _can_take(tensor: Any, *, wants_grad: bool | None) -> bool:
         # Another thread that has tensors may assign to the same one, and sees it in memory.
         pool.trains = False
         return False
-    if tensor._symbols or not (tensor._is_leaf if tensor._requires_grad else not wants_grad):
+    handles = _handles(tensor)
+    if handles is None or (wants_grad and len(handles) > 1):
         return False
-    own = tensor._call
-    if own is not None and own.pool is not pool:
+    for each in handles:
+        own = each._call
+        if each._symbols or (own is not None and own.pool is not pool):
+            return False
+    first = handles[0]
+    if not (first._is_leaf if first._requires_grad else not wants_grad):
         return False
-    return _is_unknown_to_others(tensor) and _is_memory(tensor)
+    return _is_memory_unknown(first) and _is_memory(first)
+
+
+def _handles(tensor: Any) -> list[Any] | None:
+    """The tensors that see a write to `tensor`, where each looks at all of its storage: the first
+    is to take the value, the others are aliases of that one. None where one is a view.
+    """
+    if tensor._alias is None or (tensor._alias[1] == 0 and is_alone(tensor)):
+        return [tensor]
+    found = aliases_of_all(tensor)
+    if found is None:
+        return None
+    trained = [each for each in found if each._requires_grad]
+    if len(trained) > 1:
+        return None
+    (first,) = trained or (tensor,)
+    return [first, *[each for each in found if each is not first]]
 
 
 def _is_memory(tensor: Any) -> bool:
@@ -204,6 +225,11 @@ def _is_unknown_to_others(tensor: Any) -> bool:
     """Whether no view, and nobody who looks for it by its address, has the memory of `tensor`."""
     if tensor._alias is not None and (tensor._alias[1] != 0 or not is_alone(tensor)):
         return False
+    return _is_memory_unknown(tensor)
+
+
+def _is_memory_unknown(tensor: Any) -> bool:
+    """Whether nobody looks for the memory of `tensor`, which is no file, by its address."""
     if is_file(tensor.device):
         return False
     if tensor._call is not None:
@@ -224,7 +250,13 @@ def put_off(tensor: Any, value: Any) -> None:
 
 
 def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]) -> None:
-    """Let `tensor` take the result of a template, whose number this is, after the next run."""
+    """Let `tensor`, which can, take the result of a template after the next run; `number` is that
+    of the template. Aliases of all of it see the new value.
+    """
+    handles = _handles(tensor)
+    assert handles is not None
+    tensor, *others = handles
+    storage = tensor._alias[0] if others else None
     own = tensor._call
     node = tensor._node if own is None else own.node
     entry = composing.entry or call_site()
@@ -238,6 +270,15 @@ def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]
     written.is_write = True
     tensor._symbols = NO_VARIABLES
     tensor._previous, tensor._is_shared, tensor._alias = previous, False, None
+    if storage is not None:
+        tensor._alias = storage, 0
+        for each in others:
+            exchange(each, tensor.detach())
+
+
+def seen_by(tensor: Any) -> list[Any]:
+    """The tensors that change as `tensor`, which can wait, takes a value."""
+    return _handles(tensor) or [tensor]
 
 
 def earlier_leaf(tensor: Any, node: UOp | None) -> tuple[weakref.ref[UOp], ...]:

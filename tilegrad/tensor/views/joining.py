@@ -15,7 +15,8 @@ from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedError, artic
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.calls.joins import catted, stacked
+from tilegrad.tensor.calls.templates import templated, templated_unless
 from tilegrad.tensor.handle.core import (
     cast_node,
     check_devices,
@@ -246,7 +247,7 @@ class Joining(Movement):
     @overload
     def cat(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
 
-    @templated
+    @templated_unless(catted)
     @composed
     def cat(self, *others: Any, dim: int = 0) -> Any:
         """Concatenate this tensor and `others` along an axis. Called on the class it also takes one
@@ -331,7 +332,7 @@ class Joining(Movement):
     @overload
     def stack(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
 
-    @templated
+    @templated_unless(stacked)
     def stack(self, *others: Any, dim: int = 0) -> Any:
         """Stack this tensor and `others` along a new axis. Called on the class it also takes one
         list of them, and `dim` after it.

@@ -245,7 +245,8 @@ class Assignment(Algebra):
         """
         if isinstance(value, Core) and writes.can_wait(self, value):
             with exclusive():
-                _note(self)
+                for each in writes.seen_by(self):
+                    _note(each)
                 writes.put_off(self, value)
             return self
         if is_new:
@@ -305,6 +306,9 @@ class Assignment(Algebra):
         variables = merge(self._variables, other._variables)
         write = _Write(found, aliases, looks, value, variables, unseen, other.uop, bool(wants_grad))
         own = self._own_root(write)
+        if wants_grad and own is not None and memory.is_stored(own):
+            # The gradient may need what is there: the value is written to other memory.
+            own = None
         if not found.is_in_order:
             self._refuse_partial(name, write)
             self._write_view(write, self._in_memory(write) if own is None else own)

@@ -1,0 +1,86 @@
+"""`cat` and `stack` of many small tensors that are in memory copy at once.
+
+A batch drawn from a list of samples joins other tensors at each step, and now and then one twice:
+as a graph it would be another one at each step. What is in memory is copied to new memory, as
+`tensor.calls.uploads` does with what the host gives. A few parts whose values are still to be
+computed are computed for that, if others of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.tensor.calls.uploads import can_upload, upload_bytes
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.storage.known import known_elements
+
+__all__ = ["catted", "stacked"]
+
+# More than so many bytes are left to a kernel.
+_MOST_BYTES = 1 << 20
+
+
+def catted(tensors: Sequence[Any], dim: int) -> Any | None:
+    """`tensors` one after the other along axis `dim`, in memory; None where a graph says it."""
+    shape = tensors[0].shape
+    ndim = len(shape)
+    if dim.__class__ is not int or not -ndim <= dim < ndim:
+        return None
+    axis = dim % ndim
+    before, after = shape[:axis], shape[axis + 1 :]
+    length = 0
+    for each in tensors:
+        other = each.shape
+        if len(other) != ndim or other[:axis] != before or other[axis + 1 :] != after:
+            return None
+        length += other[axis]
+    return _copied(tensors, axis, (*before, length, *after), is_new=False)
+
+
+def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
+    """`tensors` one after the other along a new axis, in memory; None where a graph says it."""
+    shape = tensors[0].shape
+    ndim = len(shape) + 1
+    if dim.__class__ is not int or not -ndim <= dim < ndim:
+        return None
+    if any(each.shape != shape for each in tensors):
+        return None
+    axis = dim % ndim
+    return _copied(tensors, axis, (*shape[:axis], len(tensors), *shape[axis:]), is_new=True)
+
+
+def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new: bool) -> Any:
+    first = tensors[0]
+    device, dtype, kind = device_of(first), first.dtype, first.__class__
+    nbytes: int = dtype.itemsize
+    for length in shape:
+        if length.__class__ is not int:
+            return None
+        nbytes *= length
+    if not 0 < nbytes <= _MOST_BYTES or not can_upload(device):
+        return None
+    for each in tensors:
+        if (
+            each.__class__ is not kind
+            or each.dtype is not dtype
+            or each._symbols
+            or each._requires_grad
+            or device_of(each) != device
+        ):
+            return None
+    arrays: list[Any] = [known_elements(each) for each in tensors]
+    lacking = [at for at, array in enumerate(arrays) if array is None]
+    if lacking:
+        if 2 * len(lacking) > len(tensors):
+            return None
+        for at in lacking:
+            tensors[at].realize()
+            arrays[at] = known_elements(tensors[at])
+            if arrays[at] is None:
+                return None
+    import numpy
+
+    whole: Any = numpy.stack(arrays, axis) if is_new else numpy.concatenate(arrays, axis)
+    made = object.__new__(kind)
+    return made if upload_bytes(made, whole, dtype, shape, device) else None

@@ -1,0 +1,53 @@
+"""Small masks on the host: where they are true, which tells the size of what they pick.
+
+A mask that waits is computed for that. What is then made of it, positions or ranks, is memory, as
+is whatever the host gives (`tensor.calls.uploads`): another mask in the next step makes an equal
+graph over other leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.base.dtype import DType
+from tilegrad.tensor.calls.uploads import can_upload, upload_bytes
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.storage.known import known_elements
+
+__all__ = ["mask_values", "ranks_of_true", "uploaded"]
+
+# Elements of a mask that the host looks through in the time of a kernel.
+_MOST_ELEMENTS = 1 << 16
+
+
+def mask_values(mask: Any) -> Any | None:
+    """The values of a small mask as an array of bools, computed now; None where kernels are to find
+    out, as for a large mask, one in memory that the host cannot reach, or where a graph is made.
+    """
+    size = 1
+    for length in mask.shape:
+        if length.__class__ is not int:
+            return None
+        size *= length
+    if not 0 < size <= _MOST_ELEMENTS or mask._symbols or not can_upload(device_of(mask)):
+        return None
+    bits = known_elements(mask)
+    if bits is None:
+        mask.realize()
+        bits = known_elements(mask)
+    return None if bits is None else bits != 0
+
+
+def ranks_of_true(values: Any) -> Any:
+    """For each element of a mask how many true ones are before it, as int32."""
+    import numpy
+
+    ranks: Any = numpy.cumsum(values.reshape(-1), dtype=numpy.int32)
+    return (ranks - values.reshape(-1)).reshape(values.shape)
+
+
+def uploaded(like: Any, array: Any, dtype: DType) -> Any | None:
+    """An array as a tensor in memory, on the device of the tensor `like`, of its class."""
+    made = object.__new__(like.__class__)
+    is_made = upload_bytes(made, array, dtype, array.shape, device_of(like))
+    return made if is_made else None
