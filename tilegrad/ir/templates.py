@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, interned, remade, toposort
 
@@ -165,7 +166,7 @@ def record(
     below = toposort(results, stop=slots.__contains__)
     constants = [node for node in below if node not in slots and node.is_constant]
     made = [node for node in below if node not in slots and not node.is_constant]
-    if len(made) > most or any(node.op in _SINGULAR for node in made):
+    if len(made) > most or any(map(_is_singular, made)):
         return None
     # Constants that no step uses are left out.
     donors = {id(node.origin): slot for slot, node in enumerate(inputs) if node.origin}
@@ -192,6 +193,13 @@ def record(
     template = Template(used_constants, steps, made_slots, len(inputs), is_view=False)
     template.is_view = bool(made_slots) and template.is_view_at(made_slots[-1])
     return template
+
+
+def _is_singular(node: UOp) -> bool:
+    """Whether a node is one of its kind: memory, or what has an effect. A kernel written by hand is
+    a value of its sources.
+    """
+    return node.op in _SINGULAR and not (node.op is Ops.CUSTOM and isinstance(node.arg, KernelArg))
 
 
 def _names_node(arg: Any) -> bool:

@@ -40,7 +40,7 @@ from tilegrad.grad.backward import below, gradients
 from tilegrad.grad.rules import NO_DERIVATIVE, filled
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.gradients import wait_for_gradients
+from tilegrad.tensor.calls.gradients import wait_for_gradients, waiting_gradients
 from tilegrad.tensor.exchange.interchange import Interchange
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.handle.sizes import (
@@ -215,6 +215,9 @@ class Tensor(Interchange, metaclass=_Kind):
         [6.0]
         """
         check_tensors("gradient", *targets)
+        waiting = waiting_gradients(self, targets) if gradient is None else None
+        if waiting is not None:
+            return waiting
         with exclusive():
             found = self._gradients_of([_names(target) for target in targets], gradient)
         made: list[Any] = []

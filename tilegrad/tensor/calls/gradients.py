@@ -1,4 +1,4 @@
-"""`backward()` of a loss whose calls wait: each gradient is a call as well.
+"""`backward()` and `gradient()` of a loss whose calls wait: each gradient is a call as well.
 
 What gradients are made of follows from the calls below the loss and from what these stand on. The
 first time, the calls are made over stand-ins and differentiated, and what came of it is recorded
@@ -10,7 +10,7 @@ leaves), the nodes tell.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ from tilegrad.tensor.storage.graphs import forgotten, graphs, older_leaves
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.writes import postpones_calls
 
-__all__ = ["wait_for_gradients"]
+__all__ = ["wait_for_gradients", "waiting_gradients"]
 
 # With more calls the nodes are made. A training step of a large model has fewer calls, and fewer
 # nodes in its gradients.
@@ -60,11 +60,12 @@ _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
 class _Backward(NamedTuple):
     """The gradients of a loss: a template over what its calls stand on, and for each target the
     number of its gradient, the position of the target among the inputs, and the slot of the
-    gradient.
+    gradient. Those that are `constants` are here with the position of the target.
     """
 
     template: Template
     targets: tuple[tuple[int, int, int], ...]
+    constants: tuple[tuple[int, UOp], ...]
 
 
 _BY_VALUE, _BY_NODES = "by value", "by nodes"
@@ -79,22 +80,56 @@ def wait_for_gradients(loss: Any) -> bool:
     """Let each leaf below `loss` have its gradient, or the sum of what it has and that, as a call
     that waits; False, and nothing is done, where nodes have to tell.
     """
-    asked = loss._call
-    if asked is None or asked.pool is not this_thread.pool or asked.shape != ():
-        return False
-    if not asked.dtype.is_float or not postpones_calls():
-        return False
-    below = _Below(asked, canonical(loss.device))
-    if not below.is_plain or not below.targets or below.may_be_lost():
-        return False
-    if any(hooks_of(each) for each in below.targets.values()):
-        return False
-    found = _gradients_of(below)
+    found = _waiting(loss, None)
     if found is None:
         return False
+    for leaf, gradient in found:
+        leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+    loss._call.is_loss = True
+    return True
+
+
+def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
+    """The gradients of `loss` by each of `targets`, leaves that require one, as calls that wait, of
+    which gradients can be asked for in turn; None where nodes have to tell.
+    """
+    if not targets or not all(each._requires_grad and each._is_leaf for each in targets):
+        return None
+    found = _waiting(loss, targets)
+    if found is None:
+        return None
+    by_target = {id(leaf): gradient for leaf, gradient in found}
+    if any(id(each) not in by_target for each in targets):
+        return None
+    for gradient in by_target.values():
+        if gradient._call is not None:
+            gradient._call.requires_grad = True
+    return [by_target[id(each)] for each in targets]
+
+
+def _waiting(loss: Any, targets: Sequence[Any] | None) -> list[tuple[Any, Any]] | None:
+    """Each leaf below `loss`, of `targets` if these are given, with its gradient, a call that
+    waits; None where nodes have to tell.
+    """
+    asked = loss._call
+    if asked is None or asked.pool is not this_thread.pool or asked.shape != ():
+        return None
+    if not asked.dtype.is_float or not postpones_calls():
+        return None
+    below = _Below(asked, canonical(loss.device), targets)
+    if not below.is_plain or not below.targets or below.may_be_lost():
+        return None
+    if any(hooks_of(each) for each in below.targets.values()):
+        return None
+    found = _gradients_of(below)
+    if found is None:
+        return None
     entry = (call_site(),)
     inputs = tuple(below.leaves)
-    made: list[Call] = []
+    made: list[tuple[Any, Any]] = []
+    for position, node in found.constants:
+        leaf = below.targets[position]
+        made.append((leaf, leaf._of(node, leaf.device, NO_VARIABLES, False)))
     for number, position, slot in found.targets:
         leaf = below.targets[position]
         gradient: Any = object.__new__(type(leaf))
@@ -105,14 +140,14 @@ def wait_for_gradients(loss: Any) -> bool:
         )
         gradient._previous, gradient._is_leaf, gradient._is_shared = (), False, False
         gradient._gradient = gradient._alias = None
-        size = 0 if made else found.template.size
-        made.append(postpone(gradient, found.template, slot, number, inputs, entry, size))
-        leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
-    asked.is_loss = True
-    siblings = [weakref.ref(call) for call in made]
-    for call in made:
+        size = found.template.size if (number, position, slot) == found.targets[0] else 0
+        postpone(gradient, found.template, slot, number, inputs, entry, size)
+        made.append((leaf, gradient))
+    calls = [gradient._call for _, gradient in made if gradient._call is not None]
+    siblings = [*map(weakref.ref, calls)]
+    for call in calls:
         call.siblings = siblings
-    return True
+    return made
 
 
 def _gradients_of(below: _Below) -> _Backward | None:
@@ -151,7 +186,7 @@ class _Below:
         is_plain: whether the gradients follow from it.
     """
 
-    def __init__(self, loss: Call, device: str):
+    def __init__(self, loss: Call, device: str, wanted: Sequence[Any] | None = None):
         self.device = device
         self.leaves: dict[Input, int] = {}
         self.targets: dict[int, Any] = {}
@@ -198,6 +233,8 @@ class _Below:
             target = self._target(leaf) if leaf in flowing else None
             if not self.is_plain:
                 return
+            if wanted is not None and not any(target is each for each in wanted):
+                target = None
             if target is not None:
                 self.targets[position] = target
             key += leaf.dtype, leaf.shape, leaf.__class__ is Number, target is not None
@@ -273,6 +310,8 @@ class _Below:
             # Nothing may be made of a number that is not made again of another one.
             if other is None or not found.template.is_equal(other.template):
                 return None
+            if found.constants != other.constants:
+                return None
         return found
 
     def differentiated_by_value(self) -> _Backward | None:
@@ -312,18 +351,24 @@ class _Below:
             for position, node in zip(positions, found, strict=True)
             if node is not None
         ]
-        return _recorded(reached, listed, bearers)
+        return _recorded(reached, listed, bearers, self.device)
 
 
 def _recorded(
-    reached: list[tuple[int, UOp]], inputs: list[UOp], bearers: list[UOp]
+    reached: list[tuple[int, UOp]], inputs: list[UOp], bearers: list[UOp], device: str
 ) -> _Backward | None:
     """The template of gradients, each by the position of its target among `inputs`. Steps have the
     origins of `bearers`.
     """
-    nodes = [node for _, node in reached]
-    if not nodes or any(node.is_constant or _is_view(node, inputs) for node in nodes):
+    constants = [(position, node) for position, node in reached if node.is_constant]
+    reached = [(position, node) for position, node in reached if not node.is_constant]
+    if not reached:
         return None
+    # A gradient that is a view of an operand is copied: it is memory of its own.
+    nodes = [
+        UOp(Ops.CONTIGUOUS, node.dtype, (node,), device) if _is_view(node, inputs) else node
+        for _, node in reached
+    ]
     template = record(nodes, [*inputs, *bearers], _MOST_STEPS)
     if template is None:
         return None
@@ -333,7 +378,7 @@ def _recorded(
     template.is_view = False
     slots = zip(reached, template.results, strict=True)
     targets = [(next_number(), position, slot) for (position, _), slot in slots]
-    return _Backward(template, tuple(targets))
+    return _Backward(template, tuple(targets), tuple(constants))
 
 
 def _is_view(node: UOp, inputs: Iterable[UOp]) -> bool:

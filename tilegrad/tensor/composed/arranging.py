@@ -12,6 +12,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.picking import Picking
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
@@ -298,6 +299,7 @@ class Arranging(Picking):
             found.append(made if keepdim else made.squeeze(axis))
         return found[0].stack(*found[1:]) if isinstance(q, (list, tuple)) else found[0]
 
+    @templated
     @composed
     def pdist(self, p: float = 2.0) -> Self:
         """Distances of all pairs of rows of a matrix (n, d), in the order (0, 1), (0, 2), ..., (1,

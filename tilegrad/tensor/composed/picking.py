@@ -10,6 +10,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.numbers import Numbers
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
@@ -210,6 +211,7 @@ class Picking(Numbers):
                         if starts._sizes[0] else starts)  # fmt: skip
         return tuple(made) if len(made) > 1 else made[0]
 
+    @templated
     @composed
     def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
         """Most frequent value along an axis, of several the smallest, and the last of its

@@ -22,6 +22,7 @@ from tilegrad.base.errors import (
     UnsupportedError,
 )
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
@@ -166,6 +167,7 @@ class Resampling(Rearranging):
         assert total is not None
         return total
 
+    @templated
     @composed
     def grid_sample(
         self,

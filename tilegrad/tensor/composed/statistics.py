@@ -13,6 +13,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.incomplete import IncompleteGamma
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Extremes, Ranked
@@ -121,6 +122,7 @@ class Statistics(IncompleteGamma):
 
     # ranks
 
+    @templated
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
         """The `k`-th smallest value along an axis, and its position.
 
@@ -152,6 +154,7 @@ class Statistics(IncompleteGamma):
         picked = [each.narrow(axis, k - 1, 1) for each in (values, positions)]
         return Ranked(*(each if keepdim else each.squeeze(axis) for each in picked))
 
+    @templated
     @composed
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Median of all elements, or along an axis: of an even number the lower of the two in the
@@ -187,6 +190,7 @@ class Statistics(IncompleteGamma):
             is_bad.where(bad.argmax(axis, keepdim), found.indices),
         )
 
+    @templated
     @composed
     def quantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
@@ -327,6 +331,7 @@ class Statistics(IncompleteGamma):
 
     # differences and distances
 
+    @templated
     @composed
     def diff(
         self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None
@@ -360,6 +365,7 @@ class Statistics(IncompleteGamma):
             x = after.ne(before) if x.dtype is dtypes.bool else after - before
         return self._copy_of(x)
 
+    @templated
     @composed
     def trapezoid(self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1) -> Self:
         """Integrate along an axis by the trapezoid rule.

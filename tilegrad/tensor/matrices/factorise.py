@@ -96,11 +96,11 @@ class Factorising(Counting):
         """As `_by_kernel`; `rule` takes the gradient, the result and `inputs`, and gives their
         gradients.
         """
+        # The kernel outlives this tensor, where a template holds it.
+        tensor_of, device, variables = type(self)._of, self.device, self._variables
 
         def gradient(g: UOp, node: UOp) -> list[UOp | None]:
-            operands = [
-                self._of(operand, self.device, self._variables) for operand in (g, node, *node.src)
-            ]
+            operands = [tensor_of(each, device, variables) for each in (g, node, *node.src)]
             return [None if operand is None else operand.uop for operand in rule(*operands)]
 
         return self._by_kernel(name, shape, self.dtype, build, inputs, gradient)

@@ -19,6 +19,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_devices, describe
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.matrices import factors
@@ -35,6 +36,7 @@ class LinearAlgebra(Determinants):
 
     # systems
 
+    @templated
     @composed
     def solve(self, other: Self) -> Self:
         """Solve self @ x = other by elimination with pivots (LU); axes before the matrices
@@ -87,6 +89,7 @@ class LinearAlgebra(Determinants):
             lambda a, b: a._solved_triangle(b, is_upper=upper, is_unit=unitriangular),
         )
 
+    @templated
     @composed
     def inv(self) -> Self:
         """Invert each matrix; inf or NaN where there is no inverse.
@@ -135,6 +138,7 @@ class LinearAlgebra(Determinants):
 
     # determinants
 
+    @templated
     @composed
     def det(self) -> Self:
         """Determinant of each matrix (..., n, n).
@@ -152,6 +156,7 @@ class LinearAlgebra(Determinants):
         found = self._matrices()._determinants()
         return found.reshape(self.shape[:-2]).cast(self._floating().dtype)
 
+    @templated
     @composed
     def slogdet(self) -> tuple[Self, Self]:
         """Sign of the determinant of each matrix (..., n, n), 0 if it is 0, and the logarithm of
@@ -204,6 +209,7 @@ class LinearAlgebra(Determinants):
 
     # factorisations
 
+    @templated
     @composed
     def cholesky(self, upper: bool = False) -> Self:
         """Cholesky decomposition of symmetric positive definite matrices: L with L @ L^T = self.
@@ -245,6 +251,7 @@ class LinearAlgebra(Determinants):
 
         return self._each_matrix(factor, (size, size))
 
+    @templated
     @composed
     def qr(self, mode: str = "complete") -> tuple[Self, Self]:
         """QR decomposition: self = Q @ R, Q orthogonal and R upper triangular, by Householder's
@@ -281,6 +288,7 @@ class LinearAlgebra(Determinants):
             r.reshape(*lead, vectors, columns).cast(dtype),
         )
 
+    @templated
     @composed
     def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
         """Singular value decomposition: self = U @ diag(S) @ V^T, the largest value first, by
@@ -327,6 +335,7 @@ class LinearAlgebra(Determinants):
             v.transpose(1, 2).reshape(*lead, columns, columns).cast(dtype),
         )
 
+    @templated
     @composed
     def eigh(self) -> tuple[Self, Self]:
         """Eigenvalues and eigenvectors of symmetric matrices: self @ vectors = vectors * values,
@@ -396,6 +405,7 @@ class LinearAlgebra(Determinants):
 
     # what singular matrices have instead of an inverse
 
+    @templated
     @composed
     def pinv(self, rcond: float | None = None) -> Self:
         """Pseudo-inverse (Moore, Penrose) of each matrix.
@@ -416,6 +426,7 @@ class LinearAlgebra(Determinants):
             return self._floating().transpose(-1, -2)
         return self._each_matrix(lambda a: a._pseudo_inverse(rcond), (columns, rows))
 
+    @templated
     @composed
     def lstsq(self, other: Self, rcond: float | None = None) -> tuple[Self, Self, Self, Self]:
         """Least squares: the shortest x among those that make the length of self @ x - other
@@ -472,6 +483,7 @@ class LinearAlgebra(Determinants):
 
     # sums and products
 
+    @templated
     @composed
     def trace(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """Sum the diagonal over two axes.

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from typing import Any, Self, cast
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import as_const, dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.sizes import here, is_of_number, show_shape
 from tilegrad.tensor.ordering.sort import Sorting
+from tilegrad.tensor.storage.checked import checked
 
 __all__ = ["Scatter"]
 
@@ -70,6 +73,13 @@ class Scatter(Sorting):
         axis, values = self._to_scatter("scatter", dim, index, src)
         if not index._has_elements() or not self._has_elements():
             return self._copy_of(self)
+        if not config.CHECK:
+            checked("scatter", index, self._sizes[axis], axis)
+        return self._written_on(axis, index, values)
+
+    @templated
+    def _written_on(self, axis: int, index: Self, values: Self) -> Self:
+        """This tensor with `values` where `index`, which fits, names them along an axis."""
         positions = self._positions("scatter", axis, index).flatten()
         order = self._iota(positions._sizes[0])
         nobody = self.zeros_like(dtype=order.dtype).flatten() - 1
@@ -125,6 +135,15 @@ class Scatter(Sorting):
             return folded.cast(dtypes.bool)
         if reduce == "sum" and include_self:
             return self.scatter_add(axis, index, values)
+        if not config.CHECK:
+            checked("scatter_reduce", index, self._sizes[axis], axis)
+        return self._folded_on(axis, index, values, reduce, include_self)
+
+    @templated
+    def _folded_on(
+        self, axis: int, index: Self, values: Self, reduce: str, include_self: bool
+    ) -> Self:
+        """As `scatter_reduce`, of numbers, where `index` fits."""
         positions = self._positions("scatter_reduce", axis, index).flatten()
         base, values = self.flatten(), values.flatten()
         ones = values.zeros_like(dtype=dtypes.int32) + 1
@@ -155,7 +174,9 @@ class Scatter(Sorting):
         axis = self._aligned(name, dim, index)
         if not isinstance(src, Core):
             src = self._operand(name, src).expand(index.shape)
-        values: Self = self._of(src.uop, src.device, src._variables, src._requires_grad)
+        values: Any = src
+        if src.__class__ is not self.__class__:
+            values = self._of(src.uop, src.device, src._variables, src._requires_grad)
         check_devices(name, [self, index, values])
         if values.ndim != index.ndim or any(
             ours < theirs for ours, theirs in zip(values._sizes, index._sizes)
@@ -167,7 +188,8 @@ class Scatter(Sorting):
                 index=describe(index.uop),
                 line=here(),
             )
-        return axis, values.shrink([(0, size) for size in index.shape]).cast(self.dtype)
+        fitting: Self = values.shrink([(0, size) for size in index.shape]).cast(self.dtype)
+        return axis, fitting
 
     def _product_at(self, positions: Self, values: Self) -> Self:
         """The product of this vector's elements with the `values` sent to each.
@@ -230,17 +252,18 @@ class Scatter(Sorting):
         A product's derivative is right where no factor is zero.
         """
 
+        # The kernel outlives this tensor, where a template holds it.
+        tensor_of, device, variables = type(self)._of, self.device, self._variables
+
         def gradient(g: UOp, node: UOp) -> list[UOp | None]:
             if combine not in (None, Ops.MUL):
                 return [None, None, None]
-            product = self._of(node, self.device, self._variables)
-            flow = self._of(g, self.device, self._variables)
-            base, at, factors = [
-                self._of(source, self.device, self._variables) for source in node.src
+            flow, product, base, at, factors = [
+                tensor_of(each, device, variables) for each in (g, node, *node.src)
             ]
             if combine is None:
                 # What was written there last has the gradient of its place.
-                order = self._iota(at._sizes[0])
+                order = base._iota(at._sizes[0])
                 nobody = base.zeros_like(dtype=order.dtype) - 1
                 last = nobody._reduced_into(at, order, None)
                 won = last._rows(at).eq(order)

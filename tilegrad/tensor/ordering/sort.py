@@ -79,6 +79,7 @@ class Sorting(Custom):
             return Ranked(self._copy_of(self), order)
         return Ranked(self.gather(dim, order), order)
 
+    @templated
     @composed
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
         """Order that sorts along an axis: first the position of the smallest element. Equal

@@ -19,6 +19,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.results.realized import Realized
 
@@ -91,7 +92,14 @@ class Custom(Realized):
             for slot, (kind, count) in enumerate(zip(kinds, counts))
         ]
         arg = KernelArg(name, shape, _finished(name, build(*pointers)), gradient)
-        sources = [each.contiguous().uop if each.uop.is_constant else each.uop for each in inputs]
+        # A constant is on no device; the memory that a kernel reads must be on one.
+        device = canonical(inputs[0].device)
+        sources = [
+            compute(Ops.CONTIGUOUS, each.dtype, (each.uop,), device)
+            if each.uop.is_constant
+            else each.uop
+            for each in inputs
+        ]
         node = compute(Ops.CUSTOM, dtype, tuple(sources), arg)
         return inputs[0]._joined(node, *inputs[1:])
 

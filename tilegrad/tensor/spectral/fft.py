@@ -21,6 +21,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import as_axis, here
 from tilegrad.tensor.matrices.linalg import LinearAlgebra
@@ -105,6 +106,7 @@ class Fourier(LinearAlgebra):
         """
         return self._over_axis("ifft", n, dim, norm, is_inverse=True)
 
+    @templated
     @composed
     def rfft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
         """Discrete Fourier transform of n real numbers: the first n // 2 + 1 results; the others

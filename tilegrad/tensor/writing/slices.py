@@ -30,8 +30,8 @@ __all__ = ["take_slice"]
 
 # Slices at one line that begin at more positions are written in place: each is a graph of its own.
 _MOST_SLICES = 4
-# More assignments over one another would copy all of the tensor as often.
-_MOST_WAITING = 6
+# So many assignments over one another run: one graph copies all of the tensor as often.
+_MOST_WAITING = 8
 # 0 and 1 shape code, so positions are counted from a number that does not.
 _FIRST = 2
 _INTEGERS = frozenset({int, type(None)})
@@ -75,6 +75,8 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     given = _given(tensor, value, found.shape)
     if given is None or not _is_of_few(tensor, found.axes, given.shape):
         return False
+    if writes.are_waiting(tensor, _MOST_WAITING):
+        tensor.realize()
     own = tensor._call or tensor._node
     inputs: list[Input] = [own] if given.input is None else [own, given.input]
     inputs += [Number(at + _FIRST, dtypes.int32, at + _FIRST) for at in found.positions]
@@ -146,8 +148,6 @@ def _is_of_few(tensor: Any, axes: _Axes, shape: tuple[int, ...]) -> bool:
     line = composing.entry or call_site(), tensor.shape, tensor.dtype, shape
     known = _slices.setdefault(line, set())
     if len(known) <= _MOST_SLICES:
-        if writes.are_waiting(tensor, _MOST_WAITING):
-            known.update((axes, number) for number in range(_MOST_SLICES))
         known.add(axes)
     return len(known) <= _MOST_SLICES
 

@@ -39,10 +39,11 @@ def _total(outputs: Any, grad_outputs: Any) -> Tensor:
     """One number whose gradient is that of all outputs with what they are given."""
     found = _listed(outputs)
     seeds = [None] * len(found) if grad_outputs is None else _listed(grad_outputs)
-    products = [
-        output.sum() if seed is None else (output * as_ours(seed).detach()).sum()
+    weighted = [
+        output if seed is None else output * as_ours(seed).detach()
         for output, seed in zip(found, seeds)
     ]
+    products = [each.sum() if each.ndim else each for each in weighted]
     total: Tensor = products[0]
     for product in products[1:]:
         total = total + product

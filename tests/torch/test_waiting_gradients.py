@@ -1,0 +1,133 @@
+"""Gradients of `autograd.grad` in equal steps, and those of gradients, against closed forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad import Tensor
+
+_random = np.random.default_rng(11)
+_X = _random.normal(size=(5, 3)).astype(np.float32)
+
+
+def _drawn(*shape: int) -> Any:
+    return _random.normal(size=shape).astype(np.float32)
+
+
+def _close(ours: Any, theirs: Any, rtol: float = 1e-4) -> None:
+    np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=rtol, atol=1e-5)
+
+
+def test_a_number_that_changes_is_in_a_constant_gradient() -> None:
+    weight = torch.nn.Parameter(torch.tensor(_X))
+    for step in range(1, 9):
+        rate = step * 0.37
+        weight.grad = None
+        (weight * rate).sum().backward()
+        _close(weight.grad, np.full((5, 3), rate))
+        (found,) = torch.autograd.grad((weight * rate + step).sum(), weight)
+        _close(found, np.full((5, 3), rate))
+
+
+def test_a_gradient_that_is_the_other_operand_is_a_copy() -> None:
+    weight, x = torch.nn.Parameter(torch.tensor(_X)), torch.tensor(_X * 2)
+    for _ in range(6):
+        weight.grad = None
+        (weight * x).sum().backward()
+        _close(weight.grad, 2 * _X)
+        weight.grad += 1
+        _close(x, 2 * _X)
+
+
+@pytest.mark.parametrize("by", ["memory", "a clone", "what was computed"])
+def test_derivatives_of_derivatives(by: str) -> None:
+    scale = torch.nn.Parameter(torch.tensor(2.0))
+    for step in range(8):
+        array = _drawn(4)
+        x = torch.tensor(array)
+        x = {"memory": x, "a clone": x.clone(), "what was computed": x * 1.5}[by]
+        wide = array.astype(np.float64) * (1.5 if by == "what was computed" else 1.0)
+        x.requires_grad_()
+        assert x.is_leaf
+        y = (scale * x**4).sum()
+        (first,) = torch.autograd.grad(y, x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+        assert first.requires_grad and second.requires_grad
+        loss = (second**2).sum() + (first[0] * step).sum()
+        scale.grad = x.grad = None
+        loss.backward()
+        _close(first, 4 * 2 * wide**3)
+        _close(second, 12 * 2 * wide**2)
+        _close(scale.grad, (2 * 24 * wide**2 * 12 * wide**2).sum() + 4 * wide[0] ** 3 * step)
+        expected = 2 * 24 * wide**2 * 48 * wide
+        expected[0] += 24 * wide[0] ** 2 * step
+        _close(x.grad, expected)
+
+
+def test_inputs_on_which_nothing_depends() -> None:
+    x, other = (torch.tensor(_X).requires_grad_() for _ in range(2))
+    for _ in range(5):
+        first, second = torch.autograd.grad((x * x).sum(), [x, other], allow_unused=True)
+        _close(first, 2 * _X)
+        assert second is None
+        with pytest.raises(RuntimeError, match="does not depend on one of the inputs"):
+            torch.autograd.grad((x * x).sum(), [x, other])
+
+
+def test_the_gradient_by_a_value_between() -> None:
+    x = torch.tensor(_X).requires_grad_()
+    for _ in range(5):
+        between = x * 3
+        by_x, by_between = torch.autograd.grad((between**2).sum(), [x, between])
+        _close(by_x, 18 * _X)
+        _close(by_between, 6 * _X)
+        seeds = torch.tensor(_X)
+        (found,) = torch.autograd.grad(x * x, x, grad_outputs=seeds)
+        _close(found, 2 * _X * _X)
+
+
+def test_a_leaf_that_was_written_since() -> None:
+    x = torch.tensor(_X).requires_grad_()
+    now = _X.copy()
+    for _ in range(6):
+        y = (x**3).sum()
+        (found,) = torch.autograd.grad(y, x)
+        with torch.no_grad():
+            x -= 0.01 * found
+        _close(found, 3 * now**2)
+        now -= 0.01 * 3 * now**2
+        _close(x, now)
+
+
+def test_hooks_see_it() -> None:
+    x = torch.tensor(_X).requires_grad_()
+    for step in range(6):
+        handle = x.register_hook(lambda gradient: gradient * 10) if step % 2 else None
+        (found,) = torch.autograd.grad((x * x).sum(), x)
+        _close(found, 2 * _X * (10 if handle else 1))
+        if handle is not None:
+            handle.remove()
+
+
+def test_in_tilegrad_itself() -> None:
+    x = Tensor(_X, requires_grad=True)
+    for _ in range(6):
+        y = (x**3).sum()
+        (first,) = y.gradient(x)
+        (second,) = first.sum().gradient(x)
+        np.testing.assert_allclose(first.numpy(), 3 * _X**2, rtol=1e-5)
+        np.testing.assert_allclose(second.numpy(), 6 * _X, rtol=1e-5)
+
+
+def test_an_attack_draws_its_gradient_at_the_input() -> None:
+    weight = _drawn(3)
+    for _ in range(8):
+        array = _drawn(5, 3)
+        x = torch.tensor(array).clone().requires_grad_()
+        (x @ torch.tensor(weight)).sigmoid().sum().backward()
+        moved = (x + 0.1 * x.grad.sign()).detach()
+        _close(moved, array + 0.1 * np.sign(weight))
