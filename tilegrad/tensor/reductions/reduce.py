@@ -393,24 +393,3 @@ class Reduce(Activations):
                 node.origin = ()
             _iotas[size] = counted.uop
         return counted
-
-    def allclose(
-        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-    ) -> bool:
-        """Whether all elements are close (see `isclose`); this computes.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-            rtol: tolerance relative to `other`.
-            atol: absolute tolerance.
-            equal_nan: whether two NaN are close.
-
-        Returns a bool.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1.0]).allclose(Tensor([1.0000001]))
-        True
-        """
-        return bool(self.isclose(other, rtol, atol, equal_nan).all())
