@@ -16,7 +16,7 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.bernoulli import OVER_FACTORIALS
 from tilegrad.tensor.composed.special import Special
-from tilegrad.tensor.elementwise.power import product
+from tilegrad.tensor.elementwise.double_word import product
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here
 

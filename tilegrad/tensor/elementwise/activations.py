@@ -15,7 +15,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.approximation import LOG1P, NORMAL_MIDDLE, NORMAL_TAIL
-from tilegrad.tensor.elementwise.functions import Functions
+from tilegrad.tensor.elementwise.trigonometry import Trigonometry
 from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.sizes import (
     as_number,
@@ -25,7 +25,7 @@ from tilegrad.tensor.handle.sizes import (
 __all__ = ["Activations"]
 
 
-class Activations(Functions):
+class Activations(Trigonometry):
     """What a layer applies to each element."""
 
     __slots__ = ()
