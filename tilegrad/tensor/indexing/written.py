@@ -16,7 +16,8 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, check_devices
 from tilegrad.tensor.handle.sizes import as_int, as_size, here, index_dtype, is_one
-from tilegrad.tensor.indexing.index import Indexing, first_of_neighbours
+from tilegrad.tensor.indexing.gather import Gathering
+from tilegrad.tensor.indexing.keys import first_of_neighbours
 from tilegrad.tensor.storage.checked import checked
 
 __all__ = ["Writing"]
@@ -40,7 +41,7 @@ class _Keys(NamedTuple, Generic[T]):
     indices: list[tuple[T, int, int, int]]
 
 
-class Writing(Indexing):
+class Writing(Gathering):
     """Elements that a key picks, written."""
 
     __slots__ = ()

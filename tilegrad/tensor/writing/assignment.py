@@ -37,7 +37,7 @@ from tilegrad.tensor.handle.living import ends
 from tilegrad.tensor.handle.sizes import Variables, here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.handle.waiting import Call, expand
-from tilegrad.tensor.indexing.index import has_tensor
+from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.results.realized import owners
 from tilegrad.tensor.storage import files, memory, running, writes
 from tilegrad.tensor.writing.slices import take_slice
