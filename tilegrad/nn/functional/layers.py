@@ -187,19 +187,9 @@ def embedding_bag(
     [[5.0], [2.0]]
     """
     check_tensors("embedding_bag", input, weight)
-    if mode not in ("sum", "mean", "max"):
-        raise ConfigError(
-            f"embedding_bag: unknown mode {mode!r}", allowed="'sum', 'mean', 'max'", line=here()
-        )
+    _check_bags(input, mode, has_offsets=offsets is not None)
     if per_sample_weights is not None and mode != "sum":
         raise ConfigError(f"embedding_bag: weights need mode 'sum', not {mode!r}", line=here())
-    if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
-        raise ShapeError(
-            f"embedding_bag: indices {show_shape(input.shape)} "
-            f"{'with' if offsets is not None else 'without'} offsets",
-            rule="(B, L) without, or (L,) with offsets",
-            line=here(),
-        )
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
@@ -209,8 +199,27 @@ def embedding_bag(
     if offsets is None:
         return _reduced_rows(rows, is_counted, mode)
     starts = offsets[:-1] if include_last_offset else offsets
+    return _reduced_bags(rows, starts, is_counted, mode)
+
+
+def _check_bags(input: Tensor, mode: str, *, has_offsets: bool) -> None:
+    if mode not in ("sum", "mean", "max"):
+        raise ConfigError(
+            f"embedding_bag: unknown mode {mode!r}", allowed="'sum', 'mean', 'max'", line=here()
+        )
+    if input.ndim != (1 if has_offsets else 2):
+        raise ShapeError(
+            f"embedding_bag: indices {show_shape(input.shape)} "
+            f"{'with' if has_offsets else 'without'} offsets",
+            rule="(B, L) without, or (L,) with offsets",
+            line=here(),
+        )
+
+
+def _reduced_bags(rows: Tensor, starts: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
+    """(L, D) to (B, D), by what counts, (L,), where each bag begins at one of `starts`, (B,)."""
     bags = starts._sizes[0]
-    positions = Tensor.arange(input._sizes[0], device=input.device)
+    positions = Tensor.arange(rows._sizes[0], device=rows.device)
     bag = starts.cast(positions.dtype).searchsorted(positions, right=True) - 1
     if is_counted is not None:
         # One bag more than there are takes in what does not count.
