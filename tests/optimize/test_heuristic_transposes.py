@@ -20,7 +20,8 @@ from tests.optimize.kernels import (
 )
 from tilegrad.base.dtype import DType
 from tilegrad.device.nv import nv_target
-from tilegrad.target import Target, opencl_target, webgpu_target
+from tilegrad.hardware import opencl_target, webgpu_target
+from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 
 NV = nv_target("sm_80")

@@ -12,10 +12,11 @@ import pytest
 from tests.schedule.plans import edges, kernels, plan, sizes
 from tilegrad import Tensor, Variable
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.hardware import dot_unit, opencl_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.schedule import make_schedule
-from tilegrad.target import Target, dot_unit, opencl_target
+from tilegrad.target import Target
 
 # Caches so small that little is worth scratch.
 NEAR = Target("near", vector_bytes=32, threads=2, cache_bytes=(8 << 10, 256 << 10, 256 << 10))

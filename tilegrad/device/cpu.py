@@ -28,12 +28,13 @@ from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu_native import NativePool, native
+from tilegrad.hardware import dot_unit
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime import elf
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import MatrixUnit, Target, dot_unit
+from tilegrad.target import MatrixUnit, Target
 
 __all__ = [
     "CpuProgram",

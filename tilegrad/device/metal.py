@@ -23,12 +23,12 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
+from tilegrad.hardware import metal_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.interface import Interface, heading
 from tilegrad.runtime.objective_c import Count, Object, ObjectiveC, open_metal
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import metal_target
 
 __all__ = ["Memory", "MetalProgram", "MetalRuntime", "backend", "opened"]
 

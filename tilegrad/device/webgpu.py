@@ -29,9 +29,10 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
+from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import Target, webgpu_target
+from tilegrad.target import Target
 
 __all__ = ["Memory", "WebGPUProgram", "WebGPURuntime", "backend"]
 

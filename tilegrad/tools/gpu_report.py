@@ -26,6 +26,7 @@ from tilegrad.base.errors import CompileError, ConfigError
 from tilegrad.compile import nvrtc
 from tilegrad.compile.ptxas import assemble, find_ptxas
 from tilegrad.device.nv import nv_target
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
@@ -36,7 +37,7 @@ from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
 from tilegrad.runtime.simt import Launch, Memory, SimtProgram
-from tilegrad.target import MatrixUnit, cuda_target
+from tilegrad.target import MatrixUnit
 from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
 from tilegrad.tools.gpu_time import RATES, predicted
 from tilegrad.tools.show import run_recorded

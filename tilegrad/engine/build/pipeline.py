@@ -86,8 +86,8 @@ _named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
 
 # What shapes a kernel or a plan. A graph holds all that the folders above these decide.
 _COMPILER = (
-    "base", "ir", "target.py", "schedule", "optimize", "lower", "render", "compile", "runtime",
-    "device", "engine",
+    "base", "ir", "target.py", "hardware.py", "schedule", "optimize", "lower", "render", "compile",
+    "runtime", "device", "engine",
 )  # fmt: skip
 
 
