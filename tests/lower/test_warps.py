@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.optimize.kernels import (
-    CUDA,
-    METAL,
-    buffer,
-    kernel,
-    opt,
-    program,
-    reduce,
-    run,
-    text,
-)
+from tests.optimize.kernels import CUDA, METAL, buffer, kernel, opt, program, reduce, run, text
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute

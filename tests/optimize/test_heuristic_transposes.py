@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.optimize.kernels import (
-    CUDA,
-    FLOAT,
-    HALF,
-    METAL,
-    buffer,
-    kernel,
-    permute,
-    program,
-    run,
-)
+from tests.optimize.kernels import CUDA, FLOAT, HALF, METAL, buffer, kernel, permute, program, run
 from tilegrad.base.dtype import DType
 from tilegrad.device.nv import nv_target
 from tilegrad.hardware import opencl_target, webgpu_target

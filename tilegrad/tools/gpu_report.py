@@ -36,7 +36,8 @@ from tilegrad.render.ptx import PTXRenderer
 from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
-from tilegrad.runtime.simt import Launch, Memory, SimtProgram
+from tilegrad.runtime.simt import Launch, SimtProgram
+from tilegrad.runtime.simt_memory import Memory
 from tilegrad.target import MatrixUnit
 from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
 from tilegrad.tools.gpu_time import RATES, predicted

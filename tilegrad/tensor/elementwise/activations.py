@@ -17,10 +17,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.approximation import LOG1P, NORMAL_MIDDLE, NORMAL_TAIL
 from tilegrad.tensor.elementwise.trigonometry import Trigonometry
 from tilegrad.tensor.handle.core import compute
-from tilegrad.tensor.handle.sizes import (
-    as_number,
-    here,
-)
+from tilegrad.tensor.handle.sizes import as_number, here
 
 __all__ = ["Activations"]
 

@@ -17,13 +17,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.elementwise.approximation import (
-    ERF_TO_1,
-    ERFC_ROOT,
-    ERFC_SCALED,
-    EXPM1,
-    Fit,
-)
+from tilegrad.tensor.elementwise.approximation import ERF_TO_1, ERFC_ROOT, ERFC_SCALED, EXPM1, Fit
 from tilegrad.tensor.elementwise.double_word import product
 from tilegrad.tensor.elementwise.elementwise import Elementwise
 from tilegrad.tensor.handle.core import Operand, compute

@@ -7,22 +7,13 @@ from typing import Self
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes, sum_dtype
-from tilegrad.base.errors import (
-    DTypeError,
-    ShapeError,
-)
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import (
-    as_axis,
-    here,
-    index_dtype,
-    is_of_number,
-    show_shape,
-)  # fmt: skip
+from tilegrad.tensor.handle.sizes import as_axis, here, index_dtype, is_of_number, show_shape
 from tilegrad.tensor.indexing.index import Indexing
 from tilegrad.tensor.storage.checked import checked
 

@@ -21,12 +21,7 @@ from typing import Any, Self
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import (
-    IndexBoundsError,
-    IndexKindError,
-    ShapeError,
-    StepError,
-)
+from tilegrad.base.errors import IndexBoundsError, IndexKindError, ShapeError, StepError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp

@@ -7,16 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import (
-    DTypeError,
-    IndexKindError,
-)
+from tilegrad.base.errors import DTypeError, IndexKindError
 from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.handle.sizes import (
-    as_int,
-    here,
-    simple,
-)  # fmt: skip
+from tilegrad.tensor.handle.sizes import as_int, here, simple
 
 __all__ = [
     "KnownIndex",
