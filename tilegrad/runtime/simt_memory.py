@@ -10,12 +10,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.float8 import FORMATS
-from tilegrad.runtime.arithmetic import (
-    bfloat16_values,
-    half_values,
-    to_bfloat16,
-    to_half,
-)
+from tilegrad.runtime.arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
 
 __all__ = ["Memory", "Outside", "Race", "TrackedMemory", "poison", "scratch"]
 
