@@ -18,6 +18,7 @@ from tilegrad.func.calls import (
     wanted,
 )
 from tilegrad.func.tree import flatten, same_tree
+from tilegrad.grad.backward import pullback
 from tilegrad.grad.forward import pushforward
 from tilegrad.grad.regions import moved
 from tilegrad.ir.op import Ops
