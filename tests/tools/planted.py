@@ -94,7 +94,7 @@ PLANTED = {
     "the gradient of padding is not moved": Plant("grad/rules.py", "window = tuple((before, _plus(before, size))", "window = tuple((0, size)"),
     "the gradient is permuted forward": Plant("grad/rules.py", "inverse = tuple(y.arg.index(axis) for axis in range(len(y.arg)))", "inverse = y.arg"),
     # captures and random numbers
-    "draws do not move on": Plant("tensor/indexing/random.py", "self.drawn += words", "self.drawn += 0"),
+    "draws do not move on": Plant("tensor/indexing/generator.py", "self.drawn += words", "self.drawn += 0"),
     "a replay draws from the start of its words": Plant("capture/entry.py", 'self.program.set_value(("offset", number), offset + number)', 'self.program.set_value(("offset", number), offset)', ("jit",)),
     "a replay keeps the captured size": Plant("capture/entry.py", "if node is not self._last[number]:", "if False:", ("jit",)),
     "a replay keeps the captured input": Plant("capture/entry.py", "            self._bound[slot] = buffer\n            self.program.set_buffer(slot, buffer)", "            self._bound[slot] = buffer\n            if before is None:\n                self.program.set_buffer(slot, buffer)", ("jit",)),

@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, same, show_shape
 from tilegrad.tensor.handle.tracing import transforming, waits
-from tilegrad.tensor.indexing.random import draw, draws_of
+from tilegrad.tensor.indexing.generator import draw, draws_of
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
 

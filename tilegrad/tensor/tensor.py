@@ -34,6 +34,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.absent import absent
+from tilegrad.base.config import training
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.engine.realize.realize import exclusive, realized
 from tilegrad.grad.backward import below, gradients
@@ -43,14 +44,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.gradients import wait_for_gradients
 from tilegrad.tensor.exchange.interchange import Interchange
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
-from tilegrad.tensor.handle.sizes import (
-    here,
-    merge,
-    same_shape,
-    show_shape,
-)
+from tilegrad.tensor.handle.sizes import here, merge, same_shape, show_shape
 from tilegrad.tensor.handle.waiting import expand, this_thread
-from tilegrad.tensor.indexing.random import is_training, set_training
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
 from tilegrad.tensor.storage.graphs import forgotten, graphs
@@ -95,11 +90,11 @@ class _Kind(type):
     @property
     def training(cls) -> bool:
         """Whether layers such as dropout and batch normalisation behave as in training."""
-        return is_training()
+        return training.get()
 
     @training.setter
     def training(cls, mode: bool) -> None:
-        set_training(mode)
+        training.set(mode)
 
     def __getattr__(cls, name: str) -> Any:
         raise _absent(f"type object {cls.__name__!r}", name)
@@ -409,12 +404,12 @@ class TrainingMode(contextlib.ContextDecorator):
         self._before: list[bool] = []
 
     def __enter__(self) -> Self:
-        self._before.append(is_training())
-        set_training(self._mode)
+        self._before.append(training.get())
+        training.set(self._mode)
         return self
 
     def __exit__(self, *error: object) -> None:
-        set_training(self._before.pop())
+        training.set(self._before.pop())
 
 
 def _short(arg: object) -> str:
