@@ -21,6 +21,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.results.realized import Realized
+from tilegrad.tensor.storage.memory import elements
 
 __all__ = ["Custom"]
 
@@ -82,7 +83,7 @@ class Custom(Realized):
                 f"custom_kernel: {name} reads no tensor, so no device is known", line=here()
             )
         check_devices("custom_kernel", list(inputs))
-        counts = [_count(shape), *[_count(each._sizes) for each in inputs]]
+        counts = [elements(shape), *[elements(each._sizes) for each in inputs]]
         if 0 in counts:
             raise ShapeError(f"custom_kernel: {name} has an operand without elements", line=here())
         kinds = [dtype, *[each.dtype for each in inputs]]
@@ -94,13 +95,6 @@ class Custom(Realized):
         sources = [each.contiguous().uop if each.uop.is_constant else each.uop for each in inputs]
         node = compute(Ops.CUSTOM, dtype, tuple(sources), arg)
         return inputs[0]._joined(node, *inputs[1:])
-
-
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def _finished(name: str, ast: Any) -> UOp:
