@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
@@ -24,7 +23,6 @@ __all__ = [
     "has_functions",
     "heaviest",
     "is_known",
-    "nbytes_of",
     "operand",
     "packed_bytes",
     "padded_to",
@@ -108,12 +106,6 @@ def has_functions(value: UOp) -> bool:
     """
     most = Ops.IDIV.definition.price
     return any(node.op.is_alu and node.op.definition.price > most for node in value.toposort())
-
-
-def nbytes_of(loads: list[UOp]) -> int:
-    """The size of the parameters that are loaded."""
-    memories = {load.src[0].dtype for load in loads if isinstance(load.src[0].dtype, Pointer)}
-    return sum(memory.size * memory.base.itemsize for memory in memories)
 
 
 def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = None) -> int:
