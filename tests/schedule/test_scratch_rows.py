@@ -127,7 +127,7 @@ def test_what_is_asked_for_later_is_stored(is_wanted: bool) -> None:
     sink, wanted = sink.substitute(placed), weights.uop.substitute(placed)
     positions = [number for number, node in enumerate(sink.toposort()) if node is wanted]
     schedule = make_schedule(
-        sink, {"CPU": NEAR}, "CPU", plain=False, wanted=positions if is_wanted else []
+        sink, {"CPU": NEAR}, "CPU", plain=False, needed_later=positions if is_wanted else []
     )
     assert len(schedule.items) == (2 if is_wanted else 1)
     assert len(schedule.materialised) == (1 if is_wanted else 0)

@@ -78,7 +78,7 @@ class _Scheduler:
         sink: UOp,
         targets: dict[str, Target],
         default_device: str,
-        wanted: Sequence[int],
+        needed_later: Sequence[int],
         *,
         plain: bool,
     ):
@@ -100,7 +100,7 @@ class _Scheduler:
         self.targets = targets
         target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
         self.fusion: Fusion = fuse(
-            sink, target, plain=plain, wanted=[self.given[each] for each in wanted]
+            sink, target, plain=plain, needed_later=[self.given[each] for each in needed_later]
         )
         for node in self.fusion.stored:
             if node.op is Ops.CONTIGUOUS and came_from[node].op is not Ops.CONTIGUOUS:
@@ -188,9 +188,9 @@ class _Scheduler:
         """The buffers of stored values below the nodes at `positions`, by their own positions; of
         what is as it was given.
         """
-        wanted = [self.given[each] for each in positions]
+        needed_later = [self.given[each] for each in positions]
         stored, found = self.fusion.stored, {}
-        for node in toposort(wanted, stop=lambda node: node in stored):
+        for node in toposort(needed_later, stop=lambda node: node in stored):
             if node in stored and node.op not in _NOT_MATERIALISED and node not in self.sink.src:
                 position = self.position[node]
                 if self.given[position] is node:
@@ -576,13 +576,13 @@ def make_schedule(
     default_device: str,
     *,
     plain: bool,
-    wanted: Sequence[int] = (),
+    needed_later: Sequence[int] = (),
 ) -> Schedule:
     """The steps that compute the sources of `sink`. Values that they store on the way are among the
-    results where the nodes at the positions `wanted` can be computed from them.
+    results where the nodes at the positions `needed_later` can be computed from them.
     """
     counters.schedules += 1
-    scheduler = _Scheduler(sink, targets, default_device, wanted, plain=plain)
+    scheduler = _Scheduler(sink, targets, default_device, needed_later, plain=plain)
     schedule = scheduler.run()
-    schedule.materialised = scheduler.materialised(wanted)
+    schedule.materialised = scheduler.materialised(needed_later)
     return schedule

@@ -29,7 +29,7 @@ from tilegrad.engine.plans.plan import LoopPlan, Memory, Plan, Step, plan_of, te
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.lengths import terms_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.slices import MemorySlice, offset_number, open_slices
+from tilegrad.ir.slices import MemorySlice, offset_number, with_variable_slices
 from tilegrad.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Graph:
 
     def numbered(self) -> UOp:
         """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
-        root = open_slices(self.nodes, self.slices) if self.slices else self.nodes[-1]
+        root = with_variable_slices(self.nodes, self.slices) if self.slices else self.nodes[-1]
         mapping: dict[UOp, UOp] = {}
         for number, node in enumerate(self.leaves):
             mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
@@ -107,9 +107,9 @@ def key_of(nodes: Sequence[UOp], slices: Sequence[MemorySlice] = ()) -> str:
     return hashlib.blake2b("\n".join(text).encode(), digest_size=20).hexdigest()
 
 
-def plan_for(graph: Graph, retained: Sequence[int] = ()) -> Plan:
+def plan_for(graph: Graph, needed_later: Sequence[int] = ()) -> Plan:
     """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
-    keeps what the nodes at the positions `retained` can be computed from.
+    keeps what the nodes at the positions `needed_later` can be computed from.
     """
     devices = sorted(
         {_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT}
@@ -119,14 +119,14 @@ def plan_for(graph: Graph, retained: Sequence[int] = ()) -> Plan:
         Device.DEFAULT,
         repr(devices),
         *(backend_key(Device[name]) for name in devices),
-        *map(str, retained),
+        *map(str, needed_later),
     )
     found = _plans.get(key)
     if found is None and is_recalled():
         found = _recall(key)
     if found is None:
         with _no_collection():
-            found = _make(graph, retained)
+            found = _make(graph, needed_later)
         cache.put("plans", key, text_of(found))
     return _plans.setdefault(key, found)
 
@@ -151,7 +151,7 @@ def _device(node: UOp) -> str:
     return name
 
 
-def _make(graph: Graph, retained: Sequence[int]) -> Plan:
+def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
     names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
     names |= {node.arg for node in graph.nodes if node.op is Ops.COPY} | {
         node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
@@ -168,7 +168,7 @@ def _make(graph: Graph, retained: Sequence[int]) -> Plan:
         if config.VERIFY:
             verify(numbered, Stage.TENSOR, "tensor")
         schedule = make_schedule(
-            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), wanted=retained
+            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), needed_later=needed_later
         )
         compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
         asts = [(ast, Device[item.device]) for ast, item in compiled]

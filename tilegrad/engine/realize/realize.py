@@ -207,13 +207,13 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
         # Before the graph is planned, which may be long.
         if node.op is Ops.BUFFER and is_overwritten(node):
             buffer_of(node)
-    shared = _needed_beside(request, others)
+    needed_later = _needed_later(request, others)
     binding = binding_of(
         request,
-        shared,
+        needed_later,
         # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
         # those of the call before it, which is compared with it.
-        may_open=not (config.NOOPT or (record is not None and record.is_of_capture)),
+        may_vary=not (config.NOOPT or (record is not None and record.is_of_capture)),
         otherwise=binding_for_sizes,
     )
     nodes = request.nodes
@@ -224,7 +224,7 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
         buffer_of(nodes[number]).before_write()
     expected = None
     if request.lengths and config.SIZES > 1:
-        expected = Expected(request, shared, inputs, binding)
+        expected = Expected(request, needed_later, inputs, binding)
     outputs = run_plan(
         binding.plan,
         inputs,
@@ -244,7 +244,7 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
         if at is not None:
             done[name] = memory[at]
-            if position not in binding.unkept and name not in passing:
+            if position not in binding.unremembered and name not in passing:
                 # The request holds the memory of a root that was computed before, not its name.
                 _known[name] = memory[at]
     if passing:
@@ -289,7 +289,7 @@ def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer])
     return found
 
 
-def _needed_beside(request: Request, others: Others) -> list[int]:
+def _needed_later(request: Request, others: Others) -> list[int]:
     """The numbers of nodes of a graph that is about to run which other graphs use as well: of
     values that these need next, what is stored anyway is not computed again.
     """
