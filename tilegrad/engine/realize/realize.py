@@ -196,17 +196,8 @@ class _Given(Others):
 
 def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[UOp, UOp]:
     """Compute `todo`, and give the memory of each."""
-    request = Request(_known.get)
-    request.want(todo)
-    wanted = [*todo, *_late(request, todo, others)]
-    retained = [node for node in others.retained(request) if node not in wanted]
-    request.want(retained)
-    wanted += retained
+    request, wanted = _request_of(todo, others)
     record = current_recording()
-    for node in request.nodes:
-        # Before the graph is planned, which may be long.
-        if node.op is Ops.BUFFER and is_overwritten(node):
-            buffer_of(node)
     needed_later = _needed_later(request, others)
     binding = binding_of(
         request,
@@ -216,9 +207,47 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
         may_vary=not (config.NOOPT or (record is not None and record.is_of_capture)),
         otherwise=binding_for_sizes,
     )
-    nodes = request.nodes
     values = {variable.arg[0]: value for variable, value in variables.items()}
     values.update(binding.launch_variables(request))
+    memory = _memory_after(binding, request, _launch(binding, request, values, needed_later))
+    passing = _of_variables(request.nodes) if variables else set()
+    for number, position in binding.known:
+        if request.nodes[number] not in passing:
+            _known[request.nodes[number]] = memory[position]
+    done: dict[UOp, UOp] = {}
+    for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
+        if at is not None:
+            done[name] = memory[at]
+            if position not in binding.unremembered and name not in passing:
+                # The request holds the memory of a root that was computed before, not its name.
+                _known[name] = memory[at]
+    if passing:
+        others.computed({name: stored for name, stored in done.items() if name in passing})
+    others.ran(request, binding, memory, values)
+    return done
+
+
+def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp]]:
+    """The request for `todo`, and all that it asks for: `todo`, what needs an old value that is
+    overwritten, and what `others` want stored.
+    """
+    request = Request(_known.get)
+    request.want(todo)
+    wanted = [*todo, *_late(request, todo, others)]
+    retained = [node for node in others.retained(request) if node not in wanted]
+    request.want(retained)
+    for node in request.nodes:
+        # Before the graph is planned, which may be long.
+        if node.op is Ops.BUFFER and is_overwritten(node):
+            buffer_of(node)
+    return request, wanted + retained
+
+
+def _launch(
+    binding: Binding, request: Request, values: Mapping[str, int], needed_later: Sequence[int]
+) -> list[Buffer]:
+    """Run the plan of a binding on the memory of `request`."""
+    nodes = request.nodes
     inputs = [buffer_of(nodes[number]) for number in binding.inputs]
     for number in binding.targets:
         buffer_of(nodes[number]).before_write()
@@ -235,22 +264,7 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     )
     if expected is not None:
         expected.compare(outputs)
-    memory = _memory_after(binding, request, outputs)
-    passing = _of_variables(nodes) if variables else ()
-    for number, position in binding.known:
-        if nodes[number] not in passing:
-            _known[nodes[number]] = memory[position]
-    done: dict[UOp, UOp] = {}
-    for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
-        if at is not None:
-            done[name] = memory[at]
-            if position not in binding.unremembered and name not in passing:
-                # The request holds the memory of a root that was computed before, not its name.
-                _known[name] = memory[at]
-    if passing:
-        others.computed({name: stored for name, stored in done.items() if name in passing})
-    others.ran(request, binding, memory, values)
-    return done
+    return outputs
 
 
 def _of_variables(nodes: Iterable[UOp]) -> set[UOp]:
