@@ -50,7 +50,7 @@ class Entry:
     """One capture of a function.
 
     Attributes:
-        made: the form of each tensor that a replay makes, its output, and its number there.
+        made: the signature of each tensor that a replay makes, its output, and its number there.
         aliases: those of them, by number, that share a storage, and their paths in it.
         symbols: symbolic arguments without their values.
         asked: variables whose value Python code has seen, with that value.

@@ -53,10 +53,10 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
     of its output by each number of the argument.
 
     The Jacobian of an output of shape (m, n) by an argument of shape (k,) has shape (m, n, k). For
-    an output of several tensors it has their structure, and in each place that of the argument, or
-    a tuple for several `argnums`. The gradients of all outputs are one batch: `func` runs once, and
-    the work is that of as many gradients as there are numbers in the output. Where the argument has
-    fewer numbers, `jacfwd` is cheaper.
+    an output of several tensors it has their structure, and in each position that of the argument,
+    or a tuple for several `argnums`. The gradients of all outputs are one batch: `func` runs once,
+    and the work is that of as many gradients as there are numbers in the output. Where the argument
+    has fewer numbers, `jacfwd` is cheaper.
 
     The function raises as that of `grad` does, and ShapeError for a symbolic size.
 

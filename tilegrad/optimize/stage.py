@@ -54,7 +54,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(
             f"stage: no one value {operand}",
             opt=opt,
-            names="a parameter that is loaded at one place, or -1, -2 for what the largest "
+            names="a parameter that is loaded at one position, or -1, -2 for what the largest "
             "reduction combines, -3, -4 for what that is cast from",
         )
     loops = loop_order(ast)

@@ -1,5 +1,5 @@
 """Inlining of stored values into the one kernel that reads them, where that kernel's outer ranges
-are the value's own, or where a few rows of the value can live in its scratch (`keep.py`).
+are the value's own, or where a few rows of the value can live in its scratch (scratch_rows.py).
 
 Legality is that proof; profit is a comparison of bytes with the parallelism and the cache sizes
 that the target states.

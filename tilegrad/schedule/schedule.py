@@ -7,7 +7,7 @@
     direct     copies land in the memory that they are assigned to      ir/copies.py
     fuse       which values are stored:                                 fuse.py, limits.py
       scans      scans, and those of few long rows in slices            scans.py
-      inlining   values join the one kernel that reads them             inlining.py, keep.py
+      inlining   values join the one kernel that reads them             inlining.py, scratch_rows.py
     index      each stored value becomes a kernel graph                 index.py
     finish     each kernel's last passes:                               finish.py
       collapse   reductions with a closed form lose their loop          collapse.py

@@ -416,7 +416,7 @@ def _ordered(structure: Any, value: Any) -> Any:
 
 
 def _check_structure(before: Any, after: Any, where: str) -> None:
-    """Raise ShapeError unless the two have leaves at the same places; dicts by their keys."""
+    """Raise ShapeError unless the two have leaves at the same positions; dicts by their keys."""
     kinds = _kind(before), _kind(after)
     if kinds[0] != kinds[1]:
         raise ShapeError(

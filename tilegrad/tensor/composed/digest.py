@@ -83,7 +83,7 @@ class Digests(Resampling):
         if not rows:
             return self.zeros_like().reshape(-1)._slice(0, 0, 0).reshape(*lead, length)
         blocks = size // rate + 1
-        # Words first and the border afterwards: bytes behind a condition are read one by one.
+        # Words first and the padding afterwards: bytes behind a condition are read one by one.
         count, used = blocks * rate // 8, -(-size // 8)
         positions = self._iota(count)
         first = positions.eq(size // 8).cast(dtypes.uint64) * (ending << 8 * (size % 8))

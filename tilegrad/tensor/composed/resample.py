@@ -1,8 +1,8 @@
 """Images of another size: `interpolate`, `grid_sample`, `max_unpool2d`.
 
 An output element is a weighted sum of a few elements of the input, so all three are picked elements
-and sums of them. `interpolate` goes axis by axis: where each output place lies in the input is
-known beforehand. `grid_sample` reads its places from a tensor.
+and sums of them. `interpolate` goes axis by axis: where each output position lies in the input is
+known beforehand. `grid_sample` reads its positions from a tensor.
 """
 
 from __future__ import annotations
@@ -313,8 +313,8 @@ class Resampling(Rearranging):
         Raises ShapeError unless `indices` has this tensor's shape.
 
         >>> x = Tensor([[[[1.0, 5.0], [2.0, 3.0]]]])
-        >>> values, places = x.max_pool2d(2, return_indices=True)
-        >>> values.max_unpool2d(places, 2).tolist()
+        >>> values, positions = x.max_pool2d(2, return_indices=True)
+        >>> values.max_unpool2d(positions, 2).tolist()
         [[[[0.0, 5.0], [0.0, 0.0]]]]
         """
         if indices.shape != self.shape:
@@ -373,7 +373,7 @@ def _sizes_before_pooling(
 
 
 def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
-    """Raise unless `grid` holds places in `image`."""
+    """Raise unless `grid` holds positions in `image`."""
     if mode not in _GRID_MODES:
         raise ConfigError(
             f"grid_sample: unknown mode {mode!r}",
@@ -468,10 +468,10 @@ def _filter(
         longest = max(end - start for start, end in ranges)
         return [
             (
-                [min(start + tap, end - 1) for start, end in ranges],
-                [1 / (end - start) if start + tap < end else 0.0 for start, end in ranges],
+                [min(start + offset, end - 1) for start, end in ranges],
+                [1 / (end - start) if start + offset < end else 0.0 for start, end in ranges],
             )
-            for tap in range(longest)
+            for offset in range(longest)
         ]
     if kind.startswith("nearest"):
         half, step = (0.5 if kind == "nearest-exact" else 0.0), _as_float32(ratio)

@@ -1,8 +1,8 @@
 """Tails of the normal distribution, Bessel functions of an imaginary argument, and zeta.
 
-Each table is a fit on Chebyshev points, as those of approximation.py are, of a function that varies
-slowly, in an argument scaled to -1..1; beside it stands what it is of. Float32 is computed in
-float64 where the device has it. tests/conformance measures the errors against SciPy.
+Each table is a fit on Chebyshev points, as those of elementwise/approximation.py are, of a function
+that varies slowly, in an argument scaled to -1..1; beside it stands what it is of. Float32 is
+computed in float64 where the device has it. tests/conformance measures the errors against SciPy.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from tilegrad.tensor.elementwise.functions import Functions
 from tilegrad.tensor.handle.core import Operand
 
 __all__ = ["Powers"]
-# Integer exponents up to this are written out as multiplications.
+
+# Integer exponents up to this are multiplications.
 _MOST_MULTIPLICATIONS = 64
 
 

@@ -1,7 +1,7 @@
 """What `x[...] = value` makes of a tensor where integer tensors or masks pick the elements: the
-flat positions that the keys name, and the tensor with the values folded in at these.
+flat positions that the keys name, and the tensor with the values reduced into it at these.
 
-With numbers and slices alone an assignment is one to a window of memory (`tensor.assignment`).
+With numbers and slices alone an assignment is one to a slice of memory (writing/assignment.py).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Writing(Gathering):
 
     @composed
     def _written(self, key: Any, value: Any) -> Self:
-        """This tensor with `value` at the places that `key` names, for keys with integer tensors or
-        a mask.
+        """This tensor with `value` at the positions that `key` names, for keys with integer tensors
+        or a mask.
         """
         given: Any = self._as_tensor(value)
         new: Self = self._of(given.uop, given.device, given._variables, given._requires_grad)

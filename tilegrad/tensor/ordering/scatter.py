@@ -1,8 +1,8 @@
 """Writing by index: `scatter`, `scatter_reduce`.
 
-One kernel folds values into rows at the places that an index names, in order, after it has copied
-what was there: the work is that of the values and one copy, and where several values meet, each
-counts, the later after the earlier. Sums have an op of their own, SCATTER_ADD.
+One kernel reduces values into rows at the positions that an index names, in order, after it has
+copied what was there: the work is that of the values and one copy, and where several values meet,
+each counts, the later after the earlier. Sums have an op of their own, SCATTER_ADD.
 
 What these functions give is made of sums, picked elements and choices around that kernel, each of
 which has a derivative; the kernel itself only says which value is the last, or the largest, or what
@@ -242,7 +242,7 @@ class Scatter(Sorting):
                 self._of(source, self.device, self._variables) for source in node.src
             ]
             if combine is None:
-                # What was written there last has the gradient of its place.
+                # What was written there last has the gradient of its position.
                 order = self._iota(at._sizes[0])
                 nobody = base.zeros_like(dtype=order.dtype) - 1
                 last = nobody._reduced_into(at, order, None)
@@ -268,7 +268,7 @@ def _chosen(condition: Any, value: Any, other: Any) -> Any:
 def _reduce_in_order(
     made: UOp, base: UOp, positions: UOp, values: UOp, *, combine: Ops | None
 ) -> UOp:
-    """for i: made[i] = base[i];  for i: made[place[i]] = fold(made[place[i]], values[i])"""
+    """for i: made[i] = base[i];  for i: made[at[i]] = combine(made[at[i]], values[i])"""
     size, count = base.dtype.size, values.dtype.size  # type: ignore[attr-defined]
     row = UOp.range(size, 0)
     copied = made.store(row, base.load(row)).end(row)

@@ -1,7 +1,8 @@
-"""Convolution and pooling over any number of axes: windows, then a sum of products or another fold.
+"""Convolution and pooling over any number of axes: slices, then a sum of products or another
+reduction.
 
-The windows are movement (windows.py), so no copy of the input is ever laid out, and the derivative
-is movement too.
+The slices are movement (views/patches.py), so no copy of the input is ever laid out, and the
+derivative is movement too.
 """
 
 from __future__ import annotations
@@ -99,16 +100,16 @@ class Convolution(Linear):
         x = x.permute(0, 1, 3, *range(4, 4 + count), 2, *range(4 + count, 4 + 2 * count))
         each = outputs // groups
         w = weight.reshape(1, groups, each, *[1] * count, inputs, *kernel)
-        folded = tuple(range(3 + count, 4 + 2 * count))
+        reduced = tuple(range(3 + count, 4 + 2 * count))
         if dtype is not None:
-            total = (x.cast(dtype) * w.cast(dtype)).sum(folded, dtype=dtype)
+            total = (x.cast(dtype) * w.cast(dtype)).sum(reduced, dtype=dtype)
             return total._with_bias(bias, batch, outputs, positions)
         products = x * w
         if bias is None or not products.dtype.is_float or products.dtype.itemsize >= 4:
-            total = products._sum_of_products(folded)
+            total = products._sum_of_products(reduced)
             return total._with_bias(bias, batch, outputs, positions)
         # Of half types the sum takes the bias as it is kept, and is rounded once.
-        total = products._sum_of_products(folded, is_wide=True)
+        total = products._sum_of_products(reduced, is_wide=True)
         result = promote(products.dtype, bias.dtype)
         return total._with_bias(bias, batch, outputs, positions).cast(result)
 
@@ -237,7 +238,7 @@ class Convolution(Linear):
         ceil_mode: bool,
         value: Any,
     ) -> tuple[Self, tuple[int, ...]]:
-        """The windows of the last axes, with `value` in the border, and the axes to fold."""
+        """The slices of the last axes, with `value` as padding, and the axes to reduce."""
         count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
         if self.ndim < count:
             raise ShapeError(
@@ -312,8 +313,8 @@ class Convolution(Linear):
         Raises ShapeError for a window that is longer than its axis.
 
         >>> x = Tensor([[1.0, 5.0], [2.0, 3.0]])
-        >>> values, places = x.max_pool2d(2, return_indices=True)
-        >>> values.tolist(), places.tolist()
+        >>> values, positions = x.max_pool2d(2, return_indices=True)
+        >>> values.tolist(), positions.tolist()
         ([[5.0]], [[1]])
         """
         patches, axes = self._pooled(
@@ -323,8 +324,8 @@ class Convolution(Linear):
         if not return_indices:
             return largest
         sizes = self._sizes[-len(axes) :]
-        # Places are counted from the end, so that the first of several has the largest count, and
-        # the border has 0.
+        # Positions are counted from the end, so that the first of several has the largest count,
+        # and padding has 0.
         total = math.prod(sizes)
         counted = self._iota(total)
         if 2 * total >= dtypes.int32.max:
@@ -393,7 +394,7 @@ class Convolution(Linear):
             return patches.mean(axes)
         ones = x._like(x._operand("avg_pool2d", 1).uop).expand(x.shape)
         if count_include_pad:
-            # The border that was asked for counts; what ceil_mode adds does not.
+            # The padding that was asked for counts; what ceil_mode adds does not.
             amounts = _padding("avg_pool2d", padding, _count(kernel_size))
             ones = ones.pad([(0, 0)] * (x.ndim - len(amounts)) + amounts, value=1)
             rest = _remaining(x, kernel_size, stride, dilation, padding)
@@ -451,8 +452,8 @@ class Convolution(Linear):
     def _adaptive_of_axis(self, name: str, axis: int, count: int, *, is_max: bool) -> Self:
         patches, is_inside = self._adaptive_patches(name, axis, count)
         if is_inside is None:
-            folded = patches._largest_pooled(name, (-1,)) if is_max else patches.mean(-1)
-            return folded.movedim(-1, axis)
+            reduced = patches._largest_pooled(name, (-1,)) if is_max else patches.mean(-1)
+            return reduced.movedim(-1, axis)
         if is_max:
             inside = is_inside.where(patches, self.dtype.min)
             return inside._largest_pooled(name, (-1,)).movedim(-1, axis)

@@ -481,7 +481,7 @@ class Movement(Casts):
             return self._copy_of(self)
         return self._like(UOp(Ops.FLIP, self.uop.dtype, (self.uop,), flags))
 
-    # windows and borders
+    # slices and padding
 
     @templated
     def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:

@@ -49,7 +49,7 @@ _MOST_WAITING = 32
 
 class _Write(NamedTuple):
     """A value that one alias of a storage is to take: how that one looks there (`found`), all
-    aliases and how they look, the variables in the value and the place, whether the gradient of
+    aliases and how they look, the variables in the value and the position, whether the gradient of
     each alias takes no notice of the write. `given` is the value with its graph; with `wants_grad`
     aliases require a gradient from now on.
     """
