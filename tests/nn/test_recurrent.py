@@ -12,7 +12,7 @@ import pytest
 
 from tilegrad import Context, GlobalCounters, Tensor, nn
 from tilegrad.base.trace import counters
-from tilegrad.engine.plans.plans import Plan
+from tilegrad.engine.plans.plan import Plan
 from tilegrad.engine.run.run import run_plan
 from tilegrad.ir.op import Ops
 from tilegrad.nn import recurrent

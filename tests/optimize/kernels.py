@@ -21,7 +21,8 @@ from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.render.cstyle import CUDARenderer, MetalRenderer
-from tilegrad.schedule.schedule import Schedule, make_schedule
+from tilegrad.schedule.items import Schedule
+from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 
 FLOAT, HALF, INT = dtypes.float, dtypes.half, dtypes.int

@@ -23,7 +23,8 @@ from tests.optimize.kernels import (
 from tilegrad.hardware import opencl_target, webgpu_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tools.gpu_report import Counts, count
+from tilegrad.tools.gpu_counts import Counts
+from tilegrad.tools.gpu_report import count
 
 
 def layernorm(x: UOp) -> UOp:

@@ -19,7 +19,7 @@ from tilegrad.hardware import amd_target, webgpu_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, reductions_of, stride_of
 from tilegrad.schedule import channels
-from tilegrad.schedule.schedule import Item, Schedule
+from tilegrad.schedule.items import Item, Schedule
 from tilegrad.target import Target
 
 NV = nv_target("sm_80")

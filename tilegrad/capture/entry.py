@@ -21,9 +21,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, Storage, hold, is_alone, look, show
+from tilegrad.tensor.handle.living import owners
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.indexing.generator import generator
-from tilegrad.tensor.results.realized import owners
 from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.views.movement import is_inside

@@ -24,7 +24,7 @@ from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.schedule.scans import stored_scans
 from tilegrad.target import Target
 
-__all__ = ["Fusion", "fuse"]
+__all__ = ["fuse"]
 
 # Tuning, worth shown by `bench/corpus.py`, families elementwise and rowwise.
 # Elements of a kernel, as a multiple of such a sum's, up to which it also stores zeros around the

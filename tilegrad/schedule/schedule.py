@@ -42,8 +42,9 @@ from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import elements
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fitting import fitting
-from tilegrad.schedule.fuse import Fusion, fuse
+from tilegrad.schedule.fuse import fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
+from tilegrad.schedule.inlining import Fusion
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
 from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import UnorderedItem, join_items, order_items
@@ -54,7 +55,7 @@ from tilegrad.schedule.split import split_reductions
 from tilegrad.schedule.versions import overwritten_by, store_old_versions, writer_of
 from tilegrad.target import Target
 
-__all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
+__all__ = ["make_schedule"]
 
 # Memory of others, and what is remembered in any case.
 _NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.LOOP_OUTPUT)

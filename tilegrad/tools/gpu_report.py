@@ -44,7 +44,7 @@ from tilegrad.tools.gpu_time import RATES, predicted
 from tilegrad.tools.show import run_recorded
 
 __all__ = [
-    "Compiled", "Counts", "assembled", "compiled", "count", "innermost", "instructions", "report",
+    "Compiled", "assembled", "compiled", "count", "innermost", "instructions", "report",
 ]  # fmt: skip
 
 BANKS, WORD = 32, 4

@@ -33,9 +33,9 @@ from tilegrad.ir.slices import MemorySlice, offset_number, with_variable_slices
 from tilegrad.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from tilegrad.schedule.schedule import Item, Schedule
+    from tilegrad.schedule.items import Item, Schedule
 
-__all__ = ["Graph", "LoopPlan", "Plan", "Step", "key_of", "normalise", "plan_for"]
+__all__ = ["Graph", "key_of", "normalise", "plan_for"]
 
 
 @dataclass
@@ -208,7 +208,7 @@ def _loop_plan(schedule: Schedule, position: int) -> LoopPlan:
     """The plan of a loop's step. Its temporaries get a buffer of the schedule, one per device: they
     live as long as the loop runs.
     """
-    from tilegrad.schedule.schedule import BufferSpec
+    from tilegrad.schedule.items import BufferSpec
 
     item = schedule.items[position]
     loop = item.loop

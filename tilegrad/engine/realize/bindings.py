@@ -25,7 +25,8 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
-from tilegrad.engine.plans.plans import Graph, Plan, Step, normalise, plan_for
+from tilegrad.engine.plans.plan import Plan, Step
+from tilegrad.engine.plans.plans import Graph, normalise, plan_for
 from tilegrad.engine.realize.causes import tell
 from tilegrad.engine.realize.changing import changed_since
 from tilegrad.engine.realize.numbers import bits_of, number_variable, variable_name

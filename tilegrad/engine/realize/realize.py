@@ -34,7 +34,7 @@ from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "Others", "base_of", "computed_below", "exclusive", "expose", "index", "late_readers",
+    "Others", "computed_below", "exclusive", "expose", "index", "late_readers",
     "leaves_below", "lend", "looked_at", "pending", "read", "readers_of", "realize", "realized",
     "remember", "share", "users_of", "view_of",
 ]  # fmt: skip

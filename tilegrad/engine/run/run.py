@@ -23,7 +23,7 @@ from tilegrad.base.origin import Entry, method_names
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
-from tilegrad.engine.plans.plans import LoopPlan, Plan, Step
+from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready

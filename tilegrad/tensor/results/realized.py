@@ -31,9 +31,8 @@ from tilegrad.tensor.handle.waiting import expand
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, running, segments, writes
 from tilegrad.tensor.storage.memory import is_stored
-from tilegrad.tensor.storage.running import owners
 
-__all__ = ["Realized", "owners"]
+__all__ = ["Realized"]
 
 # Python's buffers end there, NumPy 2 too, and the takers of DLPack that were tried.
 _MOST_AXES = 64

@@ -30,11 +30,10 @@ from tilegrad.tensor.handle.aliases import (
     show,
 )
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
-from tilegrad.tensor.handle.living import ends
+from tilegrad.tensor.handle.living import ends, owners
 from tilegrad.tensor.handle.sizes import Variables, here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.indexing.keys import has_tensor
-from tilegrad.tensor.results.realized import owners
 from tilegrad.tensor.storage import files, memory, running, writes
 from tilegrad.tensor.writing.slices import take_slice
 from tilegrad.tensor.writing.undo import note
