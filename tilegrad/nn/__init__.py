@@ -40,21 +40,9 @@ from tilegrad.nn.activations import (
     Tanhshrink,
     Threshold,
 )
-from tilegrad.nn.adaptive import (
-    AdaptiveLogSoftmaxWithLoss,
-)
-from tilegrad.nn.attention import (
-    MultiheadAttention,
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
-from tilegrad.nn.columns import (
-    Fold,
-    Unfold,
-)
+from tilegrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
+from tilegrad.nn.attention import MultiheadAttention
+from tilegrad.nn.columns import Fold, Unfold
 from tilegrad.nn.containers import (
     Identity,
     ModuleDict,
@@ -71,14 +59,8 @@ from tilegrad.nn.dropout import (
     Dropout3d,
     FeatureAlphaDropout,
 )
-from tilegrad.nn.embedding import (
-    Embedding,
-    EmbeddingBag,
-)
-from tilegrad.nn.fractional import (
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-)
+from tilegrad.nn.embedding import Embedding, EmbeddingBag
+from tilegrad.nn.fractional import FractionalMaxPool2d, FractionalMaxPool3d
 from tilegrad.nn.layers import (
     Bilinear,
     Conv1d,
@@ -129,10 +111,7 @@ from tilegrad.nn.losses import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from tilegrad.nn.module import (
-    Module,
-    Parameter,
-)
+from tilegrad.nn.module import Module, Parameter
 from tilegrad.nn.norms import (
     BatchNorm,
     BatchNorm1d,
@@ -168,19 +147,8 @@ from tilegrad.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from tilegrad.nn.recurrent import (
-    GRU,
-    LSTM,
-    RNN,
-    GRUCell,
-    LSTMCell,
-    RNNCell,
-)
-from tilegrad.nn.resampling import (
-    Upsample,
-    UpsamplingBilinear2d,
-    UpsamplingNearest2d,
-)
+from tilegrad.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from tilegrad.nn.resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 from tilegrad.nn.shapes import (
     ChannelShuffle,
     CircularPad1d,
@@ -203,8 +171,13 @@ from tilegrad.nn.shapes import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from tilegrad.nn.summary import (
-    summary,
+from tilegrad.nn.summary import summary
+from tilegrad.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
 )
 
 __all__ = [

@@ -12,7 +12,7 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
-from tilegrad.tensor.products.convolution import Convolution
+from tilegrad.tensor.products.pooling import Pooling
 from tilegrad.tensor.storage.checked import check_shares, checked
 
 __all__ = ["Loss"]
@@ -21,7 +21,7 @@ __all__ = ["Loss"]
 _LEAST_PROBABILITY = 3.7835e-44
 
 
-class Loss(Convolution):
+class Loss(Pooling):
     """Losses; the prediction is this tensor."""
 
     __slots__ = ()
