@@ -48,8 +48,8 @@ class Writing(Gathering):
 
     @composed
     def _written(self, key: Any, value: Any) -> Self:
-        """This tensor with `value` at the positions that `key` names, for keys with integer tensors
-        or a mask.
+        """This tensor with `value` at the places that `key` names, for keys with integer tensors or
+        a mask.
         """
         given: Any = self._as_tensor(value)
         new: Self = self._of(given.uop, given.device, given._variables, given._requires_grad)

@@ -72,7 +72,7 @@ class Selecting(Scatter):
         return self._columns(self.cast(dtypes.bool).flatten()._true_now())
 
     def _columns(self, positions: Self) -> list[Self]:
-        """Positions in row-major order as positions along each axis."""
+        """Places in row-major order as places along each axis."""
         sizes = self._sizes
         return [
             positions // math.prod(sizes[axis + 1 :]) % max(extent, 1)
@@ -112,8 +112,8 @@ class Selecting(Scatter):
         return is_filled.where(flat._rows(positions), fill_value)
 
     def _true_now(self) -> Self:
-        """The positions where this mask of one axis is true, computed now. The kernels that find
-        them are for as many as there may be: another number of them compiles nothing anew.
+        """The places where this mask of one axis is true, computed now. The kernels that find them
+        are for as many as there may be: another number of them compiles nothing anew.
         """
         number = self._sizes[0]
         positions, count = self._true_positions(number)[0].contiguous(), self.sum()
@@ -121,14 +121,14 @@ class Selecting(Scatter):
         return positions[: int(count.item())]
 
     def _true_positions(self, count: int) -> tuple[Self, Self]:
-        """The first `count` positions where this mask of one axis is true, and how many of them
-        there are: for each, whether it is one.
+        """The first `count` places where this mask of one axis is true, and how many of them there
+        are: for each, whether it is one.
         """
         number = self._sizes[0]
         if not number:
             nowhere = self._iota(count) * 0
             return nowhere, nowhere.ne(0)
-        # Each position is added at its rank; the others go outside.
+        # Each place is added at its rank; the others go outside.
         rank = self.where(self.cumsum(0, dtype=index_dtype((number,))) - 1, -1)
         rank = (rank < count).where(rank, -1)
         zeros = self._iota(count) * 0
