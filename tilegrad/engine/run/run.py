@@ -70,8 +70,8 @@ class Recording(list[Launch]):
 
     A capture asks for two things more. Steps that make what was computed before the block are
     missing from the record, so with `known` only what the block computed itself counts as computed
-    (engine.known). And `on_read` is called before a value is read by the host, as a replay would
-    not read it.
+    (engine.realize.known). And `on_read` is called before a value is read by the host, as a replay
+    would not read it.
     """
 
     def __init__(self, on_read: Callable[[UOp], None] | None, is_closed: bool):
@@ -80,7 +80,7 @@ class Recording(list[Launch]):
         self.known: weakref.WeakKeyDictionary[UOp, UOp] | None = (
             weakref.WeakKeyDictionary() if is_closed else None
         )
-        # Windows, as their starts, ends and the sizes of their axes, that lie inside at the bound
+        # Slices, as their starts, ends and the sizes of their axes, that lie inside at the bound
         # values of variables but not at all values that these may have.
         self.slices: list[tuple[sint, sint, sint]] = []
         # Whether these are the steps of a capture, or of the call before it, for comparison.
