@@ -37,13 +37,8 @@ from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = [
-    "CpuProgram",
-    "CpuRuntime",
-    "backend",
-    "cpu_target",
-    "installed_version",
-    "processor_flags",
-]
+    "CpuProgram", "CpuRuntime", "backend", "cpu_target", "installed_version", "processor_flags",
+]  # fmt: skip
 
 _HUGE = 2 << 20
 _ADVISE_HUGE_PAGES = 14

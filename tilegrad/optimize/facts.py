@@ -11,28 +11,10 @@ from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
 
 __all__ = [
-    "COPIED",
-    "FEW_ROWS",
-    "LIGHT",
-    "LONG",
-    "OFTEN",
-    "PER_VECTOR",
-    "ROWS",
-    "UNROLLED",
-    "WORTH_STAGING",
-    "has_functions",
-    "heaviest",
-    "is_known",
-    "operand",
-    "packed_bytes",
-    "padded_to",
-    "parameters_of",
-    "power_below",
-    "power_in",
-    "steps_of",
-    "stores",
-    "stride",
-]
+    "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
+    "WORTH_STAGING", "has_functions", "heaviest", "is_known", "operand", "packed_bytes",
+    "padded_to", "parameters_of", "power_below", "power_in", "steps_of", "stores", "stride",
+]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
 # Multiply-adds from which on a copy of an operand is faster than reading it where it lies.

@@ -25,12 +25,8 @@ from tilegrad.schedule.online_reductions import longest_row, reduce_online
 from tilegrad.target import Target
 
 __all__ = [
-    "ScratchAxes",
-    "find_scratch_axes",
-    "is_worth_materialising",
-    "shared_axes",
-    "slice_rows",
-]
+    "ScratchAxes", "find_scratch_axes", "is_worth_materialising", "shared_axes", "slice_rows",
+]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, family attention.
 # Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.

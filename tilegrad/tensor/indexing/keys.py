@@ -12,17 +12,9 @@ from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.sizes import as_int, here, simple
 
 __all__ = [
-    "KnownIndex",
-    "as_index",
-    "as_number_or_bool",
-    "as_slice",
-    "axes_of",
-    "entries_of",
-    "first_of_neighbours",
-    "from_the_front",
-    "has_tensor",
-    "is_one_index",
-]
+    "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of", "entries_of",
+    "first_of_neighbours", "from_the_front", "has_tensor", "is_one_index",
+]  # fmt: skip
 
 
 def is_one_index(entry: Any) -> bool:

@@ -29,17 +29,9 @@ from tilegrad.tensor.matrices.kernel_builder import (
 )
 
 __all__ = [
-    "MOST_SWEEPS",
-    "cholesky",
-    "eigen",
-    "eigen_size",
-    "eliminate",
-    "householder",
-    "householder_size",
-    "singular",
-    "singular_size",
-    "triangular",
-]
+    "MOST_SWEEPS", "cholesky", "eigen", "eigen_size", "eliminate", "householder",
+    "householder_size", "singular", "singular_size", "triangular",
+]  # fmt: skip
 
 # Sweeps of Jacobi's method, at most; six to ten are usual. A sweep with nothing to do is free.
 MOST_SWEEPS = 30
