@@ -83,12 +83,7 @@ from tilegrad.array_api.elementwise import (
     trunc,
 )
 from tilegrad.array_api.info import Info
-from tilegrad.array_api.linear import (
-    matmul,
-    matrix_transpose,
-    tensordot,
-    vecdot,
-)
+from tilegrad.array_api.linear import matmul, matrix_transpose, tensordot, vecdot
 from tilegrad.array_api.manipulation import (
     concat,
     expand_dims,
