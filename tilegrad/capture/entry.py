@@ -9,7 +9,7 @@ from typing import Any
 
 from tilegrad.base.config import Config
 from tilegrad.capture.checker import Checker
-from tilegrad.capture.graph import Program
+from tilegrad.capture.graph import Replay
 from tilegrad.capture.guards import Guards, describe
 from tilegrad.capture.inputs import Input, layout, living, settle
 from tilegrad.capture.results import Build, Cell, Output, TensorSignature
@@ -63,7 +63,7 @@ class Entry:
     guards: Guards
     check: Checker
     inputs: list[Input]
-    program: Program
+    program: Replay
     outputs: list[Output]
     made: list[tuple[TensorSignature, int, int]]
     aliases: list[list[tuple[int, Away]]]

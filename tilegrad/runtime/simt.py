@@ -23,12 +23,12 @@ from tilegrad.runtime.simt_memory import Memory, Outside, Race, TrackedMemory, p
 from tilegrad.runtime.simt_units import Late, fragments, multiply
 from tilegrad.target import MatrixUnit
 
-__all__ = ["Launch", "SimtProgram"]
+__all__ = ["SimtLaunch", "SimtProgram"]
 
 
 _DONE = object()
 
-Watch = Callable[["Launch", Memory], Any]
+Watch = Callable[["SimtLaunch", Memory], Any]
 """What a program sees instead of a memory, of a launch and that memory."""
 
 
@@ -87,10 +87,10 @@ class SimtProgram:
         Raises IndexBoundsError for an access outside a memory, InternalError for a race, for
         lanes that wait at different barriers, and for anything else that a program may not do.
         """
-        Launch(self, memories, values, global_size, local_size, watch).run()
+        SimtLaunch(self, memories, values, global_size, local_size, watch).run()
 
 
-class Launch:
+class SimtLaunch:
     """One launch: the memories, the block that runs, and how far each of its lanes is."""
 
     def __init__(

@@ -50,7 +50,7 @@ from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import UnorderedItem, join_items, order_items
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
-from tilegrad.schedule.region import Region, region_of
+from tilegrad.schedule.region import KernelRegion, region_of
 from tilegrad.schedule.split import split_reductions
 from tilegrad.schedule.versions import overwritten_by, store_old_versions, writer_of
 from tilegrad.target import Target
@@ -331,7 +331,7 @@ class _Scheduler:
             )
         )
 
-    def _region(self, node: UOp, value: UOp, numbers: dict[int, int]) -> Region:
+    def _region(self, node: UOp, value: UOp, numbers: dict[int, int]) -> KernelRegion:
         """What the kernel that writes `value` for `node` computes; memory that it reads gets the
         next of `numbers`.
         """
@@ -354,7 +354,7 @@ class _Scheduler:
 
         return region_of(value, is_read, memory_key)
 
-    def _key_of(self, region: Region, node: UOp, value: UOp, target: int) -> Hashable:
+    def _key_of(self, region: KernelRegion, node: UOp, value: UOp, target: int) -> Hashable:
         """All that a kernel follows from."""
         spec = self.buffers[target]
         in_scratch = self.fusion.in_scratch.get(node, {})

@@ -36,7 +36,7 @@ from tilegrad.render.ptx import PTXRenderer
 from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
-from tilegrad.runtime.simt import Launch, SimtProgram
+from tilegrad.runtime.simt import SimtLaunch, SimtProgram
 from tilegrad.runtime.simt_memory import Memory
 from tilegrad.target import MatrixUnit
 from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
@@ -83,10 +83,10 @@ class _Watcher:
         # What matrix units read of shared memory by themselves: whole rows of all banks.
         self.unit_bytes = 0
 
-    def watch(self, launch: Launch, memory: Memory) -> Any:
+    def watch(self, launch: SimtLaunch, memory: Memory) -> Any:
         return _Watched(self, launch, memory, self.sizes[memory.name])
 
-    def note(self, launch: Launch, memory: str, index: int, size: int, nbytes: int) -> None:
+    def note(self, launch: SimtLaunch, memory: str, index: int, size: int, nbytes: int) -> None:
         line = sys._getframe(3).f_lineno
         visited = (memory, line, launch.block, launch.lane)
         visit = self.visits[visited] = self.visits[visited] + 1
@@ -97,7 +97,7 @@ class _Watcher:
 class _Watched:
     """A memory whose accesses are noted."""
 
-    def __init__(self, watcher: _Watcher, launch: Launch, memory: Memory, size: int):
+    def __init__(self, watcher: _Watcher, launch: SimtLaunch, memory: Memory, size: int):
         self.watcher, self.launch, self.memory, self.size = watcher, launch, memory, size
         self.unit = watcher.units.get(memory.name)
 

@@ -25,7 +25,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build.beside import Beside, count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
 from tilegrad.engine.build.pipeline import backend_key, is_recalled
-from tilegrad.engine.plans.plan import LoopPlan, Memory, Plan, Step, plan_of, text_of
+from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.lengths import terms_of
 from tilegrad.ir.op import Ops
@@ -188,7 +188,7 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
         loop = loop_plans.get(position)
         steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
     buffers = [
-        Memory(
+        PlannedMemory(
             spec.device,
             spec.dtype,
             spec.size,

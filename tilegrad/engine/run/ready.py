@@ -19,7 +19,7 @@ from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
-from tilegrad.engine.plans.plan import Memory, Plan, Step
+from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import report
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
@@ -84,7 +84,11 @@ class _BlockSizes:
     __slots__ = ("_counted", "_own", "_rest", "_results", "_shared", "is_sized")
 
     def __init__(
-        self, own: Sequence[Memory], shared: Sequence[Sequence[Memory]], rest: int, results: int
+        self,
+        own: Sequence[PlannedMemory],
+        shared: Sequence[Sequence[PlannedMemory]],
+        rest: int,
+        results: int,
     ):
         self._own = [(each.terms, each.size, each.dtype) for each in own]
         self._shared = [[(each.terms or (), each.dtype.nbytes) for each in one] for one in shared]
@@ -189,7 +193,7 @@ class Ready:
         # Results first, by position, then what only this run needs.
         given = {position for position in plan.outputs if plan.buffers[position].source is None}
         own.sort(key=lambda each: each[0] not in given)
-        slots: dict[int, list[tuple[int, Memory]]] = {}
+        slots: dict[int, list[tuple[int, PlannedMemory]]] = {}
         for position, memory in numbered:
             if memory.slot is not None:
                 slots.setdefault(memory.slot, []).append((position, memory))

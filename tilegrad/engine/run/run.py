@@ -27,7 +27,7 @@ from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
-from tilegrad.engine.run.watch import Watch
+from tilegrad.engine.run.watch import LaunchWatch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of
 from tilegrad.ir.uop import UOp, sint
@@ -320,7 +320,7 @@ def _run_steps(
             if is_checked:
                 if launch.kernel is not None:
                     first = [table[number] for number in step.buffers if number in new]
-                    watch = Watch(launch.buffers, first)
+                    watch = LaunchWatch(launch.buffers, first)
                 new.difference_update(step.buffers)
             run_step(launch, launch.bound)
             if watch is not None and launch.kernel is not None:
