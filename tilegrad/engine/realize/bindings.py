@@ -230,30 +230,27 @@ _lock = held_at_fork(threading.Lock(), 30)
 
 def binding_of(
     request: Request,
-    needed_later: Sequence[int],
     *,
     may_vary: bool = True,
-    otherwise: Callable[[Request, Sequence[int]], Binding | None] = lambda *_: None,
+    otherwise: Callable[[Request], Binding | None] = lambda request: None,
 ) -> Binding:
-    """The binding of `request`. If its plan stores anyway what the nodes with the numbers
-    `needed_later` can be computed from, that is a result as well. Constants that change are
-    variables if they `may_vary`. `otherwise` may have a binding for a new signature.
+    """The binding of `request`. Constants that change are variables if they `may_vary`. `otherwise`
+    may have a binding for a new signature.
     """
-    key = config.current(), Device.DEFAULT, may_vary, request.signature(), tuple(needed_later)
+    key = config.current(), Device.DEFAULT, may_vary, request.signature(), request.needed_later
     bindings = _bindings.get(key)
     if bindings is None:
-        found = otherwise(request, needed_later) if may_vary else None
+        found = otherwise(request) if may_vary else None
         if found is not None:
             return found
         bindings = _new_bindings(key, request)
     bindings.used = next(_uses)
-    return binding_among(bindings, request, needed_later, may_vary=may_vary)
+    return binding_among(bindings, request, may_vary=may_vary)
 
 
 def binding_among(
     bindings: Bindings,
     request: Request,
-    needed_later: Sequence[int],
     *,
     may_vary: bool,
     sized: Sized | None = None,
@@ -270,7 +267,7 @@ def binding_among(
             else:
                 bindings.vary_changing(changes)
         found, variable_slices = make_binding(
-            request, needed_later, bindings.variables(request), sized or NOT_SIZED
+            request, bindings.variables(request), sized or NOT_SIZED
         )
         if variable_slices != bindings.variable_slices or len(bindings.by_key) >= _MOST_BINDINGS:
             bindings.variable_slices = variable_slices
@@ -315,7 +312,7 @@ NOT_SIZED = Sized({}, {}, {}, frozenset())
 
 
 def make_binding(
-    request: Request, needed_later: Sequence[int], changing: Sequence[Sequence[int]], sized: Sized
+    request: Request, changing: Sequence[Sequence[int]], sized: Sized
 ) -> tuple[Binding, frozenset[int]]:
     """The binding of `request`, with a variable for each of the groups of constants `changing`, and
     which of its slices have variable offsets.
@@ -335,7 +332,7 @@ def make_binding(
     graph = with_variable_offsets(normalise(sink))
     position_of = {node: position for position, node in enumerate(graph.nodes)}
     plan = plan_for(
-        graph, sorted({position_of[now[n]] for n in needed_later if now[n] in position_of})
+        graph, sorted({position_of[now[n]] for n in request.needed_later if now[n] in position_of})
     )
     results = [*sink.src, *[graph.nodes[position] for position in plan.materialised]]
     number_of: dict[UOp, int] = {}

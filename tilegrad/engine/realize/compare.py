@@ -38,14 +38,13 @@ class Expected:
     def __init__(
         self,
         request: Request,
-        needed_later: Sequence[int],
         inputs: Sequence[Buffer],
         sized: Binding,
     ):
         self.request, self.sized = request, sized
         self.given = dict(zip(sized.inputs, inputs, strict=True))
         with _unseen():
-            self.binding, _ = make_binding(request, needed_later, (), NOT_SIZED)
+            self.binding, _ = make_binding(request, (), NOT_SIZED)
             self.inputs = {number: self.given[number] for number in self.binding.inputs}
             for number in self.binding.targets:
                 self.inputs[number] = _copy(self.inputs[number])

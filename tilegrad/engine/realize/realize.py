@@ -198,10 +198,9 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     """Compute `todo`, and give the memory of each."""
     request, wanted = _request_of(todo, others)
     record = current_recording()
-    needed_later = _needed_later(request, others)
+    request.needed_later = _needed_later(request, others)
     binding = binding_of(
         request,
-        needed_later,
         # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
         # those of the call before it, which is compared with it.
         may_vary=not (config.NOOPT or (record is not None and record.is_of_capture)),
@@ -209,7 +208,7 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     )
     values = {variable.arg[0]: value for variable, value in variables.items()}
     values.update(binding.launch_variables(request))
-    memory = _memory_after(binding, request, _launch(binding, request, values, needed_later))
+    memory = _memory_after(binding, request, _launch(binding, request, values))
     passing = _of_variables(request.nodes) if variables else set()
     for number, position in binding.known:
         if request.nodes[number] not in passing:
@@ -243,9 +242,7 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp]]:
     return request, wanted + retained
 
 
-def _launch(
-    binding: Binding, request: Request, values: Mapping[str, int], needed_later: Sequence[int]
-) -> list[Buffer]:
+def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> list[Buffer]:
     """Run the plan of a binding on the memory of `request`."""
     nodes = request.nodes
     inputs = [buffer_of(nodes[number]) for number in binding.inputs]
@@ -253,7 +250,7 @@ def _launch(
         buffer_of(nodes[number]).before_write()
     expected = None
     if request.lengths and config.SIZES > 1:
-        expected = Expected(request, needed_later, inputs, binding)
+        expected = Expected(request, inputs, binding)
     outputs = run_plan(
         binding.plan,
         inputs,
@@ -303,13 +300,13 @@ def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer])
     return found
 
 
-def _needed_later(request: Request, others: Others) -> list[int]:
+def _needed_later(request: Request, others: Others) -> tuple[int, ...]:
     """The numbers of nodes of a graph that is about to run which other graphs use as well: of
     values that these need next, what is stored anyway is not computed again.
     """
     nodes, numbers = request.nodes, request.numbers
     if len(nodes) < _SMALL:
-        return []
+        return ()
     beside = [node for node in others.beside() if node not in _known]
     used = {
         numbers[source]
@@ -318,7 +315,7 @@ def _needed_later(request: Request, others: Others) -> list[int]:
         for source in node.src
         if source in numbers
     }
-    return sorted(n for n in used if nodes[n].src and not nodes[n].is_constant)
+    return tuple(sorted(n for n in used if nodes[n].src and not nodes[n].is_constant))
 
 
 def _late(request: Request, todo: Sequence[UOp], others: Others) -> list[UOp]:

@@ -85,7 +85,7 @@ _Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
 _families: Recent[_Key, _Family] = Recent(lambda: config.KEEP_KERNELS)
 
 
-def binding_for_sizes(request: Request, needed_later: Sequence[int]) -> Binding | None:
+def binding_for_sizes(request: Request) -> Binding | None:
     """The binding of `request` by a plan for a range of sizes; None if it is to be planned with its
     own.
     """
@@ -95,17 +95,16 @@ def binding_for_sizes(request: Request, needed_later: Sequence[int]) -> Binding 
     if found is None:
         return None
     signature, sizes = found
-    key = config.current(), Device.DEFAULT, signature, tuple(needed_later)
+    key = config.current(), Device.DEFAULT, signature, request.needed_later
     family = _families.get(key)
     if family is None:
         family = _families.setdefault(key, _Family())
-    return _binding_in(family, request, needed_later, signature, sizes)
+    return _binding_in(family, request, signature, sizes)
 
 
 def _binding_in(
     family: _Family,
     request: Request,
-    needed_later: Sequence[int],
     signature: tuple[Any, ...],
     sizes: Sizes,
 ) -> Binding | None:
@@ -121,9 +120,7 @@ def _binding_in(
             print(f"SIZES stay, {_line(request)}: a plan for {values}")
         return None
     try:
-        binding = binding_among(
-            family.bindings, request, needed_later, may_vary=True, sized=family.sized
-        )
+        binding = binding_among(family.bindings, request, may_vary=True, sized=family.sized)
     except Exception:
         if config.SIZES > 1:
             raise
