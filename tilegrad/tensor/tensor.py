@@ -5,7 +5,7 @@ The methods come from the folders beside this file, by subject. Each class adds 
     handle        what every tensor is: the handle around a node, sizes, devices, modes
     storage       what tensors stand on: memory, files, host arrays, and what a run keeps
     calls         what a user gives, other dtypes, graphs made from templates
-    views         the same values at other positions: movement, concatenation, windows
+    views         the same values at other positions: movement, concatenation, slices
     elementwise   one result for each element: arithmetic, functions, activations
     reductions    reduced axes, and scans along them
     indexing      new tensors, random numbers; elements that a key picks, and writing to them
@@ -18,8 +18,7 @@ The methods come from the folders beside this file, by subject. Each class adds 
     writing       assignment, updates in place, hooks on gradients
     exchange      other libraries' arrays
 
-Here are the ends: what comes in from the host, `realize` and what it gives, assignment, and
-gradients.
+Here are its gradients, its text, and the switch of training.
 
 Equal graphs are one node and one computation. Where a tensor needs memory that is its own (to be
 written to, or to have a gradient that is its own), it is given some: see `contiguous`, `assign` and
@@ -55,7 +54,7 @@ from tilegrad.tensor.writing.watching import after_hooks
 __all__ = ["Tensor"]
 
 
-def _names(tensor: Core) -> list[UOp]:
+def _nodes_of(tensor: Core) -> list[UOp]:
     """The nodes that are a tensor's value in some graph."""
     node, found = tensor.uop, tensor._earlier()
     graph = graphs.get(base_of(node))
@@ -211,7 +210,7 @@ class Tensor(Interchange, metaclass=_Kind):
         """
         check_tensors("gradient", *targets)
         with exclusive():
-            found = self._gradients_of([_names(target) for target in targets], gradient)
+            found = self._gradients_of([_nodes_of(target) for target in targets], gradient)
         made: list[Any] = []
         for target, node in zip(targets, found):
             if node is None:
@@ -265,7 +264,7 @@ class Tensor(Interchange, metaclass=_Kind):
         """
         nodes = below(self.uop, graphs)
         every = [each for each in live() if each._requires_grad and each._is_leaf]
-        names = [_names(tensor) for tensor in every]
+        names = [_nodes_of(tensor) for tensor in every]
         self._refuse_lost(names, are_leaves=True)
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
