@@ -42,6 +42,7 @@ from tilegrad.nn.activations import (
 )
 from tilegrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
 from tilegrad.nn.attention import MultiheadAttention
+from tilegrad.nn.cells import GRUCell, LSTMCell, RNNCell
 from tilegrad.nn.columns import Fold, Unfold
 from tilegrad.nn.containers import (
     Identity,
@@ -147,7 +148,7 @@ from tilegrad.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from tilegrad.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from tilegrad.nn.recurrent import GRU, LSTM, RNN
 from tilegrad.nn.resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 from tilegrad.nn.shapes import (
     ChannelShuffle,

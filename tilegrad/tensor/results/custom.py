@@ -20,7 +20,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
 from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.results.realized import Realized
+from tilegrad.tensor.results.paired import PairedValues
 from tilegrad.tensor.storage.memory import elements
 
 __all__ = ["Custom"]
@@ -28,7 +28,7 @@ __all__ = ["Custom"]
 Build = Callable[..., UOp]
 
 
-class Custom(Realized):
+class Custom(PairedValues):
     """Steps by a kernel graph."""
 
     __slots__ = ()
