@@ -86,7 +86,12 @@ class _Scheduler:
         given = toposort([sink])
         self.given = list(given)
         self.fitting = fitting(given)
-        sink, was_split = _split(sink, targets, default_device, plain=plain)
+        sink, was_split = split_reductions(
+            sink,
+            targets.values(),
+            lambda node: targets[device_of(node) or default_device],
+            plain=plain,
+        )
         sink, came_from = store_old_versions(sink)
         self.sink = sink
         self.default_device = default_device
@@ -528,23 +533,6 @@ class _Scheduler:
                     saved = 2 * self.buffers[self.memory[value]].nbytes
                 edges.append(Edge(maker[value], position[id(item)], reason, saved, flops))
         return edges
-
-
-def _split(
-    sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool
-) -> tuple[UOp, dict[UOp, UOp]]:
-    """Long reductions split for the device with the most blocks; and the nodes that new ones came
-    from.
-    """
-    return split_reductions(
-        sink,
-        plain=plain,
-        blocks=max((target.busy_blocks for target in targets.values()), default=0),
-        multiprocessors=max((target.multiprocessors for target in targets.values()), default=0),
-        warps=max((target.busy_warps for target in targets.values()), default=0),
-        has_doubles=all(target.supports(dtypes.float64) for target in targets.values()),
-        target_of=lambda node: targets[device_of(node) or default_device],
-    )
 
 
 def _may_meet(read: UOp, written: UOp) -> bool:
