@@ -18,6 +18,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.casts import Casts
 from tilegrad.tensor.calls.templates import templated
@@ -45,7 +46,6 @@ from tilegrad.tensor.handle.sizes import (
     show_size,
     simple,
 )  # fmt: skip
-from tilegrad.tensor.storage.memory import bound
 
 __all__ = ["Movement", "filled", "is_inside"]
 
@@ -592,7 +592,7 @@ def is_inside(spanned: tuple[sint, sint, sint], values: Variables) -> bool:
     """Whether a slice, as its start, its end and the size of its axis, lies inside where variables
     have `values`.
     """
-    first, last, most = [bound(each, values) for each in spanned]
+    first, last, most = [_number(each, values) for each in spanned]
     return 0 <= first <= last <= most
 
 
@@ -605,6 +605,16 @@ def _is_always_inside(spanned: tuple[sint, sint, sint], variables: Collection[UO
     start, end, size = spanned
     distances: list[Any] = [start, simple(end - start), simple(size - end)]
     return all((each if isinstance(each, int) else each.vmin) >= 0 for each in distances)
+
+
+def _number(size: sint, values: Variables) -> int:
+    """A size where variables have `values`. It is no value that Python code sees, as that of
+    `storage.memory.bound` is, which a capture takes note of.
+    """
+    if isinstance(size, int):
+        return size
+    numbers = {each: UOp.const(each.dtype, value) for each, value in values.items()}
+    return int(simplify(size.substitute(numbers)).arg)
 
 
 def _show(size: sint) -> str:
