@@ -157,10 +157,10 @@ class Products(Layouts):
             )
         rest = [axis for axis in range(self.ndim) if axis not in mine]
         others = [axis for axis in range(other.ndim) if axis not in theirs]
-        shared = math.prod(self._sizes[axis] for axis in mine)
-        left = self.permute(*rest, *mine).reshape(-1, shared) if self.ndim else self.reshape(1, 1)
+        folded = math.prod(self._sizes[axis] for axis in mine)
+        left = self.permute(*rest, *mine).reshape(-1, folded) if self.ndim else self.reshape(1, 1)
         right = (
-            other.permute(*theirs, *others).reshape(shared, -1)
+            other.permute(*theirs, *others).reshape(folded, -1)
             if other.ndim
             else other.reshape(1, 1)
         )
