@@ -19,7 +19,7 @@ from tests.conformance.case import Case
 from tests.conformance.values import FLOATS, INTEGERS, check
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.tensor.indexing.random import generator
+from tilegrad.tensor.indexing.generator import generator
 
 __all__ = ["draw_cases"]
 

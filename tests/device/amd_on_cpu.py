@@ -23,12 +23,13 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.compile.llvm import compile_ir, host_target
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu import CpuRuntime, processor_flags
+from tilegrad.hardware import amd_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.amdgpu import AMDGPURenderer
 from tilegrad.runtime import elf
 from tilegrad.runtime.protocol import Dims
-from tilegrad.target import Target, amd_target
+from tilegrad.target import Target
 
 __all__ = [
     "BlockRuntime", "amd_on_cpu", "backend_on_cpu", "can_compile", "compiled_on_cpu", "on_cpu",

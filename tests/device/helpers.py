@@ -10,7 +10,7 @@ import pytest
 
 from tilegrad import Device
 from tilegrad.device.backend import Backend
-from tilegrad.target import webgpu_target
+from tilegrad.hardware import webgpu_target
 
 __all__ = ["LEAST", "needs", "with_least_adapter"]
 

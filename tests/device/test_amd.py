@@ -24,9 +24,10 @@ from tilegrad.base.errors import DataError, DeviceError, OutOfMemoryError
 from tilegrad.compile.llvm import compile_ir
 from tilegrad.device import amd
 from tilegrad.device.backend import Backend
+from tilegrad.hardware import amd_target
 from tilegrad.runtime.code_object import code_object, kernel_facts, metadata
 from tilegrad.runtime.hip import HipRuntime, gpu_architectures
-from tilegrad.target import MatrixUnit, amd_target
+from tilegrad.target import MatrixUnit
 
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 Kernel = Callable[[str], Tensor]

@@ -19,9 +19,9 @@ from tilegrad.base.trace import recording
 from tilegrad.compile import nvrtc
 from tilegrad.device import cuda
 from tilegrad.device.backend import Backend
+from tilegrad.hardware import cuda_target
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.runtime.protocol import Runtime
-from tilegrad.target import cuda_target
 from tilegrad.tools.gpu_report import compiled
 
 has_compiler = pytest.mark.skipif(not SHIMS["CUDA"].is_here, reason="no C++ compiler is here")

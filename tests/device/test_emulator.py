@@ -14,11 +14,12 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import CompileError, DeviceError, IndexBoundsError, InternalError
 from tilegrad.device.emulator import TARGET
 from tilegrad.device.registry import Device
+from tilegrad.hardware import metal_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
-from tilegrad.target import MatrixUnit, metal_target
+from tilegrad.target import MatrixUnit
 
 # blocks and lanes
 

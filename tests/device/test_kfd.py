@@ -26,10 +26,10 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.device import amd
 from tilegrad.device.backend import Backend
+from tilegrad.hardware import amd_target
 from tilegrad.runtime import kfd
 from tilegrad.runtime.code_object import loaded_symbols
 from tilegrad.runtime.kfd import REQUESTS, KfdRuntime, Node, dispatch_packet
-from tilegrad.target import amd_target
 
 HEADER = Path("/usr/include/linux/kfd_ioctl.h")
 NODE = Node(gpu_id=0x1234, render_minor=128, saved_bytes=0x8000, control_bytes=0x1000)

@@ -19,9 +19,10 @@ from tilegrad.base.dtype import Pointer
 from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
+from tilegrad.hardware import amd_target, opencl_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.target import Target, amd_target, opencl_target
+from tilegrad.target import Target
 
 NV = nv_target("sm_80")
 nightly = pytest.mark.nightly

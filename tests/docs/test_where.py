@@ -34,7 +34,8 @@ def named(kind: str) -> list[Path]:
     assert row is not None, f"docs/architecture.md has no row for a new {kind}"
     found: list[Path] = []
     for text in re.findall(r"`([\w/*]+(?:\.py|/))`", row[1]):
-        here = found[-1].parent if "/" not in text and text != "target.py" else PACKAGE
+        is_beside = "/" not in text and text not in ("target.py", "hardware.py")
+        here = found[-1].parent if is_beside else PACKAGE
         assert list(here.glob(text.rstrip("/"))), f"{kind}: {text} does not exist"
         found.append(here / text)
     return found

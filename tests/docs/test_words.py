@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,3 +72,35 @@ def test_names_are_the_words_of_the_glossary(path: Path) -> None:
         for word in wrong_in(name, words)
     ]
     assert not wrong
+
+
+# Files of users, in examples.
+EXAMPLES = {"mine.py", "mnist.py", "other.py", "script.py", "train.py"}
+
+
+def missing_files(text: str, folder: Path) -> list[str]:
+    """The Python files that comments and docstrings of `text`, a file in `folder`, name, and that
+    are neither there nor in a folder above.
+    """
+    prose = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT or token.string.startswith('"""')
+    ]
+    names = set(re.findall(r"\b[\w/]+\.py\b", "\n".join(prose)))
+    above = [each for each in (folder, *folder.parents) if each.is_relative_to(ROOT)]
+    return [
+        name
+        for name in sorted(names)
+        if Path(name).name not in EXAMPLES and not any((each / name).exists() for each in above)
+    ]
+
+
+def test_a_file_that_is_gone_is_found() -> None:
+    text = '"""See fuse.py, keep.py and ir/op.py."""\n\nx = "gone.py"  # tests/docs/gone.py\n'
+    assert missing_files(text, ROOT / "tilegrad/schedule") == ["keep.py", "tests/docs/gone.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_files_that_comments_name_exist(path: Path) -> None:
+    assert missing_files(path.read_text(), path.parent) == []

@@ -108,7 +108,7 @@ BOUNDED = {
     "ir/sizes.py": {"products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),
     "lower/dot_operands.py": dict.fromkeys(["_join", "_joined_values", "_spread"], KERNEL),
-    "lower/integers.py": {"order_sums.ordered": "a vector of indices, and the scalar it begins at"},
+    "lower/integers.py": {"_OrderedSums.ordered": "a vector of indices, and its first lane"},
     "lower/linearize.py": dict.fromkeys(["_Emitter._effects", "_Emitter._feet"], LOOPS),
     "lower/accumulators.py": {"reduce_to_accumulator": KERNEL},
     "lower/skip.py": dict.fromkeys(["_bounds", "_is_always", "_is_made_so"], KERNEL),

@@ -13,8 +13,7 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir import Axis, Ops, Stage, UOp
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
-from tilegrad.ir.checks import TABLES
-from tilegrad.ir.spec import verify
+from tilegrad.ir.spec import TABLES, verify
 from tilegrad.ir.text import parse
 
 Graph = UOp | Sequence[UOp]

@@ -14,6 +14,7 @@ from tests.schedule.plans import kernel_of, plan
 from tilegrad import Context, Device, Tensor, Variable, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.engine.program.stages import lowered
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.levels import MOST_TERMS, block_length
@@ -21,7 +22,7 @@ from tilegrad.optimize.actions import actions
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opt, apply_opts, start
-from tilegrad.target import Target, cuda_target
+from tilegrad.target import Target
 
 CPU = Device["CPU"].target
 # Half an ulp, relative: what one rounding may do.

@@ -15,6 +15,7 @@ import pytest
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.engine.build.kernel import Kernel, Opt, OptOps
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
@@ -22,7 +23,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower.expand import unroll
 from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
-from tilegrad.target import Target, cuda_target
+from tilegrad.target import Target
 
 TARGET = Device["CPU"].target
 SIZE = 7

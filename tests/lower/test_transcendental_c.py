@@ -15,9 +15,9 @@ import pytest
 from tests.optimize.kernels import buffer, kernel, program
 from tests.render.programs import gcc
 from tilegrad.base.dtype import dtypes
+from tilegrad.hardware import clang_target
 from tilegrad.ir.op import Ops
 from tilegrad.render.cstyle import ClangRenderer
-from tilegrad.target import clang_target
 
 SIZE = 1024
 FUNCTIONS = {Ops.EXP: np.exp, Ops.LOG2: np.log2, Ops.SIN: np.sin, Ops.COS: np.cos}

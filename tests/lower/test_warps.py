@@ -5,26 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.optimize.kernels import (
-    CUDA,
-    METAL,
-    buffer,
-    kernel,
-    opt,
-    program,
-    reduce,
-    run,
-    text,
-)
+from tests.optimize.kernels import CUDA, METAL, buffer, kernel, opt, program, reduce, run, text
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute
+from tilegrad.hardware import opencl_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import OptOps
 from tilegrad.render.python import render_python
 from tilegrad.runtime.simt import SimtProgram
-from tilegrad.target import opencl_target
 
 SUM = reduce(Ops.ADD, buffer(0, 3, 1024), 1)
 X = np.random.default_rng(0).standard_normal((3, 1024)).astype(np.float32)

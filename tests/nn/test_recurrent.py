@@ -12,7 +12,7 @@ import pytest
 
 from tilegrad import Context, GlobalCounters, Tensor, nn
 from tilegrad.base.trace import counters
-from tilegrad.engine.plans.plans import Plan
+from tilegrad.engine.plans.plan import Plan
 from tilegrad.engine.run.run import run_plan
 from tilegrad.ir.op import Ops
 from tilegrad.nn import recurrent
@@ -67,7 +67,7 @@ def test_a_loop_gives_what_written_out_steps_give(
     weights = nn.state.get_parameters(layer)
     found = []
     for bound in (3, 2):
-        monkeypatch.setattr(recurrent, "_MOST_WRITTEN_OUT", bound)
+        monkeypatch.setattr(recurrent, "_MOST_UNROLLED", bound)
         y, last = layer(x, state)
         last = last[1] if kind == "LSTM" else last
         assert any(node.op is Ops.LOOP for node in y.uop.toposort()) == (bound == 2)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.emulator import execute
+from tilegrad.hardware import cuda_target, metal_target
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops, Stage
 from tilegrad.ir.spec import verify
@@ -20,8 +21,9 @@ from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.render.cstyle import CUDARenderer, MetalRenderer
-from tilegrad.schedule.schedule import Schedule, make_schedule
-from tilegrad.target import Target, cuda_target, metal_target
+from tilegrad.schedule.items import Schedule
+from tilegrad.schedule.schedule import make_schedule
+from tilegrad.target import Target
 
 FLOAT, HALF, INT = dtypes.float, dtypes.half, dtypes.int
 CUDA, METAL = cuda_target("sm_80"), metal_target()

@@ -19,6 +19,7 @@ from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
 from tilegrad.engine.build.pipeline import compile_kernel
+from tilegrad.hardware import dot_unit
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
@@ -31,7 +32,7 @@ from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.render.llvm import LLVMRenderer
-from tilegrad.target import Target, dot_unit
+from tilegrad.target import Target
 
 HALVES = dot_unit(2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float)
 BYTES = dot_unit(4, dtypes.uint8, dtypes.int8, dtypes.int)

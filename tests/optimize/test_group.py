@@ -28,11 +28,12 @@ from tests.optimize.kernels import (
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.device.emulator import execute
+from tilegrad.hardware import opencl_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
-from tilegrad.target import Target, opencl_target
+from tilegrad.target import Target
 
 GROUP, GROUPTOP = OptOps.GROUP, OptOps.GROUPTOP
 UPCAST, UNROLL, LOCAL = OptOps.UPCAST, OptOps.UNROLL, OptOps.LOCAL

@@ -20,10 +20,11 @@ from tests.optimize.kernels import (
     schedule,
     softmax,
 )
+from tilegrad.hardware import opencl_target, webgpu_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.target import opencl_target, webgpu_target
-from tilegrad.tools.gpu_report import Counts, count
+from tilegrad.tools.gpu_counts import Counts
+from tilegrad.tools.gpu_report import count
 
 
 def layernorm(x: UOp) -> UOp:

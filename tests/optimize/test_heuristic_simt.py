@@ -33,10 +33,10 @@ from tests.optimize.kernels import (
     softmax,
 )
 from tilegrad.base.dtype import dtypes
+from tilegrad.hardware import opencl_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import OptOps, axes_of
-from tilegrad.target import opencl_target
 
 
 def lanes(ast: UOp) -> int:

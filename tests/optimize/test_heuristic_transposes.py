@@ -7,20 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.optimize.kernels import (
-    CUDA,
-    FLOAT,
-    HALF,
-    METAL,
-    buffer,
-    kernel,
-    permute,
-    program,
-    run,
-)
+from tests.optimize.kernels import CUDA, FLOAT, HALF, METAL, buffer, kernel, permute, program, run
 from tilegrad.base.dtype import DType
 from tilegrad.device.nv import nv_target
-from tilegrad.target import Target, opencl_target, webgpu_target
+from tilegrad.hardware import opencl_target, webgpu_target
+from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 
 NV = nv_target("sm_80")

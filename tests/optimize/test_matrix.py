@@ -33,12 +33,13 @@ from tests.optimize.kernels import (
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, OptError
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.matrix import find_products
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.runtime.protocol import launch_dims
-from tilegrad.target import MatrixUnit, Target, cuda_target
+from tilegrad.target import MatrixUnit, Target
 
 MMA = CUDA.matrix_units[0]
 TC, UPCAST, UNROLL, LOCAL, PADTO = (

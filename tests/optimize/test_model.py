@@ -8,6 +8,7 @@ import pytest
 
 from tests.optimize.kernels import buffer, permute
 from tests.optimize.test_search import CPU, MATMUL, SUM, of_cpu
+from tilegrad.hardware import hip_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
@@ -16,7 +17,6 @@ from tilegrad.optimize.footprint import chunks_of, step_of
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
-from tilegrad.target import hip_target
 
 UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD
 SWAPPED = Opt(OptOps.SWAP, 0, 1)

@@ -16,13 +16,14 @@ from tests.schedule import plans
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.device.emulator import execute
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
 from tilegrad.optimize.opts import apply_opts
-from tilegrad.target import Target, cuda_target
+from tilegrad.target import Target
 
 OVERLAP, UPCAST, THREAD, TILE, STAGE = (
     OptOps.OVERLAP,

@@ -12,6 +12,7 @@ import pytest
 from tests.optimize.kernels import buffer, kernel, matmul, permute, reduce
 from tilegrad.base.errors import ConfigError, DataError, OptError
 from tilegrad.engine.build.kernel import Kernel
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize import search as module
@@ -21,7 +22,7 @@ from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.optimize.search import Built, Found, Option, Opts, Shapes, Task, search
-from tilegrad.target import Target, cuda_target
+from tilegrad.target import Target
 
 CPU = Target(
     "cpu",

@@ -33,12 +33,13 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
+from tilegrad.hardware import cuda_target, opencl_target, webgpu_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.optimize.opts import apply_opt
-from tilegrad.target import Target, cuda_target, opencl_target, webgpu_target
+from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 
 TILE, STAGE, LOCAL, UPCAST, UNROLL, TC = (

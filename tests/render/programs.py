@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cstyle import ClangRenderer
-from tilegrad.target import cuda_target
 
 Program = list[UOp]
 INT, FLOAT, HALF, BOOL = dtypes.int, dtypes.float, dtypes.half, dtypes.bool

@@ -27,6 +27,7 @@ from tests.render.programs import (
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, DeviceError, InternalError
+from tilegrad.hardware import cuda_target, metal_target
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -42,7 +43,6 @@ from tilegrad.render.cstyle import (
     Rendering,
     parameters,
 )
-from tilegrad.target import cuda_target, metal_target
 
 CUDA, METAL, OPENCL, HIP, CLANG = (
     CUDARenderer("sm_80"),

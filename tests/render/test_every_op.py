@@ -15,11 +15,12 @@ from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.kernel import Kernel
 from tilegrad.engine.plans.plans import normalise
+from tilegrad.hardware import matrix_unit
 from tilegrad.ir import Ops, Stage, UOp
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.checks import CHECKS
 from tilegrad.schedule.schedule import make_schedule
-from tilegrad.target import Target, matrix_unit
+from tilegrad.target import Target
 
 RENDERERS = ("CPU", "CLANG", "CUDA:sm_90", "CL", "HIP:gfx942", "METAL", "WEBGPU", "NV:sm_90", "EMU")
 DTYPES = (dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool)

@@ -10,11 +10,11 @@ from tilegrad import Context, Tensor
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.base.trace import recording
+from tilegrad.hardware import webgpu_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.wgsl import WGSLRenderer
 from tilegrad.render.wgsl_walk import launch_shape
-from tilegrad.target import webgpu_target
 
 FULL = WGSLRenderer(webgpu_target(has_half=True, has_double=True))
 LEAST = WGSLRenderer()

@@ -8,7 +8,8 @@ from tilegrad import Tensor
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.schedule import Item, Schedule, make_schedule
+from tilegrad.schedule.items import Item, Schedule
+from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 
 __all__ = ["CPU", "edges", "kernel_of", "kernels", "loops", "plan", "sizes"]

@@ -15,11 +15,12 @@ from tests.schedule.plans import plan
 from tilegrad import Tensor
 from tilegrad.base.config import Context
 from tilegrad.device.nv import nv_target
+from tilegrad.hardware import amd_target, webgpu_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, reductions_of, stride_of
 from tilegrad.schedule import channels
-from tilegrad.schedule.schedule import Item, Schedule
-from tilegrad.target import Target, amd_target, webgpu_target
+from tilegrad.schedule.items import Item, Schedule
+from tilegrad.target import Target
 
 NV = nv_target("sm_80")
 Array = Any

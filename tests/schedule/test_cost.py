@@ -15,7 +15,7 @@ from tilegrad import GlobalCounters, Tensor, dtypes
 from tilegrad.engine.program.estimate import estimate
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.schedule.cost import elements, flops_of, nbytes
-from tilegrad.schedule.schedule import Item
+from tilegrad.schedule.items import Item
 
 
 def cost(item: Item) -> tuple[int, int]:

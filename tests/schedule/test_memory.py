@@ -17,11 +17,11 @@ from tests.schedule.plans import plan
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, nn
 from tilegrad.base.dtype import dtypes
-from tilegrad.engine.plans.plans import Plan
+from tilegrad.engine.plans.plan import Plan
 from tilegrad.engine.realize import realize
 from tilegrad.engine.run import run
+from tilegrad.schedule.items import BufferSpec, Item, Schedule
 from tilegrad.schedule.memory import plan_memory
-from tilegrad.schedule.schedule import BufferSpec, Item, Schedule
 
 ALIGNMENT = 64
 shares_memory = pytest.mark.skipif(

@@ -17,10 +17,11 @@ from tilegrad import Tensor
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.nv import nv_target
+from tilegrad.hardware import metal_target, opencl_target
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.protocol import launch_dims
-from tilegrad.schedule.schedule import Schedule
-from tilegrad.target import Target, metal_target, opencl_target
+from tilegrad.schedule.items import Schedule
+from tilegrad.target import Target
 
 NV = nv_target("sm_80")
 

@@ -24,7 +24,7 @@ from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule import schedule as stage
-from tilegrad.schedule.schedule import Schedule
+from tilegrad.schedule.items import Schedule
 
 ROOT = Path(__file__).parents[2]
 

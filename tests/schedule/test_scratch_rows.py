@@ -12,10 +12,11 @@ import pytest
 from tests.schedule.plans import edges, kernels, plan, sizes
 from tilegrad import Tensor, Variable
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.hardware import dot_unit, opencl_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.schedule import make_schedule
-from tilegrad.target import Target, dot_unit, opencl_target
+from tilegrad.target import Target
 
 # Caches so small that little is worth scratch.
 NEAR = Target("near", vector_bytes=32, threads=2, cache_bytes=(8 << 10, 256 << 10, 256 << 10))
@@ -126,7 +127,7 @@ def test_what_is_asked_for_later_is_stored(is_wanted: bool) -> None:
     sink, wanted = sink.substitute(placed), weights.uop.substitute(placed)
     positions = [number for number, node in enumerate(sink.toposort()) if node is wanted]
     schedule = make_schedule(
-        sink, {"CPU": NEAR}, "CPU", plain=False, wanted=positions if is_wanted else []
+        sink, {"CPU": NEAR}, "CPU", plain=False, needed_later=positions if is_wanted else []
     )
     assert len(schedule.items) == (2 if is_wanted else 1)
     assert len(schedule.materialised) == (1 if is_wanted else 0)

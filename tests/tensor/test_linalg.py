@@ -15,7 +15,7 @@ from tilegrad import GlobalCounters, Tensor, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.func import hessian
 from tilegrad.ir import UOp
-from tilegrad.tensor.matrices.kernel_builder import KernelBuilder
+from tilegrad.tensor.matrices.kernel_builder import MatrixKernel
 
 Array = npt.NDArray[Any]
 
@@ -336,7 +336,7 @@ def test_a_loop_that_may_not_run_keeps_its_stores() -> None:
     """A loop of 0 or 1 turns: what it stores depends on it, though its variable is always 0."""
 
     def build(made: UOp, count: UOp) -> UOp:
-        steps = KernelBuilder(made)
+        steps = MatrixKernel(made)
         with steps.loop(2) as i:
             steps.store(i, steps.number(0))
         with steps.loop(2) as k:

@@ -12,7 +12,7 @@ from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.ir import Ops
 from tilegrad.ir.interpret import random_word
-from tilegrad.tensor.indexing.random import generator
+from tilegrad.tensor.indexing.generator import generator
 
 
 @pytest.mark.row("X.3")

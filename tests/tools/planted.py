@@ -94,13 +94,13 @@ PLANTED = {
     "the gradient of padding is not moved": Plant("grad/rules.py", "window = tuple((before, _plus(before, size))", "window = tuple((0, size)"),
     "the gradient is permuted forward": Plant("grad/rules.py", "inverse = tuple(y.arg.index(axis) for axis in range(len(y.arg)))", "inverse = y.arg"),
     # captures and random numbers
-    "draws do not move on": Plant("tensor/indexing/random.py", "self.drawn += words", "self.drawn += 0"),
+    "draws do not move on": Plant("tensor/indexing/generator.py", "self.drawn += words", "self.drawn += 0"),
     "a replay draws from the start of its words": Plant("capture/entry.py", 'self.program.set_value(("offset", number), offset + number)', 'self.program.set_value(("offset", number), offset)', ("jit",)),
     "a replay keeps the captured size": Plant("capture/entry.py", "if node is not self._last[number]:", "if False:", ("jit",)),
     "a replay keeps the captured input": Plant("capture/entry.py", "            self._bound[slot] = buffer\n            self.program.set_buffer(slot, buffer)", "            self._bound[slot] = buffer\n            if before is None:\n                self.program.set_buffer(slot, buffer)", ("jit",)),
     # methods
     "dilation is 1": Plant("tensor/views/patches.py", "length = n * times + d", "length = n * times + 1"),
-    "the border of a maximum is 0": Plant("tensor/products/convolution.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),
+    "the border of a maximum is 0": Plant("tensor/products/pooling.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),
     "equal elements are sorted backwards": Plant("tensor/ordering/sort.py", "positions.reshape(1, size) < positions.reshape(size, 1)", "positions.reshape(1, size) > positions.reshape(size, 1)"),
     "negative numbers sort backwards": Plant("tensor/ordering/sort.py", "is_negative.where(~bits, bits | sign)", "is_negative.where(bits, bits | sign)"),
     "NaN is sorted by its bits": Plant("tensor/ordering/sort.py", "keys = x.ne(x).where(dtype.max, keys)", "keys = keys"),

@@ -11,7 +11,7 @@ from tilegrad.base.errors import CaptureError
 from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.checker import compile_checks
 from tilegrad.capture.entry import Effect, Entry
-from tilegrad.capture.graph import Program
+from tilegrad.capture.graph import Replay
 from tilegrad.capture.guards import Check, is_value, snapshot
 from tilegrad.capture.inputs import Input, is_readable, layout, settle
 from tilegrad.capture.packs import pack_steps
@@ -392,7 +392,7 @@ class Builder:
         symbols = {variable.arg[0] for variable in self.symbols}
         steps = [table.step(launch, draws, symbols) for launch in run.record]
         packed, packs = pack_steps(steps, self._steady(inputs), len(table.number))
-        program = Program(packed, run.given, packs, steps)
+        program = Replay(packed, run.given, packs, steps)
         for slot, buffer in table.fixed.items():
             program.set_buffer(slot, buffer)
         entry = Entry(

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilegrad.base.config import Config
 from tilegrad.capture.checker import Checker
-from tilegrad.capture.graph import Program
+from tilegrad.capture.graph import Replay
 from tilegrad.capture.guards import Guards, describe
 from tilegrad.capture.inputs import Input, layout, living, settle
 from tilegrad.capture.results import Build, Cell, Output, TensorSignature
@@ -21,9 +21,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, Storage, hold, is_alone, look, show
+from tilegrad.tensor.handle.living import owners
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
-from tilegrad.tensor.indexing.random import generator
-from tilegrad.tensor.results.realized import owners
+from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.views.movement import is_inside
@@ -50,7 +50,7 @@ class Entry:
     """One capture of a function.
 
     Attributes:
-        made: the form of each tensor that a replay makes, its output, and its number there.
+        made: the signature of each tensor that a replay makes, its output, and its number there.
         aliases: those of them, by number, that share a storage, and their paths in it.
         symbols: symbolic arguments without their values.
         asked: variables whose value Python code has seen, with that value.
@@ -63,7 +63,7 @@ class Entry:
     guards: Guards
     check: Checker
     inputs: list[Input]
-    program: Program
+    program: Replay
     outputs: list[Output]
     made: list[tuple[TensorSignature, int, int]]
     aliases: list[list[tuple[int, Away]]]

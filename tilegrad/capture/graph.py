@@ -19,7 +19,7 @@ from tilegrad.base.config import Config, config
 from tilegrad.base.errors import OutOfMemoryError, located
 from tilegrad.base.origin import method_names
 from tilegrad.capture.packs import Pack
-from tilegrad.capture.step import Step, Value, is_native
+from tilegrad.capture.step import ReplayStep, Value, is_native
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import exclusive
@@ -27,7 +27,7 @@ from tilegrad.engine.run import report
 from tilegrad.engine.run.run import Launch, load_program, run_step
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["Program"]
+__all__ = ["Replay"]
 
 # Copies of operands that are made anew so often, as a share of the replays, are not worth it, once
 # there were some replays.
@@ -41,7 +41,7 @@ class _Batch:
     """
 
     def __init__(
-        self, steps: Sequence[Step], addresses: Mapping[int, int], values: Mapping[Value, int]
+        self, steps: Sequence[ReplayStep], addresses: Mapping[int, int], values: Mapping[Value, int]
     ):
         self.steps = steps
         self.device = steps[0].device
@@ -102,7 +102,7 @@ class _Table(_Batch):
     """Kernels of a CPU device as a table of (kernel, arguments, chunks) for its native threads."""
 
     def __init__(
-        self, steps: Sequence[Step], addresses: Mapping[int, int], values: Mapping[Value, int]
+        self, steps: Sequence[ReplayStep], addresses: Mapping[int, int], values: Mapping[Value, int]
     ):
         super().__init__(steps, addresses, values)
         runtime = Device[self.device].runtime
@@ -132,7 +132,7 @@ class _Calls(_Batch):
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[ReplayStep],
         addresses: Mapping[int, int],
         values: Mapping[Value, int],
         call: Callable[[Sequence[int]], None],
@@ -146,7 +146,7 @@ class _Calls(_Batch):
             Device[self.device].runtime.synchronize()
 
 
-def _sequence_of(steps: Sequence[Step]) -> Callable[[Sequence[int]], None] | None:
+def _sequence_of(steps: Sequence[ReplayStep]) -> Callable[[Sequence[int]], None] | None:
     """The launches of kernels of one device as one call, if it has that."""
     if any(
         step.kernel is None or step.kernel.costs is not None or step.kernel.blocks is not None
@@ -165,7 +165,7 @@ def _sequence_of(steps: Sequence[Step]) -> Callable[[Sequence[int]], None] | Non
     return Device[steps[0].device].runtime.sequence(launches, False)
 
 
-class Program:
+class Replay:
     """Steps in order over slots; a slot is memory that may be another at each run.
 
     Where operands are packed beforehand, `steps` are those that read the copies, and `plain` those
@@ -178,10 +178,10 @@ class Program:
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[ReplayStep],
         inputs: int,
         packs: Sequence[Pack] = (),
-        plain: Sequence[Step] = (),
+        plain: Sequence[ReplayStep] = (),
     ):
         self.steps = list(steps)
         self.inputs = inputs
@@ -193,7 +193,7 @@ class Program:
         self._runs = self._repacked = 0
         self._buffers: dict[int, Buffer] = {}
         self._values: dict[Value, int] = {}
-        self._sequence: list[_Batch | Step] | None = None
+        self._sequence: list[_Batch | ReplayStep] | None = None
         self._batches: list[_Batch] = []
         self._moves = Buffer.moves
 
@@ -252,7 +252,7 @@ class Program:
                 self.set_buffer(slot, buffer)
         is_shown = switches.DEBUG >= 2
         for each in sequence:
-            if isinstance(each, Step):
+            if isinstance(each, ReplayStep):
                 self._launch(each)
             else:
                 each.run(self.inputs, is_shown)
@@ -291,9 +291,9 @@ class Program:
         self.steps, self.packs, self._sources = self._plain, [], frozenset()
         self._sequence, self._batches = None, []
 
-    def _graph(self) -> list[_Batch | Step]:
-        sequence: list[_Batch | Step] = []
-        group: list[Step] = []
+    def _graph(self) -> list[_Batch | ReplayStep]:
+        sequence: list[_Batch | ReplayStep] = []
+        group: list[ReplayStep] = []
         for step in [*self.steps, None]:
             is_next = step is not None and step.kernel is not None
             if group and not (is_next and step is not None and step.device == group[0].device):
@@ -305,7 +305,7 @@ class Program:
         self._batches = [batch for batch in sequence if isinstance(batch, _Batch)]
         return sequence
 
-    def _batched(self, group: Sequence[Step]) -> list[_Batch | Step]:
+    def _batched(self, group: Sequence[ReplayStep]) -> list[_Batch | ReplayStep]:
         """Consecutive kernels of one device as a batch, or as they are where it makes none."""
         is_ours = is_native(group[0])
         call = None if is_ours else _sequence_of(group)
@@ -318,7 +318,7 @@ class Program:
             return [_Table(group, addresses, self._values)]
         return [_Calls(group, addresses, self._values, call)]
 
-    def _launch(self, step: Step) -> None:
+    def _launch(self, step: ReplayStep) -> None:
         buffers = tuple([self._buffers[slot] for slot in step.slots])
         names = step.kernel.variables if step.kernel is not None else ()
         values = {

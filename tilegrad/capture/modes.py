@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilegrad.base.config import Config, config, gradients
+from tilegrad.base.config import Config, config, gradients, training
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.registry import Device
-from tilegrad.tensor.indexing.random import is_training
 
 __all__ = ["Modes", "add_mode"]
 
@@ -36,6 +35,6 @@ class Modes:
             self._config = switches
             self._switches = (config.code_key(), switches.DEVICE)
         found = (
-            self._switches, is_training(), gradients.get(), Device._default, dtypes.default_float
+            self._switches, training.get(), gradients.get(), Device._default, dtypes.default_float
         )  # fmt: skip
         return (*found, *[mode() for mode in _others]) if _others else found

@@ -1,9 +1,9 @@
 """Weights packed once: copies of a capture's state in the order in which its kernels read it.
 
 What a kernel reads of memory that stays as it is need not be packed at each replay. A capture keeps
-a copy (engine.prepack) and makes it anew when the memory has been written since, by whoever: each
-write counts up the buffer's version. Captures that read the same memory in the same order share a
-copy, which lives as long as one of them does.
+a copy (engine.build.prepack) and makes it anew when the memory has been written since, by whoever:
+each write counts up the buffer's version. Captures that read the same memory in the same order
+share a copy, which lives as long as one of them does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilegrad.capture.step import Step, is_native
+from tilegrad.capture.step import ReplayStep, is_native
 from tilegrad.device.cpu_native import machine_bytes
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.prepack import Operand, prepack
@@ -76,13 +76,13 @@ class Pack:
 
 
 def pack_steps(
-    steps: Sequence[Step], steady: Mapping[int, int], first: int
-) -> tuple[list[Step], list[Pack]]:
+    steps: Sequence[ReplayStep], steady: Mapping[int, int], first: int
+) -> tuple[list[ReplayStep], list[Pack]]:
     """The steps with those of the slots `steady`, of that many bytes, packed beforehand for which
     that pays, as long as there is room; the copies have slots from `first` on.
     """
     packs: dict[tuple[str, int, str], Pack] = {}
-    packed: list[Step] = []
+    packed: list[ReplayStep] = []
     room = _room()
     used = {slot for step in steps for slot in step.slots if slot in steady}
     weight = sum(steady[slot] for slot in used)

@@ -108,7 +108,7 @@ class Cell:
 
 
 class Output:
-    """Memory that each replay writes anew for tensors of the given forms.
+    """Memory that each replay writes anew for tensors of the given signatures.
 
     Attributes:
         slot: its number in the program.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tilegrad.capture.step import Step, Value
+from tilegrad.capture.step import ReplayStep, Value
 from tilegrad.engine.run.run import Launch
 from tilegrad.runtime.buffer import Buffer
 
@@ -108,7 +108,7 @@ class Slots:
                     found[buffer.device] = base
         return found
 
-    def step(self, launch: Launch, draws: Draws, symbols: Collection[str]) -> Step:
+    def step(self, launch: Launch, draws: Draws, symbols: Collection[str]) -> ReplayStep:
         """A launch over numbers; the values that change from replay to replay by name."""
         drawn = draws.values(launch)
         values: list[Value] = []
@@ -118,4 +118,4 @@ class Slots:
             else:
                 values.append(("variable", name) if name in symbols else value)
         slots = tuple([self.number[id(buffer)] for buffer in launch.buffers])
-        return Step(launch.device, launch.kernel, slots, tuple(values), launch.origin)
+        return ReplayStep(launch.device, launch.kernel, slots, tuple(values), launch.origin)

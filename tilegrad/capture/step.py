@@ -10,14 +10,14 @@ from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 
-__all__ = ["Step", "Value", "is_native"]
+__all__ = ["ReplayStep", "Value", "is_native"]
 
 Value = int | Hashable
 """A kernel's integer: a number, or the name under which a replay gives it."""
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayStep:
     """A launch over numbered memory; a copy of the second into the first where `kernel` is None."""
 
     device: str
@@ -31,6 +31,6 @@ class Step:
         return "copy" if self.kernel is None else self.kernel.name
 
 
-def is_native(step: Step) -> bool:
+def is_native(step: ReplayStep) -> bool:
     """Whether the step is a kernel that the native graph runner calls."""
     return step.kernel is not None and isinstance(Device[step.device].runtime, CpuRuntime)

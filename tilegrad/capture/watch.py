@@ -25,7 +25,7 @@ from tilegrad.capture.guards import Check, Guards
 from tilegrad.capture.objects import LIBRARY, TILEGRAD, USER, kind_of_file, look_up_class
 from tilegrad.capture.reads import Reads
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.indexing.random import Generator
+from tilegrad.tensor.indexing.generator import Generator
 from tilegrad.tensor.storage.memory import bound
 
 __all__ = ["Watch"]

@@ -19,20 +19,8 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "LAMB",
-    "LARS",
-    "SGD",
-    "Adam",
-    "AdamW",
-    "BatchNorm",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "Embedding",
-    "Muon",
-    "OptimizerGroup",
-    "cifar",
-    "load_state_dict",
-    "mnist",
+    "LAMB", "LARS", "SGD", "Adam", "AdamW", "BatchNorm", "ConvTranspose1d", "ConvTranspose2d",
+    "Embedding", "Muon", "OptimizerGroup", "cifar", "load_state_dict", "mnist",
     "safe_load_metadata",
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ reduction.
 
 Nothing here allows LLVM to change a float's value: a product and a sum are fused only where the
 text says `llvm.fma`. llvmlite serialises its calls; compiling in parallel takes processes
-(engine.workers), and so does compiling for a target that was never tried, since LLVM ends the
+(engine.build.workers), and so does compiling for a target that was never tried, since LLVM ends the
 process on some of its own errors.
 """
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from tilegrad.base.errors import DeviceError
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.device.cpu import installed_version
+from tilegrad.hardware import amd_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Runtime
-from tilegrad.target import amd_target
 
 __all__ = ["backend"]
 

@@ -21,10 +21,11 @@ from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu import CpuRuntime, cpu_target, processor_flags
+from tilegrad.hardware import clang_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Runtime
-from tilegrad.target import Target, clang_target
+from tilegrad.target import Target
 
 __all__ = ["ClangProgram", "ClangRuntime", "backend"]
 

@@ -28,21 +28,17 @@ from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu_native import NativePool, native
+from tilegrad.hardware import dot_unit
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime import elf
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import MatrixUnit, Target, dot_unit
+from tilegrad.target import MatrixUnit, Target
 
 __all__ = [
-    "CpuProgram",
-    "CpuRuntime",
-    "backend",
-    "cpu_target",
-    "installed_version",
-    "processor_flags",
-]
+    "CpuProgram", "CpuRuntime", "backend", "cpu_target", "installed_version", "processor_flags",
+]  # fmt: skip
 
 _HUGE = 2 << 20
 _ADVISE_HUGE_PAGES = 14

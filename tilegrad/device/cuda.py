@@ -22,9 +22,9 @@ from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.device.nv import find_device, heading_of, release
 from tilegrad.device.nv_runtime import NVRuntime
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Runtime
-from tilegrad.target import cuda_target
 
 __all__ = ["backend", "opened"]
 

@@ -21,11 +21,12 @@ from tilegrad.base.errors import DeviceError
 from tilegrad.device.backend import Backend
 from tilegrad.device.host import HostMemory
 from tilegrad.device.registry import Device
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.uop import UOp
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import Dims, Runtime, launch_dims, variable_names
 from tilegrad.runtime.simt import SimtProgram
-from tilegrad.target import Target, cuda_target
+from tilegrad.target import Target
 
 __all__ = ["TARGET", "EmulatorRuntime", "backend", "check_limits", "execute"]
 

@@ -17,11 +17,11 @@ from typing import Any
 from tilegrad.base.errors import CompileError, DeviceError
 from tilegrad.base.failed import refused
 from tilegrad.device.backend import Backend, arch_of
+from tilegrad.hardware import hip_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.hip import HipSourceRuntime, gpu_architectures, open_library
 from tilegrad.runtime.interface import heading
 from tilegrad.runtime.protocol import Runtime
-from tilegrad.target import hip_target
 
 __all__ = ["backend", "opened"]
 

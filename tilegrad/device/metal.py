@@ -23,14 +23,14 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
+from tilegrad.hardware import metal_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.interface import Interface, heading
 from tilegrad.runtime.objective_c import Count, Object, ObjectiveC, open_metal
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import metal_target
 
-__all__ = ["Memory", "MetalProgram", "MetalRuntime", "backend", "opened"]
+__all__ = ["MetalMemory", "MetalProgram", "MetalRuntime", "backend", "opened"]
 
 # MTLResourceStorageModeShared: host and GPU see the same bytes.
 _SHARED = 0
@@ -46,7 +46,7 @@ class _Size(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("width", "height", "depth")]
 
 
-class Memory(NamedTuple):
+class MetalMemory(NamedTuple):
     """Bytes of a buffer from an offset on."""
 
     buffer: int
@@ -100,7 +100,7 @@ class MetalRuntime(Runtime):
 
     # memory
 
-    def allocate(self, nbytes: int) -> Memory:
+    def allocate(self, nbytes: int) -> MetalMemory:
         self._require_own_process()
         if nbytes > self._most_bytes:
             raise OutOfMemoryError(
@@ -113,27 +113,29 @@ class MetalRuntime(Runtime):
         )
         if not buffer:
             raise MemoryError(nbytes)
-        return Memory(buffer, self._objc.send(buffer, "contents"), 0)
+        return MetalMemory(buffer, self._objc.send(buffer, "contents"), 0)
 
-    def free(self, handle: Memory, nbytes: int) -> None:
+    def free(self, handle: MetalMemory, nbytes: int) -> None:
         # A command buffer under way keeps what it uses.
         self._release(handle.buffer)
 
-    def copy_in(self, handle: Memory, data: memoryview) -> None:
+    def copy_in(self, handle: MetalMemory, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
         self.synchronize()
         if source.nbytes:
             ctypes.memmove(handle.address + handle.offset, address_of(source), source.nbytes)
 
-    def copy_out(self, data: memoryview, handle: Memory) -> None:
+    def copy_out(self, data: memoryview, handle: MetalMemory) -> None:
         self.synchronize()
         if data.nbytes:
             ctypes.memmove(address_of(data), handle.address + handle.offset, data.nbytes)
 
-    def view(self, handle: Memory, offset: int, nbytes: int) -> Memory:
+    def view(self, handle: MetalMemory, offset: int, nbytes: int) -> MetalMemory:
         return handle._replace(offset=handle.offset + offset)
 
-    def transfer(self, target: Memory, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
+    def transfer(
+        self, target: MetalMemory, source: Any, source_runtime: Runtime, nbytes: int
+    ) -> bool:
         if source_runtime is not self:
             return False
         self.synchronize()
@@ -225,7 +227,7 @@ class MetalRuntime(Runtime):
     def launch(
         self,
         program: MetalProgram,
-        handles: Sequence[Memory],
+        handles: Sequence[MetalMemory],
         variables: Sequence[int],
         global_size: Dims,
         local_size: Dims,
@@ -263,7 +265,7 @@ class MetalRuntime(Runtime):
         self,
         encoder: int,
         program: MetalProgram,
-        handles: Sequence[Memory],
+        handles: Sequence[MetalMemory],
         variables: Sequence[int],
     ) -> None:
         """The kernel and its arguments: memory first, then integers."""

@@ -19,10 +19,11 @@ from tilegrad.base.errors import CompileError, DeviceError
 from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.device.nv_runtime import NVRuntime, heading
+from tilegrad.hardware import cuda_target, nvidia_units
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import Target, cuda_target, nvidia_units
+from tilegrad.target import Target
 
 __all__ = ["backend", "find_device", "heading_of", "nv_target", "opened", "release"]
 

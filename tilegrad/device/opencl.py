@@ -28,10 +28,11 @@ from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
+from tilegrad.hardware import opencl_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.interface import Interface, heading
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import Target, opencl_target
+from tilegrad.target import Target
 
 __all__ = ["OpenCLProgram", "OpenCLRuntime", "backend"]
 

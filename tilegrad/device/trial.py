@@ -33,7 +33,6 @@ _MOST_BYTES = 256 << 20
 _FEW = 8
 # Two fills of memory about to be written: what holds both afterwards was not written.
 _FILLS = (0x5A, 0xA5)
-_LARGE = 1 << 20
 
 
 @dataclass(frozen=True)

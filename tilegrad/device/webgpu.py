@@ -29,11 +29,12 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, arch_of
+from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import Target, webgpu_target
+from tilegrad.target import Target
 
-__all__ = ["Memory", "WebGPUProgram", "WebGPURuntime", "backend"]
+__all__ = ["WebGPUMemory", "WebGPUProgram", "WebGPURuntime", "backend"]
 
 # What kernels are shaped for; an adapter may have less, and what it has beyond is not used.
 _MOST_LANES, _MOST_SHARED, _MOST_BUFFERS = 256, 64 << 10, 32
@@ -106,7 +107,7 @@ def _find(wgpu: Any, name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Memory:
+class WebGPUMemory:
     """`nbytes` bytes of a buffer from `offset` on; `serial` is the buffer's own number. A part of
     it has others' bytes beside it.
     """
@@ -174,7 +175,7 @@ class WebGPURuntime(Runtime):
 
     # memory
 
-    def allocate(self, nbytes: int) -> Memory:
+    def allocate(self, nbytes: int) -> WebGPUMemory:
         self._require_own_process()
         size, most = _up(nbytes, _UNIT), int(self.limits["max-buffer-size"])
         if size > most:
@@ -194,9 +195,9 @@ class WebGPURuntime(Runtime):
             except self._wgpu.GPUError as error:
                 raise DeviceError(f"{self.name}: {_short(error)}") from None
             self._serial += 1
-            return Memory(buffer, 0, nbytes, self._serial)
+            return WebGPUMemory(buffer, 0, nbytes, self._serial)
 
-    def free(self, handle: Memory, nbytes: int) -> None:
+    def free(self, handle: WebGPUMemory, nbytes: int) -> None:
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -204,7 +205,7 @@ class WebGPURuntime(Runtime):
             self._submit()
             handle.buffer.destroy()
 
-    def copy_in(self, handle: Memory, data: memoryview) -> None:
+    def copy_in(self, handle: WebGPUMemory, data: memoryview) -> None:
         source = memoryview(bytes(data) if not data.c_contiguous else data).cast("B")
         if not source.nbytes:
             return
@@ -221,7 +222,7 @@ class WebGPURuntime(Runtime):
                 word[: end - whole] = source[whole:]
                 self._guarded(queue.write_buffer, buffer, at, word)
 
-    def copy_out(self, data: memoryview, handle: Memory) -> None:
+    def copy_out(self, data: memoryview, handle: WebGPUMemory) -> None:
         if not data.nbytes:
             return
         with self._lock:
@@ -230,11 +231,13 @@ class WebGPURuntime(Runtime):
             found = self._guarded(self.device.queue.read_buffer, handle.buffer, handle.offset, size)
         data.cast("B")[:] = memoryview(found).cast("B")[: data.nbytes]
 
-    def view(self, handle: Memory, offset: int, nbytes: int) -> Memory:
-        return Memory(handle.buffer, handle.offset + offset, nbytes, handle.serial, is_view=True)
+    def view(self, handle: WebGPUMemory, offset: int, nbytes: int) -> WebGPUMemory:
+        return WebGPUMemory(
+            handle.buffer, handle.offset + offset, nbytes, handle.serial, is_view=True
+        )
 
     def transfer(
-        self, target: Memory, source: Memory, source_runtime: Runtime, nbytes: int
+        self, target: WebGPUMemory, source: WebGPUMemory, source_runtime: Runtime, nbytes: int
     ) -> bool:
         is_odd = nbytes % _WORD and target.is_view
         if source_runtime is not self or source.serial == target.serial or is_odd:
@@ -321,7 +324,7 @@ class WebGPURuntime(Runtime):
     def launch(
         self,
         program: WebGPUProgram,
-        handles: Sequence[Memory],
+        handles: Sequence[WebGPUMemory],
         variables: Sequence[int],
         global_size: Dims,
         local_size: Dims,
@@ -351,7 +354,7 @@ class WebGPURuntime(Runtime):
         self,
         encoder: Any,
         program: WebGPUProgram,
-        handles: Sequence[Memory],
+        handles: Sequence[WebGPUMemory],
         variables: Sequence[int],
         blocks: Dims,
     ) -> None:
@@ -366,7 +369,7 @@ class WebGPURuntime(Runtime):
         self._guarded(encoder.dispatch_workgroups, *blocks)
         self._waiting += 1
 
-    def _group(self, program: WebGPUProgram, memory: list[Memory]) -> Any:
+    def _group(self, program: WebGPUProgram, memory: list[WebGPUMemory]) -> Any:
         """The memory of a launch as the driver takes it."""
         key = (program.layout, *[(each.serial, each.offset, each.nbytes) for each in memory])
         found = self._groups.get(key)
@@ -403,7 +406,7 @@ class WebGPURuntime(Runtime):
     def _timed(
         self,
         program: WebGPUProgram,
-        handles: Sequence[Memory],
+        handles: Sequence[WebGPUMemory],
         variables: Sequence[int],
         blocks: Dims,
     ) -> float:

@@ -18,14 +18,8 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 __all__ = [
-    "HEAD",
-    "Message",
-    "end_children",
-    "own_pipes",
-    "read_message",
-    "start_child",
-    "write_message",
-]
+    "HEAD", "Message", "end_children", "own_pipes", "read_message", "start_child", "write_message",
+]  # fmt: skip
 
 HEAD = struct.Struct("<QQ")
 """The lengths at the beginning of a message: of its JSON, and of its bytes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilegrad.base.errors import DTypeError, ShapeError, TransformError, article
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, TransformError, article
 from tilegrad.engine.realize.realize import realized
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import leaf, moved
@@ -21,9 +21,13 @@ from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Call", "OuterValues", "check_float", "check_function", "counted", "outputs_of", "tensor_of",
-    "wanted",
+    "Argnums", "Call", "Function", "OuterValues", "check_float", "check_function", "chosen",
+    "counted", "named", "outputs_of", "tensor_of", "wanted",
 ]  # fmt: skip
+
+Function = Callable[..., Any]
+Argnums = int | Sequence[int]
+Build = Callable[[Sequence[Tensor]], tuple[Sequence[Any], dict[str, Any]]]
 
 
 def tensor_of(node: UOp, like: Tensor, variables: Variables, requires_grad: bool | None) -> Tensor:
@@ -200,3 +204,45 @@ def wanted(name: str, what: str, given: Any, like: Tensor) -> UOp:
             remedy=f"cast it: .cast({like.dtype!r})",
         )
     return given.uop
+
+
+def named(made: Function, func: Function) -> Function:
+    """`made` under the name of `func`."""
+    name = getattr(func, "__name__", type(func).__name__)
+    made.__qualname__ = f"{made.__name__} of {name}"
+    return made
+
+
+def chosen(
+    name: str, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Tensor], Callable[[Sequence[Any]], Any], Build]:
+    """The tensors of the arguments `argnums`, what makes their structure of others, and what makes
+    of them the arguments of a call.
+    """
+    several = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    positions = []
+    for number in several:
+        if not -len(args) <= number < len(args):
+            raise IndexBoundsError(
+                f"{name}: there is no argument {number}, {len(args)} are given",
+                line=here(),
+                rule="argnums counts the arguments that are not given by keyword",
+            )
+        positions.append(number % len(args))
+    leaves, whole = flatten(tuple(args[position] for position in positions))
+    arguments = [
+        check_float(name, leaf, f"argument {positions[0]}" if len(positions) == 1 else f"part {i}")
+        for i, leaf in enumerate(leaves)
+    ]
+
+    def rebuild(found: Sequence[Any]) -> Any:
+        made = whole(found)
+        return made[0] if isinstance(argnums, int) else made
+
+    def build(inner: Sequence[Tensor]) -> tuple[Sequence[Any], dict[str, Any]]:
+        positional = list(args)
+        for position, value in zip(positions, whole(inner)):
+            positional[position] = value
+        return positional, kwargs
+
+    return arguments, rebuild, build

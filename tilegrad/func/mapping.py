@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, same, show_shape
 from tilegrad.tensor.handle.tracing import transforming, waits
-from tilegrad.tensor.indexing.random import draw, draws_of
+from tilegrad.tensor.indexing.generator import draw, draws_of
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
 
@@ -62,7 +62,7 @@ def vmap(
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import vmap
     >>> table = Tensor([[1, 2, 3], [4, 5, 6]])
-    >>> vmap(lambda row, place: row[place])(table, Tensor([2, 0])).tolist()
+    >>> vmap(lambda row, position: row[position])(table, Tensor([2, 0])).tolist()
     [3, 4]
     """
     check_function("vmap", func)
@@ -119,7 +119,7 @@ def _dims(name: str, dims: Any, value: Any) -> list[Any]:
 
 
 def _examples(leaves: Sequence[Any], dims: Sequence[Any]) -> dict[int, tuple[Tensor, int]]:
-    """The tensors that are mapped, by their place, and the axis of each."""
+    """The tensors that are mapped, by their position, and the axis of each."""
     found: dict[int, tuple[Tensor, int]] = {}
     for position, (leaf, axis) in enumerate(zip(leaves, dims)):
         if axis is None or not isinstance(leaf, Tensor):
@@ -159,7 +159,7 @@ def _size(examples: dict[int, tuple[Tensor, int]]) -> Any:
 
 
 class _Example(NamedTuple):
-    """One example: by the place of each mapped argument, a tensor without a value, and its node.
+    """One example: by the position of each mapped argument, a tensor without a value, and its node.
 
     `wholes` has, for the memory of each node, all the examples; `variables` are theirs.
     """

@@ -44,6 +44,28 @@ def functional_call(
     [6.0]
     """
     own = get_state_dict(model)
+    _check_weights(weights, own)
+    named = {id(own[name]): (own[name], given) for name, given in weights.items()}
+    before = [
+        (tensor, tensor.uop, tensor.device, tensor._variables, tensor._previous, tensor._is_shared,
+         tensor._requires_grad, tensor._is_leaf)
+        for tensor, _ in named.values()
+    ]  # fmt: skip
+    try:
+        for tensor, given in named.values():
+            tensor.replace(given)
+            tensor._requires_grad, tensor._is_leaf = given._requires_grad, False
+        positional = args if isinstance(args, (tuple, list)) else (args,)
+        return model(*positional, **(kwargs or {}))
+    finally:
+        for tensor, node, device, variables, previous, is_shared, wants, is_leaf in before:
+            tensor.uop, tensor.device, tensor._variables = node, device, variables
+            tensor._previous, tensor._is_shared = previous, is_shared
+            tensor._requires_grad, tensor._is_leaf = wants, is_leaf
+
+
+def _check_weights(weights: Mapping[str, Any], own: Mapping[str, Tensor]) -> None:
+    """Raise unless each of `weights` can stand for the tensor of its name."""
     for name, given in weights.items():
         if name not in own:
             raise DataError(
@@ -63,23 +85,6 @@ def functional_call(
                 line=here(),
                 remedy="map it with vmap if it is a stack of several",
             )
-    named = {id(own[name]): (own[name], given) for name, given in weights.items()}
-    before = [
-        (tensor, tensor.uop, tensor.device, tensor._variables, tensor._previous, tensor._is_shared,
-         tensor._requires_grad, tensor._is_leaf)
-        for tensor, _ in named.values()
-    ]  # fmt: skip
-    try:
-        for tensor, given in named.values():
-            tensor.replace(given)
-            tensor._requires_grad, tensor._is_leaf = given._requires_grad, False
-        positional = args if isinstance(args, (tuple, list)) else (args,)
-        return model(*positional, **(kwargs or {}))
-    finally:
-        for tensor, node, device, variables, previous, is_shared, wants, is_leaf in before:
-            tensor.uop, tensor.device, tensor._variables = node, device, variables
-            tensor._previous, tensor._is_shared = previous, is_shared
-            tensor._requires_grad, tensor._is_leaf = wants, is_leaf
 
 
 def stack_module_state(models: Sequence[object] | Iterable[object]) -> dict[str, Tensor]:

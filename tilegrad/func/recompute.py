@@ -51,11 +51,11 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     check_function("checkpoint", func)
     arguments, rebuild = flatten((args, kwargs))
-    given = [each for each in arguments if isinstance(each, Tensor)]
     # One leaf for a tensor that is given twice: its gradient is one.
     own: dict[UOp, UOp] = {}
-    for tensor in given:
-        own.setdefault(tensor.uop, leaf(tensor.uop))
+    for each in arguments:
+        if isinstance(each, Tensor):
+            own.setdefault(each.uop, leaf(each.uop))
     inner: list[Any] = [
         _standing_for(each, own[each.uop]) if isinstance(each, Tensor) else each
         for each in arguments
@@ -64,39 +64,39 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with transforming(list(own.values())):
         positional, named = rebuild(inner)
         value = func(*positional, **named)
-    for one, each in zip(inner, arguments):
-        if isinstance(each, Tensor):
-            node = own[each.uop]
-            if one.uop is not node:
-                raise TransformError(
-                    "checkpoint: the function assigns to its argument",
-                    argument=show_shape(each.shape),
-                    line=here(),
-                    remedy="assign to a copy, x.clone(), and return it",
-                )
+    _check_unassigned(inner, arguments, own)
     outputs = outputs_of("checkpoint", value)
+    nodes = _made_again([tensor.uop for tensor in outputs], own, outer)
+    return flatten(value)[1](list(map(_standing_for, outputs, nodes)))
+
+
+def _check_unassigned(inner: list[Any], arguments: list[Any], own: dict[UOp, UOp]) -> None:
+    """Raise TransformError if one of the tensors `inner` is not the leaf of its argument."""
+    for one, each in zip(inner, arguments):
+        if isinstance(each, Tensor) and one.uop is not own[each.uop]:
+            raise TransformError(
+                "checkpoint: the function assigns to its argument",
+                argument=show_shape(each.shape),
+                line=here(),
+                remedy="assign to a copy, x.clone(), and return it",
+            )
+
+
+def _made_again(roots: list[UOp], own: dict[UOp, UOp], outer: OuterValues) -> list[UOp]:
+    """`roots`, computed of the arguments in place of their leaves, `own`, and registered as a
+    region that the backward pass computes again.
+    """
     back = {node: before for before, node in own.items()}
     outer.close(back)
-    roots = [tensor.uop for tensor in outputs]
     # Who watches the gradient of an output is told of it by the copy that is computed again.
     nodes = moved(roots, back, unwatched=roots)
-    leaves = tuple(own.values())
-    region = Region(
-        leaves,
-        tuple(back[node] for node in leaves),
-        _outer(roots, outer.nodes(), back),
-        tuple(roots),
-    )
+    region = Region(tuple(back), tuple(own), _outer(roots, outer.nodes(), back), tuple(roots))
     register(region, nodes)
-    return flatten(value)[1](
-        [
-            tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
-            for node, tensor in zip(nodes, outputs)
-        ]
-    )
+    return nodes
 
 
 def _standing_for(tensor: Tensor, node: UOp) -> Tensor:
+    """A tensor as `tensor`, whose value is `node`."""
     return tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
 
 

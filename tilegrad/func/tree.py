@@ -53,7 +53,7 @@ def _flatten_all(
 
 
 def same_tree(first: Any, second: Any) -> bool:
-    """Whether two values hold as much at the same places."""
+    """Whether two values hold as much at the same positions."""
     if isinstance(first, dict):
         return (
             isinstance(second, dict)

@@ -1,8 +1,8 @@
 """Batching: a graph for one example becomes one for many, which are an axis in front.
 
 What depends on none of the mapped nodes stays as it is, without the axis, and is computed once for
-all examples; it is stretched where it meets what has the axis. Movement, folds and elementwise ops
-take one axis more. Rows that each example picks from a table of its own come from all tables in
+all examples; it is stretched where it meets what has the axis. Movement, reductions and elementwise
+ops take one axis more. Rows that each example picks from a table of its own come from all tables in
 one, and a kernel written by hand gets a loop around it. So nothing is computed example by example,
 and the result is a graph like any other: it is differentiated, batched again, and fused.
 

@@ -14,7 +14,7 @@ Two things more make the gradients of windows, and so of convolution and pooling
 like those of the forward pass.
 
 *One sum.* The gradient of a convolution by its input is a sum over channels, moved, then a sum
-over the places of the kernel along one axis, moved, and again along the next. Computed one after
+over the positions of the kernel along one axis, moved, and again along the next. Computed one after
 another, the first sums would go through memory, many times as large as the input. They are one sum
 over all those axes: movement neither adds nor repeats an element, so it may as well come before
 the sum.

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilegrad.io.archive import Archive, is_archive, tar_members
 from tilegrad.io.mapped import Source, damaged, source_of
-from tilegrad.io.pickled import PickleError, Unknown, read_pickle
+from tilegrad.io.pickled import PickleError, read_pickle
 from tilegrad.io.torch_values import (
     PLAIN,
     STORAGES,
@@ -30,7 +30,7 @@ from tilegrad.io.torch_values import (
     view_of,
 )
 
-__all__ = ["Unknown", "torch_load"]
+__all__ = ["torch_load"]
 
 _READER = "torch_load"
 _MAGIC = 0x1950A86A20F9469CFC6C

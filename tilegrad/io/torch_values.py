@@ -19,16 +19,8 @@ from tilegrad.tensor.exchange.interchange import strided
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "PLAIN",
-    "STORAGES",
-    "Kind",
-    "Marks",
-    "Storage",
-    "Values",
-    "items_of",
-    "storage_id",
-    "view_of",
-]
+    "PLAIN", "STORAGES", "Kind", "Marks", "Storage", "Values", "items_of", "storage_id", "view_of",
+]  # fmt: skip
 
 _MAX_DEPTH = 100
 

@@ -18,13 +18,5 @@ from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.uop import UOp, Variable
 
 __all__ = [
-    "Axis",
-    "Ops",
-    "PatternMatcher",
-    "Rule",
-    "Stage",
-    "UOp",
-    "UPat",
-    "Variable",
-    "graph_rewrite",
-]
+    "Axis", "Ops", "PatternMatcher", "Rule", "Stage", "UOp", "UPat", "Variable", "graph_rewrite",
+]  # fmt: skip

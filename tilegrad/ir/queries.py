@@ -1,20 +1,23 @@
 """Queries: the common questions about a graph, each answered in one place.
 
 What is below a chain of ops, such as the base of a view or the memory behind a pointer; the loads,
-stores and reductions of a kernel; the stride of an index along a loop; the device of a value.
+stores and reductions of a kernel; what memory a node defines; the stride of an index along a loop;
+the device of a value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules.terms import terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "base_of", "below", "below_reshapes", "below_views", "buffer_below", "device_of", "loads_of",
-    "memory_of", "nodes_of", "position_bytes", "reductions_of", "stores_of", "stride_of",
+    "base_of", "below", "below_reshapes", "below_views", "buffer_below", "bytes_of", "device_of",
+    "is_scratch", "loads_of", "memory_of", "nodes_of", "position_bytes", "reductions_of",
+    "stores_of", "stride_of",
 ]  # fmt: skip
 
 
@@ -58,6 +61,23 @@ def memory_of(pointer: UOp) -> UOp:
     while pointer.op is Ops.AFTER:
         pointer = pointer.src[0]
     return pointer
+
+
+def bytes_of(memory: UOp) -> int:
+    """The size of the memory that a node defines, in bytes."""
+    pointer = memory.dtype
+    assert isinstance(pointer, Pointer)
+    return pointer.size * pointer.base.itemsize
+
+
+def is_scratch(memory: UOp) -> bool:
+    """Whether a node defines memory of the address space SCRATCH."""
+    pointer = memory.dtype
+    return (
+        memory.op is Ops.DEFINE_LOCAL
+        and isinstance(pointer, Pointer)
+        and pointer.space is AddressSpace.SCRATCH
+    )
 
 
 def nodes_of(root: UOp, op: Ops) -> list[UOp]:

@@ -19,8 +19,8 @@ from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "MemorySlice", "find_slices", "is_number", "offset_name", "offset_number", "open_slices",
-    "renamed",
+    "MemorySlice", "find_slices", "is_number", "offset_name", "offset_number", "renamed",
+    "with_variable_slices",
 ]  # fmt: skip
 
 _PREFIX = "_place"
@@ -91,7 +91,7 @@ def find_slices(nodes: Sequence[UOp]) -> list[MemorySlice]:
     return found if len(found) <= _MOST else []
 
 
-def open_slices(nodes: Sequence[UOp], slices: Sequence[MemorySlice]) -> UOp:
+def with_variable_slices(nodes: Sequence[UOp], slices: Sequence[MemorySlice]) -> UOp:
     """The graph that consists of `nodes`, with a variable for the offset of each slice."""
     bounds: dict[UOp, list[tuple[UOp | int, UOp | int]]] = {}
     for number, each in enumerate(slices):

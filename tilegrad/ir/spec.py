@@ -1,6 +1,7 @@
 """The contents of a graph at each stage, and `verify`, which checks it between the stages.
 
-The checks of each op's dtypes, argument and sources are in `ir.checks`. Here are the properties of
+The checks of each op's dtypes, argument and sources are in `ir.checks`, `ir.tensor_checks` and
+`ir.code_checks`. Here are the properties of
 a whole kernel: loops nest and close, a value is used inside the loops it was computed in, no access
 leaves its buffer, and no two lanes write different values to one element.
 
@@ -19,15 +20,36 @@ from tilegrad.base.errors import InternalError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.origin import method_names, user_lines
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
+from tilegrad.ir.checks import CHECKS, Check, cut, dtype_text, void
+from tilegrad.ir.code_checks import CODE_CHECKS, running
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import are_apart, bounds_under, find_collision
 from tilegrad.ir.queries import memory_of
+from tilegrad.ir.tensor_checks import TENSOR_CHECKS
 from tilegrad.ir.text import dump, render
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.width import find_narrow
 
-__all__ = ["verify", "verify_step"]
+__all__ = ["TABLES", "verify", "verify_step"]
+
+
+def _table(stage: Stage) -> dict[Ops, tuple[int | None, Check]]:
+    """For each op that is allowed at `stage`: its number of sources, and its check."""
+    checks = {**CHECKS, **(TENSOR_CHECKS if stage is Stage.TENSOR else CODE_CHECKS)}
+    if stage is Stage.CODE:
+        # While a kernel becomes a program, an END may stand for several effects and no loop, such
+        # as the scalar stores of a vector.
+        checks |= {Ops.END: void, Ops.PREFIX: running}
+    return {
+        op: (op.definition.arity, checks[op])
+        for op in Ops
+        if stage & op.definition.stages and op in checks
+    }
+
+
+# By stage: the allowed ops, with their number of sources and their check. Between kernel and
+# program the ops of both are allowed.
+TABLES = {stage: _table(stage) for stage in (Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.CODE)}
 
 
 class _Problem(Exception):

@@ -18,10 +18,9 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
 from tilegrad.ir.op import Axis, Ops, Ties
-from tilegrad.ir.show import show
 from tilegrad.ir.uop import UOp, toposort, toposort_over
 
-__all__ = ["dump", "parse", "parse_program", "register", "render", "show"]
+__all__ = ["dump", "parse", "parse_program", "register", "render"]
 
 
 # render: infix text

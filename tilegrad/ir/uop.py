@@ -77,12 +77,11 @@ class UOp:
     src: tuple[UOp, ...]
     arg: Any
     origin: tuple[Any, ...]
-    # The result of the rules of `ir.rules.simplify` for this node: True for itself, None if
-    # unknown.
+    # The result of `simplify` (`ir/rules`) for this node: True for itself, None if unknown.
     simple: UOp | Literal[True] | None
     # [Movement of] the BUFFER that holds the value, once it was computed (`engine.realize.known`).
     stored: UOp | None
-    # Weak references to the tensors that hold this node (`tensor.living`).
+    # Weak references to the tensors that hold this node (`tensor.handle.living`).
     holders: Any
     # Weak references to the users of this node, or of the memory that it names, once the index of
     # users has this node (`engine.run.users`).

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import bytes_of, memory_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -37,7 +37,7 @@ def order_of_blocks(
         return None
     loads = _loads(ast, blocks)
     repeated = {memory: axes for memory, axes in loads.items() if len(axes) < len(blocks)}
-    nbytes = sum(_nbytes(memory) for memory in repeated)
+    nbytes = sum(bytes_of(memory) for memory in repeated)
     if not repeated or nbytes <= target.cache_bytes[-1]:
         return None
     if any(axis.extent.op is not Ops.CONST for axis in blocks):
@@ -77,9 +77,3 @@ def _loads(ast: UOp, blocks: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
                 axes = frozenset(axis for axis in blocks if axis in node.index.ranges)
                 found[memory] = found.get(memory, frozenset()) | axes
     return found
-
-
-def _nbytes(memory: UOp) -> int:
-    pointer = memory.dtype
-    assert isinstance(pointer, Pointer)
-    return pointer.size * pointer.base.itemsize

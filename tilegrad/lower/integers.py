@@ -8,6 +8,8 @@ width, which is undefined in C and LLVM.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
@@ -31,64 +33,81 @@ def order_sums(ast: UOp) -> UOp:
     before   k + (i*64 + j)             i outermost, k innermost
     after    (i*64 + j) + k
     """
-    order = {number: rank for rank, number in enumerate(ast.arg.order)}
-
-    def depth(term: UOp) -> int:
-        return max(
-            (order.get(loop.number, len(order) + loop.number) for loop in term.ranges), default=-1
-        )
-
     nodes = ast.toposort()
-    position = {node: number for number, node in enumerate(nodes)}
-    ranks: dict[UOp, tuple[int, tuple[str, ...], int]] = {}
+    sums = _OrderedSums(ast.arg.order, nodes)
+    done = sums.done
+    for node in nodes:
+        src = tuple([done[source] for source in node.src])
+        if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD:
+            src = (src[0], sums.ordered(node.src[1]), *src[2:])
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[ast]
 
-    def rank(term: UOp) -> tuple[int, tuple[str, ...], int]:
-        if term not in ranks:
-            positions = {node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL}
-            # Terms of one lane number are many, and equal sums may have them in different orders.
-            ranks[term] = depth(term), tuple(sorted(positions)), position[term]
-        return ranks[term]
 
-    done: dict[UOp, UOp] = {}
-    # Of sums without the constant at their end, as many accesses share them: the sum of the ordered
-    # terms, and the constant; None for a sum that stays as it is.
-    sums: dict[UOp, tuple[UOp, int] | None] = {}
+_Rank = tuple[int, tuple[str, ...], int]
 
-    def sum_of(index: UOp) -> tuple[UOp, int] | None:
-        found = terms_of(index)
-        if found is None:
-            return None
-        total = UOp.const(dtypes.index, 0)
-        terms = sorted(found[0].items(), key=lambda item: rank(item[0]))
-        for number, (factor, scale) in enumerate(terms):
-            term = done[factor] if scale == 1 else done[factor] * scale
-            total = UOp(Ops.ADD, dtypes.index, (total, term)) if number else term
-        return total, found[1]
 
-    def ordered(index: UOp) -> UOp:
+class _OrderedSums:
+    """Sums of the indices of a kernel, in the order of its loops.
+
+    Attributes:
+        done: the kernel's nodes as they are after this pass, as far as it has come.
+    """
+
+    def __init__(self, order: Sequence[int], nodes: Iterable[UOp]):
+        self.done: dict[UOp, UOp] = {}
+        self._loops = {number: rank for rank, number in enumerate(order)}
+        self._position = {node: number for number, node in enumerate(nodes)}
+        self._ranks: dict[UOp, _Rank] = {}
+        # Of sums without the constant at their end, as many accesses share them: the sum of the
+        # ordered terms, and the constant; None for a sum that is left alone.
+        self._sums: dict[UOp, tuple[UOp, int] | None] = {}
+
+    def ordered(self, index: UOp) -> UOp:
+        """`index` with its terms in order."""
         if index.op is not Ops.ADD:
-            return done[index]
+            return self.done[index]
         left, right = index.src
         if index.dtype.lanes > 1:
             # Lanes that are apart have a beginning in common.
             if left.op is not Ops.VECTORIZE or len(set(left.src)) > 1:
-                return done[index]
-            return ordered(left.src[0]).broadcast(index.dtype.lanes) + done[right]
+                return self.done[index]
+            return self.ordered(left.src[0]).broadcast(index.dtype.lanes) + self.done[right]
         base, constant = (left, right.arg) if right.op is Ops.CONST else (index, 0)
-        if base not in sums:
-            sums[base] = sum_of(base)
-        found = sums[base]
+        if base not in self._sums:
+            self._sums[base] = self._sum_of(base)
+        found = self._sums[base]
         if found is None:
-            return done[index]
+            return self.done[index]
         total, constant = found[0], found[1] + constant
         return total + constant if constant else total
 
-    for node in nodes:
-        src = tuple([done[source] for source in node.src])
-        if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD:
-            src = (src[0], ordered(node.src[1]), *src[2:])
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[ast]
+    def _sum_of(self, index: UOp) -> tuple[UOp, int] | None:
+        """The sum of the terms of `index`, by rank, and its constant."""
+        found = terms_of(index)
+        if found is None:
+            return None
+        total = UOp.const(dtypes.index, 0)
+        terms = sorted(found[0].items(), key=lambda item: self._rank(item[0]))
+        for number, (factor, scale) in enumerate(terms):
+            term = self.done[factor] if scale == 1 else self.done[factor] * scale
+            total = UOp(Ops.ADD, dtypes.index, (total, term)) if number else term
+        return total, found[1]
+
+    def _rank(self, term: UOp) -> _Rank:
+        if term not in self._ranks:
+            positions = {node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL}
+            # Terms of one lane number are many, and equal sums may have them in different orders.
+            own = tuple(sorted(positions)), self._position[term]
+            self._ranks[term] = self._depth(term), *own
+        return self._ranks[term]
+
+    def _depth(self, term: UOp) -> int:
+        """The position of the innermost loop that `term` depends on; -1 if there is none."""
+        known = self._loops
+        return max(
+            (known.get(loop.number, len(known) + loop.number) for loop in term.ranges), default=-1
+        )
 
 
 def choose_integers(ast: UOp) -> UOp:

@@ -22,15 +22,9 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "FAR",
-    "any_lane",
-    "far",
-    "is_far",
-    "near",
-    "reduced",
-    "reduced_by_integers",
+    "FAR", "any_lane", "far", "is_far", "near", "reduced", "reduced_by_integers",
     "reduced_together",
-]
+]  # fmt: skip
 
 # pi as a sum of constants of 27 bits, so that a multiple below 2**26 of each is exact, with or
 # without fused multiply-adds; the last constant has the rest.

@@ -23,7 +23,7 @@ from tilegrad.nn.state import (
     safe_save,
 )
 from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.indexing.random import generator
+from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from tilegrad.nn import functional
 from tilegrad.nn.checks import FactoryOptions, positive
-from tilegrad.nn.functional.layers import padding_index
+from tilegrad.nn.functional.embedding import padding_index
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 

@@ -17,7 +17,7 @@ from typing import ClassVar, Unpack
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn import functional
 from tilegrad.nn.checks import FactoryOptions, check_size, positive, tuple_of
-from tilegrad.nn.functional.pooling import sides
+from tilegrad.nn.functional.convolution import sides
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here

@@ -1,17 +1,16 @@
-"""Recurrent layers and their cells, with PyTorch's arguments, formulas and names of tensors.
+"""Recurrent layers, with PyTorch's arguments, formulas and names of tensors.
 
-The weights of several gates stand below one another in one matrix. First values are uniform in
-(-b, b), b = 1 / sqrt(hidden_size). The input's part of all steps is one product; the steps
+The step is that of the cells (cells.py). The input's share of all steps is one product; the steps
 themselves are a loop of the graph (`scan`), compiled once, and cost three kernels each.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn.cells import GATES, STEPS, check_nonlinearity, first_weight
 from tilegrad.nn.checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.rnn import PackedSequence
@@ -21,156 +20,10 @@ from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.loops import scan
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
+__all__ = ["GRU", "LSTM", "RNN"]
 
-
-def _first(hidden_size: int, *shape: int) -> Tensor:
-    bound = 1 / math.sqrt(hidden_size)
-    return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
-
-
-def _rnn(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> tuple[Tensor, ...]:
-    """h' = act(x W_ih' + b_ih + h W_hh' + b_hh)."""
-    total = gates + hidden
-    return (total.tanh() if act == "tanh" else total.relu(),)
-
-
-def _lstm(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> tuple[Tensor, ...]:
-    """i, f, g, o of the sum of both parts; c' = s(f) c + s(i) tanh(g); h' = s(o) tanh(c')."""
-    i, f, g, o = (gates + hidden).chunk(4, -1)
-    cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * cell.tanh(), cell
-
-
-def _gru(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> tuple[Tensor, ...]:
-    """r, z, n of both parts: n' = tanh(n_x + s(r) n_h); h' = (1 - s(z)) n' + s(z) h."""
-    rx, zx, nx = gates.chunk(3, -1)
-    rh, zh, nh = hidden.chunk(3, -1)
-    update = (zx + zh).sigmoid()
-    new = (nx + (rx + rh).sigmoid() * nh).tanh()
-    return ((1 - update) * new + update * state[0],)
-
-
-_STEP = {"RNN": _rnn, "LSTM": _lstm, "GRU": _gru}
-_GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
-# Steps up to this many are written out, more are a loop.
-_MOST_WRITTEN_OUT = 4
-
-
-class _Cell(Module):
-    kind: ClassVar[str] = "RNN"
-    nonlinearity = "tanh"
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        **options: Unpack[FactoryOptions],
-    ):
-        positive(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
-        self.input_size, self.hidden_size = input_size, hidden_size
-        rows = _GATES[self.kind] * hidden_size
-        self.weight_ih = _first(hidden_size, rows, input_size)
-        self.weight_hh = _first(hidden_size, rows, hidden_size)
-        self.bias_ih = _first(hidden_size, rows) if bias else None
-        self.bias_hh = _first(hidden_size, rows) if bias else None
-        self.to(**options)
-
-    def _next(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        name = type(self).__name__
-        check_size(name, "features", x, -1, self.input_size)
-        if state is None:
-            zeros = Tensor.zeros(*x.shape[:-1], self.hidden_size, device=x.device, dtype=x.dtype)
-            state = (zeros, zeros)
-        check_size(name, "features of the state", state[0], -1, self.hidden_size)
-        gates = x.linear(self.weight_ih.T, self.bias_ih)
-        hidden = state[0].linear(self.weight_hh.T, self.bias_hh)
-        return _STEP[self.kind](gates, hidden, state, self.nonlinearity)
-
-
-class RNNCell(_Cell):
-    """Step of a recurrent network: h' = act(x W_ih' + b_ih + h W_hh' + b_hh) (Elman 1990).
-
-    Args:
-        input_size: size of x.
-        hidden_size: size of h.
-        bias: whether there are biases.
-        nonlinearity: "tanh" or "relu".
-        options: `device` and `dtype` of the weights.
-
-    Shape: x (N, input_size) and h (N, hidden_size), zeros if not given, to (N, hidden_size).
-
-    Raises ShapeError for an input or state of another shape, ConfigError for another nonlinearity.
-
-    >>> nn.RNNCell(3, 4)(Tensor.ones(2, 3)).shape
-    (2, 4)
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        **options: Unpack[FactoryOptions],
-    ):
-        _check_nonlinearity("RNNCell", nonlinearity)
-        self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, bias, **options)
-
-    def __call__(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
-        return self._next(x, None if hx is None else (hx,))[0]
-
-
-class GRUCell(_Cell):
-    """Step of a gated recurrent unit (Cho et al. 2014, arXiv:1406.1078): r = s(x W_ir' + b_ir + h
-    W_hr' + b_hr), z likewise; n = tanh(x W_in' + b_in + r (h W_hn' + b_hn)); h' = (1 - z) n + z h.
-
-    Args:
-        input_size: size of x.
-        hidden_size: size of h.
-        bias: whether there are biases.
-        options: `device` and `dtype` of the weights.
-
-    Shape: x (N, input_size) and h (N, hidden_size), zeros if not given, to (N, hidden_size).
-
-    Raises ShapeError for an input or state of another shape.
-
-    >>> nn.GRUCell(3, 4)(Tensor.ones(2, 3)).shape
-    (2, 4)
-    """
-
-    kind = "GRU"
-
-    def __call__(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
-        return self._next(x, None if hx is None else (hx,))[0]
-
-
-class LSTMCell(_Cell):
-    """Step of a long short-term memory (Hochreiter and Schmidhuber 1997, with the gates of Gers et
-    al.): i, f, o = s(x W' + b + h W' + b), g = tanh(...); c' = f c + i g; h' = o tanh(c').
-
-    Args:
-        input_size: size of x.
-        hidden_size: size of h and c.
-        bias: whether there are biases.
-        options: `device` and `dtype` of the weights.
-
-    Shape: x (N, input_size) and the state (h, c), each (N, hidden_size), zeros if not given, to
-    (h', c').
-
-    Raises ShapeError for an input or state of another shape.
-
-    >>> h, c = nn.LSTMCell(3, 4)(Tensor.ones(2, 3)); h.shape, c.shape
-    ((2, 4), (2, 4))
-    """
-
-    kind = "LSTM"
-
-    def __call__(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        h, c = self._next(x, hx)
-        return h, c
+# Steps up to this many are unrolled, more are a loop.
+_MOST_UNROLLED = 4
 
 
 class RNN(Module):
@@ -215,7 +68,7 @@ class RNN(Module):
     ):
         name = type(self).__name__
         positive(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
-        _check_nonlinearity(name, nonlinearity)
+        check_nonlinearity(name, nonlinearity)
         if not 0 <= dropout <= 1:
             raise ConfigError(
                 f"{name}: dropout must be between 0 and 1, not {dropout}", line=here()
@@ -238,7 +91,7 @@ class RNN(Module):
         return self.proj_size or self.hidden_size
 
     def _make_weights(self, suffix: str, inputs: int, bias: bool) -> None:
-        rows = _GATES[self.kind] * self.hidden_size
+        rows = GATES[self.kind] * self.hidden_size
         shapes: dict[str, tuple[int, ...]]
         shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, self._output_size)}
         if bias:
@@ -246,7 +99,7 @@ class RNN(Module):
         if self.proj_size:
             shapes["weight_hr"] = (self.proj_size, self.hidden_size)
         for name, shape in shapes.items():
-            setattr(self, f"{name}{suffix}", _first(self.hidden_size, *shape))
+            setattr(self, f"{name}{suffix}", first_weight(self.hidden_size, *shape))
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 2 if self.bidirectional else 1]
@@ -372,7 +225,7 @@ def _step_of(
 
     def step(gate: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         hidden = state[0].linear(weight.T, bias)
-        made = _STEP[kind](gate, hidden, state, nonlinearity)
+        made = STEPS[kind](gate, hidden, state, nonlinearity)
         return made if projection is None else (made[0].linear(projection.T), *made[1:])
 
     return step
@@ -403,7 +256,7 @@ def _all_steps(
         return made, made[0]
 
     length = gates._sizes[0]
-    if length > _MOST_WRITTEN_OUT:
+    if length > _MOST_UNROLLED:
         rows = gates if is_there is None else (gates, is_there)
         state, stacked = scan(one, state, rows, reverse=is_back)
         return stacked, *state
@@ -507,10 +360,3 @@ class LSTM(_Gated):
         self.proj_size = proj_size
         ways = (batch_first, dropout, bidirectional)
         super().__init__(input_size, hidden_size, num_layers, bias, *ways, **options)
-
-
-def _check_nonlinearity(name: str, given: str) -> None:
-    if given not in ("tanh", "relu"):
-        raise ConfigError(
-            f"{name}: unknown nonlinearity {given!r}", allowed="'tanh', 'relu'", line=here()
-        )

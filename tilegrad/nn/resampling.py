@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.nn.functional.layers import interpolate
+from tilegrad.nn.functional.resampling import interpolate
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 

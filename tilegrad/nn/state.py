@@ -117,8 +117,6 @@ def load_state_dict(
     """Write the tensors (or arrays) of `state_dict` into those of `model` that have their names.
     They take the dtype and device of the model's.
 
-    They take the dtype and device of the model's. Gives the names that the file or the model lacks.
-
     Args:
         verbose: print how many tensors and bytes were loaded.
         consume: take the loaded tensors out of `state_dict`, so that it does not keep their memory.
@@ -161,12 +159,7 @@ def load_state_dict(
         if name in own
     ]
     _check_pairs(pairs)
-    # A tensor with several names is written once.
-    targets = {id(tensor): (tensor, value) for _, tensor, value in pairs}
-    ready = [
-        (tensor, value.detach().to(tensor.device).cast(tensor.dtype))
-        for tensor, value in targets.values()
-    ]
+    ready = _to_write(pairs)
     (_write if realize else _replace)(ready)
     if verbose:
         size = sum(tensor.element_size() * tensor.numel() for tensor, _ in ready)
@@ -227,6 +220,17 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
             given=_listed(kinds),
             line=here(),
         )
+
+
+def _to_write(pairs: list[tuple[str, Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Each tensor, and its value on its device and in its dtype. One with several names is written
+    once.
+    """
+    values = {id(tensor): (tensor, value) for _, tensor, value in pairs}
+    return [
+        (tensor, value.detach().to(tensor.device).cast(tensor.dtype))
+        for tensor, value in values.values()
+    ]
 
 
 def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:

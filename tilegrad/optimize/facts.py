@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
@@ -12,29 +11,10 @@ from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
 
 __all__ = [
-    "COPIED",
-    "FEW_ROWS",
-    "LIGHT",
-    "LONG",
-    "OFTEN",
-    "PER_VECTOR",
-    "ROWS",
-    "UNROLLED",
-    "WORTH_STAGING",
-    "has_functions",
-    "heaviest",
-    "is_known",
-    "nbytes_of",
-    "operand",
-    "packed_bytes",
-    "padded_to",
-    "parameters_of",
-    "power_below",
-    "power_in",
-    "steps_of",
-    "stores",
-    "stride",
-]
+    "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
+    "WORTH_STAGING", "has_functions", "heaviest", "is_known", "operand", "packed_bytes",
+    "padded_to", "parameters_of", "power_below", "power_in", "steps_of", "stores", "stride",
+]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
 # Multiply-adds from which on a copy of an operand is faster than reading it where it lies.
@@ -108,12 +88,6 @@ def has_functions(value: UOp) -> bool:
     """
     most = Ops.IDIV.definition.price
     return any(node.op.is_alu and node.op.definition.price > most for node in value.toposort())
-
-
-def nbytes_of(loads: list[UOp]) -> int:
-    """The size of the parameters that are loaded."""
-    memories = {load.src[0].dtype for load in loads if isinstance(load.src[0].dtype, Pointer)}
-    return sum(memory.size * memory.base.itemsize for memory in memories)
 
 
 def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = None) -> int:

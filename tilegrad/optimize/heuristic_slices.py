@@ -13,13 +13,12 @@ from typing import NamedTuple
 from tilegrad.base.config import config
 from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import is_scratch, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
 from tilegrad.optimize.heuristic_rows import divisor
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
-from tilegrad.optimize.slices_found import is_scratch
 from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, OptError
+from tilegrad.hardware import matrix_unit
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
@@ -31,7 +32,7 @@ from tilegrad.optimize.descriptors import descriptor
 from tilegrad.optimize.dots import use_dot_unit
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
-from tilegrad.target import MatrixUnit, Target, matrix_unit
+from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["Layout", "find_products", "position_in", "use_matrix_unit"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.facts import stores
 from tilegrad.optimize.group import is_second_stage
 from tilegrad.optimize.opt import axes_of
 
@@ -39,7 +40,7 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     """
     label, *in_unit = ast.arg.name.split("#")
     letter, *gone = label.split(":")
-    outputs = {node.src[0] for node in _stores(ast)}
+    outputs = {node.src[0] for node in stores(ast)}
     head = letter[:1] + (str(len(outputs)) if len(outputs) > 1 else "") + "_"
     shown = _shown_axes(ast)
     # Loops that a closed form replaced still count, and what a matrix unit runs.
@@ -62,14 +63,6 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     return head + "_".join(text for text, _ in shown), head + "_".join(coloured)
 
 
-def _stores(ast: UOp) -> list[UOp]:
-    return [
-        node
-        for node in ast.toposort()
-        if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
-    ]
-
-
 def _shown_axes(ast: UOp) -> list[tuple[str, Axis]]:
     """The text and the kind of each axis; STAGE is one between two stages of a reduction."""
     second = {
@@ -78,7 +71,7 @@ def _shown_axes(ast: UOp) -> list[tuple[str, Axis]]:
         if node.op is Ops.REDUCE and is_second_stage(node)
         for loop in node.src[1:]
     }
-    stored = {loop for store in _stores(ast) for loop in store.src[1].ranges}
+    stored = {loop for store in stores(ast) for loop in store.src[1].ranges}
     shown = []
     for axis in axes_of(ast):
         kind = axis.arg[1]

@@ -10,15 +10,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
 
-__all__ = [
-    "PRINT_ORDER",
-    "Opt",
-    "OptOps",
-    "axes_of",
-    "loop_order",
-    "reduce_axes",
-    "running_loops",
-]
+__all__ = ["PRINT_ORDER", "Opt", "OptOps", "axes_of", "loop_order", "reduce_axes", "running_loops"]
 
 
 class OptOps(Members):

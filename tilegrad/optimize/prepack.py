@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
+from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import is_scratch
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import COPIED, OFTEN, stride
@@ -94,7 +95,7 @@ def find_packed(ast: UOp) -> list[Packed]:
     loads = [node for node in nodes if node.op is Ops.LOAD]
     found: list[Packed] = []
     for node in nodes:
-        if node.op is not Ops.AFTER or len(node.src) != 2 or not _is_scratch(node.src[0]):
+        if node.op is not Ops.AFTER or len(node.src) != 2 or not is_scratch(node.src[0]):
             continue
         end = node.src[1]
         if end.op is not Ops.END or end.src[0].op is not Ops.STORE:
@@ -116,15 +117,6 @@ def find_packed(ast: UOp) -> list[Packed]:
             continue
         found.append(Packed(slot, node, node.src[0].src))
     return found
-
-
-def _is_scratch(memory: UOp) -> bool:
-    pointer = memory.dtype
-    return (
-        memory.op is Ops.DEFINE_LOCAL
-        and isinstance(pointer, Pointer)
-        and pointer.space is AddressSpace.SCRATCH
-    )
 
 
 def worth_taking_out(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import is_scratch, memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, loop_order
 
-__all__ = ["Slices", "find_slices", "is_scratch", "memory_behind"]
+__all__ = ["Slices", "find_slices", "memory_behind"]
 
 
 class Slices(NamedTuple):
@@ -65,15 +64,6 @@ def find_slices(ast: UOp, opt: Opt, loop: UOp) -> Slices:
         raise OptError("slice: it takes one product that reads all of a slice", opt=opt)
     size = int(next(iter(ranges)).extent.arg)
     return Slices(fills, frozenset(ranges - whole), frozenset(whole), columns.pop(), size)
-
-
-def is_scratch(memory: UOp) -> bool:
-    pointer = memory.dtype
-    return (
-        memory.op is Ops.DEFINE_LOCAL
-        and isinstance(pointer, Pointer)
-        and pointer.space is AddressSpace.SCRATCH
-    )
 
 
 def memory_behind(node: UOp) -> UOp | None:

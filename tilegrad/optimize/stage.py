@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import UNROLLED, Axis, Ops
+from tilegrad.ir.queries import bytes_of
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -53,7 +54,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(
             f"stage: no one value {operand}",
             opt=opt,
-            names="a parameter that is loaded at one place, or -1, -2 for what the largest "
+            names="a parameter that is loaded at one position, or -1, -2 for what the largest "
             "reduction combines, -3, -4 for what that is cast from",
         )
     loops = loop_order(ast)
@@ -209,7 +210,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
     Raises OptError if there is not so much.
     """
     others = [node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-    nbytes = size * load.dtype.itemsize + sum(_nbytes(node) for node in others)
+    nbytes = size * load.dtype.itemsize + sum(bytes_of(node) for node in others)
     most = min(target.cache_bytes[-1], target.scratch_bytes)
     if nbytes > most:
         raise OptError(f"stage: {nbytes} bytes of scratch, {target.name} has {most}", opt=opt)
@@ -234,12 +235,6 @@ def _unroll_whole(packed: list[Dimension], lanes: list[int], value: UOp, target:
             return
         vectors *= count
         lanes[position] = -(-extent // lanes[position]) * lanes[position]
-
-
-def _nbytes(memory: UOp) -> int:
-    pointer = memory.dtype
-    assert isinstance(pointer, Pointer)
-    return pointer.size * pointer.base.itemsize
 
 
 def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:

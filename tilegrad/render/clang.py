@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.hardware import clang_target
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -19,7 +20,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import OPERATORS, CStyleRenderer, Dialect, Rendering, define_whole
 from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
-from tilegrad.target import Target, clang_target
+from tilegrad.target import Target
 
 __all__ = ["ClangRenderer"]
 

@@ -30,15 +30,9 @@ from tilegrad.render.names import function_name, variable_name
 from tilegrad.target import Target
 
 __all__ = [
-    "OPERATORS",
-    "CStyleRenderer",
-    "Dialect",
-    "Rendering",
-    "define_whole",
-    "lane",
-    "parameters",
+    "OPERATORS", "CStyleRenderer", "Dialect", "Rendering", "define_whole", "lane", "parameters",
     "strip_parentheses",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,6 @@ from tilegrad.render.opencl import OpenCLRenderer
 from tilegrad.render.rules import C_RULES
 
 __all__ = [
-    "C_RULES",
-    "CStyleRenderer",
-    "CUDARenderer",
-    "ClangRenderer",
-    "Dialect",
-    "HIPRenderer",
-    "MetalRenderer",
-    "OpenCLRenderer",
-    "Rendering",
-    "parameters",
-]
+    "C_RULES", "CStyleRenderer", "CUDARenderer", "ClangRenderer", "Dialect", "HIPRenderer",
+    "MetalRenderer", "OpenCLRenderer", "Rendering", "parameters",
+]  # fmt: skip

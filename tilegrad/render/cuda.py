@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -26,7 +27,7 @@ from tilegrad.render.clike import (
 )
 from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
-from tilegrad.target import MatrixUnit, cuda_target
+from tilegrad.target import MatrixUnit
 
 __all__ = ["CUDARenderer"]
 

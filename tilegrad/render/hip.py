@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.hardware import hip_target
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -17,7 +18,6 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, define_whole
 from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
-from tilegrad.target import hip_target
 
 __all__ = ["HIPRenderer"]
 

@@ -15,7 +15,7 @@ from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.llvm_lines import constant_of, memory_type, type_of
-from tilegrad.render.llvm_memory import Memory
+from tilegrad.render.llvm_memory import LLVMMemory
 from tilegrad.render.stream import ahead, entry, read_once, streamed
 
 __all__ = ["Function", "LLVMRenderer"]
@@ -68,7 +68,7 @@ class LLVMRenderer:
         return "\n".join(texts) + "\n"
 
 
-class Function(Memory):
+class Function(LLVMMemory):
     """The function of one program, written instruction by instruction.
 
     `streamed` stores go around the caches; an `early` load also asks for what lies that many

@@ -12,10 +12,10 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.llvm_lines import mangled, memory_type, type_of
 from tilegrad.render.llvm_values import Values
 
-__all__ = ["Memory", "split_offset"]
+__all__ = ["LLVMMemory", "split_offset"]
 
 
-class Memory(Values):
+class LLVMMemory(Values):
     """As `Values`, with what reaches memory.
 
     `streamed` stores go around the caches; an `early` load also asks for what lies that many

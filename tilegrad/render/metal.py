@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
+from tilegrad.hardware import metal_target
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -16,7 +17,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, define_whole
 from tilegrad.render.names import MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
-from tilegrad.target import MatrixUnit, metal_target
+from tilegrad.target import MatrixUnit
 
 __all__ = ["MetalRenderer"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
+from tilegrad.hardware import opencl_target
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -12,7 +13,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
 from tilegrad.render.names import MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
-from tilegrad.target import Target, opencl_target
+from tilegrad.target import Target
 
 __all__ = ["OpenCLRenderer"]
 

@@ -33,7 +33,7 @@ from tilegrad.render.ptx_logic import fused_logic
 from tilegrad.render.ptx_memory import (
     FARTHEST_COPY,
     SWIZZLED,
-    Memory,
+    PTXMemory,
     shared_layout,
     split_index,
 )
@@ -96,7 +96,7 @@ class _Kernel:
     def __init__(self, target: Target, program: Sequence[UOp]):
         self.program = program = join_ranges(program)
         self.code = Code(target)
-        self.memory = Memory(self.code, program)
+        self.memory = PTXMemory(self.code, program)
         self.groups = WarpGroups(self.code, self.memory)
         self.shared = shared_layout(program)
         self.fused, self.inside = fused_logic(program)

@@ -19,7 +19,7 @@ from tilegrad.render.ptx_arithmetic import compute
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 
 __all__ = [
-    "FARTHEST_COPY", "SWIZZLED", "Memory", "SharedLayout", "shared_layout", "split_index",
+    "FARTHEST_COPY", "SWIZZLED", "PTXMemory", "SharedLayout", "shared_layout", "split_index",
     "swizzled",
 ]  # fmt: skip
 
@@ -134,7 +134,7 @@ def shared_layout(program: Sequence[UOp]) -> SharedLayout:
     return SharedLayout(starts, end + SWIZZLED * (is_asked and bool(rows)), is_asked)
 
 
-class Memory:
+class PTXMemory:
     """The buffers of a kernel: where each begins, and the addresses that registers hold."""
 
     def __init__(self, code: Code, program: Sequence[UOp]):

@@ -22,7 +22,7 @@ from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_code import Code, root
-from tilegrad.render.ptx_memory import Memory
+from tilegrad.render.ptx_memory import PTXMemory
 from tilegrad.target import MatrixUnit
 
 __all__ = ["WarpGroups", "needless"]
@@ -48,7 +48,7 @@ def needless(program: Sequence[UOp]) -> set[UOp]:
 class WarpGroups:
     """The units of one kernel."""
 
-    def __init__(self, code: Code, memory: Memory):
+    def __init__(self, code: Code, memory: PTXMemory):
         self.code, self.memory = code, memory
         # The registers of units that nobody has waited for.
         self._open: dict[UOp, list[str]] = {}

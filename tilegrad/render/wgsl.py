@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.clike import CStyleRenderer
 from tilegrad.render.rules import C_RULES
 from tilegrad.render.wgsl_memory import MEMORY_RULES
 from tilegrad.render.wgsl_rules import VALUE_RULES
 from tilegrad.render.wgsl_walk import WGSL, WGSLRendering, kernel_name
-from tilegrad.target import Target, webgpu_target
+from tilegrad.target import Target
 
 __all__ = ["WGSLRenderer"]
 

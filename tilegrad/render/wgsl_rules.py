@@ -14,6 +14,7 @@ from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import OPERATORS, lane, strip_parentheses
 from tilegrad.render.inline import value_of
+from tilegrad.render.rules import negate_bool
 from tilegrad.render.wgsl_seals import operands_to_seal
 from tilegrad.render.wgsl_walk import WGSLRendering
 
@@ -216,12 +217,6 @@ def _narrow(text: str, dtype: DType) -> str:
     if dtype.kind == "uint":
         return f"({text}&{(1 << dtype.bits) - 1}u)"
     return f"(({text}<<{32 - dtype.bits}u)>>{32 - dtype.bits}u)"
-
-
-def negate_bool(u: UOp, ctx: WGSLRendering) -> str | None:
-    value, mask = u.src
-    is_not = u.dtype is dtypes.bool and mask.op is Ops.CONST and mask.arg
-    return f"(!{ctx.text(value)})" if is_not else None
 
 
 def divide(u: UOp, ctx: WGSLRendering) -> str | None:

@@ -23,14 +23,8 @@ from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.op import Ops
 
 __all__ = [
-    "arithmetic",
-    "bfloat16_values",
-    "decode",
-    "encode",
-    "half_values",
-    "to_bfloat16",
-    "to_half",
-]
+    "arithmetic", "bfloat16_values", "decode", "encode", "half_values", "to_bfloat16", "to_half",
+]  # fmt: skip
 
 _HALF = struct.Struct("<e")
 _SHORT = struct.Struct("<H")

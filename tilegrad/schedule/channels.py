@@ -18,7 +18,7 @@ from tilegrad.ir.movement import permute
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.cost import WORTH_A_KERNEL, elements
-from tilegrad.schedule.views import View, views_below
+from tilegrad.schedule.views import AlignedView, views_below
 from tilegrad.target import Target
 
 __all__ = ["channels_innermost"]
@@ -71,7 +71,7 @@ def channels_innermost(node: UOp, target_of: Callable[[UOp], Target]) -> UOp | N
     return None
 
 
-def _has_vectors(view: View, reduced: Collection[int], channel: int, width: int) -> bool:
+def _has_vectors(view: AlignedView, reduced: Collection[int], channel: int, width: int) -> bool:
     """Whether neighbours in memory, `width` of them, are neighbours along the channels or along a
     result.
     """
@@ -79,12 +79,12 @@ def _has_vectors(view: View, reduced: Collection[int], channel: int, width: int)
     return is_used and view.memory.shape[-1] % width == 0
 
 
-def _lowest(views: Sequence[View], channel: int) -> View:
+def _lowest(views: Sequence[AlignedView], channel: int) -> AlignedView:
     """The lowest view that has an axis for `channel`."""
     return next(view for view in reversed(views) if channel in view.axes)
 
 
-def _innermost(channel: int, view: View) -> UOp:
+def _innermost(channel: int, view: AlignedView) -> UOp:
     """The same values of memory that is stored with the channels innermost."""
     memory, at = view.memory, view.axes[channel]
     order = [*(axis for axis in range(len(memory.shape)) if axis != at), at]
@@ -92,7 +92,7 @@ def _innermost(channel: int, view: View) -> UOp:
     return permute(stored, [order.index(axis) for axis in range(len(order))])
 
 
-def _rebuilt(views: Sequence[View], changed: View, value: UOp) -> UOp:
+def _rebuilt(views: Sequence[AlignedView], changed: AlignedView, value: UOp) -> UOp:
     """The first of `views`, with `value` in place of `changed`."""
     for above in reversed(views[: views.index(changed)]):
         value = above.memory.replace(src=(value, *above.memory.src[1:]))

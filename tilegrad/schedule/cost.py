@@ -13,14 +13,9 @@ from tilegrad.schedule.index import maximum_shape
 from tilegrad.target import Target
 
 __all__ = [
-    "MOST_INSTRUCTIONS",
-    "SLICES",
-    "WORTH_A_KERNEL",
-    "elements",
-    "flops_of",
-    "instructions_of",
+    "MOST_INSTRUCTIONS", "SLICES", "WORTH_A_KERNEL", "elements", "flops_of", "instructions_of",
     "nbytes",
-]
+]  # fmt: skip
 
 # Tuning, worth shown by `bench/rows.py`, attention and sums.
 # Elements of a reduction or scan from which on it pays for a kernel, or a tile of registers, of its

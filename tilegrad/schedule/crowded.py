@@ -1,7 +1,7 @@
 """Rows added by index, where many may meet in one row of the table.
 
-Rows are added one after the other, so the error of a place's sum grows with the number of rows that
-meet there. A row that may take many is summed in float64 instead and rounded once: all rows if
+Rows are added one after the other, so the error of a position's sum grows with the number of rows
+that meet there. A row that may take many is summed in float64 instead and rounded once: all rows if
 the table is small beside the rows, else those alone that are named often.
 """
 
@@ -20,13 +20,13 @@ __all__ = ["is_crowded", "with_exact_sums"]
 
 # Tuning, worth shown by `bench/accuracy.py`, sums by index.
 # Rows per row of the table, and in all, from which on a table in float64 is small beside them; as
-# often is a place named at least to be summed apart.
+# often is a position named at least to be summed apart.
 _CROWDED, _MANY_ROWS = 8, 512
 # So many rows may meet anywhere else: their sum is off by as many roundings at worst, in practice
 # by some hundreds.
 _MOST_ROWS = 4096
 # A table of at most so many elements, or of rows as short as this, is added to in float64: that
-# takes less time than to count how often each place is named.
+# takes less time than to count how often each position is named.
 _SMALL_TABLE, _SHORT_ROW = 1 << 17, 8
 
 
@@ -51,7 +51,7 @@ def with_exact_sums(node: UOp) -> UOp:
 
 
 def _in_double(node: UOp) -> UOp:
-    """All rows added in float64, and each place rounded once."""
+    """All rows added in float64, and each position rounded once."""
     base, index, rows = node.src
     if base.op is Ops.CONTIGUOUS and base.src[0].is_constant:
         base = base.replace(dtype=dtypes.float64, src=(base.src[0].cast(dtypes.float64),))
@@ -92,7 +92,7 @@ def _frequent_in_double(node: UOp) -> UOp:
     wide = memory((most, *node.shape[1:]), 0, dtypes.float64)
     sums = added(wide, number - 1, chosen.cast(dtypes.float64)).cast(node.dtype)
     others = added(base, apart.where(-1, index), rows)
-    # The place of each number; -1, which is outside, for numbers that no place has.
+    # The position of each number; -1, which is outside, for numbers that no position has.
     each = _counted(fill((positions,), 1, dtypes.int32))
     home = added(memory((most,), -1, dtypes.int32), numbers - 1, each)
     return added(others, home, sums)

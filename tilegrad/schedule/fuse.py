@@ -24,7 +24,7 @@ from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.schedule.scans import stored_scans
 from tilegrad.target import Target
 
-__all__ = ["Fusion", "fuse"]
+__all__ = ["fuse"]
 
 # Tuning, worth shown by `bench/corpus.py`, families elementwise and rowwise.
 # Elements of a kernel, as a multiple of such a sum's, up to which it also stores zeros around the
@@ -45,9 +45,9 @@ _LONG_EXPRESSION = 1 << 12
 _OF_BYTES = {Ops.COPY: Reason.COPIED, Ops.CUSTOM: Reason.CUSTOM}
 
 
-def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) -> Fusion:
+def fuse(sink: UOp, target: Target, *, plain: bool, needed_later: Sequence[UOp] = ()) -> Fusion:
     """Decide what is stored of the graph under `sink`, whose sources are the requested values; what
-    the values `wanted` can be computed from later does not live in scratch.
+    the values `needed_later` can be computed from later does not live in scratch.
     """
     nodes = list(toposort([sink]))
     users = _users(nodes)
@@ -60,7 +60,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     fusion.stored = _in_order(cut_large(nodes, fusion.stored, shared, target), nodes)
     if not plain:
         _separate(nodes, fusion)
-        fusion = inline_values(nodes, fusion, target, wanted)
+        fusion = inline_values(nodes, fusion, target, needed_later)
         share_in_scratch(costs, fusion, target)
     if target.most_buffers:
         found = within_buffers(nodes, fusion.stored, target.most_buffers)

@@ -1,5 +1,5 @@
 """Inlining of stored values into the one kernel that reads them, where that kernel's outer ranges
-are the value's own, or where a few rows of the value can live in its scratch (`keep.py`).
+are the value's own, or where a few rows of the value can live in its scratch (scratch_rows.py).
 
 Legality is that proof; profit is a comparison of bytes with the parallelism and the cache sizes
 that the target states.
@@ -105,17 +105,19 @@ def readers_of(nodes: Iterable[UOp], stored: dict[UOp, Reason]) -> dict[UOp, set
     return readers
 
 
-def inline_values(nodes: list[UOp], given: Fusion, target: Target, wanted: Sequence[UOp]) -> Fusion:
+def inline_values(
+    nodes: list[UOp], given: Fusion, target: Target, needed_later: Sequence[UOp]
+) -> Fusion:
     """Stored values inlined into the kernel that reads them, last first, where legal and
     profitable.
 
     Whether rows that do not fit can go through a kernel in slices is known when all of it is built:
     where they cannot, everything is inlined anew, and such rows are stored.
     """
-    fusion = _inlined(nodes, given, target, wanted, is_long=True)
+    fusion = _inlined(nodes, given, target, needed_later, is_long=True)
     if all(_goes_in_slices(kernel, fusion, target) for kernel in fusion.long):
         return fusion
-    return _inlined(nodes, given, target, wanted, is_long=False)
+    return _inlined(nodes, given, target, needed_later, is_long=False)
 
 
 def _goes_in_slices(kernel: UOp, fusion: Fusion, target: Target) -> bool:
@@ -128,10 +130,10 @@ def _goes_in_slices(kernel: UOp, fusion: Fusion, target: Target) -> bool:
 
 
 def _inlined(
-    nodes: list[UOp], given: Fusion, target: Target, wanted: Sequence[UOp], *, is_long: bool
+    nodes: list[UOp], given: Fusion, target: Target, needed_later: Sequence[UOp], *, is_long: bool
 ) -> Fusion:
     fusion = Fusion(dict(given.stored), refused=dict(given.refused), shaped=given.shaped)
-    later = set(toposort(wanted, stop=lambda node: node in fusion.stored))
+    later = set(toposort(needed_later, stop=lambda node: node in fusion.stored))
     movable = (Reason.EXPANDED, Reason.REDUCED_AGAIN, Reason.SHARED, Reason.COSTLY)
     readers = readers_of(nodes, fusion.stored)
     dominators = Dominators(readers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tilegrad.schedule.schedule import Schedule
+from tilegrad.schedule.items import Schedule
 from tilegrad.target import Target
 
 __all__ = ["MemoryPlan", "plan_memory"]

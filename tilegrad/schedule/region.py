@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["Region", "region_of"]
+__all__ = ["KernelRegion", "region_of"]
 
 
-class Region(NamedTuple):
+class KernelRegion(NamedTuple):
     """The nodes that one kernel computes or reads, sources first, and the key of them all."""
 
     nodes: list[UOp]
@@ -25,7 +25,7 @@ class Region(NamedTuple):
 
 def region_of(
     top: UOp, is_read: Callable[[UOp], bool], memory_key: Callable[[UOp], Hashable]
-) -> Region:
+) -> KernelRegion:
     """The region that computes `top` from what is stored there. What is read of a stored value is
     said by `memory_key`: its memory, by a number that other regions share, and its size.
     """
@@ -46,4 +46,4 @@ def region_of(
         else:
             sources = tuple([number[source] for source in node.src])
             key.append((node.op.serial, node.dtype, node.arg, sources))
-    return Region(nodes, tuple(key))
+    return KernelRegion(nodes, tuple(key))

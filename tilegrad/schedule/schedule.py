@@ -7,7 +7,7 @@
     direct     copies land in the memory that they are assigned to      ir/copies.py
     fuse       which values are stored:                                 fuse.py, limits.py
       scans      scans, and those of few long rows in slices            scans.py
-      inlining   values join the one kernel that reads them             inlining.py, keep.py
+      inlining   values join the one kernel that reads them             inlining.py, scratch_rows.py
     index      each stored value becomes a kernel graph                 index.py
     finish     each kernel's last passes:                               finish.py
       collapse   reductions with a closed form lose their loop          collapse.py
@@ -42,19 +42,20 @@ from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import elements
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fitting import fitting
-from tilegrad.schedule.fuse import Fusion, fuse
+from tilegrad.schedule.fuse import fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
+from tilegrad.schedule.inlining import Fusion
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
 from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import UnorderedItem, join_items, order_items
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
-from tilegrad.schedule.region import Region, region_of
+from tilegrad.schedule.region import KernelRegion, region_of
 from tilegrad.schedule.split import split_reductions
 from tilegrad.schedule.versions import overwritten_by, store_old_versions, writer_of
 from tilegrad.target import Target
 
-__all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
+__all__ = ["make_schedule"]
 
 # Memory of others, and what is remembered in any case.
 _NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.LOOP_OUTPUT)
@@ -78,7 +79,7 @@ class _Scheduler:
         sink: UOp,
         targets: dict[str, Target],
         default_device: str,
-        wanted: Sequence[int],
+        needed_later: Sequence[int],
         *,
         plain: bool,
     ):
@@ -87,12 +88,9 @@ class _Scheduler:
         self.fitting = fitting(given)
         sink, was_split = split_reductions(
             sink,
+            targets.values(),
+            lambda node: targets[device_of(node) or default_device],
             plain=plain,
-            blocks=max((target.busy_blocks for target in targets.values()), default=0),
-            multiprocessors=max((target.multiprocessors for target in targets.values()), default=0),
-            warps=max((target.busy_warps for target in targets.values()), default=0),
-            has_doubles=all(target.supports(dtypes.float64) for target in targets.values()),
-            target_of=lambda node: targets[device_of(node) or default_device],
         )
         sink, came_from = store_old_versions(sink)
         self.sink = sink
@@ -108,7 +106,7 @@ class _Scheduler:
         self.targets = targets
         target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
         self.fusion: Fusion = fuse(
-            sink, target, plain=plain, wanted=[self.given[each] for each in wanted]
+            sink, target, plain=plain, needed_later=[self.given[each] for each in needed_later]
         )
         for node in self.fusion.stored:
             if node.op is Ops.CONTIGUOUS and came_from[node].op is not Ops.CONTIGUOUS:
@@ -196,9 +194,9 @@ class _Scheduler:
         """The buffers of stored values below the nodes at `positions`, by their own positions; of
         what is as it was given.
         """
-        wanted = [self.given[each] for each in positions]
+        needed_later = [self.given[each] for each in positions]
         stored, found = self.fusion.stored, {}
-        for node in toposort(wanted, stop=lambda node: node in stored):
+        for node in toposort(needed_later, stop=lambda node: node in stored):
             if node in stored and node.op not in _NOT_MATERIALISED and node not in self.sink.src:
                 position = self.position[node]
                 if self.given[position] is node:
@@ -338,7 +336,7 @@ class _Scheduler:
             )
         )
 
-    def _region(self, node: UOp, value: UOp, numbers: dict[int, int]) -> Region:
+    def _region(self, node: UOp, value: UOp, numbers: dict[int, int]) -> KernelRegion:
         """What the kernel that writes `value` for `node` computes; memory that it reads gets the
         next of `numbers`.
         """
@@ -361,7 +359,7 @@ class _Scheduler:
 
         return region_of(value, is_read, memory_key)
 
-    def _key_of(self, region: Region, node: UOp, value: UOp, target: int) -> Hashable:
+    def _key_of(self, region: KernelRegion, node: UOp, value: UOp, target: int) -> Hashable:
         """All that a kernel follows from."""
         spec = self.buffers[target]
         in_scratch = self.fusion.in_scratch.get(node, {})
@@ -567,13 +565,13 @@ def make_schedule(
     default_device: str,
     *,
     plain: bool,
-    wanted: Sequence[int] = (),
+    needed_later: Sequence[int] = (),
 ) -> Schedule:
     """The steps that compute the sources of `sink`. Values that they store on the way are among the
-    results where the nodes at the positions `wanted` can be computed from them.
+    results where the nodes at the positions `needed_later` can be computed from them.
     """
     counters.schedules += 1
-    scheduler = _Scheduler(sink, targets, default_device, wanted, plain=plain)
+    scheduler = _Scheduler(sink, targets, default_device, needed_later, plain=plain)
     schedule = scheduler.run()
-    schedule.materialised = scheduler.materialised(wanted)
+    schedule.materialised = scheduler.materialised(needed_later)
     return schedule

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import bytes_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
@@ -25,12 +25,8 @@ from tilegrad.schedule.online_reductions import longest_row, reduce_online
 from tilegrad.target import Target
 
 __all__ = [
-    "ScratchAxes",
-    "find_scratch_axes",
-    "is_worth_materialising",
-    "shared_axes",
-    "slice_rows",
-]
+    "ScratchAxes", "find_scratch_axes", "is_worth_materialising", "shared_axes", "slice_rows",
+]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, family attention.
 # Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.
@@ -108,7 +104,7 @@ def is_worth_materialising(
         return False
     nodes = element.toposort()
     reductions = _heavy([node for node in nodes if node.op is Ops.REDUCE])
-    in_scratch = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
+    in_scratch = sum(bytes_of(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
     second = _second(target)
     if not reductions or any(n.op is Ops.PREFIX for n in nodes):
         return False
@@ -246,13 +242,6 @@ def _invariant_loads(reduction: UOp, row: UOp, target: Target) -> list[UOp]:
 def _reach(load: UOp, outer: Iterable[UOp]) -> int:
     """Elements that are loaded within one iteration of the ranges `outer`."""
     return extent_product(load.ranges.difference(outer))
-
-
-def _size(memory: UOp) -> int:
-    """Bytes of scratch."""
-    pointer = memory.dtype
-    assert isinstance(pointer, Pointer)
-    return pointer.size * pointer.base.itemsize
 
 
 def _has_dot_unit(reduction: UOp, target: Target) -> bool:

@@ -16,9 +16,9 @@ zeros and not unknown; no kernel does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from tilegrad.base.dtype import as_const
+from tilegrad.base.dtype import as_const, dtypes
 from tilegrad.ir.movement import expand, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
@@ -41,21 +41,16 @@ __all__ = ["split_reductions"]
 
 
 def split_reductions(
-    sink: UOp,
-    *,
-    plain: bool = False,
-    blocks: int = 0,
-    multiprocessors: int = 0,
-    warps: int = 0,
-    has_doubles: bool = False,
-    target_of: Callable[[UOp], Target] = lambda node: Target("none"),
+    sink: UOp, targets: Collection[Target], target_of: Callable[[UOp], Target], *, plain: bool
 ) -> tuple[UOp, dict[UOp, UOp]]:
-    """The graph with large reductions to one number and scans of few rows split, unless it is
-    `plain`, and reductions of nothing constant; and for each node of it the one it came from.
-    `blocks` keep the target busy, where it has blocks of lanes, on its `multiprocessors`, and
-    `warps`, where those share a scan; `has_doubles` says that it has float64, and `target_of`
-    what the device of a node is.
+    """The graph with large reductions to one number and scans of few rows split for the largest of
+    `targets`, unless it is `plain`, and reductions of nothing constant; and for each node of it the
+    one it came from. `target_of` says what the device of a node is.
     """
+    blocks = max((target.busy_blocks for target in targets), default=0)
+    multiprocessors = max((target.multiprocessors for target in targets), default=0)
+    warps = max((target.busy_warps for target in targets), default=0)
+    has_doubles = all(target.supports(dtypes.float64) for target in targets)
 
     def exact(node: UOp) -> UOp:
         return with_exact_sums(node) if has_doubles and is_crowded(node) else node

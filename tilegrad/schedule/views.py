@@ -8,10 +8,10 @@ from typing import NamedTuple
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["View", "contiguous_axis", "views_below"]
+__all__ = ["AlignedView", "contiguous_axis", "views_below"]
 
 
-class View(NamedTuple):
+class AlignedView(NamedTuple):
     """A node below movement ops, and the axes of it that axes of the value above run along, each
     whole and in order.
     """
@@ -25,17 +25,17 @@ class View(NamedTuple):
         return [axis for axis, at in self.axes.items() if at == len(self.memory.shape) - 1]
 
 
-def views_below(value: UOp, axes: Mapping[int, int] | None = None) -> list[View]:
+def views_below(value: UOp, axes: Mapping[int, int] | None = None) -> list[AlignedView]:
     """`value` and what is below it as long as that moves or casts values, the lowest last; `axes`
     are those of `value`, all of them by default.
     """
     if axes is None:
         axes = {axis: axis for axis, size in enumerate(value.shape) if size != 1}
-    views = [View(value, axes)]
+    views = [AlignedView(value, axes)]
     while value.op.is_movement or (value.op is Ops.CAST and value.dtype.is_float):
         found = {axis: axis_below(value, at) for axis, at in views[-1].axes.items()}
         value = value.src[0]
-        views.append(View(value, {axis: at for axis, at in found.items() if at is not None}))
+        views.append(AlignedView(value, {axis: at for axis, at in found.items() if at is not None}))
     return views
 
 

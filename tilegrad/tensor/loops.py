@@ -89,12 +89,7 @@ def scan(
     made_of = (*outside, *last, *given)
     found = [_output(_marked(output_of(loop, n)), device, made_of) for n in range(len(values))]
     if step.indices:
-        count = len(found) - len(step.indices)
-        stacked = [
-            replace(each, tensor=rows_of, steps=each.steps + 1)
-            for each, rows_of in zip(step.indices, found[count:], strict=True)
-        ]
-        found = checked_later(found[:count], stacked)
+        found = _with_checked_indices(found, step.indices)
     return _like(init, found[: len(first)]), _like(step.made, found[len(first) :])
 
 
@@ -164,6 +159,16 @@ def _output(node: UOp, device: str, sources: Sequence[Tensor]) -> Tensor:
 
 
 # what f uses
+
+
+def _with_checked_indices(found: list[Tensor], indices: Sequence[Indices]) -> list[Tensor]:
+    """What is `found` before the indices of all steps, which are checked when it is read."""
+    count = len(found) - len(indices)
+    stacked = [
+        replace(each, tensor=rows, steps=each.steps + 1)
+        for each, rows in zip(indices, found[count:], strict=True)
+    ]
+    return checked_later(found[:count], stacked)
 
 
 def _names() -> set[UOp]:
@@ -411,7 +416,7 @@ def _ordered(structure: Any, value: Any) -> Any:
 
 
 def _check_structure(before: Any, after: Any, where: str) -> None:
-    """Raise ShapeError unless the two have leaves at the same places; dicts by their keys."""
+    """Raise ShapeError unless the two have leaves at the same positions; dicts by their keys."""
     kinds = _kind(before), _kind(after)
     if kinds[0] != kinds[1]:
         raise ShapeError(

@@ -5,7 +5,7 @@ The methods come from the folders beside this file, by subject. Each class adds 
     handle        what every tensor is: the handle around a node, sizes, devices, modes
     storage       what tensors stand on: memory, files, host arrays, and what a run keeps
     calls         what a user gives, other dtypes, graphs made from templates
-    views         the same values at other positions: movement, concatenation, windows
+    views         the same values at other positions: movement, concatenation, slices
     elementwise   one result for each element: arithmetic, functions, activations
     reductions    reduced axes, and scans along them
     indexing      new tensors, random numbers; elements that a key picks, and writing to them
@@ -18,8 +18,7 @@ The methods come from the folders beside this file, by subject. Each class adds 
     writing       assignment, updates in place, hooks on gradients
     exchange      other libraries' arrays
 
-Here are the ends: what comes in from the host, `realize` and what it gives, assignment, and
-gradients.
+Here are its gradients, its text, and the switch of training.
 
 Equal graphs are one node and one computation. Where a tensor needs memory that is its own (to be
 written to, or to have a gradient that is its own), it is given some: see `contiguous`, `assign` and
@@ -34,6 +33,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.absent import absent
+from tilegrad.base.config import training
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.engine.realize.realize import exclusive, realized
 from tilegrad.grad.backward import below, gradients
@@ -43,14 +43,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.gradients import wait_for_gradients, waiting_gradients
 from tilegrad.tensor.exchange.interchange import Interchange
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
-from tilegrad.tensor.handle.sizes import (
-    here,
-    merge,
-    same_shape,
-    show_shape,
-)
+from tilegrad.tensor.handle.sizes import here, merge, same_shape, show_shape
 from tilegrad.tensor.handle.waiting import expand, this_thread
-from tilegrad.tensor.indexing.random import is_training, set_training
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
 from tilegrad.tensor.storage.graphs import forgotten, graphs
@@ -60,7 +54,7 @@ from tilegrad.tensor.writing.watching import after_hooks
 __all__ = ["Tensor"]
 
 
-def _names(tensor: Core) -> list[UOp]:
+def _nodes_of(tensor: Core) -> list[UOp]:
     """The nodes that are a tensor's value in some graph."""
     node, found = tensor.uop, tensor._earlier()
     graph = graphs.get(base_of(node))
@@ -95,11 +89,11 @@ class _Kind(type):
     @property
     def training(cls) -> bool:
         """Whether layers such as dropout and batch normalisation behave as in training."""
-        return is_training()
+        return training.get()
 
     @training.setter
     def training(cls, mode: bool) -> None:
-        set_training(mode)
+        training.set(mode)
 
     def __getattr__(cls, name: str) -> Any:
         raise _absent(f"type object {cls.__name__!r}", name)
@@ -219,7 +213,7 @@ class Tensor(Interchange, metaclass=_Kind):
         if waiting is not None:
             return waiting
         with exclusive():
-            found = self._gradients_of([_names(target) for target in targets], gradient)
+            found = self._gradients_of([_nodes_of(target) for target in targets], gradient)
         made: list[Any] = []
         for target, node in zip(targets, found):
             if node is None:
@@ -273,7 +267,7 @@ class Tensor(Interchange, metaclass=_Kind):
         """
         nodes = below(self.uop, graphs)
         every = [each for each in live() if each._requires_grad and each._is_leaf]
-        names = [_names(tensor) for tensor in every]
+        names = [_nodes_of(tensor) for tensor in every]
         self._refuse_lost(names, are_leaves=True)
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
@@ -412,12 +406,12 @@ class TrainingMode(contextlib.ContextDecorator):
         self._before: list[bool] = []
 
     def __enter__(self) -> Self:
-        self._before.append(is_training())
-        set_training(self._mode)
+        self._before.append(training.get())
+        training.set(self._mode)
         return self
 
     def __exit__(self, *error: object) -> None:
-        set_training(self._before.pop())
+        training.set(self._before.pop())
 
 
 def _short(arg: object) -> str:

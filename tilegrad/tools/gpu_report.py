@@ -26,6 +26,7 @@ from tilegrad.base.errors import CompileError, ConfigError
 from tilegrad.compile import nvrtc
 from tilegrad.compile.ptxas import assemble, find_ptxas
 from tilegrad.device.nv import nv_target
+from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
@@ -35,14 +36,15 @@ from tilegrad.render.ptx import PTXRenderer
 from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
-from tilegrad.runtime.simt import Launch, Memory, SimtProgram
-from tilegrad.target import MatrixUnit, cuda_target
+from tilegrad.runtime.simt import SimtLaunch, SimtProgram
+from tilegrad.runtime.simt_memory import Memory
+from tilegrad.target import MatrixUnit
 from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
 from tilegrad.tools.gpu_time import RATES, predicted
 from tilegrad.tools.show import run_recorded
 
 __all__ = [
-    "Compiled", "Counts", "assembled", "compiled", "count", "innermost", "instructions", "report",
+    "Compiled", "assembled", "compiled", "count", "innermost", "instructions", "report",
 ]  # fmt: skip
 
 BANKS, WORD = 32, 4
@@ -81,10 +83,10 @@ class _Watcher:
         # What matrix units read of shared memory by themselves: whole rows of all banks.
         self.unit_bytes = 0
 
-    def watch(self, launch: Launch, memory: Memory) -> Any:
+    def watch(self, launch: SimtLaunch, memory: Memory) -> Any:
         return _Watched(self, launch, memory, self.sizes[memory.name])
 
-    def note(self, launch: Launch, memory: str, index: int, size: int, nbytes: int) -> None:
+    def note(self, launch: SimtLaunch, memory: str, index: int, size: int, nbytes: int) -> None:
         line = sys._getframe(3).f_lineno
         visited = (memory, line, launch.block, launch.lane)
         visit = self.visits[visited] = self.visits[visited] + 1
@@ -95,7 +97,7 @@ class _Watcher:
 class _Watched:
     """A memory whose accesses are noted."""
 
-    def __init__(self, watcher: _Watcher, launch: Launch, memory: Memory, size: int):
+    def __init__(self, watcher: _Watcher, launch: SimtLaunch, memory: Memory, size: int):
         self.watcher, self.launch, self.memory, self.size = watcher, launch, memory, size
         self.unit = watcher.units.get(memory.name)
 

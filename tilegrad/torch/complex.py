@@ -28,7 +28,10 @@ from tilegrad.torch.sizes import Size
 from tilegrad.torch.storage import InMemory, Storage
 from tilegrad.torch.tensor import Tensor, as_ours
 
-__all__ = ["Complex", "as_complex", "einsum", "make", "polar", "view_as_complex", "view_as_real"]
+__all__ = [
+    "Complex", "as_complex", "by_component", "einsum", "make", "polar", "view_as_complex",
+    "view_as_real",
+]  # fmt: skip
 
 
 # Integer powers up to this one are products, which are exact where the numbers are.
@@ -601,7 +604,9 @@ class Complex(InMemory, Paired):
         self.pair[_with_pairs(key)] = value
 
 
-def _moved(name: str) -> Any:
+def by_component(name: str) -> Any:
+    """The method of real tensors, for the real and the imaginary components."""
+
     def method(self: Complex, *args: Any, **options: Any) -> Any:
         return self._linear(lambda component: getattr(component, name)(*args, **options))
 
@@ -614,7 +619,7 @@ for _name in (
     "index_select", "masked_select", "movedim", "narrow", "nan_to_num", "repeat", "split",
     "swapaxes", "t", "take", "tile", "trace", "tril", "triu", "unbind", "unflatten", "unfold",
 ):  # fmt: skip
-    setattr(Complex, _name, _moved(_name))
+    setattr(Complex, _name, by_component(_name))
 
 
 def _in_place(name: str) -> Any:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.torch.complex import Complex, as_complex
+from tilegrad.torch.complex import Complex, as_complex, by_component
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -149,17 +149,9 @@ def _running_product(self: Complex, dim: int) -> Complex:
     return Complex(pairs[0].stack(*pairs[1:], dim=axis)) if pairs else self
 
 
-def _linear_method(name: str) -> Callable[..., Any]:
-    def method(self: Complex, *args: Any, **options: Any) -> Any:
-        return self._linear(lambda component: getattr(component, name)(*args, **options))
-
-    method.__doc__ = getattr(Tensor, name).__doc__
-    return called(method, name)
-
-
 def add_functions() -> None:
     """Give complex tensors the methods of this file."""
     for name, function in _FUNCTIONS.items():
         setattr(Complex, name, called(function, name))
     for name in _LINEAR:
-        setattr(Complex, name, _linear_method(name))
+        setattr(Complex, name, by_component(name))

@@ -14,20 +14,10 @@ from tilegrad.torch.devices import as_device, device, name_of
 from tilegrad.torch.modes import state
 
 __all__ = [
-    "are_deterministic_algorithms_enabled",
-    "finfo",
-    "get_autocast_dtype",
-    "get_default_device",
-    "get_default_dtype",
-    "get_float32_matmul_precision",
-    "get_num_threads",
-    "iinfo",
-    "is_autocast_enabled",
-    "set_default_device",
-    "set_default_dtype",
-    "set_float32_matmul_precision",
-    "set_num_threads",
-    "use_deterministic_algorithms",
+    "are_deterministic_algorithms_enabled", "finfo", "get_autocast_dtype", "get_default_device",
+    "get_default_dtype", "get_float32_matmul_precision", "get_num_threads", "iinfo",
+    "is_autocast_enabled", "set_default_device", "set_default_dtype",
+    "set_float32_matmul_precision", "set_num_threads", "use_deterministic_algorithms",
 ]  # fmt: skip
 
 

@@ -184,6 +184,39 @@ class _Asked:
         instance.__dict__[self.name] = value
 
 
+def _arguments(kind: Any, given: dict[str, Any], *, is_checked: bool) -> dict[str, Any]:
+    """The arguments of a distribution as tensors of one dtype."""
+    tensors = [each for each in given.values() if isinstance(each, OurTensor)]
+    dtype = next((each.dtype for each in tensors if each.dtype.is_float), None)
+    made = {
+        name: _checked(name, value, dtype)
+        if is_checked or name == "dim"
+        else _argument(value, dtype)
+        for name, value in given.items()
+    }
+    if kind is ours.Multinomial and isinstance(made.get("total_count"), OurTensor):
+        made["total_count"] = int(made["total_count"].item())
+    return made
+
+
+def _text_of(self: Any, kind: Any, names: list[str]) -> str:
+    """A distribution as PyTorch prints it, with the values of parameters that are numbers."""
+    if kind.__name__ in _WITHOUT_PARAMETERS:
+        return f"{kind.__name__}()"
+    if kind is ours.MixtureSameFamily:
+        mixture, component = self._given.values()
+        return f"MixtureSameFamily(\n  {mixture},\n  {component})"
+    shown = []
+    for name in _SHOWN_FIRST.get(kind.__name__, names):
+        is_shown = name not in _ONE_OF or self._given.get(name) is not None
+        is_shown = is_shown or name in self.__dict__.get("_asked", ())
+        value = getattr(self, name, None) if is_shown else None
+        if isinstance(value, OurTensor):
+            text = value.item() if value.numel() == 1 else Size(value.shape)
+            shown.append(f"{name}: {text}")
+    return f"{kind.__name__}({', '.join(shown)})" if shown else str(kind.__repr__(self))
+
+
 def _made(kind: Any) -> type:
     """A distribution of tilegrad's with tensors of `torch`."""
     make: Any = vars(kind).get("__init__", kind.__init__)
@@ -192,37 +225,14 @@ def _made(kind: Any) -> type:
     def __init__(self: Any, *args: Any, validate_args: Any = None, **options: Any) -> None:
         given = {**dict(zip(names, args)), **options}
         if kind not in _PLAIN:
-            tensors = [each for each in given.values() if isinstance(each, OurTensor)]
-            dtype = next((each.dtype for each in tensors if each.dtype.is_float), None)
-            is_checked = validate_args is not False
-            given = {
-                name: _checked(name, value, dtype)
-                if is_checked or name == "dim"
-                else _argument(value, dtype)
-                for name, value in given.items()
-            }
-            if kind is ours.Multinomial and isinstance(given.get("total_count"), OurTensor):
-                given["total_count"] = int(given["total_count"].item())
+            given = _arguments(kind, given, is_checked=validate_args is not False)
         self._given = given
         make(self, **given)
         self.__dict__.pop("_asked", None)
         self.batch_shape, self.event_shape = Size(self.batch_shape), Size(self.event_shape)
 
     def __repr__(self: Any) -> str:
-        if kind.__name__ in _WITHOUT_PARAMETERS:
-            return f"{kind.__name__}()"
-        if kind is ours.MixtureSameFamily:
-            mixture, component = self._given.values()
-            return f"MixtureSameFamily(\n  {mixture},\n  {component})"
-        shown = []
-        for name in _SHOWN_FIRST.get(kind.__name__, names):
-            is_shown = name not in _ONE_OF or self._given.get(name) is not None
-            is_shown = is_shown or name in self.__dict__.get("_asked", ())
-            value = getattr(self, name, None) if is_shown else None
-            if isinstance(value, OurTensor):
-                text = value.item() if value.numel() == 1 else Size(value.shape)
-                shown.append(f"{name}: {text}")
-        return f"{kind.__name__}({', '.join(shown)})" if shown else kind.__repr__(self)
+        return _text_of(self, kind, names)
 
     space: dict[str, Any] = {
         "__repr__": __repr__, "__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__,

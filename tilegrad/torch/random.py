@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.tensor.indexing.random import generator as stream
+from tilegrad.tensor.indexing.generator import generator as stream
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.streams import Stream, go_on, position
 from tilegrad.torch.tensor import Tensor, as_ours

@@ -47,7 +47,7 @@ class Storage:
 
 
 def _sparse() -> Any:
-    return importlib.import_module("tilegrad.torch.sparse")
+    return importlib.import_module("tilegrad.torch.sparse_tensor")
 
 
 def _is_not(name: str) -> Any:

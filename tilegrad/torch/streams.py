@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Self
 
-from tilegrad.tensor.indexing.random import generator as everyone
+from tilegrad.tensor.indexing.generator import generator as everyone
 
 __all__ = ["Stream", "drawing", "go_on", "position"]
 

@@ -64,7 +64,7 @@ MUTANTS: dict[str, Mutant] = {
     "S0.5": _COPIED_ARRAY,
     "S1.1": Mutant(
         "an operation on two tensors runs at once",
-        "tilegrad/tensor/elementwise/arithmetic.py",
+        "tilegrad/tensor/elementwise/operands.py",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"
         "        return self._joined(node, *others)\n",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"

@@ -220,7 +220,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "B1.5": Mutant(
         "a mean over a symbolic axis divides by its largest size",
-        "tilegrad/tensor/reductions/reduce.py",
+        "tilegrad/tensor/reductions/moments.py",
         "        if isinstance(count, int):\n            return count\n        return self._of(",
         "        if True:\n            return count if isinstance(count, int) else count.vmax\n"
         "        return self._of(",

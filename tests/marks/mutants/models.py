@@ -22,7 +22,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "X.3": Mutant(
         "a seed does not begin its stream anew",
-        "tilegrad/tensor/indexing/random.py",
+        "tilegrad/tensor/indexing/generator.py",
         "self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0",
         "self.seed, self.forks = seed & (2**64 - 1), 0",
     ),
@@ -41,7 +41,7 @@ MUTANTS: dict[str, Mutant] = {
     "P.3": Mutant(
         "no stored value moves into the kernel that reads it",
         "tilegrad/schedule/fuse.py",
-        "        fusion = inline_values(nodes, fusion, target, wanted)\n",
+        "        fusion = inline_values(nodes, fusion, target, needed_later)\n",
         "",
     ),
     "P.5": Mutant(

@@ -2,7 +2,7 @@
 
 A compiler such as LLVM runs without Python's lock, and so does a file system. So a thread can make
 and store the binary of one kernel while this one lowers the next. It serves the kernels of a small
-graph, for which helper processes (engine.workers) would start too late.
+graph, for which helper processes (engine.build.workers) would start too late.
 """
 
 from __future__ import annotations

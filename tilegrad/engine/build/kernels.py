@@ -1,7 +1,7 @@
 """The kernels of a plan: those that are kept are recalled, the others made, on more than one core.
 
-A large graph has helper processes (engine.workers). In a small one, a thread compiles and stores a
-kernel while this one lowers the next.
+A large graph has helper processes (engine.build.workers). In a small one, a thread compiles and
+stores a kernel while this one lowers the next.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORTH_HELP = 8
 
 
 class Helpers(Protocol):
-    """Who makes kernels beside this process (engine.workers)."""
+    """Who makes kernels beside this process (engine.build.workers)."""
 
     def make(
         self,

@@ -53,7 +53,7 @@ class CompiledKernel:
         blocks: the global size where that is for a launch to say (`engine.program.blocks`).
         binary: what the device loads.
         graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
-            may have operands copied beforehand (engine.prepack).
+            may have operands copied beforehand (engine.build.prepack).
     """
 
     key: str
@@ -86,8 +86,8 @@ _named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
 
 # What shapes a kernel or a plan. A graph holds all that the folders above these decide.
 _COMPILER = (
-    "base", "ir", "target.py", "schedule", "optimize", "lower", "render", "compile", "runtime",
-    "device", "engine",
+    "base", "ir", "target.py", "hardware.py", "schedule", "optimize", "lower", "render", "compile",
+    "runtime", "device", "engine",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from tilegrad.engine.program.fields import (
 )
 from tilegrad.ir.lengths import Terms
 
-__all__ = ["LoopPlan", "Memory", "Plan", "Step", "plan_of", "text_of"]
+__all__ = ["LoopPlan", "Plan", "PlannedMemory", "Step", "plan_of", "text_of"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class LoopPlan:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PlannedMemory:
     """A buffer of a plan: the input number `source`, a part of the block at `offset`, or memory of
     its own, of as many elements as `terms` say at the values of a launch's lengths, at most `size`;
     those with one `slot` share memory, one at a time.
@@ -86,7 +86,7 @@ class Plan:
     """
 
     steps: tuple[Step, ...]
-    buffers: tuple[Memory, ...]
+    buffers: tuple[PlannedMemory, ...]
     outputs: tuple[int, ...]
     blocks: dict[str, int]
     materialised: tuple[int, ...] = ()
@@ -166,11 +166,11 @@ def _loop_plan_of(fields: dict[str, Any]) -> LoopPlan | None:
     return LoopPlan(plan, whole(fields["length"]), is_reversed, positions, blocks)
 
 
-def _memory_of(fields: dict[str, Any]) -> Memory:
+def _memory_of(fields: dict[str, Any]) -> PlannedMemory:
     source, offset, slot = [
         None if fields[name] is None else whole(fields[name])
         for name in ("source", "offset", "slot")
     ]
     dtype = dtypes.from_name(text(fields["dtype"]))
     size, of_launch = whole(fields["size"]), terms(fields["terms"])
-    return Memory(text(fields["device"]), dtype, size, source, offset, of_launch, slot)
+    return PlannedMemory(text(fields["device"]), dtype, size, source, offset, of_launch, slot)

@@ -25,17 +25,17 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build.beside import Beside, count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
 from tilegrad.engine.build.pipeline import backend_key, is_recalled
-from tilegrad.engine.plans.plan import LoopPlan, Memory, Plan, Step, plan_of, text_of
+from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.lengths import terms_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.slices import MemorySlice, offset_number, open_slices
+from tilegrad.ir.slices import MemorySlice, offset_number, with_variable_slices
 from tilegrad.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from tilegrad.schedule.schedule import Item, Schedule
+    from tilegrad.schedule.items import Item, Schedule
 
-__all__ = ["Graph", "LoopPlan", "Plan", "Step", "key_of", "normalise", "plan_for"]
+__all__ = ["Graph", "key_of", "normalise", "plan_for"]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Graph:
 
     def numbered(self) -> UOp:
         """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
-        root = open_slices(self.nodes, self.slices) if self.slices else self.nodes[-1]
+        root = with_variable_slices(self.nodes, self.slices) if self.slices else self.nodes[-1]
         mapping: dict[UOp, UOp] = {}
         for number, node in enumerate(self.leaves):
             mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
@@ -107,9 +107,9 @@ def key_of(nodes: Sequence[UOp], slices: Sequence[MemorySlice] = ()) -> str:
     return hashlib.blake2b("\n".join(text).encode(), digest_size=20).hexdigest()
 
 
-def plan_for(graph: Graph, retained: Sequence[int] = ()) -> Plan:
+def plan_for(graph: Graph, needed_later: Sequence[int] = ()) -> Plan:
     """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
-    keeps what the nodes at the positions `retained` can be computed from.
+    keeps what the nodes at the positions `needed_later` can be computed from.
     """
     devices = sorted(
         {_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT}
@@ -119,14 +119,14 @@ def plan_for(graph: Graph, retained: Sequence[int] = ()) -> Plan:
         Device.DEFAULT,
         repr(devices),
         *(backend_key(Device[name]) for name in devices),
-        *map(str, retained),
+        *map(str, needed_later),
     )
     found = _plans.get(key)
     if found is None and is_recalled():
         found = _recall(key)
     if found is None:
         with _no_collection():
-            found = _make(graph, retained)
+            found = _make(graph, needed_later)
         cache.put("plans", key, text_of(found))
     return _plans.setdefault(key, found)
 
@@ -151,7 +151,7 @@ def _device(node: UOp) -> str:
     return name
 
 
-def _make(graph: Graph, retained: Sequence[int]) -> Plan:
+def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
     names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
     names |= {node.arg for node in graph.nodes if node.op is Ops.COPY} | {
         node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
@@ -168,7 +168,7 @@ def _make(graph: Graph, retained: Sequence[int]) -> Plan:
         if config.VERIFY:
             verify(numbered, Stage.TENSOR, "tensor")
         schedule = make_schedule(
-            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), wanted=retained
+            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), needed_later=needed_later
         )
         compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
         asts = [(ast, Device[item.device]) for ast, item in compiled]
@@ -188,7 +188,7 @@ def _make(graph: Graph, retained: Sequence[int]) -> Plan:
         loop = loop_plans.get(position)
         steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
     buffers = [
-        Memory(
+        PlannedMemory(
             spec.device,
             spec.dtype,
             spec.size,
@@ -208,7 +208,7 @@ def _loop_plan(schedule: Schedule, position: int) -> LoopPlan:
     """The plan of a loop's step. Its temporaries get a buffer of the schedule, one per device: they
     live as long as the loop runs.
     """
-    from tilegrad.schedule.schedule import BufferSpec
+    from tilegrad.schedule.items import BufferSpec
 
     item = schedule.items[position]
     loop = item.loop

@@ -10,17 +10,8 @@ import json
 from typing import Any
 
 __all__ = [
-    "flag",
-    "integer",
-    "mapping",
-    "names",
-    "numbers",
-    "parsed",
-    "row",
-    "terms",
-    "text",
-    "whole",
-]
+    "flag", "integer", "mapping", "names", "numbers", "parsed", "row", "terms", "text", "whole",
+]  # fmt: skip
 
 _LARGEST = 1 << 62
 

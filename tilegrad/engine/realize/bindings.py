@@ -25,12 +25,13 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
-from tilegrad.engine.plans.plans import Graph, Plan, Step, normalise, plan_for
+from tilegrad.engine.plans.plan import Plan, Step
+from tilegrad.engine.plans.plans import Graph, normalise, plan_for
 from tilegrad.engine.realize.causes import tell
 from tilegrad.engine.realize.changing import changed_since
 from tilegrad.engine.realize.numbers import bits_of, number_variable, variable_name
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.slice_offsets import opened
+from tilegrad.engine.realize.slice_offsets import with_variable_offsets
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
@@ -82,8 +83,8 @@ class Binding:
         values: where values are after the run.
         known: the nodes whose values these are, each with its position in `values`.
         roots: the position in `values` of each root, None for memory itself.
-        unkept: the roots of which nothing is remembered: the value of a graph of constants is not
-            one device's.
+        unremembered: the roots of which nothing is remembered: the value of a graph of constants is
+            not one device's.
     """
 
     plan: Plan
@@ -97,7 +98,7 @@ class Binding:
     values: tuple[Value, ...]
     known: tuple[tuple[int, int], ...]
     roots: tuple[int | None, ...]
-    unkept: frozenset[int]
+    unremembered: frozenset[int]
 
     def moves_of(self, value: Value, request: Request) -> Moves:
         """The movement above the memory of a value, for the sizes of `request`."""
@@ -174,14 +175,14 @@ class Bindings:
                 return (*positions, None, *constants)
         return (*positions, *[value for group, value in seen.items() if group not in self.changing])
 
-    def begin(self, changes: Sequence[bool]) -> None:
+    def vary_changing(self, changes: Sequence[bool]) -> None:
         """Make variables of the constants of the first graph that are known to change."""
         split = _numbered(zip(self.first, changes, strict=True))
         changing = {group for group, does in zip(split, changes, strict=True) if does}
         if changing and len(changing) <= _MOST_NUMBERS:
             self.groups, self.changing = split, frozenset(changing)
 
-    def open(self, request: Request) -> None:
+    def vary_differing(self, request: Request) -> None:
         """Make variables of the constants that differ from those of the first graph; groups whose
         constants differ from each other are split.
         """
@@ -229,32 +230,29 @@ _lock = held_at_fork(threading.Lock(), 30)
 
 def binding_of(
     request: Request,
-    retained: Sequence[int],
     *,
-    may_open: bool = True,
-    otherwise: Callable[[Request, Sequence[int]], Binding | None] = lambda request, retained: None,
+    may_vary: bool = True,
+    otherwise: Callable[[Request], Binding | None] = lambda request: None,
 ) -> Binding:
-    """The binding of `request`. If its plan stores anyway what the nodes with the numbers
-    `retained` can be computed from, that is a result as well. Constants that change are
-    variables if they `may_open`. `otherwise` may have a binding for a new signature.
+    """The binding of `request`. Constants that change are variables if they `may_vary`. `otherwise`
+    may have a binding for a new signature.
     """
-    key = config.current(), Device.DEFAULT, may_open, request.signature(), tuple(retained)
+    key = config.current(), Device.DEFAULT, may_vary, request.signature(), request.needed_later
     bindings = _bindings.get(key)
     if bindings is None:
-        found = otherwise(request, retained) if may_open else None
+        found = otherwise(request) if may_vary else None
         if found is not None:
             return found
         bindings = _new_bindings(key, request)
     bindings.used = next(_uses)
-    return binding_among(bindings, request, retained, may_open=may_open)
+    return binding_among(bindings, request, may_vary=may_vary)
 
 
 def binding_among(
     bindings: Bindings,
     request: Request,
-    retained: Sequence[int],
     *,
-    may_open: bool,
+    may_vary: bool,
     sized: Sized | None = None,
 ) -> Binding:
     """The binding of `request` among `bindings`, made if there is none."""
@@ -262,14 +260,14 @@ def binding_among(
     if found is None or not found.is_current:
         if config.DEBUG >= 1:
             tell(request)
-        if may_open:
+        if may_vary:
             changes = changed_since(request)
             if bindings.by_key or bindings.first != constants_of(request):
-                bindings.open(request)
+                bindings.vary_differing(request)
             else:
-                bindings.begin(changes)
+                bindings.vary_changing(changes)
         found, variable_slices = make_binding(
-            request, retained, bindings.variables(request), sized or NOT_SIZED
+            request, bindings.variables(request), sized or NOT_SIZED
         )
         if variable_slices != bindings.variable_slices or len(bindings.by_key) >= _MOST_BINDINGS:
             bindings.variable_slices = variable_slices
@@ -314,7 +312,7 @@ NOT_SIZED = Sized({}, {}, {}, frozenset())
 
 
 def make_binding(
-    request: Request, retained: Sequence[int], changing: Sequence[Sequence[int]], sized: Sized
+    request: Request, changing: Sequence[Sequence[int]], sized: Sized
 ) -> tuple[Binding, frozenset[int]]:
     """The binding of `request`, with a variable for each of the groups of constants `changing`, and
     which of its slices have variable offsets.
@@ -328,12 +326,14 @@ def make_binding(
     sources = [now[number] for number in request.roots]
     below = toposort(sources)
     overwritten = {now[request.version_of(assign)] for assign in request.assigns}
-    requested = [_request(node, overwritten) for node in sources]
+    requested = [_to_compute(node, overwritten) for node in sources]
     outputs = [node for node in now if node.op is Ops.LOOP_OUTPUT]
     sink = UOp.sink(*dict.fromkeys([*requested, *_remembered(requested, outputs)]))
-    graph = opened(normalise(sink))
+    graph = with_variable_offsets(normalise(sink))
     position_of = {node: position for position, node in enumerate(graph.nodes)}
-    plan = plan_for(graph, sorted({position_of[now[n]] for n in retained if now[n] in position_of}))
+    plan = plan_for(
+        graph, sorted({position_of[now[n]] for n in request.needed_later if now[n] in position_of})
+    )
     results = [*sink.src, *[graph.nodes[position] for position in plan.materialised]]
     number_of: dict[UOp, int] = {}
     for number, node in enumerate(now):
@@ -359,7 +359,7 @@ def make_binding(
             [(n, at[values[node]]) for n, node in enumerate(now) if has_device.get(node, False)]
         ),
         roots=tuple([at[values[node]] if node in values else None for node in sources]),
-        unkept=frozenset(
+        unremembered=frozenset(
             position for position, node in enumerate(sources) if not has_device.get(node, True)
         ),
     )
@@ -392,7 +392,7 @@ def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -
     return now
 
 
-def _request(node: UOp, overwritten: Collection[UOp]) -> UOp:
+def _to_compute(node: UOp, overwritten: Collection[UOp]) -> UOp:
     """What to compute for a root. A view of memory that is about to change must be copied;
     everything else is computed anyway.
     """
@@ -405,8 +405,8 @@ def _remembered(requested: Sequence[UOp], outputs: Sequence[UOp]) -> list[UOp]:
     """What is a result beside the `requested`; `outputs` of loops are needed by live nodes."""
     below = toposort([*requested, *outputs])
     # A copy that lands in memory which may be written to again is not remembered.
-    unkept = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
-    return [node for node in below if node.op in _REMEMBERED and node not in unkept]
+    named = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
+    return [node for node in below if node.op in _REMEMBERED and node not in named]
 
 
 def _values(

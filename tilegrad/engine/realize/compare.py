@@ -31,17 +31,20 @@ _MOST = 1 << 16
 
 
 class Expected:
-    """The values of `request` by a plan for its sizes, which are variables of `sized`; that form is
-    about to run on `inputs`.
+    """The values of `request` by a plan for its sizes, which are variables of `sized`, a plan for a
+    range of sizes that is about to run on `inputs`.
     """
 
     def __init__(
-        self, request: Request, retained: Sequence[int], inputs: Sequence[Buffer], sized: Binding
+        self,
+        request: Request,
+        inputs: Sequence[Buffer],
+        sized: Binding,
     ):
         self.request, self.sized = request, sized
         self.given = dict(zip(sized.inputs, inputs, strict=True))
         with _unseen():
-            self.binding, _ = make_binding(request, retained, (), NOT_SIZED)
+            self.binding, _ = make_binding(request, (), NOT_SIZED)
             self.inputs = {number: self.given[number] for number in self.binding.inputs}
             for number in self.binding.targets:
                 self.inputs[number] = _copy(self.inputs[number])
@@ -52,7 +55,7 @@ class Expected:
             )
 
     def compare(self, outputs: Sequence[Buffer]) -> None:
-        """Raise InternalError if the form for a range of sizes gave other values."""
+        """Raise InternalError if the plan for a range of sizes gave other values."""
         both = zip(self.sized.roots, self.binding.roots, strict=True)
         for number, (ours, theirs) in enumerate(both):
             if ours is None or theirs is None:

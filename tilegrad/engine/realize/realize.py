@@ -34,7 +34,7 @@ from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "Others", "base_of", "computed_below", "exclusive", "expose", "index", "late_readers",
+    "Others", "computed_below", "exclusive", "expose", "index", "late_readers",
     "leaves_below", "lend", "looked_at", "pending", "read", "readers_of", "realize", "realized",
     "remember", "share", "users_of", "view_of",
 ]  # fmt: skip
@@ -196,35 +196,61 @@ class _Given(Others):
 
 def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[UOp, UOp]:
     """Compute `todo`, and give the memory of each."""
+    request, wanted = _request_of(todo, others)
+    record = current_recording()
+    request.needed_later = _needed_later(request, others)
+    binding = binding_of(
+        request,
+        # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
+        # those of the call before it, which is compared with it.
+        may_vary=not (config.NOOPT or (record is not None and record.is_of_capture)),
+        otherwise=binding_for_sizes,
+    )
+    values = {variable.arg[0]: value for variable, value in variables.items()}
+    values.update(binding.launch_variables(request))
+    memory = _memory_after(binding, request, _launch(binding, request, values))
+    passing = _of_variables(request.nodes) if variables else set()
+    for number, position in binding.known:
+        if request.nodes[number] not in passing:
+            _known[request.nodes[number]] = memory[position]
+    done: dict[UOp, UOp] = {}
+    for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
+        if at is not None:
+            done[name] = memory[at]
+            if position not in binding.unremembered and name not in passing:
+                # The request holds the memory of a root that was computed before, not its name.
+                _known[name] = memory[at]
+    if passing:
+        others.computed({name: stored for name, stored in done.items() if name in passing})
+    others.ran(request, binding, memory, values)
+    return done
+
+
+def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp]]:
+    """The request for `todo`, and all that it asks for: `todo`, what needs an old value that is
+    overwritten, and what `others` want stored.
+    """
     request = Request(_known.get)
     request.want(todo)
     wanted = [*todo, *_late(request, todo, others)]
     retained = [node for node in others.retained(request) if node not in wanted]
     request.want(retained)
-    wanted += retained
-    record = current_recording()
     for node in request.nodes:
         # Before the graph is planned, which may be long.
         if node.op is Ops.BUFFER and is_overwritten(node):
             buffer_of(node)
-    shared = _needed_beside(request, others)
-    binding = binding_of(
-        request,
-        shared,
-        # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
-        # those of the call before it, which is compared with it.
-        may_open=not (config.NOOPT or (record is not None and record.is_of_capture)),
-        otherwise=binding_for_sizes,
-    )
+    return request, wanted + retained
+
+
+def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> list[Buffer]:
+    """Run the plan of a binding on the memory of `request`."""
     nodes = request.nodes
-    values = {variable.arg[0]: value for variable, value in variables.items()}
-    values.update(binding.launch_variables(request))
     inputs = [buffer_of(nodes[number]) for number in binding.inputs]
     for number in binding.targets:
         buffer_of(nodes[number]).before_write()
     expected = None
     if request.lengths and config.SIZES > 1:
-        expected = Expected(request, shared, inputs, binding)
+        expected = Expected(request, inputs, binding)
     outputs = run_plan(
         binding.plan,
         inputs,
@@ -235,22 +261,7 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     )
     if expected is not None:
         expected.compare(outputs)
-    memory = _memory_after(binding, request, outputs)
-    passing = _of_variables(nodes) if variables else ()
-    for number, position in binding.known:
-        if nodes[number] not in passing:
-            _known[nodes[number]] = memory[position]
-    done: dict[UOp, UOp] = {}
-    for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
-        if at is not None:
-            done[name] = memory[at]
-            if position not in binding.unkept and name not in passing:
-                # The request holds the memory of a root that was computed before, not its name.
-                _known[name] = memory[at]
-    if passing:
-        others.computed({name: stored for name, stored in done.items() if name in passing})
-    others.ran(request, binding, memory, values)
-    return done
+    return outputs
 
 
 def _of_variables(nodes: Iterable[UOp]) -> set[UOp]:
@@ -289,13 +300,13 @@ def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer])
     return found
 
 
-def _needed_beside(request: Request, others: Others) -> list[int]:
+def _needed_later(request: Request, others: Others) -> tuple[int, ...]:
     """The numbers of nodes of a graph that is about to run which other graphs use as well: of
     values that these need next, what is stored anyway is not computed again.
     """
     nodes, numbers = request.nodes, request.numbers
     if len(nodes) < _SMALL:
-        return []
+        return ()
     beside = [node for node in others.beside() if node not in _known]
     used = {
         numbers[source]
@@ -304,7 +315,7 @@ def _needed_beside(request: Request, others: Others) -> list[int]:
         for source in node.src
         if source in numbers
     }
-    return sorted(n for n in used if nodes[n].src and not nodes[n].is_constant)
+    return tuple(sorted(n for n in used if nodes[n].src and not nodes[n].is_constant))
 
 
 def _late(request: Request, todo: Sequence[UOp], others: Others) -> list[UOp]:

@@ -39,6 +39,8 @@ class Request:
         roots: the numbers of what is wanted.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         slices: the numbers of slices of memory whose offsets are integers.
+        needed_later: the numbers of nodes that other graphs use as well: what its plan stores
+            anyway and they can be computed from is a result too.
         lengths: the values of the lengths of the plan that computes it (`ir.lengths`).
         comes_again: of such a plan, counts a run that does not ask for its binding; False where the
             sizes are to have a plan of their own.
@@ -50,8 +52,8 @@ class Request:
 
     __slots__ = (
         "_arguments", "_signature", "_stored", "_targets", "_views", "assigns", "comes_again",
-        "constants", "lengths", "lengths_of", "nodes", "numbers", "roots", "slices", "sources",
-        "versions",
+        "constants", "lengths", "lengths_of", "needed_later", "nodes", "numbers", "roots", "slices",
+        "sources", "versions",
     )  # fmt: skip
 
     def __init__(self, stored: Callable[[UOp], UOp | None]):
@@ -64,6 +66,7 @@ class Request:
         self.versions: list[int] = []
         self.slices: list[int] = []
         self.constants: list[int] = []
+        self.needed_later: tuple[int, ...] = ()
         self.lengths: Mapping[str, int] = {}
         self.comes_again: Callable[[], bool] | None = None
         self.lengths_of: Callable[[Request], Mapping[str, int] | None] | None = None

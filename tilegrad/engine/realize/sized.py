@@ -72,8 +72,8 @@ class _Family:
         return False
 
     def comes_again(self, sizes: Sizes) -> bool:
-        """Count a run that knows its form. Not where these sizes now come so often that they are to
-        have a plan of their own: then the form has to be asked for.
+        """Count a run that knows its binding. Not where these sizes now come so often that they are
+        to have a plan of their own: then the binding has to be asked for.
         """
         if self.counts[sizes] + 1 >= _OFTEN << self.special:
             return False
@@ -85,9 +85,9 @@ _Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
 _families: Recent[_Key, _Family] = Recent(lambda: config.KEEP_KERNELS)
 
 
-def binding_for_sizes(request: Request, retained: Sequence[int]) -> Binding | None:
-    """The form of `request` for a range of sizes that has its own; None if it is to be planned with
-    them.
+def binding_for_sizes(request: Request) -> Binding | None:
+    """The binding of `request` by a plan for a range of sizes; None if it is to be planned with its
+    own.
     """
     if not config.SIZES or config.BEAM:
         return None
@@ -95,24 +95,23 @@ def binding_for_sizes(request: Request, retained: Sequence[int]) -> Binding | No
     if found is None:
         return None
     signature, sizes = found
-    key = config.current(), Device.DEFAULT, signature, tuple(retained)
+    key = config.current(), Device.DEFAULT, signature, request.needed_later
     family = _families.get(key)
     if family is None:
         family = _families.setdefault(key, _Family())
-    return _binding_in(family, request, retained, signature, sizes)
+    return _binding_in(family, request, signature, sizes)
 
 
 def _binding_in(
     family: _Family,
     request: Request,
-    retained: Sequence[int],
     signature: tuple[Any, ...],
     sizes: Sizes,
 ) -> Binding | None:
     constants = constants_of(request)
     values = None if family.explained is None else family.explained.values(sizes)
     if values is None:
-        values = _open(family, request, sizes)
+        values = _explained(family, request, sizes)
         family.note(sizes, constants)
     if values is None or family.bindings is None:
         return None
@@ -121,9 +120,7 @@ def _binding_in(
             print(f"SIZES stay, {_line(request)}: a plan for {values}")
         return None
     try:
-        binding = binding_among(
-            family.bindings, request, retained, may_open=True, sized=family.sized
-        )
+        binding = binding_among(family.bindings, request, may_vary=True, sized=family.sized)
     except Exception:
         if config.SIZES > 1:
             raise
@@ -150,7 +147,7 @@ def _lengths_of(
     return {length_name(number): value for number, value in enumerate(values)}
 
 
-def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:
+def _explained(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:
     """Find a new explanation, of the sizes of earlier graphs and these; the values of its unknowns
     if there is one.
     """

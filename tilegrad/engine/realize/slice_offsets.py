@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilegrad.engine.plans.plans import Graph, key_of
 from tilegrad.ir.slices import MemorySlice, find_slices
 
-__all__ = ["opened"]
+__all__ = ["with_variable_offsets"]
 
 _MOST = 4096
 _MANY = 6
@@ -24,18 +24,18 @@ _MANY = 6
 _seen: dict[str, tuple[int, ...] | None] = {}
 
 
-def opened(graph: Graph) -> Graph:
+def with_variable_offsets(graph: Graph) -> Graph:
     """`graph`, with variables for the offsets of its slices if they change."""
     slices = find_slices(graph.nodes)
     if not slices:
         return graph
     key = key_of(graph.nodes, slices)
     positions = tuple([each.start for each in slices])
-    is_open = _seen.get(key, positions) != positions or _are_many(graph, slices)
-    _seen[key] = None if is_open else positions
+    are_variable = _seen.get(key, positions) != positions or _are_many(graph, slices)
+    _seen[key] = None if are_variable else positions
     if len(_seen) > _MOST:
         del _seen[next(iter(_seen))]
-    return replace(graph, slices=slices, key=key) if is_open else graph
+    return replace(graph, slices=slices, key=key) if are_variable else graph
 
 
 def _are_many(graph: Graph, slices: list[MemorySlice]) -> bool:

@@ -19,16 +19,9 @@ from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "OverwrittenError",
-    "buffer_from_host",
-    "buffer_of",
-    "buffers",
-    "empty",
-    "is_overwritten",
-    "is_same",
-    "leaf",
-    "overwrite",
-]
+    "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "empty", "is_overwritten",
+    "is_same", "leaf", "overwrite",
+]  # fmt: skip
 
 _slots = itertools.count()
 _memory: dict[int, Buffer] = {}

@@ -19,7 +19,7 @@ from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
-from tilegrad.engine.plans.plan import Memory, Plan, Step
+from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import report
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
@@ -84,7 +84,11 @@ class _BlockSizes:
     __slots__ = ("_counted", "_own", "_rest", "_results", "_shared", "is_sized")
 
     def __init__(
-        self, own: Sequence[Memory], shared: Sequence[Sequence[Memory]], rest: int, results: int
+        self,
+        own: Sequence[PlannedMemory],
+        shared: Sequence[Sequence[PlannedMemory]],
+        rest: int,
+        results: int,
     ):
         self._own = [(each.terms, each.size, each.dtype) for each in own]
         self._shared = [[(each.terms or (), each.dtype.nbytes) for each in one] for one in shared]
@@ -143,11 +147,13 @@ class Ready:
         steps = [step for step in plan.steps if step.kernel is not None]
         kernels = [step.kernel for step in steps if step.kernel is not None]
         self._count = len(kernels)
+        self._runs = 0
         self._costs = _Costs(
             sum(each.ops for each in kernels if each.costs is None),
             sum(each.mem for each in kernels if each.costs is None),
             tuple([(each.costs[0], each.costs[1]) for each in kernels if each.costs is not None]),
         )
+        self._costs_at: Any = self._costs.at
         # What launches take: the position of a buffer, or the name of a variable.
         self._picks: list[int | str] = []
         self._launches: list[tuple[Any, int, Any]] = []
@@ -157,7 +163,12 @@ class Ready:
             self._launches.append((load(step.device, kernel), count, kernel.global_size))
         # By whether the work is small.
         self._calls: dict[bool, Any] = {}
-        numbered = [*enumerate(plan.buffers)]
+        self._gather: Any = None
+        self._assign_inputs(plan)
+        self._assign_own_memory(plan)
+
+    def _assign_inputs(self, plan: Plan) -> None:
+        """What is copied to this device, and what is memory of the caller's."""
         # Copies come first. What they read is no kernel's.
         self._copies = [
             (step.buffers[0], plan.buffers[step.buffers[1]].source or 0, _nbytes(plan, step))
@@ -167,9 +178,13 @@ class Ready:
         read = {step.buffers[1] for step in plan.steps if step.kernel is None}
         self._inputs = [
             (position, memory.source)
-            for position, memory in numbered
+            for position, memory in enumerate(plan.buffers)
             if memory.source is not None and position not in read
         ]
+
+    def _assign_own_memory(self, plan: Plan) -> None:
+        """The blocks of memory that each run takes, and where buffers and results lie in them."""
+        numbered = [*enumerate(plan.buffers)]
         own = [
             (position, memory)
             for position, memory in numbered
@@ -178,7 +193,7 @@ class Ready:
         # Results first, by position, then what only this run needs.
         given = {position for position in plan.outputs if plan.buffers[position].source is None}
         own.sort(key=lambda each: each[0] not in given)
-        slots: dict[int, list[tuple[int, Memory]]] = {}
+        slots: dict[int, list[tuple[int, PlannedMemory]]] = {}
         for position, memory in numbered:
             if memory.slot is not None:
                 slots.setdefault(memory.slot, []).append((position, memory))
@@ -200,9 +215,6 @@ class Ready:
              plan.buffers[position].source)
             for position in plan.outputs
         ]  # fmt: skip
-        self._costs_at: Any = self._costs.at
-        self._runs = 0
-        self._gather: Any = None
 
     def call(self, is_small: bool) -> Any:
         """All launches as one call; None if the device has no such."""

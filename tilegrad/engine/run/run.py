@@ -23,11 +23,11 @@ from tilegrad.base.origin import Entry, method_names
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
-from tilegrad.engine.plans.plans import LoopPlan, Plan, Step
+from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
-from tilegrad.engine.run.watch import Watch
+from tilegrad.engine.run.watch import LaunchWatch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of
 from tilegrad.ir.uop import UOp, sint
@@ -70,8 +70,8 @@ class Recording(list[Launch]):
 
     A capture asks for two things more. Steps that make what was computed before the block are
     missing from the record, so with `known` only what the block computed itself counts as computed
-    (engine.known). And `on_read` is called before a value is read by the host, as a replay would
-    not read it.
+    (engine.realize.known). And `on_read` is called before a value is read by the host, as a replay
+    would not read it.
     """
 
     def __init__(self, on_read: Callable[[UOp], None] | None, is_closed: bool):
@@ -80,7 +80,7 @@ class Recording(list[Launch]):
         self.known: weakref.WeakKeyDictionary[UOp, UOp] | None = (
             weakref.WeakKeyDictionary() if is_closed else None
         )
-        # Windows, as their starts, ends and the sizes of their axes, that lie inside at the bound
+        # Slices, as their starts, ends and the sizes of their axes, that lie inside at the bound
         # values of variables but not at all values that these may have.
         self.slices: list[tuple[sint, sint, sint]] = []
         # Whether these are the steps of a capture, or of the call before it, for comparison.
@@ -320,7 +320,7 @@ def _run_steps(
             if is_checked:
                 if launch.kernel is not None:
                     first = [table[number] for number in step.buffers if number in new]
-                    watch = Watch(launch.buffers, first)
+                    watch = LaunchWatch(launch.buffers, first)
                 new.difference_update(step.buffers)
             run_step(launch, launch.bound)
             if watch is not None and launch.kernel is not None:

@@ -16,14 +16,14 @@ from tilegrad.base.errors import NotANumberError
 from tilegrad.base.float8 import FORMATS
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["Watch"]
+__all__ = ["LaunchWatch"]
 
 # Bits of what is not NaN, without the sign, are at most these.
 _LARGEST = {dtypes.float16: 0x7C00, dtypes.bfloat16: 0x7F80}
 _WIDE = {dtypes.float32: "f", dtypes.float64: "d"}
 
 
-class Watch:
+class LaunchWatch:
     """One launch of a kernel on `buffers`, about to be; those of them that are `new` hold nothing
     yet, and get zeros, lest what others left there is taken for its work.
     """

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.indexing.random import generator
+from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -10,18 +10,12 @@ from tilegrad.nn.distributions.base import Distribution, one_of, together, unifo
 from tilegrad.nn.distributions.gamma import log_beta
 from tilegrad.nn.distributions.normal import Normal
 from tilegrad.nn.distributions.transforms import StickBreakingTransform
+from tilegrad.tensor.composed.bernoulli import OVER_FACTORIALS
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ContinuousBernoulli", "Kumaraswamy", "LogisticNormal"]
 
 _EULER = 0.5772156649015329
-# B(2n) / (2n)!, of Bernoulli's numbers (NIST DLMF 24.2).
-_BERNOULLI = tuple(
-    number / math.factorial(2 * n)
-    for n, number in enumerate(
-        (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510), 1
-    )
-)
 
 
 class Kumaraswamy(Distribution):
@@ -124,13 +118,13 @@ class ContinuousBernoulli(Distribution):
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
         is_small, small, large = self._by_size()
-        series = 0.5 + small * small.square()._powers(_BERNOULLI)
+        series = 0.5 + small * small.square()._powers(OVER_FACTORIALS)
         return is_small.where(series, -1 / (-large).expm1() - 1 / large)
 
     @property
     def variance(self) -> Tensor:  # type: ignore[override]
         is_small, small, large = self._by_size()
-        terms = [(2 * n - 1) * number for n, number in enumerate(_BERNOULLI, 1)]
+        terms = [(2 * n - 1) * number for n, number in enumerate(OVER_FACTORIALS, 1)]
         size = large.abs()
         spread = (-size).exp() / (-size).expm1().square()
         return is_small.where(small.square()._powers(terms), 1 / large.square() - spread)
@@ -138,7 +132,7 @@ class ContinuousBernoulli(Distribution):
     def _log_norm(self) -> Tensor:
         """log(L / (e^L - 1))."""
         is_small, small, large = self._by_size()
-        terms = [number / (2 * n) for n, number in enumerate(_BERNOULLI, 1)]
+        terms = [number / (2 * n) for n, number in enumerate(OVER_FACTORIALS, 1)]
         square = small.square()
         series = -0.5 * small - square * square._powers(terms)
         size = large.abs()

@@ -9,14 +9,14 @@ from typing import Any
 from tilegrad.base.errors import ConfigError, OptionError
 from tilegrad.nn.distributions.base import Distribution, normal
 from tilegrad.nn.distributions.gamma import Beta, Chi2
-from tilegrad.nn.distributions.normal import cholesky_of
+from tilegrad.nn.distributions.normal import Correlated, cholesky_of
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LKJCholesky", "Wishart"]
 
 
-class Wishart(Distribution):
+class Wishart(Correlated):
     """Wishart distribution: of sums of outer products x x.T, of `df` normal vectors x with mean 0
     and a covariance L @ L.T.
 
@@ -49,19 +49,6 @@ class Wishart(Distribution):
         batch = Tensor.broadcast_shapes(degrees._sizes, scale_tril._sizes[:-2])
         self.df, self.scale_tril = degrees.expand(*batch), scale_tril.expand(*batch, size, size)
         super().__init__(batch, (size, size))
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """L @ L.T."""
-        return self.scale_tril @ self.scale_tril.transpose(-2, -1)
-
-    @property
-    def precision_matrix(self) -> Tensor:
-        """The inverse of the covariance."""
-        identity = Tensor.eye(self.scale_tril._sizes[-1], dtype=self.scale_tril.dtype)
-        identity = identity.to(self.scale_tril.device).expand_as(self.scale_tril)
-        inverse = self.scale_tril.solve_triangular(identity, upper=False)
-        return inverse.transpose(-2, -1) @ inverse
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]

@@ -122,7 +122,26 @@ def cholesky_of(
     return (given[0] if precision_matrix is None else precision_matrix.inv()).cholesky()
 
 
-class MultivariateNormal(Distribution):
+class Correlated(Distribution):
+    """A distribution whose covariance is L @ L.T, with L as `scale_tril`."""
+
+    scale_tril: Tensor
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """L @ L.T."""
+        return self.scale_tril @ self.scale_tril.transpose(-2, -1)
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance."""
+        identity = Tensor.eye(self.scale_tril._sizes[-1], dtype=self.scale_tril.dtype)
+        identity = identity.to(self.scale_tril.device).expand_as(self.scale_tril)
+        inverse = self.scale_tril.solve_triangular(identity, upper=False)
+        return inverse.transpose(-2, -1) @ inverse
+
+
+class MultivariateNormal(Correlated):
     """Normal distribution of vectors with mean `loc` and covariance L @ L.T.
 
     Args:
@@ -154,19 +173,6 @@ class MultivariateNormal(Distribution):
         batch = Tensor.broadcast_shapes(loc._sizes[:-1], scale_tril._sizes[:-2])
         self.loc, self.scale_tril = loc.expand(*batch, size), scale_tril.expand(*batch, size, size)
         super().__init__(batch, (size,))
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """L @ L.T."""
-        return self.scale_tril @ self.scale_tril.transpose(-2, -1)
-
-    @property
-    def precision_matrix(self) -> Tensor:
-        """The inverse of the covariance."""
-        identity = Tensor.eye(self.scale_tril._sizes[-1], dtype=self.scale_tril.dtype)
-        identity = identity.to(self.scale_tril.device).expand_as(self.scale_tril)
-        inverse = self.scale_tril.solve_triangular(identity, upper=False)
-        return inverse.transpose(-2, -1) @ inverse
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]

@@ -33,37 +33,27 @@ from tilegrad.nn.functional.activations import (
     tanhshrink,
     threshold,
 )
-from tilegrad.nn.functional.ctc import (
-    ctc_loss,
+from tilegrad.nn.functional.columns import fold, unfold
+from tilegrad.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
 )
-from tilegrad.nn.functional.distances import (
-    cosine_similarity,
-    pairwise_distance,
-    pdist,
-)
-from tilegrad.nn.functional.fractional import (
-    fractional_max_pool2d,
-    fractional_max_pool3d,
-)
-from tilegrad.nn.functional.layers import (
-    affine_grid,
+from tilegrad.nn.functional.ctc import ctc_loss
+from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance, pdist
+from tilegrad.nn.functional.dropout import (
     alpha_dropout,
-    bilinear,
     dropout,
     dropout1d,
     dropout2d,
     dropout3d,
-    embedding,
-    embedding_bag,
     feature_alpha_dropout,
-    grid_sample,
-    interpolate,
-    linear,
-    one_hot,
-    pad,
-    scaled_dot_product_attention,
-    upsample,
 )
+from tilegrad.nn.functional.embedding import embedding, embedding_bag, one_hot
+from tilegrad.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
 from tilegrad.nn.functional.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -107,14 +97,6 @@ from tilegrad.nn.functional.pooling import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
-    channel_shuffle,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    fold,
     lp_pool1d,
     lp_pool2d,
     lp_pool3d,
@@ -124,10 +106,10 @@ from tilegrad.nn.functional.pooling import (
     max_unpool1d,
     max_unpool2d,
     max_unpool3d,
-    pixel_shuffle,
-    pixel_unshuffle,
-    unfold,
 )
+from tilegrad.nn.functional.products import bilinear, linear, scaled_dot_product_attention
+from tilegrad.nn.functional.resampling import affine_grid, grid_sample, interpolate, upsample
+from tilegrad.nn.functional.shapes import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -25,8 +25,4 @@ def check_shapes(name: str, input: Tensor, target: Tensor) -> None:
 
 def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
     """The mean or the sum of `loss`, or itself. Raises ConfigError for another `reduction`."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ConfigError(
-            f"{name}: unknown reduction {reduction!r}", allowed="'mean', 'sum', 'none'", line=here()
-        )
-    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+    return loss._reduced(name, reduction)

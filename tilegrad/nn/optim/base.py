@@ -16,7 +16,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.results.printing import values_of
 from tilegrad.tensor.storage import memory, writes
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.writing.assignment import all_or_nothing
+from tilegrad.tensor.writing.undo import all_or_nothing
 
 __all__ = ["Common", "Optimizer", "ParamGroup"]
 

@@ -11,18 +11,9 @@ With a scheduler made, the rate is that of step 0.
 from typing import TYPE_CHECKING
 
 from tilegrad.base.absent import refusing
-from tilegrad.nn.schedulers.base import (
-    LRScheduler,
-)
-from tilegrad.nn.schedulers.combined import (
-    ChainedScheduler,
-    SequentialLR,
-)
-from tilegrad.nn.schedulers.cycles import (
-    CosineAnnealingWarmRestarts,
-    CyclicLR,
-    OneCycleLR,
-)
+from tilegrad.nn.schedulers.base import LRScheduler
+from tilegrad.nn.schedulers.combined import ChainedScheduler, SequentialLR
+from tilegrad.nn.schedulers.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from tilegrad.nn.schedulers.formulas import (
     ConstantLR,
     CosineAnnealingLR,
@@ -33,33 +24,15 @@ from tilegrad.nn.schedulers.formulas import (
     StepLR,
     WarmupCosineLR,
 )
-from tilegrad.nn.schedulers.functions import (
-    LambdaLR,
-    MultiplicativeLR,
-)
-from tilegrad.nn.schedulers.plateau import (
-    ReduceLROnPlateau,
-)
+from tilegrad.nn.schedulers.functions import LambdaLR, MultiplicativeLR
+from tilegrad.nn.schedulers.plateau import ReduceLROnPlateau
 
 __all__ = [
-    "ChainedScheduler",
-    "ConstantLR",
-    "CosineAnnealingLR",
-    "CosineAnnealingWarmRestarts",
-    "CyclicLR",
-    "ExponentialLR",
-    "LRScheduler",
-    "LambdaLR",
-    "LinearLR",
-    "MultiStepLR",
-    "MultiplicativeLR",
-    "OneCycleLR",
-    "PolynomialLR",
-    "ReduceLROnPlateau",
-    "SequentialLR",
-    "StepLR",
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
+    "CyclicLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR",
+    "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR",
     "WarmupCosineLR",
-]
+]  # fmt: skip
 
 
 if not TYPE_CHECKING:

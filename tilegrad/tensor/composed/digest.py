@@ -83,17 +83,7 @@ class Digests(Resampling):
         if not rows:
             return self.zeros_like().reshape(-1)._slice(0, 0, 0).reshape(*lead, length)
         blocks = size // rate + 1
-        # Words first and the border afterwards: bytes behind a condition are read one by one.
-        count, used = blocks * rate // 8, -(-size // 8)
-        positions = self._iota(count)
-        first = positions.eq(size // 8).cast(dtypes.uint64) * (ending << 8 * (size % 8))
-        words = first | (positions.eq(count - 1).cast(dtypes.uint64) << 63)
-        if size:
-            data = self.reshape(rows, size).pad(((0, 0), (0, 8 * used - size)))
-            message = data.bitcast(dtypes.uint64).pad(((0, 0), (0, count - used)))
-            words = message | words
-        else:
-            words = words.expand(rows, count)
+        words = self.reshape(rows, size)._padded_words(ending, blocks * rate // 8)
         constants = type(self)(list(_constants()), device=self.device, dtype=dtypes.uint64)
         state = self._by_kernel(
             cfg,
@@ -104,6 +94,19 @@ class Digests(Resampling):
         )
         digest = state.bitcast(dtypes.uint8)._slice(1, 0, length)
         return digest.reshape(*lead, length)
+
+    def _padded_words(self, ending: int, count: int) -> Self:
+        """Rows of bytes as rows of `count` words, with the padding that ends a message."""
+        rows, size = self._sizes
+        # Words first and the padding afterwards: bytes behind a condition are read one by one.
+        positions = self._iota(count)
+        first = positions.eq(size // 8).cast(dtypes.uint64) * (ending << 8 * (size % 8))
+        words = first | (positions.eq(count - 1).cast(dtypes.uint64) << 63)
+        if not size:
+            return words.expand(rows, count)
+        used = -(-size // 8)
+        data = self.pad(((0, 0), (0, 8 * used - size))).bitcast(dtypes.uint64)
+        return data.pad(((0, 0), (0, count - used))) | words
 
     @composed
     def hash(self) -> Self:

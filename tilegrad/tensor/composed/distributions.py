@@ -1,10 +1,10 @@
-"""Random choices, orders and distributions, made of the words of random.py.
+"""Random choices, orders and distributions, made of the words of indexing/random.py.
 
 What is drawn takes a number of words that depends on the shape alone, never on a value: so the
-place in the stream, and with it every later number, is the same on all devices, in whatever order
-things are realized, captured or not. Where a method rejects candidates, a fixed number of them is
-drawn, so many that all being rejected is not to be seen (below 1e-12), and the first good one is
-taken.
+position in the stream, and with it every later number, is the same on all devices, in whatever
+order things are realized, captured or not. Where a method rejects candidates, a fixed number of
+them is drawn, so many that all being rejected is not to be seen (below 1e-12), and the first good
+one is taken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import as_int, as_sizes, flat_arguments, here, show_shape
-from tilegrad.tensor.indexing.random import DTypeLike
+from tilegrad.tensor.indexing.creation import DTypeLike
 from tilegrad.tensor.spectral.spectra import Spectra
 from tilegrad.tensor.storage.checked import check_weights
 
@@ -385,7 +385,7 @@ class Distributions(Spectra):
 
 
 def _first(is_good: Any, values: Any) -> Any:
-    """Along the first axis, the value at the first good place; the last one if there is none."""
+    """Along the first axis, the value at the first good position; the last one if there is none."""
     count = is_good.shape[0]
     position = values._iota(count).reshape(count, *(1 for _ in is_good.shape[1:]))
     first = is_good.where(position, count - 1).amin(0)

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 from tilegrad.base.origin import composed
-from tilegrad.tensor.composed.special import _BERNOULLI
+from tilegrad.tensor.composed.bernoulli import STIRLING, STIRLING_FROM
 from tilegrad.tensor.composed.transcendents import Transcendents
 
 __all__ = ["IncompleteGamma"]
@@ -25,8 +25,6 @@ __all__ = ["IncompleteGamma"]
 _TERMS = 45
 # Temme's expansion is used from this a on, up to this distance.
 _LEAST, _FURTHEST = 20.0, 0.75
-# From here on Stirling's series is exact.
-_STIRLING = 10.0
 # With w = m / (2 + m), m - log(1 + m) = m w - 2 w^3 (1/3 + w^2/5 + ...), for |m| below 1/2.
 _ATANH = tuple(1 / (2 * k + 3) for k in range(13))
 
@@ -156,11 +154,10 @@ def _apart(a: Any, x: Any) -> tuple[Any, Any]:
 
 def _factor(a: Any, x: Any, far: Any) -> Any:
     """x^a e^-x / gamma(a + 1)."""
-    is_large = a >= _STIRLING
-    large = is_large.where(a, _STIRLING)
+    is_large = a >= STIRLING_FROM
+    large = is_large.where(a, STIRLING_FROM)
     inverse = large.reciprocal()
-    terms = [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]
-    series = inverse * inverse.square()._powers(terms)
+    series = inverse * inverse.square()._powers(STIRLING)
     by_series = (-is_large.where(a * far, 0.0) - series).exp() / (large * (2 * math.pi)).sqrt()
     small, point = is_large.where(1.0, a), is_large.where(1.0, x)
     plain = (small * point.log() - point - (small + 1).lgamma()).exp()

@@ -18,8 +18,6 @@ from tilegrad.tensor.handle.sizes import here
 
 __all__ = ["Nodes"]
 
-_LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
-
 
 class Nodes(Distributions):
     """Methods that other libraries' graphs know under these names."""

@@ -1,4 +1,4 @@
-"""Writing to places that tensors name, and picking runs, modes and windows, as new tensors."""
+"""Writing to positions that tensors name, and picking runs, modes and windows, as new tensors."""
 
 from __future__ import annotations
 

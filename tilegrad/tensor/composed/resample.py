@@ -1,8 +1,8 @@
 """Images of another size: `interpolate`, `grid_sample`, `max_unpool2d`.
 
 An output element is a weighted sum of a few elements of the input, so all three are picked elements
-and sums of them. `interpolate` goes axis by axis: where each output place lies in the input is
-known beforehand. `grid_sample` reads its places from a tensor.
+and sums of them. `interpolate` goes axis by axis: where each output position lies in the input is
+known beforehand. `grid_sample` reads its positions from a tensor.
 """
 
 from __future__ import annotations
@@ -83,17 +83,7 @@ class Resampling(Rearranging):
         >>> Tensor([[[0.0, 2.0]]]).interpolate((3,), "linear", align_corners=True).tolist()
         [[[0.0, 1.0, 2.0]]]
         """
-        if mode not in _MODES:
-            raise UnsupportedDTypeError(
-                f"interpolate: unknown mode {mode!r}",
-                allowed=", ".join(map(repr, _MODES)),
-                line=here(),
-            )
-        kind = _MODES[mode]
-        if align_corners and kind not in ("linear", "cubic"):
-            raise ConfigError(f"interpolate: mode {mode!r} has no corners to align", line=here())
-        if antialias and kind not in ("linear", "cubic"):
-            raise ConfigError(f"interpolate: mode {mode!r} has no antialias", line=here())
+        kind = _kind_of(mode, is_aligned=align_corners, is_smooth=antialias)
         sizes, ratios = self._output_sizes(size, scale_factor)
         first = self.ndim - len(sizes)
         if not self._has_elements():
@@ -105,25 +95,22 @@ class Resampling(Rearranging):
             return self.reshape(0).reshape(*self.shape[:first], *sizes)
         x = self if kind.startswith("nearest") else self._wide()
         position = float if x.dtype is dtypes.float64 else _as_float32
-        # The last axis first, as PyTorch adds the four neighbours of a place.
+        # The last axis first, as PyTorch adds the four neighbours of a position.
         for number, (new, ratio) in reversed(list(enumerate(zip(sizes, ratios)))):
             axis = first + number
             old = self._sizes[axis]
             # Whatever the scale is: as PyTorch, of images also the nearest.
-            is_copied = old == new and (
-                ratio == 1 or kind == "linear" or (kind == "nearest" and len(sizes) == 2)
-            )
-            if not is_copied:
-                if kind == "nearest" and len(sizes) == 2 and new == 2 * old:
-                    ratio = 0.5
-                if antialias:
-                    pitch = (old - 1) / max(new - 1, 1) if align_corners else ratio
-                    filter_window = _smooth_filter(kind, old, new, pitch)
-                else:
-                    filter_window = _filter(
-                        kind, old, new, ratio, position, is_aligned=align_corners
-                    )
-                x = x._filtered(axis, filter_window)
+            is_nearest_image = kind == "nearest" and len(sizes) == 2
+            if old == new and (ratio == 1 or kind == "linear" or is_nearest_image):
+                continue
+            if is_nearest_image and new == 2 * old:
+                ratio = 0.5
+            if antialias:
+                pitch = (old - 1) / max(new - 1, 1) if align_corners else ratio
+                filter_window = _smooth_filter(kind, old, new, pitch)
+            else:
+                filter_window = _filter(kind, old, new, ratio, position, is_aligned=align_corners)
+            x = x._filtered(axis, filter_window)
         if not self.dtype.is_float and x.dtype.is_float:
             x = x.round()
         return x.cast(self.dtype)
@@ -328,8 +315,8 @@ class Resampling(Rearranging):
         Raises ShapeError unless `indices` has this tensor's shape.
 
         >>> x = Tensor([[[[1.0, 5.0], [2.0, 3.0]]]])
-        >>> values, places = x.max_pool2d(2, return_indices=True)
-        >>> values.max_unpool2d(places, 2).tolist()
+        >>> values, positions = x.max_pool2d(2, return_indices=True)
+        >>> values.max_unpool2d(positions, 2).tolist()
         [[[[0.0, 5.0], [0.0, 0.0]]]]
         """
         if indices.shape != self.shape:
@@ -343,35 +330,52 @@ class Resampling(Rearranging):
         if output_size is not None:
             sizes = [as_int("max_unpool2d", "a size", each) for each in output_size][-count:]
         else:
-            spread = [
-                list(each) if isinstance(each, (tuple, list)) else [each] * count
-                for each in (kernel_size, kernel_size if stride is None else stride, padding)
-            ]
-            # A border may be said for both sides of each axis.
-            around = (
-                spread[2]
-                if len(spread[2]) == count
-                else [
-                    (spread[2][2 * at] + spread[2][2 * at + 1]) / 2 for at in reversed(range(count))
-                ]
-            )
-            each_dilation = (
-                list(dilation) if isinstance(dilation, (tuple, list)) else [dilation] * count
-            )
-            sizes = [
-                int((size - 1) * step - 2 * border + far * (kernel - 1) + 1)
-                for size, kernel, step, border, far in zip(
-                    old, spread[0], spread[1], around, each_dilation
-                )
-            ]
+            sizes = _sizes_before_pooling(old, kernel_size, stride, padding, dilation)
         flat = self.reshape(*lead, math.prod(old))
         positions = indices.reshape(*lead, math.prod(old))
         empty = type(self).zeros(*lead, math.prod(sizes), device=self.device, dtype=self.dtype)
         return empty.scatter(-1, positions, flat).reshape(*lead, *sizes)
 
 
+def _kind_of(mode: str, *, is_aligned: bool, is_smooth: bool) -> str:
+    """The kind of filter that a mode of `interpolate` stands for.
+
+    Raises UnsupportedDTypeError for an unknown mode, ConfigError for an option that it has not.
+    """
+    if mode not in _MODES:
+        raise UnsupportedDTypeError(
+            f"interpolate: unknown mode {mode!r}", allowed=", ".join(map(repr, _MODES)), line=here()
+        )
+    kind = _MODES[mode]
+    if is_aligned and kind not in ("linear", "cubic"):
+        raise ConfigError(f"interpolate: mode {mode!r} has no corners to align", line=here())
+    if is_smooth and kind not in ("linear", "cubic"):
+        raise ConfigError(f"interpolate: mode {mode!r} has no antialias", line=here())
+    return kind
+
+
+def _sizes_before_pooling(
+    sizes: Sequence[int], kernel_size: Any, stride: Any, padding: Any, dilation: Any
+) -> list[int]:
+    """The sizes that filter windows cover, one position of them for each element of `sizes`."""
+
+    def by_axis(given: Any) -> list[Any]:
+        return list(given) if isinstance(given, (tuple, list)) else [given] * len(sizes)
+
+    padded = by_axis(padding)
+    if len(padded) != len(sizes):
+        # Padding before and after each axis, the last axis first.
+        padded = [(padded[2 * at] + padded[2 * at + 1]) / 2 for at in reversed(range(len(sizes)))]
+    strides = by_axis(kernel_size if stride is None else stride)
+    by_axes = zip(sizes, by_axis(kernel_size), strides, padded, by_axis(dilation))
+    return [
+        int((size - 1) * step - 2 * around + apart * (kernel - 1) + 1)
+        for size, kernel, step, around, apart in by_axes
+    ]
+
+
 def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
-    """Raise unless `grid` holds places in `image`."""
+    """Raise unless `grid` holds positions in `image`."""
     if mode not in _GRID_MODES:
         raise ConfigError(
             f"grid_sample: unknown mode {mode!r}",
@@ -466,10 +470,10 @@ def _filter(
         longest = max(end - start for start, end in ranges)
         return [
             (
-                [min(start + tap, end - 1) for start, end in ranges],
-                [1 / (end - start) if start + tap < end else 0.0 for start, end in ranges],
+                [min(start + offset, end - 1) for start, end in ranges],
+                [1 / (end - start) if start + offset < end else 0.0 for start, end in ranges],
             )
-            for tap in range(longest)
+            for offset in range(longest)
         ]
     if kind.startswith("nearest"):
         half, step = (0.5 if kind == "nearest-exact" else 0.0), _as_float32(ratio)

@@ -1,4 +1,4 @@
-"""Special functions and the lesser ones of each element, by the names of PyTorch.
+"""Special functions: angles, the normal distribution, gamma, and logarithms with exceptions.
 
 Where a function has no closed form the source of its approximation stands beside it. What float32
 loses to cancellation is computed in float64 where the device has it.
@@ -14,7 +14,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.tensor.calls.templates import elementwise
-from tilegrad.tensor.composed.digest import Digests
+from tilegrad.tensor.composed.bernoulli import DIGAMMA, STIRLING, STIRLING_FROM
+from tilegrad.tensor.composed.pointwise import Pointwise
 from tilegrad.tensor.handle.sizes import as_number
 
 __all__ = ["Special"]
@@ -29,8 +30,6 @@ _ERFINV_OUTER = (
     2.83297682, 1.00167406, 0.00943887047, -0.0076224613, 0.00573950773, -0.00367342844,
     0.00134934322, 0.000100950558, -0.000200214257,
 )  # fmt: skip
-# The first Bernoulli numbers that are not zero from B2 on (NIST DLMF 24.2).
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 # log(gamma(2 + z)) / z, from the constant on: 1 - Euler's constant, and (zeta(k) - 1) / k with
 # alternating signs (NIST DLMF 5.7.3).
 _LGAMMA_AT_2 = (
@@ -59,12 +58,10 @@ _DIGAMMA_AT_ROOT = (
     0.00023635601564027053, -0.00016170622091974803, 0.0001106337276874741,
     -7.569179582195066e-05, 5.178575795222081e-05, -3.5430070947659604e-05,
 )  # fmt: skip
-# The series of Stirling are used from here on, where the first term left out is below 1e-16.
-_STIRLING = 10
 
 
-class Special(Digests):
-    """Special functions, comparisons and arithmetic under PyTorch's names."""
+class Special(Pointwise):
+    """Special functions under PyTorch's names."""
 
     __slots__ = ()
 
@@ -274,10 +271,10 @@ class Special(Digests):
         """
 
         def above(x: Self) -> Self:
-            is_small = x < _STIRLING
+            is_small = x < STIRLING_FROM
             shifted = is_small.where(x, 2.0)
             product = x.const_like(1.0)
-            for _ in range(_STIRLING - 2):
+            for _ in range(STIRLING_FROM - 2):
                 steps = shifted > 2.5
                 shifted = steps.where(shifted - 1, shifted)
                 product = steps.where(product * shifted, product)
@@ -285,10 +282,9 @@ class Special(Digests):
             is_below = shifted < 1.5
             z = shifted - is_below.where(1.0, 2.0)
             near = z * z._powers(_LGAMMA_AT_2) - is_below.where(z, 0.0).log1p()
-            far = is_small.where(float(_STIRLING), x)
+            far = is_small.where(float(STIRLING_FROM), x)
             inverse = far.reciprocal()
-            terms = [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]
-            series = inverse * inverse.square()._powers(terms)
+            series = inverse * inverse.square()._powers(STIRLING)
             value = (far - 0.5) * far.log() - far + 0.5 * math.log(2 * math.pi)
             return is_small.where(near + product.log(), value + series)
 
@@ -329,13 +325,12 @@ class Special(Digests):
 
         def above(x: Self) -> Self:
             total, shifted = x.const_like(0.0), x
-            for _ in range(_STIRLING):
-                steps = shifted < _STIRLING
+            for _ in range(STIRLING_FROM):
+                steps = shifted < STIRLING_FROM
                 total = steps.where(total - steps.where(shifted, 1.0).reciprocal(), total)
                 shifted = steps.where(shifted + 1, shifted)
             inverse = shifted.square().reciprocal()
-            terms = [b / (2 * n) for n, b in enumerate(_BERNOULLI, 1)]
-            series = inverse * inverse._powers(terms)
+            series = inverse * inverse._powers(DIGAMMA)
             wide = total + shifted.log() - shifted.reciprocal() * 0.5 - series
             root, rest = _DIGAMMA_ROOT
             distance = x - root
@@ -417,124 +412,6 @@ class Special(Digests):
         is_zero = left.eq(0) & ((right <= 0) | right.eq(math.inf))
         return is_zero.where(0.0, left * is_zero.where(1.0, right).log()).cast(dtype)
 
-    @composed
-    def nan_to_num(
-        self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-    ) -> Self:
-        """Replace NaN and infinity; integers stay as they are.
-
-        Args:
-            nan: replaces NaN.
-            posinf: replaces inf, by default the largest finite value of the dtype.
-            neginf: replaces -inf, by default the least finite value.
-
-        Returns a tensor of this shape and dtype.
-
-        >>> Tensor([float("nan"), 2.0]).nan_to_num().tolist()
-        [0.0, 2.0]
-        """
-        if not self.dtype.is_float:
-            return self._copy_of(self)
-        largest = self.dtype.largest
-        finite = self.eq(math.inf).where(largest if posinf is None else posinf, self)
-        finite = self.eq(-math.inf).where(-largest if neginf is None else neginf, finite)
-        return self.isnan().where(nan, finite)
-
-    @composed
-    def heaviside(self, values: Any) -> Self:
-        """Step function: 0 below 0, 1 above, `values` at 0; NaN for NaN.
-
-        Args:
-            values: a number, or a tensor whose shape broadcasts with this one.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([-3.0, 0.0, 2.0]).heaviside(0.5).tolist()
-        [0.0, 0.5, 1.0]
-        """
-        left, right = self._same_dtype("heaviside", values)
-        return left.isnan().where(left, left.eq(0).where(right, (left > 0).cast(left.dtype)))
-
-    def isposinf(self) -> Self:
-        """Test for +inf.
-
-        Returns a bool tensor of this shape.
-
-        >>> Tensor([1.0, float("inf")]).isposinf().tolist()
-        [False, True]
-        """
-        return self.isinf(True, False)
-
-    def isneginf(self) -> Self:
-        """Test for -inf.
-
-        Returns a bool tensor of this shape.
-
-        >>> Tensor([1.0, float("-inf")]).isneginf().tolist()
-        [False, True]
-        """
-        return self.isinf(False, True)
-
-    @composed
-    def signbit(self) -> Self:
-        """Test for the sign bit, that of -0.0 too.
-
-        Returns a bool tensor of this shape.
-
-        >>> Tensor([-0.0, 0.0]).signbit().tolist()
-        [True, False]
-        """
-        if not self.dtype.is_float:
-            return self < 0
-        return self.bitcast(dtypes.from_name(f"int{8 * self.dtype.itemsize}")) < 0
-
-    def frac(self) -> Self:
-        """Fraction: self - trunc(self), with the sign of the value.
-
-        Returns a tensor of this shape and dtype; bool gives int32.
-
-        >>> Tensor([2.5, -2.5]).frac().tolist()
-        [0.5, -0.5]
-        """
-        return self - self.trunc()
-
-    def fmax(self, other: Any) -> Self:
-        """Larger of the two; of a number and NaN the number.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1.0, float("nan")]).fmax(Tensor([2.0, 3.0])).tolist()
-        [2.0, 3.0]
-        """
-        left, right = self._same_dtype("fmax", other)
-        return ((left >= right) | right.isnan()).where(left, right)
-
-    def fmin(self, other: Any) -> Self:
-        """Smaller of the two; of a number and NaN the number.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1.0, float("nan")]).fmin(Tensor([2.0, 3.0])).tolist()
-        [1.0, 3.0]
-        """
-        left, right = self._same_dtype("fmin", other)
-        return ((left <= right) | right.isnan()).where(left, right)
-
     def logaddexp2(self, other: Any) -> Self:
         """log2(2^self + 2^other), without overflow.
 
@@ -556,232 +433,4 @@ class Special(Digests):
         sum_of_powers = (left._wide() * ln2).logaddexp(right._wide() * ln2)
         return (sum_of_powers * (1 / ln2)).cast(left.dtype)
 
-    # sums of products
-
-    def addcmul(self, first: Any, second: Any, *, value: float = 1) -> Self:
-        """Add a product: self + value * first * second. float16 and bfloat16 are computed in
-        float32 and rounded once.
-
-        Args:
-            first: a number, or a tensor that broadcasts with this one.
-            second: likewise.
-            value: factor of the product.
-
-        Returns a tensor of the broadcast shape, in the dtype to which all promote.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1]).addcmul(Tensor([2]), Tensor([3])).tolist()
-        [7]
-        """
-        return self._wide_with(
-            lambda x, y, z: x + (y * z if value == 1 else y * z * value), first, second
-        )
-
-    def addcdiv(self, first: Any, second: Any, *, value: float = 1) -> Self:
-        """Add a quotient: self + value * first / second. float16 and bfloat16 are computed in
-        float32 and rounded once.
-
-        Args:
-            first: a number, or a tensor that broadcasts with this one.
-            second: likewise.
-            value: factor of the quotient.
-
-        Returns a float tensor of the broadcast shape, in the dtype to which all promote.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1.0]).addcdiv(Tensor([3.0]), Tensor([2.0])).tolist()
-        [2.5]
-        """
-        return self._wide_with(
-            lambda x, y, z: x + (y / z if value == 1 else y / z * value), first, second
-        )
-
-    # truth
-
-    @elementwise
-    def logical_and(self, other: Any) -> Self:
-        """Combine truth values by and: whether both are not zero.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([0, 2]).logical_and(Tensor([1, 1])).tolist()
-        [False, True]
-        """
-        left, right = self._same_dtype("logical_and", other)
-        return left.cast(dtypes.bool) & right.cast(dtypes.bool)
-
-    @elementwise
-    def logical_or(self, other: Any) -> Self:
-        """Combine truth values by or: whether one of the two is not zero.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([0, 2]).logical_or(Tensor([0, 1])).tolist()
-        [False, True]
-        """
-        left, right = self._same_dtype("logical_or", other)
-        return left.cast(dtypes.bool) | right.cast(dtypes.bool)
-
-    @elementwise
-    def logical_xor(self, other: Any) -> Self:
-        """Combine truth values by exclusive or: whether just one of the two is not zero.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([0, 2]).logical_xor(Tensor([1, 1])).tolist()
-        [True, False]
-        """
-        left, right = self._same_dtype("logical_xor", other)
-        return left.cast(dtypes.bool).ne(right.cast(dtypes.bool))
-
-    def equal(self, other: Self) -> bool:
-        """Whether both have the same shape and the same elements; this computes.
-
-        Args:
-            other: a tensor.
-
-        Returns a bool.
-
-        >>> Tensor([1, 2]).equal(Tensor([1, 2]))
-        True
-        """
-        return self.shape == other.shape and bool(self.eq(other).all())
-
-    @composed
-    def isin(self, elements: Any, *, invert: bool = False) -> Self:
-        """Test for membership: true where the value is one of `elements`.
-
-        Args:
-            elements: a tensor, or a list of numbers.
-            invert: true where it is none of them.
-
-        Returns a bool tensor of this shape.
-
-        >>> Tensor([1, 2, 3]).isin([1, 3]).tolist()
-        [True, False, True]
-        """
-        kind: Any = type(self)
-        wanted = elements if isinstance(elements, kind) else kind(elements, device=self.device)
-        found: Self = self.unsqueeze(-1).eq(wanted.flatten()).any(-1)
-        return found.logical_not() if invert else found
-
-    # shrinking
-
-    def hardshrink(self, lambd: float = 0.5) -> Self:
-        """Set to 0 what is not further than `lambd` from 0.
-
-        Args:
-            lambd: the threshold.
-
-        Returns a tensor of this shape and dtype; bool gives int32.
-
-        >>> Tensor([0.25, -2.0]).hardshrink().tolist()
-        [0.0, -2.0]
-        """
-        most = as_number("hardshrink", "lambd", lambd)
-        return ((self >= -most) & (self <= most)).where(0, self)
-
-    def softshrink(self, lambd: float = 0.5) -> Self:
-        """Bring values nearer to 0 by `lambd`; 0 for what is not further from it.
-
-        Args:
-            lambd: the distance.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.25, -2.0]).softshrink().tolist()
-        [0.0, -1.5]
-        """
-        most = as_number("softshrink", "lambd", lambd)
-        inside = (self >= -most) & (self <= most)
-        return inside.where(0, (self > 0).where(self - most, self + most))
-
-    # PyTorch's other names
-
-    absolute = Digests.abs
-    negative = Digests.neg
-    subtract = Digests.sub
-    multiply = Digests.mul
-    divide = Digests.div
-    true_divide = Digests.div
-    remainder = Digests.mod
-    fix = Digests.trunc
-    greater = Digests.gt
-    greater_equal = Digests.ge
-    less = Digests.lt
-    less_equal = Digests.le
-    not_equal = Digests.ne
-    arcsin = Digests.asin
-    arccos = Digests.acos
-    arctan = Digests.atan
-    arcsinh = Digests.asinh
-    arccosh = Digests.acosh
-    arctanh = Digests.atanh
     arctan2 = atan2
-    bitwise_left_shift = Digests.lshift
-    bitwise_right_shift = Digests.rshift
-
-    def positive(self) -> Self:
-        """Unary plus: this tensor.
-
-        Returns a tensor of this shape and dtype.
-
-        >>> Tensor([-1]).positive().tolist()
-        [-1]
-        """
-        return self
-
-    def clamp_min(self, min: Any) -> Self:
-        """Limit the values from below.
-
-        Args:
-            min: a number, or a tensor that broadcasts with this one.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 5]).clamp_min(3).tolist()
-        [3, 5]
-        """
-        return self.clip(min=min)
-
-    def clamp_max(self, max: Any) -> Self:
-        """Limit the values from above.
-
-        Args:
-            max: a number, or a tensor that broadcasts with this one.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 5]).clamp_max(3).tolist()
-        [1, 3]
-        """
-        return self.clip(max=max)

@@ -1,7 +1,7 @@
-"""Folds that count, rank and compare: medians, quantiles, covariances, distances.
+"""Reductions that count, rank and compare: medians, quantiles, covariances, distances.
 
-What ranks elements sorts them (see sort.py); NaN counts as larger than every number there, and a
-rank that falls on it gives NaN.
+What ranks elements sorts them (see ordering/sort.py); NaN counts as larger than every number there,
+and a rank that falls on it gives NaN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Statistics"]
 
 
 class Statistics(IncompleteGamma):
-    """Counting, ranking and comparing folds."""
+    """Reductions that count, rank and compare."""
 
     __slots__ = ()
 
@@ -388,7 +388,7 @@ class Statistics(IncompleteGamma):
         return self._trapezoids(x, axis).sum(axis) * (dx / 2 if x is None else 0.5)
 
     def _trapezoids(self, x: Self | None, axis: int) -> Self:
-        """Twice the area of each trapezoid along `axis`, at the places `x` or in steps of 1."""
+        """Twice the area of each trapezoid along `axis`, at the positions `x` or in steps of 1."""
         size = self._length(axis)
         y = self._floating()
         both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)

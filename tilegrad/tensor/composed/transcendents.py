@@ -1,8 +1,8 @@
 """Tails of the normal distribution, Bessel functions of an imaginary argument, and zeta.
 
-Each table is a fit on Chebyshev points, as those of approximation.py are, of a function that varies
-slowly, in an argument scaled to -1..1; beside it stands what it is of. Float32 is computed in
-float64 where the device has it. tests/conformance measures the errors against SciPy.
+Each table is a fit on Chebyshev points, as those of elementwise/approximation.py are, of a function
+that varies slowly, in an argument scaled to -1..1; beside it stands what it is of. Float32 is
+computed in float64 where the device has it. tests/conformance measures the errors against SciPy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.composed.bernoulli import OVER_FACTORIALS
 from tilegrad.tensor.composed.special import Special
-from tilegrad.tensor.elementwise.power import product
+from tilegrad.tensor.elementwise.double_word import product
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here
 
@@ -62,13 +63,6 @@ _I1E_BEYOND = (
 )  # fmt: skip
 # I0(x) and I1(x) are infinite from here on.
 _HUGE_SINGLE, _HUGE_DOUBLE = 93.0, 720.0
-# B(2j) / (2j)!, of Bernoulli's numbers from B2 on.
-_BERNOULLI = tuple(
-    b / math.factorial(2 * j)
-    for j, b in enumerate(
-        (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510), start=1
-    )
-)
 # Terms of zeta that are added one by one before the rest is estimated.
 _TERMS = 10
 
@@ -353,7 +347,7 @@ class Transcendents(Special):
                 total = total + term
             total = total + power * last / (s - 1) + power * 0.5
             factor = s * power / last
-            for j, number in enumerate(_BERNOULLI, start=1):
+            for j, number in enumerate(OVER_FACTORIALS, start=1):
                 total = total + factor * number
                 factor = factor * (s + (2 * j - 1)) * (s + 2 * j) / last.square()
             return is_good.where(total, is_far.where(0.0, math.nan))

@@ -1,4 +1,5 @@
-"""Activations as methods: compositions of `tensor.functions`, each finite where it has a value.
+"""Activations as methods: compositions of functions of each element, each finite where it has a
+value.
 
 `nn.functional` gives them as functions, `nn.activations` as layers.
 """
@@ -14,17 +15,14 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.approximation import LOG1P, NORMAL_MIDDLE, NORMAL_TAIL
-from tilegrad.tensor.elementwise.functions import Functions
+from tilegrad.tensor.elementwise.trigonometry import Trigonometry
 from tilegrad.tensor.handle.core import compute
-from tilegrad.tensor.handle.sizes import (
-    as_number,
-    here,
-)
+from tilegrad.tensor.handle.sizes import as_number, here
 
 __all__ = ["Activations"]
 
 
-class Activations(Functions):
+class Activations(Trigonometry):
     """What a layer applies to each element."""
 
     __slots__ = ()
@@ -350,3 +348,33 @@ class Activations(Functions):
             raise ConfigError(f"hardtanh: {min_val} is above {max_val}", line=here())
         inside = (self >= max_val).where(max_val, self)
         return (self <= min_val).where(min_val, inside)
+
+    def hardshrink(self, lambd: float = 0.5) -> Self:
+        """Set to 0 what is not further than `lambd` from 0.
+
+        Args:
+            lambd: the threshold.
+
+        Returns a tensor of this shape and dtype; bool gives int32.
+
+        >>> Tensor([0.25, -2.0]).hardshrink().tolist()
+        [0.0, -2.0]
+        """
+        most = as_number("hardshrink", "lambd", lambd)
+        return ((self >= -most) & (self <= most)).where(0, self)
+
+    def softshrink(self, lambd: float = 0.5) -> Self:
+        """Bring values nearer to 0 by `lambd`; 0 for what is not further from it.
+
+        Args:
+            lambd: the distance.
+
+        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
+        float (float32).
+
+        >>> Tensor([0.25, -2.0]).softshrink().tolist()
+        [0.0, -1.5]
+        """
+        most = as_number("softshrink", "lambd", lambd)
+        inside = (self >= -most) & (self <= most)
+        return inside.where(0, (self > 0).where(self - most, self + most))

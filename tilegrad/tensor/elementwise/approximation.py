@@ -12,17 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    "ATAN",
-    "ERFC_ROOT",
-    "ERFC_SCALED",
-    "ERF_TO_1",
-    "EXPM1",
-    "LOG1P",
-    "NORMAL_MIDDLE",
-    "NORMAL_TAIL",
-    "TANH",
-    "Fit",
-]
+    "ATAN", "ERFC_ROOT", "ERFC_SCALED", "ERF_TO_1", "EXPM1", "LOG1P", "NORMAL_MIDDLE",
+    "NORMAL_TAIL", "TANH", "Fit",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

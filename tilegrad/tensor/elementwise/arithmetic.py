@@ -1,110 +1,30 @@
-"""Arithmetic, comparison, choice and bits: one op, or a few, for each pair of elements.
+"""Arithmetic: sums, products, quotients and remainders, one op or a few for each pair of elements.
 
-Operands meet as core.py says. The rules of dtypes beyond that: true division and roots give floats,
-comparisons give bool, bits need integers. NaN is kept wherever NumPy keeps it, so that a diverging
-computation is seen.
+Operands meet as operands.py says; true division gives floats. NaN is kept wherever NumPy keeps it,
+so that a diverging computation is seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, promote, truncate
-from tilegrad.base.errors import DTypeError, UnsupportedDTypeError
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import elementwise, templated
-from tilegrad.tensor.handle.core import Core, Operand, cast_node, compute, describe, number_dtype
+from tilegrad.tensor.elementwise.comparison import Comparison
+from tilegrad.tensor.handle.core import Operand, cast_node, compute
 from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.views.patches import Patches
 
 __all__ = ["Arithmetic"]
 
-# Arithmetic that rounds, so that it matters whether a number was rounded before.
-_ROUNDING = frozenset({Ops.ADD, Ops.MUL, Ops.FDIV, Ops.FMOD})
-# What arithmetic means on truth values.
-_LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 
-
-class Arithmetic(Patches):
+class Arithmetic(Comparison):
     """Arithmetic methods and Python's operators."""
 
     __slots__ = ()
-
-    def _unary(self, op: Ops, *constants: Any) -> Self:
-        """The op on this tensor and constants of its dtype."""
-        node = self.uop
-        dtype = dtypes.bool if op.is_boolean else node.dtype
-        return self._like(
-            compute(op, dtype, (node, *[UOp.const(node.dtype, value) for value in constants]))
-        )
-
-    def _binary(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
-        """The op on this tensor and `other`, or on `other` and this tensor."""
-        if op in _ROUNDING and self._would_round(other):
-            return self._wide_with(lambda x: x._binary(name, op, other, swap=swap))
-        left, right, others = self._sides(name, other)
-        if swap:
-            left, right = right, left
-        dtype = left.dtype
-        if dtype is dtypes.bool:
-            if op is Ops.CMPLT:
-                op, left = Ops.AND, UOp(Ops.XOR, dtype, (left, UOp.const(dtype, True)))
-            op = _LOGICAL.get(op, op)
-        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))
-        return self._joined(node, *others)
-
-    def _sides(self, name: str, other: Operand) -> tuple[UOp, UOp, tuple[Core, ...]]:
-        """The nodes of this tensor and `other` as they meet, and the tensor that `other` is, if it
-        is one: a number makes none of its own.
-        """
-        left = self.uop
-        if type(other) in (int, float, bool):
-            kind = number_dtype(name, left.dtype, other)
-            left = cast_node(left, promote(left.dtype, kind))
-            return left, UOp(Ops.CONST, left.dtype, (), other), ()
-        tensor = self._operand(name, other)
-        right = tensor.uop
-        is_alike = left.dtype is right.dtype and left.shape == right.shape
-        if not is_alike or self.device != tensor.device:
-            left, right = self._meet(name, tensor)
-        return left, right, (tensor,)
-
-    def _would_round(self, other: Operand) -> bool:
-        """Whether `other` is a number that this tensor's dtype, of less than 32 bits, would round.
-        Then arithmetic is done in float32, and its result rounded, once.
-        """
-        dtype = self.dtype
-        if not (dtype.is_float and dtype.itemsize < 4) or type(other) not in (int, float):
-            return False
-        return bool(other == other and truncate(other, dtype) != other)
-
-    def _wide_with(self, function: Callable[..., Self], *others: Operand) -> Self:
-        """`function` of this tensor and `others`: where they meet in a dtype of less than 32 bits,
-        in float32, and rounded once.
-        """
-        dtype = self.dtype
-        for other in others:
-            if isinstance(other, Core):
-                dtype = promote(dtype, other.dtype)
-        if not dtype.is_float or dtype.itemsize >= 4:
-            return function(self, *others)
-        sides: list[Any] = [self, *others]
-        wide = [x.cast(dtypes.float32) if isinstance(x, Core) else x for x in sides]  # type: ignore[attr-defined]
-        found: Self = function(*wide).cast(dtype)
-        return found
-
-    def _integers(self, name: str, *, but_bool: bool = False) -> None:
-        """Raise DTypeError unless this tensor holds integers (or bools)."""
-        if self.dtype.is_float or (but_bool and self.dtype is dtypes.bool):
-            raise UnsupportedDTypeError(
-                f"{name}: integers are needed, not {self.dtype.name}",
-                tensor=describe(self.uop),
-                line=here(),
-                remedy="cast it: .cast(dtypes.int32)",
-            )
 
     # sums and products
 
@@ -199,6 +119,8 @@ class Arithmetic(Patches):
         [-1, 2]
         """
         return self.logical_not() if self.dtype is dtypes.bool else self._unary(Ops.MUL, -1)
+
+    # quotients and remainders
 
     @templated
     def div(self, other: Operand, rounding_mode: str | None = None) -> Self:
@@ -389,282 +311,6 @@ class Arithmetic(Patches):
         """
         return self._floor_divide(other)
 
-    # comparisons
-
-    @elementwise
-    def eq(self, other: Operand) -> Self:
-        """Compare: true where the two are equal; NaN equals nothing.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 2]).eq(Tensor([1, 3])).tolist()
-        [True, False]
-        """
-        return self._compared("eq", Ops.CMPEQ, other)
-
-    @elementwise
-    def ne(self, other: Operand) -> Self:
-        """Compare: true where the two differ; NaN differs from all.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 2]).ne(Tensor([1, 3])).tolist()
-        [False, True]
-        """
-        return self._compared("ne", Ops.CMPNE, other)
-
-    @elementwise
-    def lt(self, other: Operand) -> Self:
-        """Compare: true where self < other; false for NaN.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 2]).lt(2).tolist()
-        [True, False]
-        """
-        return self._compared("lt", Ops.CMPLT, other)
-
-    @elementwise
-    def gt(self, other: Operand) -> Self:
-        """Compare: true where self > other; false for NaN.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 2]).gt(1).tolist()
-        [False, True]
-        """
-        return self._compared("gt", Ops.CMPLT, other, swap=True)
-
-    @elementwise
-    def le(self, other: Operand) -> Self:
-        """Compare: true where self <= other; false for NaN.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 2]).le(1).tolist()
-        [True, False]
-        """
-        return self._at_most("le", other)
-
-    @elementwise
-    def ge(self, other: Operand) -> Self:
-        """Compare: true where self >= other; false for NaN.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a bool tensor of the broadcast shape.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([1, 2]).ge(2).tolist()
-        [False, True]
-        """
-        return self._at_most("ge", other, swap=True)
-
-    def _compared(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
-        x = self
-        if isinstance(other, int) and not isinstance(other, bool) and x.dtype.is_int:
-            if not x.dtype.min <= other <= x.dtype.max:
-                # Wrapping the number would change the answer.
-                x = x.cast(dtypes.int64 if -(1 << 63) <= other < 1 << 63 else dtypes.float64)
-                other = float(other) if x.dtype.is_float else other
-        return x._binary(name, op, other, swap=swap)
-
-    @composed
-    def _at_most(self, name: str, other: Operand, *, swap: bool = False) -> Self:
-        other = self._operand(name, other) if not isinstance(other, int) else other
-        if (
-            self.dtype.is_float
-            or isinstance(other, float)
-            or (isinstance(other, Core) and other.dtype.is_float)
-        ):
-            # Not "not greater": that would be true of NaN.
-            return self._compared(name, Ops.CMPLT, other, swap=swap) | self._compared(
-                name, Ops.CMPEQ, other
-            )
-        return self._compared(name, Ops.CMPLT, other, swap=not swap).logical_not()
-
-    # logic and bits
-
-    @templated
-    def logical_not(self) -> Self:
-        """Invert the truth value: true where the value is zero.
-
-        Returns a bool tensor of this shape.
-
-        >>> Tensor([0, 2]).logical_not().tolist()
-        [True, False]
-        """
-        return self.cast(dtypes.bool)._unary(Ops.XOR, True)
-
-    def bitwise_not(self) -> Self:
-        """Invert all bits; a bool is negated.
-
-        Returns a tensor of this shape and dtype.
-
-        Raises DTypeError for floats.
-
-        >>> Tensor([0, 5]).bitwise_not().tolist()
-        [-1, -6]
-        """
-        self._integers("bitwise_not")
-        return self._unary(Ops.XOR, True if self.dtype is dtypes.bool else -1)
-
-    @templated
-    def bitwise_and(self, other: Operand) -> Self:
-        """Combine bits by and: self & other.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises DTypeError unless both are integers or bools, ShapeError unless the shapes broadcast,
-        DeviceError for tensors of two devices.
-
-        >>> Tensor([6]).bitwise_and(3).tolist()
-        [2]
-        """
-        return self._bits("bitwise_and", Ops.AND, other)
-
-    @templated
-    def bitwise_or(self, other: Operand) -> Self:
-        """Combine bits by or: self | other.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises DTypeError unless both are integers or bools, ShapeError unless the shapes broadcast,
-        DeviceError for tensors of two devices.
-
-        >>> Tensor([6]).bitwise_or(3).tolist()
-        [7]
-        """
-        return self._bits("bitwise_or", Ops.OR, other)
-
-    @templated
-    def bitwise_xor(self, other: Operand) -> Self:
-        """Combine bits by exclusive or: self ^ other.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises DTypeError unless both are integers or bools, ShapeError unless the shapes broadcast,
-        DeviceError for tensors of two devices.
-
-        >>> Tensor([6]).bitwise_xor(3).tolist()
-        [5]
-        """
-        return self._bits("bitwise_xor", Ops.XOR, other)
-
-    def _bits(self, name: str, op: Ops, other: Operand) -> Self:
-        self._integers(name)
-        if isinstance(other, float) or (isinstance(other, Core) and other.dtype.is_float):
-            raise UnsupportedDTypeError(
-                f"{name}: integers are needed, not "
-                + (other.dtype.name if isinstance(other, Core) else repr(other)),
-                left=describe(self.uop),
-                right=describe(other.uop) if isinstance(other, Core) else repr(other),
-                line=here(),
-                remedy="cast it: .cast(dtypes.int32)",
-            )
-        return self._binary(name, op, other)
-
-    @templated
-    def lshift(self, other: Operand) -> Self:
-        """Shift bits left: self * 2**other, wrapped around. The result is 0 where `other` is the
-        width in bits or more, or negative.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises DTypeError for floats and bools, and for a number that is negative; ShapeError unless
-        the shapes broadcast.
-
-        >>> Tensor([1, 3]).lshift(2).tolist()
-        [4, 12]
-        """
-        return self._shifted("lshift", Ops.SHL, other)
-
-    @templated
-    def rshift(self, other: Operand) -> Self:
-        """Shift bits right: self // 2**other. The result is 0 or -1, by the sign, where `other` is
-        the width in bits or more, or negative.
-
-        Args:
-            other: a number, or a tensor whose shape broadcasts with this one by the rules of NumPy.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote.
-
-        Raises DTypeError for floats and bools, and for a number that is negative; ShapeError unless
-        the shapes broadcast.
-
-        >>> Tensor([8, -8]).rshift(2).tolist()
-        [2, -2]
-        """
-        return self._shifted("rshift", Ops.SHR, other)
-
-    def _shifted(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
-        self._integers(name, but_bool=True)
-        if isinstance(other, Core) and (other.dtype.is_float or other.dtype is dtypes.bool):
-            raise UnsupportedDTypeError(
-                f"{name}: integers are needed, not {other.dtype.name}",
-                left=describe(self.uop),
-                right=describe(other.uop),
-                line=here(),
-                remedy="cast it: .cast(dtypes.int32)",
-            )
-        if isinstance(other, int) and not swap:
-            if other < 0:
-                raise DTypeError(
-                    f"{name}: a shift by {other} bits",
-                    tensor=describe(self.uop),
-                    line=here(),
-                    rule="amounts are not negative",
-                    remedy=f"{'x >> ' if op is Ops.SHL else 'x << '}{-other}",
-                )
-            # All amounts from the width on do the same, and this one fits the dtype.
-            other = min(other, self.dtype.bits)
-        return self._binary(name, op, other, swap=swap)
-
     # Python's operators
 
     @elementwise
@@ -719,67 +365,3 @@ class Arithmetic(Patches):
 
     def __pos__(self) -> Self:
         return self
-
-    @templated
-    def __invert__(self) -> Self:
-        return self.bitwise_not()
-
-    @templated
-    def __and__(self, other: Operand) -> Self:
-        return self.bitwise_and(other)
-
-    def __rand__(self, other: Operand) -> Self:
-        return self.bitwise_and(other)
-
-    @templated
-    def __or__(self, other: Operand) -> Self:
-        return self.bitwise_or(other)
-
-    def __ror__(self, other: Operand) -> Self:
-        return self.bitwise_or(other)
-
-    @templated
-    def __xor__(self, other: Operand) -> Self:
-        return self.bitwise_xor(other)
-
-    def __rxor__(self, other: Operand) -> Self:
-        return self.bitwise_xor(other)
-
-    def __lshift__(self, other: Operand) -> Self:
-        return self.lshift(other)
-
-    def __rlshift__(self, other: Operand) -> Self:
-        return self._shifted("lshift", Ops.SHL, other, swap=True)
-
-    def __rshift__(self, other: Operand) -> Self:
-        return self.rshift(other)
-
-    def __rrshift__(self, other: Operand) -> Self:
-        return self._shifted("rshift", Ops.SHR, other, swap=True)
-
-    @elementwise
-    def __lt__(self, other: Operand) -> Self:
-        return self.lt(other)
-
-    @elementwise
-    def __gt__(self, other: Operand) -> Self:
-        return self.gt(other)
-
-    @elementwise
-    def __le__(self, other: Operand) -> Self:
-        return self.le(other)
-
-    @elementwise
-    def __ge__(self, other: Operand) -> Self:
-        return self.ge(other)
-
-    @elementwise
-    def __eq__(self, other: Operand) -> Self:  # type: ignore[override]
-        return self.eq(other)
-
-    @elementwise
-    def __ne__(self, other: Operand) -> Self:  # type: ignore[override]
-        return self.ne(other)
-
-    def __hash__(self) -> int:
-        return object.__hash__(self)

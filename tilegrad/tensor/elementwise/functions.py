@@ -1,4 +1,4 @@
-"""Functions of each element: exponentials, logarithms, roots, powers, trigonometry, erf.
+"""Functions of each element: exponentials, logarithms, erf, and how functions are composed.
 
 The machine has exp, exp2, log2, sin, cos and sqrt; the rest is composed. Half, bfloat16 and
 integers are computed in float32, and half types get their own dtype back. Every composition keeps
@@ -10,28 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
-from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.elementwise.approximation import (
-    ATAN,
-    ERF_TO_1,
-    ERFC_ROOT,
-    ERFC_SCALED,
-    EXPM1,
-    TANH,
-    Fit,
-)
+from tilegrad.tensor.elementwise.approximation import ERF_TO_1, ERFC_ROOT, ERFC_SCALED, EXPM1, Fit
+from tilegrad.tensor.elementwise.double_word import product
 from tilegrad.tensor.elementwise.elementwise import Elementwise
-from tilegrad.tensor.elementwise.power import power, product
 from tilegrad.tensor.handle.core import Operand, compute
 
-__all__ = ["Functions"]
+__all__ = ["LN2", "Functions", "inverse_factorials"]
 
 LN2 = math.log(2.0)
 # erf(x) / x - 1 in x * x, below 1/2 (NIST DLMF 7.6.1).
@@ -39,14 +30,10 @@ _ERF_SERIES = [
     2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) - (k == 0)
     for k in range(14)
 ]
-# atan(x) / x - 1 in x * x, below tan(pi/8).
-_ATAN_SERIES = [0.0, *((-1) ** k / (2 * k + 1) for k in range(1, 22))]
-# Integer exponents up to this are written out as multiplications.
-_MOST_MULTIPLICATIONS = 64
 
 
 class Functions(Elementwise):
-    """Functions of one element, and `pow`."""
+    """Exponentials and logarithms, and what functions share."""
 
     __slots__ = ()
 
@@ -57,6 +44,43 @@ class Functions(Elementwise):
         """
         own = self.dtype
         return function(self._wide()).cast(own if own.is_float else dtypes.default_float)
+
+    def _fitted(self, fit: Fit) -> Self:
+        """The polynomial of the fit for this dtype."""
+        scale = 2 / (fit.high - fit.low)
+        scaled = self * scale - (fit.high + fit.low) / (fit.high - fit.low)
+        return scaled._powers(fit.double if self.dtype is dtypes.float64 else fit.single)
+
+    def _powers(self, coefficients: Sequence[float]) -> Self:
+        """c0 + c1 * self + c2 * self^2 + ..., by Horner's scheme."""
+        wanted = (
+            coefficients
+            if self.dtype is dtypes.float64
+            else [c for c in coefficients if abs(c) > 1e-9 or c == coefficients[0]]
+        )
+        total = self._like(UOp.const(self.dtype, wanted[-1]))
+        for coefficient in wanted[-2::-1]:
+            total = total._times_plus(self, coefficient)
+        return total
+
+    def _times_plus(self, factor: Self, addend: Self | float) -> Self:
+        """self * factor + addend, of one dtype, rounded once where the target can. What a user
+        writes as a product and a sum is rounded twice everywhere.
+        """
+        dtype = self.dtype
+        last = addend.uop if isinstance(addend, Functions) else UOp.const(dtype, addend)
+        return factor._like(compute(Ops.MULACC, dtype, (self.uop, factor.uop, last)))
+
+    def _near_zero(
+        self, limit: float, series: Callable[[Self], Self], otherwise: Callable[[Self], Self]
+    ) -> Self:
+        """`series` where |self| < limit, else `otherwise`; neither sees an argument it is not
+        chosen for.
+        """
+        is_small = (self < limit) & (self > -limit)
+        return is_small.where(
+            series(is_small.where(self, 0)), otherwise(is_small.where(limit, self))
+        )
 
     # exponentials and logarithms
 
@@ -97,7 +121,7 @@ class Functions(Elementwise):
 
         def near(x: Self) -> Self:
             if x.dtype is dtypes.float64:
-                return x * x._powers(_inverse_factorials(18))
+                return x * x._powers(inverse_factorials(18))
             return x._times_plus(x._powers(EXPM1), 1.0) * x
 
         return self._in_float(lambda x: x._near_zero(0.5, near, lambda y: y.exp() - 1))
@@ -187,441 +211,6 @@ class Functions(Elementwise):
         distance = is_endless.where(0.0, smallest - largest)
         return (largest + distance.exp().log1p()).cast(dtype)
 
-    # roots and powers
-
-    @templated
-    def sqrt(self) -> Self:
-        """Square root; NaN below 0.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([4.0, 9.0]).sqrt().tolist()
-        [2.0, 3.0]
-        """
-        return self._in_float(lambda x: x._unary(Ops.SQRT))
-
-    def _root_of_sum(self) -> Self:
-        """The square root of a sum of magnitudes. Its derivative at 0, where all of them are 0, is
-        0: the chain rule would give infinity times 0.
-        """
-        is_zero = self.eq(0)
-        return is_zero.where(0.0, is_zero.where(1.0, self).sqrt())
-
-    def _power_of_sum(self, exponent: float) -> Self:
-        """As `_root_of_sum`, of another power above 0."""
-        is_zero = self.eq(0)
-        return is_zero.where(0.0, is_zero.where(1.0, self).pow(exponent))
-
-    @templated
-    def rsqrt(self) -> Self:
-        """Inverse of the square root: 1 / sqrt(self); inf at 0, NaN below.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([4.0]).rsqrt().tolist()
-        [0.5]
-        """
-        return self._in_float(lambda x: x._unary(Ops.SQRT).reciprocal())
-
-    @templated
-    @composed
-    def pow(self, exponent: Operand) -> Self:
-        """Power: self ** exponent. A negative base has a power for whole exponents only, else the
-        result is NaN.
-
-        Integers stay integers and wrap around, but for a negative number as exponent. A small whole
-        number as exponent becomes multiplications, a half a square root.
-
-        Args:
-            exponent: a number, or a tensor that broadcasts with this one.
-
-        Returns a tensor of the broadcast shape, in the dtype to which the two promote; two bools
-        give int32.
-
-        Raises ShapeError unless the shapes broadcast, DTypeError for an operand that is neither a
-        number nor a tensor, DeviceError for tensors of two devices.
-
-        >>> Tensor([2, 3]).pow(3).tolist()
-        [8, 27]
-        """
-        if isinstance(exponent, (int, float)):
-            return self._power_of_number(exponent)
-        other = self._operand("pow", exponent)
-        base, power = self._same_dtype("pow", other)
-        if base.dtype is dtypes.bool:
-            base, power = base.int(), power.int()
-        return base._float_power(power) if base.dtype.is_float else base._integer_power(power)
-
-    def _power_of_number(self, exponent: int | float) -> Self:
-        if self.dtype.is_float and self.dtype.itemsize < 4 and exponent not in (0, 1, 2):
-            # Several roundings become one, and the exponent is not rounded.
-            return self._wide_with(lambda wide: wide._power_of_number(exponent))
-        x = self
-        if x.dtype.is_int or x.dtype is dtypes.bool:
-            if isinstance(exponent, float) or exponent < 0:
-                x = x._floating()
-            elif x.dtype is dtypes.bool:
-                x = x.cast(x._operand("pow", 1).dtype)
-        if float(exponent).is_integer() and abs(exponent) <= _MOST_MULTIPLICATIONS:
-            result = x._multiplied(abs(int(exponent)))
-            return result.reciprocal() if exponent < 0 else self._copy_of(result)
-        roots: dict[float, Callable[[], Self]] = {
-            0.5: x.sqrt,
-            -0.5: x.rsqrt,
-            1.5: lambda: x * x._root_of_sum(),
-        }
-        if exponent in roots:
-            return roots[exponent]()
-        return (
-            x._float_power(x._same_dtype("pow", exponent)[1])
-            if x.dtype.is_float
-            else x._multiplied(int(exponent))
-        )
-
-    def _multiplied(self, exponent: int) -> Self:
-        """self ** exponent by squaring."""
-        if exponent == 0:
-            one = self._like(self._operand("pow", 1).uop).expand(self.shape)._apart()
-            # Its gradient is 0, and not missing.
-            return self._free_number(False).where(self, one) if self._requires_grad else one
-        result: Self | None = None
-        square = self
-        while exponent:
-            if exponent & 1:
-                result = square if result is None else result * square
-            exponent >>= 1
-            if exponent:
-                square = square * square
-        assert result is not None
-        return result
-
-    def _float_power(self, exponent: Self) -> Self:
-        """By logarithm: in float64 where self is float32 and the device has that, else with twice
-        the digits.
-        """
-        is_single = self.dtype is dtypes.float32 and exponent.dtype is dtypes.float32
-        is_wide = is_single and Device[self.device].target.supports(dtypes.float64)
-
-        def function(x: Self) -> Self:
-            y = exponent.cast(x.dtype)
-            is_zero = x.eq(0)
-            size = is_zero.where(1, x.abs())
-            if is_wide:
-                magnitude = (y.double() * size.double().log2()).exp2().cast(x.dtype)
-            else:
-                magnitude = power(size, y)
-            is_whole, is_odd = y.trunc().eq(y), (y * 0.5).trunc().ne(y * 0.5)
-            is_odd = is_whole & is_odd
-            # Odd powers of -0.0 keep its sign.
-            zero = is_odd.where(is_zero.where(x, 0.0), 0.0).detach()
-            pole = (is_zero & (y < 0)).where(x, 1.0).reciprocal()
-            pole = ((pole < 0) & ~is_odd).where(-pole, pole)
-            # The derivative at 0 is 1 for the power 1, infinite below that, 0 above.
-            zero = y.eq(1).where(x, zero)
-            is_steep = is_zero & (y > 0) & (y < 1)
-            root = is_steep.where(x, 1.0).sqrt()
-            # The derivative of the root, and the value 0.0 of a power of -0.0 too.
-            zero = is_steep.where(root - root.detach(), zero)
-            at_zero = (y > 0).where(zero, y.eq(0).where(1.0, (y < 0).where(pole, math.nan)))
-            signed = (x < 0).where(
-                is_odd.where(-magnitude, (is_whole | x.isinf()).where(magnitude, math.nan)),
-                magnitude,
-            )
-            # One to any power, and anything to the power of zero, NaN too; -1 to an infinite one.
-            is_one = x.eq(1) | (x.eq(-1) & y.isinf())
-            has_no_logarithm = (is_one & ~y.isfinite()) | (y.eq(0) & ~x.isfinite())
-            return is_zero.where(at_zero, has_no_logarithm.where(1.0, signed))
-
-        return self._in_float(function)
-
-    def _integer_power(self, exponent: Self) -> Self:
-        """By squaring, one step for each bit that an exponent can have."""
-        result = (exponent & 1).ne(0).where(self, 1)
-        square = self
-        for bit in range(1, exponent.dtype.bits - (exponent.dtype.kind == "int")):
-            square = square * square
-            result = ((exponent >> bit) & 1).ne(0).where(result * square, result)
-        if exponent.dtype.kind == "uint":
-            return result
-        # 1 / self rounded toward zero: only 1 and -1 have a reciprocal that is not 0.
-        sign = (exponent & 1).ne(0).where(-1, 1).cast(self.dtype)
-        flipped = self.eq(-1).where(sign, self.eq(1).cast(self.dtype))
-        return (exponent < 0).where(flipped, result)
-
-    @templated
-    def __pow__(self, exponent: Operand) -> Self:
-        return self.pow(exponent)
-
-    def __rpow__(self, base: Operand) -> Self:
-        other: Any = self._operand("pow", base)
-        if isinstance(base, (int, float)) and base == 2 and self.dtype.is_float:
-            return self.exp2()
-        power: Self = other.pow(self)
-        return power
-
-    # trigonometry
-
-    @templated
-    def sin(self) -> Self:
-        """Sine of an angle in radians.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).sin().tolist()
-        [0.0]
-        """
-        return self._in_float(lambda x: x._unary(Ops.SIN))
-
-    @templated
-    def cos(self) -> Self:
-        """Cosine of an angle in radians.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).cos().tolist()
-        [1.0]
-        """
-        return self._in_float(lambda x: x._unary(Ops.COS))
-
-    @templated
-    def tan(self) -> Self:
-        """Tangent of an angle in radians.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).tan().tolist()
-        [0.0]
-        """
-        return self._in_float(lambda x: x.sin() / x.cos())
-
-    @templated
-    def asin(self) -> Self:
-        """Arc sine in radians, -pi/2 to pi/2; NaN outside -1..1.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).asin().tolist()
-        [0.0]
-        """
-
-        def function(x: Self) -> Self:
-            is_end, end = x._end_of_unit()
-            y = is_end.where(0.0, x)
-            angle = (y / ((1 - y) * (1 + y)).sqrt()).atan()
-            return is_end.where(x.detach().sign() * (math.pi / 2 - end), angle)
-
-        return self._in_float(function)
-
-    def _end_of_unit(self) -> tuple[Self, Self]:
-        """Where this is 1 or -1; and there sqrt(1 - |self|): 0, with an infinite derivative."""
-        size = self.abs()
-        is_end = size.eq(1)
-        return is_end, is_end.where(1 - size, 1.0).sqrt()
-
-    @templated
-    def acos(self) -> Self:
-        """Arc cosine in radians, 0 to pi; NaN outside -1..1.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([1.0]).acos().tolist()
-        [0.0]
-        """
-
-        def function(x: Self) -> Self:
-            is_end, end = x._end_of_unit()
-            y = is_end.where(0.0, x)
-            angle = ((1 - y) / (1 + y)).sqrt().atan() * 2
-            return is_end.where((x > 0).where(end, math.pi - end), angle)
-
-        return self._in_float(function)
-
-    @templated
-    def atan(self) -> Self:
-        """Arc tangent in radians, -pi/2 to pi/2.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).atan().tolist()
-        [0.0]
-        """
-
-        def function(x: Self) -> Self:
-            if x.dtype is dtypes.float64:
-                return x._atan_in_eighths()
-            is_large = (x > 1) | (x < -1)
-            small = is_large.where(is_large.where(x, 1).reciprocal(), x)
-            angle = small * small.square()._fitted(ATAN)
-            return is_large.where(x.detach().sign() * (math.pi / 2) - angle, angle)
-
-        return self._in_float(function)
-
-    def _atan_in_eighths(self) -> Self:
-        """The arc tangent of float64: of what is left beside 0, pi/4 or pi/2, at most pi/8."""
-        is_negative = self < 0
-        size = is_negative.where(-self, self)
-        is_far, is_near = size > 1 + math.sqrt(2), size < math.sqrt(2) - 1
-        is_middle = ~(is_far | is_near)
-        middle = is_middle.where(size, 1)
-        left = is_far.where(is_far.where(-size, -1).reciprocal(), (middle - 1) / (middle + 1))
-        left = is_near.where(size, left)
-        angle = left._times_plus(left.square()._powers(_ATAN_SERIES), left)
-        # pi/2 is a little more than its nearest number.
-        offset, rest = (
-            self._operand("atan", math.pi / 2),
-            self._operand("atan", 6.123233995736766e-17),
-        )
-        whole = is_near.where(0.0, is_far.where(offset, offset * 0.5))
-        rest = is_near.where(0.0, is_far.where(rest, rest * 0.5))
-        angle = whole + (angle + rest)
-        # -0.0 stays so.
-        return self.eq(0).where(self, is_negative.where(-angle, angle))
-
-    @templated
-    def sinh(self) -> Self:
-        """Hyperbolic sine.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).sinh().tolist()
-        [0.0]
-        """
-        series = _inverse_factorials(19)[::2]
-        return self._in_float(
-            lambda x: x._near_zero(
-                1.0,
-                lambda y: y * y.square()._powers(series),
-                lambda y: y._half_power() - (-y)._half_power(),
-            )
-        )
-
-    @templated
-    def cosh(self) -> Self:
-        """Hyperbolic cosine.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).cosh().tolist()
-        [1.0]
-        """
-        return self._in_float(lambda x: x._half_power() + (-x)._half_power())
-
-    def _half_power(self) -> Self:
-        """exp(self) / 2, without overflow where that is finite: as exp(self - 1) * e / 2, where
-        taking 1 away loses nothing.
-        """
-        is_large = self > 8
-        power = (self - is_large.where(1.0, 0.0)).exp()
-        return is_large.where(power * (math.e / 2), power * 0.5)
-
-    @templated
-    def tanh(self) -> Self:
-        """Hyperbolic tangent.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0, 100.0]).tanh().tolist()
-        [0.0, 1.0]
-        """
-
-        def beyond(x: Self) -> Self:
-            # 1 - 2 / (exp(2 |x|) + 1), by a power that cannot overflow.
-            is_negative = x < 0
-            power = (is_negative.where(x, -x) * 2).exp()
-            size = 1 - power * 2 / (power + 1)
-            return is_negative.where(-size, size)
-
-        def function(x: Self) -> Self:
-            is_double = x.dtype is dtypes.float64
-            limit = 0.75 if is_double else 0.625
-            is_small = (x < limit) & (x > -limit)
-            small = is_small.where(x, 0)
-            square = small.square()
-            rest = square._powers(TANH.double if is_double else TANH.single)
-            return is_small.where(square._times_plus(rest, 1.0) * small, beyond(x))
-
-        return self._in_float(function)
-
-    def asinh(self) -> Self:
-        """Inverse of the hyperbolic sine.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).asinh().tolist()
-        [0.0]
-        """
-
-        def below(x: Self) -> Self:
-            return (x + x.square() / ((x.square() + 1).sqrt() + 1)).log1p()
-
-        def function(x: Self) -> Self:
-            # Not `abs`: its derivative at 0 is 0.
-            is_negative = x < 0
-            size = is_negative.where(-x, x)._log_of_twice_beyond(below)
-            # -0.0 stays so.
-            return x.eq(0).where(x, is_negative.where(-size, size))
-
-        return self._in_float(function)
-
-    def acosh(self) -> Self:
-        """Inverse of the hyperbolic cosine, accurate near 1; NaN below 1.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([1.0]).acosh().tolist()
-        [0.0]
-        """
-
-        def below(x: Self) -> Self:
-            above = x - 1
-            return (above + above.sqrt() * (above + 2).sqrt()).log1p()
-
-        return self._in_float(lambda x: x._log_of_twice_beyond(below))
-
-    def _log_of_twice_beyond(self, function: Callable[[Self], Self]) -> Self:
-        """`function`, and log(2 * self) where that is nearer than rounding and a square could
-        overflow; neither sees an argument it is not chosen for.
-        """
-        is_large = self > 2.0**28
-        return is_large.where(
-            is_large.where(self, 1).log() + LN2, function(is_large.where(1, self))
-        )
-
-    def atanh(self) -> Self:
-        """Inverse of the hyperbolic tangent; NaN outside -1..1.
-
-        Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
-        float (float32).
-
-        >>> Tensor([0.0]).atanh().tolist()
-        [0.0]
-        """
-
-        def function(x: Self) -> Self:
-            is_negative = x < 0
-            size = is_negative.where(-x, x)
-            # At the end the logarithm of 0, whose derivative is infinite.
-            is_end = size.eq(1)
-            inside = is_end.where(0.0, size)
-            end = is_end.where(1 - size, 1.0).log() * -0.5
-            result = is_end.where(end, (inside * 2 / (1 - inside)).log1p() * 0.5)
-            return is_negative.where(-result, result)
-
-        return self._in_float(function)
-
     @templated
     def erf(self) -> Self:
         """Error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to each value.
@@ -662,44 +251,7 @@ class Functions(Elementwise):
         power: Self = (-x.square()).exp() * (1 - rest)
         return power * fraction
 
-    def _fitted(self, fit: Fit) -> Self:
-        """The polynomial of the fit for this dtype."""
-        scale = 2 / (fit.high - fit.low)
-        scaled = self * scale - (fit.high + fit.low) / (fit.high - fit.low)
-        return scaled._powers(fit.double if self.dtype is dtypes.float64 else fit.single)
 
-    def _powers(self, coefficients: Sequence[float]) -> Self:
-        """c0 + c1 * self + c2 * self^2 + ..., by Horner's scheme."""
-        wanted = (
-            coefficients
-            if self.dtype is dtypes.float64
-            else [c for c in coefficients if abs(c) > 1e-9 or c == coefficients[0]]
-        )
-        total = self._like(UOp.const(self.dtype, wanted[-1]))
-        for coefficient in wanted[-2::-1]:
-            total = total._times_plus(self, coefficient)
-        return total
-
-    def _times_plus(self, factor: Self, addend: Self | float) -> Self:
-        """self * factor + addend, of one dtype, rounded once where the target can. What a user
-        writes as a product and a sum is rounded twice everywhere.
-        """
-        dtype = self.dtype
-        last = addend.uop if isinstance(addend, Functions) else UOp.const(dtype, addend)
-        return factor._like(compute(Ops.MULACC, dtype, (self.uop, factor.uop, last)))
-
-    def _near_zero(
-        self, limit: float, series: Callable[[Self], Self], otherwise: Callable[[Self], Self]
-    ) -> Self:
-        """`series` where |self| < limit, else `otherwise`; neither sees an argument it is not
-        chosen for.
-        """
-        is_small = (self < limit) & (self > -limit)
-        return is_small.where(
-            series(is_small.where(self, 0)), otherwise(is_small.where(limit, self))
-        )
-
-
-def _inverse_factorials(end: int) -> list[float]:
+def inverse_factorials(end: int) -> list[float]:
     """1/1!, 1/2!, ..., up to that of `end` - 1."""
     return [1 / math.factorial(n) for n in range(1, end)]

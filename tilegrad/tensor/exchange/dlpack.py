@@ -2,7 +2,7 @@
 
 A capsule holds a pointer to a C struct that describes the memory, with a function that its taker
 calls when it is done. There are two layouts: the old one, and a versioned one, which can say that
-memory is read-only. This module knows the structs; `tensor.interchange` knows tensors.
+memory is read-only. This module knows the structs; `interchange.py` knows tensors.
 
 Who takes our memory keeps it as long as he likes: a tensor that is written to meanwhile goes on in
 other memory. Memory that we take is read in place and never written to, and its giver is told when

@@ -315,15 +315,8 @@ class Creation(Scan):
         if stop is None:
             start, stop = 0, start
         if isinstance(start, UOp) or isinstance(stop, UOp):
-            low, first = as_size("arange", start)
-            high, second = as_size("arange", stop)
-            step = as_int("arange", "a step beside a Variable", step)
-            count: sint = ceil_divide(high - low, step)
-            base = cls._of(UOp.const(dtypes.int32, 0), device)._holding({**first, **second})
-            positions: Self = base._iota(count) * step + (
-                low if isinstance(low, int) else base._size_number(low)
-            )
-            return positions.cast(as_dtype(dtype or dtypes.default_int))._wanting(requires_grad)
+            counted = cls._symbolic_range(start, stop, step, device)
+            return counted.cast(as_dtype(dtype or dtypes.default_int))._wanting(requires_grad)
         start, stop = as_number("arange", "start", start), as_number("arange", "stop", stop)
         step = as_number("arange", "step", step)
         if step == 0:
@@ -341,12 +334,24 @@ class Creation(Scan):
         )
         if not length:
             return cls.full((0,), 0, device, wanted, requires_grad)
-        positions = cls._of(UOp.const(dtypes.int32, 0), device)._iota(length)
+        positions: Self = cls._of(UOp.const(dtypes.int32, 0), device)._iota(length)
         # Whole numbers are counted as such, others in the widest float, and rounded once.
         counting = _integer_for(start, stop) if is_whole else positions._widest_float()
         positions = positions.cast(counting)
         positions = positions if step == 1 else positions * step
         return (positions if start == 0 else positions + start).cast(wanted)._wanting(requires_grad)
+
+    @classmethod
+    def _symbolic_range(cls, start: Any, stop: Any, step: Any, device: str | None) -> Self:
+        """The integers start, start + step, ... before `stop`, of which one is symbolic."""
+        low, first = as_size("arange", start)
+        high, second = as_size("arange", stop)
+        step = as_int("arange", "a step beside a Variable", step)
+        count: sint = ceil_divide(high - low, step)
+        base = cls._of(UOp.const(dtypes.int32, 0), device)._holding({**first, **second})
+        first_one = low if isinstance(low, int) else base._size_number(low)
+        found: Self = base._iota(count) * step + first_one
+        return found
 
     @classmethod
     @composed

@@ -1,12 +1,11 @@
-"""Picking elements: `x[...]` with numbers, slices, None, Ellipsis, integer tensors and masks;
-`gather`, `take` and kin.
+"""Picking elements: `x[...]` with numbers, slices, None, Ellipsis, integer tensors and masks.
 
 Numbers and slices are movement. Integer tensors pick through one op, GATHER, which takes rows of a
 table: the indexed axes are moved to the front and joined into one, the indices become one position
 in it. Only the rows that are picked are read. An index that lies outside, found in data when a
 kernel runs, picks zeros and writes nothing; one that Python knows raises.
 
-A mask stands for the places where it is true, one integer tensor for each of its axes. How many
+A mask stands for the positions where it is true, one integer tensor for each of its axes. How many
 there are only its values tell, so a mask that is a tensor is computed when it indexes; a list or an
 array of bools is known.
 
@@ -16,34 +15,24 @@ the number picks first, and so does a tensor without axes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Self
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import DType, dtypes, sum_dtype
-from tilegrad.base.errors import (
-    DTypeError,
-    IndexBoundsError,
-    IndexKindError,
-    ShapeError,
-    StepError,
-)
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import IndexBoundsError, IndexKindError, ShapeError, StepError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
-from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import (
     NO_VARIABLES,
     Variables,
-    as_axis,
     as_int,
     as_size,
     here,
     index_dtype,
-    is_of_number,
     is_zero,
     merge,
     multiply,
@@ -51,38 +40,24 @@ from tilegrad.tensor.handle.sizes import (
     show_shape,
     simple,
 )  # fmt: skip
-from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.indexing.creation import Creation
+from tilegrad.tensor.indexing.keys import (
+    KnownIndex,
+    as_index,
+    as_number_or_bool,
+    as_slice,
+    axes_of,
+    entries_of,
+    first_of_neighbours,
+    from_the_front,
+    is_one_index,
+)
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host import flatten
 
-__all__ = ["Indexing", "first_of_neighbours", "has_tensor"]
+__all__ = ["Indexing"]
 
 _PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
-
-
-def _is_one_index(entry: Any) -> bool:
-    """Whether an entry is a list of one integer, as in `x[:, [-1]]`."""
-    return entry.__class__ is list and len(entry) == 1 and entry[0].__class__ is int
-
-
-def _is_of_rows(index: Any) -> bool:
-    """Whether an index was expanded from one with axes of one element behind the first."""
-    call: Call | None = index._call
-    below: Sequence[Any] | None = None
-    if call is None:
-        node = index.uop
-        below = node.src[0].shape if node.op is Ops.EXPAND else None
-    elif call.inputs is not None:
-        moves, _ = call.template.moves(call.slot, 1)
-        below = call.away(1).shape if moves and moves[0][0] is Ops.EXPAND else None
-    return below is not None and tuple(below) == (index.shape[0], *[1] * (index.ndim - 1))
-
-
-def _as_slice(entry: list[int]) -> slice:
-    """The slice of one element that a list of one index picks."""
-    (index,) = entry
-    return slice(index, index + 1 if index != -1 else None)
 
 
 class Indexing(Creation):
@@ -112,7 +87,7 @@ class Indexing(Creation):
             return self._cut(key)
         if kind is self.__class__ and self._is_checked(key):
             return self._rows_at(key)
-        if _is_one_index(key):
+        if is_one_index(key):
             key = (key,)
         elif kind is self.__class__ and key.ndim and key.dtype is dtypes.bool:
             # What the mask picks is a matter of its positions alone.
@@ -155,7 +130,7 @@ class Indexing(Creation):
                 tensors.append((entry, axis))  # type: ignore[arg-type]  # every tensor is one
                 axis += 1
             elif entry is not None:
-                if _is_one_index(entry):
+                if is_one_index(entry):
                     if axis >= self.ndim or not self._is_inside(axis, entry[0]):
                         return False
                 elif entry.__class__ not in _PLAIN_ENTRIES:
@@ -163,7 +138,7 @@ class Indexing(Creation):
                 axis += 1
         if not 0 < axis <= self.ndim or sum(entry is Ellipsis for entry in key) > 1:
             return False
-        lists = sum(map(_is_one_index, key))
+        lists = sum(map(is_one_index, key))
         if lists > 1 or (lists and tensors):
             # Those that pick together.
             return False
@@ -186,9 +161,9 @@ class Indexing(Creation):
         """What integer tensors pick, or one list of one index, beside numbers, slices, None and
         Ellipsis.
         """
-        if any(map(_is_one_index, key)):
+        if any(map(is_one_index, key)):
             # A copy of a slice, as a list picks copies.
-            sliced = tuple([_as_slice(entry) if _is_one_index(entry) else entry for entry in key])
+            sliced = tuple([as_slice(entry) if is_one_index(entry) else entry for entry in key])
             return self._copy_of(self._viewed(sliced)[0])
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors)
@@ -228,11 +203,11 @@ class Indexing(Creation):
 
     def _completed(self, key: Any) -> list[Any]:
         """One index for each axis, and None for each new one."""
-        keys = [self._as_index(entry) for entry in _entries_of(key)]
+        keys = [self._as_index(entry) for entry in entries_of(key)]
         dots = [at for at, entry in enumerate(keys) if entry is Ellipsis]
         if len(dots) > 1:
             raise IndexBoundsError("getitem: more than one Ellipsis", line=here())
-        used = sum(_axes_of(entry) for entry in keys)
+        used = sum(axes_of(entry) for entry in keys)
         if used > self.ndim:
             raise IndexBoundsError(
                 f"getitem: {used} indices for {self.ndim} axes",
@@ -245,7 +220,7 @@ class Indexing(Creation):
         axis = 0
         for entry in whole:
             completed += self._by_axis(entry, axis)
-            axis += _axes_of(entry)
+            axis += axes_of(entry)
         return completed
 
     def _as_index(self, entry: Any) -> Any:
@@ -258,22 +233,22 @@ class Indexing(Creation):
         ):
             return entry
         if isinstance(entry, (list, tuple, range)):
-            entry = _Known(*flatten(list(entry)))
+            entry = KnownIndex(*flatten(list(entry)))
         elif hasattr(entry, "__array__") and not isinstance(entry, Core):
             if getattr(entry, "shape", None) == ():
                 if entry.dtype.kind == "b":
                     raise IndexKindError("getitem: a bool is no index", line=here())
-                return _as_index(entry)
-            entry = _Known(entry.reshape(-1).tolist(), tuple(entry.shape))
-        if isinstance(entry, _Known):
+                return as_index(entry)
+            entry = KnownIndex(entry.reshape(-1).tolist(), tuple(entry.shape))
+        if isinstance(entry, KnownIndex):
             entry.values = [
-                value if type(value) is int else _as_number(value) for value in entry.values
+                value if type(value) is int else as_number_or_bool(value) for value in entry.values
             ]
             return entry
         if not isinstance(entry, Core):
             if isinstance(entry, bool):
                 raise IndexKindError("getitem: a bool is no index", line=here())
-            return _as_index(entry)
+            return as_index(entry)
         if entry.dtype is dtypes.bool and not entry.ndim:
             raise IndexKindError(
                 "getitem: a bool is no index", mask=describe(entry.uop), line=here()
@@ -290,7 +265,7 @@ class Indexing(Creation):
 
     def _by_axis(self, entry: Any, axis: int) -> list[Any]:
         """An index, whose first axis is `axis`, as one for each axis: masks become integers."""
-        if not isinstance(entry, (_Known, Core)):
+        if not isinstance(entry, (KnownIndex, Core)):
             return [entry]
         is_mask = entry.dtype is dtypes.bool
         if is_mask:
@@ -353,7 +328,7 @@ class Indexing(Creation):
         size = self.shape[axis]
         if isinstance(index, UOp):
             position, variables = as_size("getitem", index)
-            position = _from_the_front(position, size)
+            position = from_the_front(position, size)
             return self._holding(variables).shrink(
                 [
                     (position, simple(position + 1)) if other == axis else None
@@ -413,7 +388,7 @@ class Indexing(Creation):
                 (default, NO_VARIABLES) if bound is None else as_size("getitem", bound)
             )
             variables = merge(variables, found)
-            position = _from_the_front(position, size)
+            position = from_the_front(position, size)
             # Python cuts a slice that reaches too far.
             most = size if isinstance(size, int) else size.vmax
             ends.append(
@@ -494,299 +469,3 @@ class Indexing(Creation):
             return self._like(UOp.const(self.dtype, 0)).expand(*position.shape, *self.shape[1:])
         from_index = position._joined(position.uop, self)
         return self._joined(compute(Ops.GATHER, self.dtype, (self.uop, position.uop)), from_index)
-
-    @composed
-    def gather(self, dim: int, index: Self) -> Self:
-        """Take elements by index along an axis: for each element of `index` the element of this
-        tensor with that index along `dim` and its other indices.
-
-        Args:
-            dim: the axis; a negative one counts from the last.
-            index: integers with as many axes as this tensor, no longer beside `dim`.
-
-        Returns a tensor of this dtype in the shape of `index`.
-
-        Raises ShapeError for an `index` of another number of axes or a larger one, DTypeError
-        unless it is integer, IndexBoundsError for an axis that is out of range.
-
-        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
-        [[2], [3]]
-        """
-        if is_of_number(dim, self.ndim):
-            return self._as_row(lambda row: row.gather(0, index.reshape(1)))
-        axis = self._aligned("gather", dim, index)
-        if not axis and index.ndim > 1 and index.shape[1:] == self.shape[1:]:
-            rows = self._whole_rows("gather", axis, index)
-            if rows is not None:
-                return self._rows_at(rows)
-        if not config.CHECK:
-            checked("gather", index, self.shape[axis], axis)
-        return self._picked_on(axis, index)
-
-    @templated
-    def _picked_on(self, axis: int, index: Self) -> Self:
-        """GATHER: the elements that `index`, which fits, names along an axis."""
-        return self.flatten()._rows(self._positions("gather", axis, index))
-
-    def _aligned(self, name: str, dim: int, index: Self) -> int:
-        """The axis `dim`, along which `index` fits this tensor."""
-        axis = as_axis(name, dim, self.ndim)
-        if index.dtype.is_float or index.dtype is dtypes.bool:
-            raise DTypeError(
-                f"{name}: an index must be an integer, not {index.dtype.name}",
-                tensor=describe(self.uop),
-                index=describe(index.uop),
-                line=here(),
-                remedy="cast the index: .cast(dtypes.int32)",
-            )
-        fits = index.ndim == self.ndim and all(
-            number == axis or theirs <= ours
-            for number, (ours, theirs) in enumerate(zip(self._sizes, index._sizes))
-        )
-        if not fits:
-            raise ShapeError(
-                f"{name}: index {show_shape(index.shape)} does not fit "
-                f"{show_shape(self.shape)} beside axis {axis}",
-                left=describe(self.uop),
-                right=describe(index.uop),
-                line=here(),
-            )
-        return axis
-
-    def _whole_rows(self, name: str, axis: int, index: Self) -> Self | None:
-        """Which rows an index names that was expanded from one for each row, so that all elements
-        of a row go together.
-        """
-        beside = index._sizes[1:]
-        if axis or not beside or beside != self._sizes[1:] or not _is_of_rows(index):
-            return None
-        vector: Self = checked(name, index[(slice(None), *[0] * len(beside))], self._sizes[0], 0)
-        return vector
-
-    def _positions(self, name: str, axis: int, index: Self) -> Self:
-        """The flat positions in this tensor of the elements that `index` names along `axis`."""
-        sizes = self._sizes
-        index = checked(name, index, sizes[axis], axis)
-        wide = index_dtype(sizes)
-        if index.dtype.itemsize < 4 or wide is dtypes.int64:
-            index = index.cast(wide)
-        if index.dtype.kind == "int":
-            index = (index < 0).where(index + sizes[axis], index)
-        total = index * math.prod(sizes[axis + 1 :])
-        for number, count in enumerate(index._sizes):
-            if number != axis and count > 1:
-                shape = [count if other == number else 1 for other in range(index.ndim)]
-                counted = self._iota(count).cast(wide).reshape(shape)
-                total = total + counted * math.prod(sizes[number + 1 :])
-        return ((index >= 0) & (index < sizes[axis])).where(total, -1)
-
-    @composed
-    def scatter_add(self, dim: int, index: Self, source: Self) -> Self:
-        """Add each element of `source` at the position that `index` names along an axis; a position
-        that occurs twice takes both.
-
-        Args:
-            dim: the axis; a negative one counts from the last.
-            index: integers with as many axes as this tensor.
-            source: a tensor that is at least as large as `index` along each axis.
-
-        Returns a tensor of this shape and dtype.
-
-        Raises ShapeError for an `index` of another number of axes or a smaller `source`, DTypeError
-        unless `index` is integer, IndexBoundsError for an axis that is out of range.
-
-        >>> Tensor([1, 2]).scatter_add(0, Tensor([0, 0]), Tensor([10, 20])).tolist()
-        [31, 2]
-        """
-        if is_of_number(dim, self.ndim):
-            vectors = index.reshape(1), source.reshape(1)
-            return self._as_row(lambda row: row.scatter_add(0, *vectors))
-        axis = self._aligned("scatter_add", dim, index)
-        if source.ndim != index.ndim or any(
-            ours < theirs for ours, theirs in zip(source._sizes, index._sizes)
-        ):
-            raise ShapeError(
-                f"scatter_add: source {show_shape(source.shape)} is smaller than index "
-                f"{show_shape(index.shape)}",
-                line=here(),
-            )
-        rows = self._whole_rows("scatter_add", axis, index)
-        if rows is not None:
-            return self._added_to_rows(rows, source)
-        if not config.CHECK:
-            checked("scatter_add", index, self._sizes[axis], axis)
-        return self._added_on(axis, index, source)
-
-    @templated
-    def _added_to_rows(self, rows: Self, source: Self) -> Self:
-        """The first rows of `source` added to the `rows` of this tensor."""
-        lengths = (rows.shape[0], *self.shape[1:])
-        values = source.shrink([(0, size) for size in lengths]).cast(self.dtype)
-        position, _ = self._flat_position([rows], self._sizes[:1])
-        return self._added_at(position, values)
-
-    @templated
-    def _added_on(self, axis: int, index: Self, source: Self) -> Self:
-        """Elements of `source` added where `index`, which fits, names them along an axis."""
-        values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype)
-        position = self._positions("scatter_add", axis, index).flatten()
-        return self.flatten()._added_at(position, values.flatten()).reshape(self.shape)
-
-    def _added_at(self, target: Self, rows: Self) -> Self:
-        """SCATTER_ADD; a row named often is a long sum, so half types are summed in float32."""
-        wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
-        base, values = self.cast(wide), rows.cast(wide)
-        if base.uop.is_constant:
-            # A constant is on no device; the memory that is added to must be on one.
-            device = (rows if target.uop.is_constant else target).device
-            stored = compute(Ops.CONTIGUOUS, wide, (base.uop,), canonical(device))
-            base = self._of(stored, device, self._variables)
-        node = compute(Ops.SCATTER_ADD, wide, (base.uop, target.uop, values.uop))
-        return base._joined(node, target, values).cast(self.dtype)
-
-    def index_select(self, dim: int, index: Self) -> Self:
-        """Take the slices along an axis that a vector names.
-
-        Args:
-            dim: the axis; a negative one counts from the last.
-            index: vector of integers.
-
-        Returns a tensor of this dtype with the length of `index` along the axis.
-
-        Raises DTypeError unless `index` is integer, ShapeError unless it is a vector,
-        IndexBoundsError for an axis that is out of range.
-
-        >>> Tensor([[1, 2], [3, 4]]).index_select(1, Tensor([1])).tolist()
-        [[2], [4]]
-        """
-        if is_of_number(dim, self.ndim):
-            return self._as_row(lambda row: row.index_select(0, index.reshape(1)))
-        axis = as_axis("index_select", dim, self.ndim)
-        if isinstance(index, Core) and index.ndim > 1:
-            raise ShapeError(
-                f"index_select: the index has {index.ndim} axes",
-                tensor=describe(self.uop),
-                index=describe(index.uop),
-                line=here(),
-                rule="a vector of integers; tensor[index] takes any shape",
-            )
-        return self[(*[slice(None)] * axis, index)]
-
-    def take(self, index: Self) -> Self:
-        """Take elements by their positions in the flat tensor.
-
-        Args:
-            index: integers of any shape; negative ones count from the end.
-
-        Returns a tensor of this dtype in the shape of `index`.
-
-        Raises DTypeError unless `index` is integer, IndexBoundsError for bools.
-
-        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
-        [4, 1]
-        """
-        return self.flatten()[index]
-
-    def embedding(self, index: Self) -> Self:
-        """Take rows of this table (rows, width); only those rows are read.
-
-        Args:
-            index: integers of any shape.
-
-        Returns a tensor of this dtype and shape (*index.shape, width).
-
-        Raises DTypeError unless `index` is integer.
-
-        >>> Tensor([[1, 2], [3, 4]]).embedding(Tensor([1, 1])).tolist()
-        [[3, 4], [3, 4]]
-        """
-        return self[index]
-
-
-class _Known:
-    """A list or an array as an index: its values in row-major order, integers or all of them bools,
-    and its shape.
-    """
-
-    def __init__(self, values: list[Any], shape: tuple[int, ...]):
-        self.values, self.shape = values, shape
-
-    @property
-    def dtype(self) -> DType:
-        is_mask = bool(self.values) and all(isinstance(value, bool) for value in self.values)
-        return dtypes.bool if is_mask else dtypes.int32
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def positions_of_true(self) -> list[list[int]]:
-        """For each axis, the indices along it of what is true."""
-        flat = [number for number, value in enumerate(self.values) if value]
-        steps = [math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)]
-        return [[number // step % size for number in flat] for step, size in zip(steps, self.shape)]
-
-
-def _entries_of(key: Any) -> list[Any]:
-    """What `x[key]` is indexed by, one for each axis. A list that is no array, as it holds tensors,
-    slices, None, Ellipsis, or numbers beside lists, stands for a tuple, as in PyTorch and tinygrad;
-    any other list is an array, as in NumPy.
-    """
-    if isinstance(key, tuple):
-        return list(key)
-    if isinstance(key, list):
-        are_lists = [isinstance(entry, (list, tuple, range)) for entry in key]
-        if (any(are_lists) and not all(are_lists)) or any(
-            entry is None or entry is Ellipsis or isinstance(entry, (Core, slice)) for entry in key
-        ):
-            return list(key)
-    return [key]
-
-
-def _as_number(value: Any) -> int | bool:
-    """An element of a list of indices: an integer, or a bool of a mask.
-
-    Raises DTypeError for anything else.
-    """
-    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
-        return bool(value)
-    return _as_index(value)
-
-
-def _as_index(value: Any) -> int:
-    """`value` as an integer that picks an element. Raises IndexKindError for anything else."""
-    try:
-        return as_int("getitem", "an index", value)
-    except DTypeError as error:
-        raise IndexKindError(error.headline, line=here()) from None
-
-
-def _from_the_front(position: Any, size: Any) -> Any:
-    """A place counted from the front: what is negative, whatever its variables, counts from the
-    end.
-    """
-    most = position if isinstance(position, int) else position.vmax
-    return simple(size + position) if most < 0 else position
-
-
-def _axes_of(entry: Any) -> int:
-    """How many axes an index stands for."""
-    if entry is None or entry is Ellipsis:
-        return 0
-    return entry.ndim if isinstance(entry, (Core, _Known)) and entry.dtype is dtypes.bool else 1
-
-
-def first_of_neighbours(axes: Sequence[int]) -> int:
-    """Where the axes of a pick stand in its result: where the first of the indexed `axes` stood,
-    or in front, if others lie between these.
-    """
-    is_together = bool(axes) and axes[-1] - axes[0] == len(axes) - 1
-    return axes[0] if is_together else 0
-
-
-def has_tensor(key: Any) -> bool:
-    """Whether an index holds a tensor, a sequence or an array: then it does not name a window."""
-    return any(
-        isinstance(entry, (Core, list, tuple, range)) or hasattr(entry, "__array__")
-        for entry in _entries_of(key)
-    )

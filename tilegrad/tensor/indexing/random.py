@@ -1,124 +1,27 @@
 """Random tensors. Their numbers are fixed when they are made, not when they are realized.
 
-A draw is words offset, offset + 1, ... of one stream (threefry, see schedule/random.py) that the
-seed names; the offset is taken from a counter shared by all threads. So `manual_seed(0)` gives the
-same numbers on every device, in one kernel or several, and whatever is realized first. A forked
-process draws from a stream of its own. A float32 in 0 <= x < 1 is the upper 24 bits of a word,
-times 2**-24.
+Each takes words of one stream (see generator.py). A float32 in 0 <= x < 1 is the upper 24 bits of a
+word, times 2**-24.
 """
 
 from __future__ import annotations
 
-import contextvars
-import hashlib
 import math
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 from tilegrad.base.config import training
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.ir.args import RandArg
-from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.core import as_dtype, compute
+from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import as_int, as_number, as_sizes, flat_arguments, here, is_zero
+from tilegrad.tensor.indexing.creation import DTypeLike
+from tilegrad.tensor.indexing.generator import draw, generator
 from tilegrad.tensor.indexing.written import Writing
 
-__all__ = ["Generator", "Random", "draw", "draws_of", "generator", "is_training", "set_training"]
-
-DTypeLike = DType | str | None
-
-
-class Generator:
-    """The place in the stream of random words: `seed`, and how many words have been drawn."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.seed = int.from_bytes(os.urandom(8), "little")
-        self.drawn = self.forks = 0
-
-    def restart(self, seed: int) -> None:
-        """Begin the stream of `seed`.
-
-        Raises DTypeError if that is no integer.
-        """
-        if not isinstance(seed, int):
-            raise DTypeError(f"manual_seed: a seed must be an integer, not {seed!r}", line=here())
-        with self._lock:
-            self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0
-
-    def take(self, words: int) -> tuple[int, int]:
-        """(seed, offset) of the next `words` words, which nobody else gets."""
-        with self._lock:
-            offset = self.drawn
-            self.drawn += words
-            return self.seed, offset
-
-    def count_fork(self) -> None:
-        """Before a fork, in the thread that forks: the child's number."""
-        with self._lock:
-            self.forks += 1
-            _forking.number = self.forks
-
-    def leave_parent(self) -> None:
-        """In a forked child: go on in a stream of its own, which the parent's place in its stream
-        and the child's number decide. Whoever held the lock is gone.
-        """
-        self._lock = threading.Lock()
-        text = f"{self.seed} {self.drawn} {_forking.number}"
-        self.seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-        self.drawn = self.forks = 0
-
-
-class _Forking(threading.local):
-    """Of the thread that forks: the number of the child."""
-
-    number = 0
-
-
-_forking = _Forking()
-generator = Generator()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=generator.count_fork, after_in_child=generator.leave_parent)
-# Where draws are noted while somebody asks for them.
-_noted: contextvars.ContextVar[tuple[set[UOp], ...]] = contextvars.ContextVar(
-    "tilegrad_draws", default=()
-)
-
-
-def is_training() -> bool:
-    """Whether this thread trains: inside `Tensor.train()`, or since `Tensor.training = True`."""
-    return training.get()
-
-
-def set_training(mode: bool) -> None:
-    training.set(mode)
-
-
-@contextmanager
-def draws_of() -> Iterator[set[UOp]]:
-    """The draws that this thread makes while this is entered."""
-    found: set[UOp] = set()
-    token = _noted.set((*_noted.get(), found))
-    try:
-        yield found
-    finally:
-        _noted.reset(token)
-
-
-def draw(shape: tuple[int, ...], device: str) -> UOp:
-    """The next random words of the stream, in `shape`."""
-    seed, offset = generator.take(math.prod(shape))
-    node = compute(Ops.RAND, dtypes.uint32, (), RandArg(shape, seed, offset, device))
-    for noted in _noted.get():
-        noted.add(node)
-    return node
+__all__ = ["Random"]
 
 
 class Random(Writing):
@@ -538,7 +441,7 @@ class Random(Writing):
         """
         if not 0 <= as_number("dropout", "p", p) <= 1:
             raise ShapeError(f"dropout: {p} is no probability", line=here(), rule="from 0 to 1")
-        if not is_training() or p == 0:
+        if not training.get() or p == 0:
             return self
         if p == 1:
             return self.zeros_like()

@@ -1,7 +1,7 @@
 """What `x[...] = value` makes of a tensor where integer tensors or masks pick the elements: the
-flat positions that the keys name, and the tensor with the values folded in at these.
+flat positions that the keys name, and the tensor with the values reduced into it at these.
 
-With numbers and slices alone an assignment is one to a window of memory (`tensor.assignment`).
+With numbers and slices alone an assignment is one to a slice of memory (writing/assignment.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.masks import mask_values, ranks_of_true, uploaded
 from tilegrad.tensor.handle.core import Core, check_devices
 from tilegrad.tensor.handle.sizes import as_int, as_size, here, index_dtype, is_one
-from tilegrad.tensor.indexing.index import Indexing, first_of_neighbours
+from tilegrad.tensor.indexing.gather import Gathering
+from tilegrad.tensor.indexing.keys import first_of_neighbours
 from tilegrad.tensor.storage.checked import checked
 
 __all__ = ["Writing"]
@@ -41,7 +42,7 @@ class _Keys(NamedTuple, Generic[T]):
     indices: list[tuple[T, int, int, int]]
 
 
-class Writing(Indexing):
+class Writing(Gathering):
     """Elements that a key picks, written."""
 
     __slots__ = ()

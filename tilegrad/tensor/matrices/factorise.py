@@ -280,7 +280,7 @@ def _singular_rule(made: Any, flow: Any) -> Any:
 
 
 def take(made: UOp, value: UOp, *_: UOp) -> UOp:
-    """made = value: the place where a gradient goes another way."""
+    """made = value: the position where a gradient goes another way."""
     position = UOp.range(made.dtype.size, 0)  # type: ignore[attr-defined]
     return UOp.sink(made.store(position, value.load(position)).end(position))
 

@@ -21,7 +21,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.matrices.kernel_builder import (
-    KernelBuilder,
+    MatrixKernel,
     absolute,
     chosen,
     is_negative,
@@ -29,17 +29,9 @@ from tilegrad.tensor.matrices.kernel_builder import (
 )
 
 __all__ = [
-    "MOST_SWEEPS",
-    "cholesky",
-    "eigen",
-    "eigen_size",
-    "eliminate",
-    "householder",
-    "householder_size",
-    "singular",
-    "singular_size",
-    "triangular",
-]
+    "MOST_SWEEPS", "cholesky", "eigen", "eigen_size", "eliminate", "householder",
+    "householder_size", "singular", "singular_size", "triangular",
+]  # fmt: skip
 
 # Sweeps of Jacobi's method, at most; six to ten are usual. A sweep with nothing to do is free.
 MOST_SWEEPS = 30
@@ -52,7 +44,7 @@ def eliminate(made: UOp, a: UOp, *right: UOp, count: int, size: int, columns: in
     The pivot of a column is its largest element, as in LAPACK. A column without any is left, so
     that U has a zero.
     """
-    kernel = KernelBuilder(made)
+    kernel = MatrixKernel(made)
     width = size + columns + 1
     with kernel.each(count) as matrix:
         first = matrix * (size * width)
@@ -72,7 +64,7 @@ def eliminate(made: UOp, a: UOp, *right: UOp, count: int, size: int, columns: in
     return kernel.finished()
 
 
-def _pivot(kernel: KernelBuilder, first: UOp, k: UOp, size: int, width: int) -> None:
+def _pivot(kernel: MatrixKernel, first: UOp, k: UOp, size: int, width: int) -> None:
     """Row k becomes the one with the largest element in column k, which the rows below lose."""
     left = -k + size
     found = kernel.first_largest(
@@ -98,7 +90,7 @@ def _pivot(kernel: KernelBuilder, first: UOp, k: UOp, size: int, width: int) -> 
         kernel.store(row + k, factor)
 
 
-def _substitute_back(kernel: KernelBuilder, first: UOp, k: UOp, size: int, columns: int) -> None:
+def _substitute_back(kernel: MatrixKernel, first: UOp, k: UOp, size: int, columns: int) -> None:
     """Row k of the solution, taken out of the rows above."""
     width = size + columns + 1
     pivot = kernel.load(first + k * width + k)
@@ -127,7 +119,7 @@ def triangular(
     is_unit: bool,
 ) -> UOp:
     """made = a^-1 right; the other triangle of `a` is not read, nor a diagonal of ones."""
-    kernel = KernelBuilder(made)
+    kernel = MatrixKernel(made)
     with kernel.each(count) as matrix:
         first, rows = matrix * (size * columns), matrix * (size * size)
         with kernel.loop(size * columns) as i:
@@ -151,7 +143,7 @@ def triangular(
 
 def cholesky(made: UOp, a: UOp, *, count: int, size: int) -> UOp:
     """The upper triangle U with U^T U = a, of which the lower triangle is read."""
-    kernel = KernelBuilder(made)
+    kernel = MatrixKernel(made)
     with kernel.each(count) as matrix:
         first = matrix * (size * size)
         with kernel.loop(size) as i, kernel.loop(size) as j:
@@ -185,7 +177,7 @@ def householder(made: UOp, a: UOp, *, count: int, rows: int, columns: int, vecto
     up to the diagonal, and beyond it what made it so; then the first `vectors` columns of Q, one a
     row.
     """
-    kernel = KernelBuilder(made)
+    kernel = MatrixKernel(made)
     width = rows + 1
     length = min(rows, columns)
     total = householder_size(rows, columns, vectors)
@@ -212,7 +204,7 @@ def householder(made: UOp, a: UOp, *, count: int, rows: int, columns: int, vecto
     return kernel.finished()
 
 
-def _reflect(kernel: KernelBuilder, row: UOp, k: UOp, rows: int) -> None:
+def _reflect(kernel: MatrixKernel, row: UOp, k: UOp, rows: int) -> None:
     """Row k, from k on, becomes the vector v of the reflection I - tau v v^T that leaves only its
     first element; v[k] is 1 and not stored, tau stands behind the row.
     """
@@ -249,7 +241,7 @@ def _reflect(kernel: KernelBuilder, row: UOp, k: UOp, rows: int) -> None:
     kernel.store(row + rows, tau)
 
 
-def _mirror(kernel: KernelBuilder, row: UOp, other: UOp, k: UOp, rows: int) -> None:
+def _mirror(kernel: MatrixKernel, row: UOp, other: UOp, k: UOp, rows: int) -> None:
     """The reflection of `row` on the vector at `other`."""
     beyond = -k + (rows - 1)
     head = kernel.load(other + k)
@@ -268,7 +260,7 @@ def _mirror(kernel: KernelBuilder, row: UOp, other: UOp, k: UOp, rows: int) -> N
     kernel.store(other + k, head - projection)
 
 
-def _rotation(kernel: KernelBuilder, difference: UOp, product: UOp) -> UOp:
+def _rotation(kernel: MatrixKernel, difference: UOp, product: UOp) -> UOp:
     """The smaller tangent t that makes a 2 x 2 matrix diagonal: t^2 + 2 t zeta = 1, where zeta is
     `difference` over twice the `product` off the diagonal.
     """
@@ -278,7 +270,7 @@ def _rotation(kernel: KernelBuilder, difference: UOp, product: UOp) -> UOp:
 
 
 def _rotate_rows(
-    kernel: KernelBuilder,
+    kernel: MatrixKernel,
     p: UOp,
     q: UOp,
     length: Any,
@@ -298,18 +290,18 @@ def _rotate_rows(
         kernel.store(q + j, new_y)
 
 
-def _angle(kernel: KernelBuilder, tangent: UOp) -> tuple[UOp, UOp]:
+def _angle(kernel: MatrixKernel, tangent: UOp) -> tuple[UOp, UOp]:
     """The sine, and the tangent of half the angle."""
     cosine = kernel.number(1) / root(tangent * tangent + 1.0)
     sine = tangent * cosine
     return sine, sine / (cosine + 1.0)
 
 
-def _product_of_rows(kernel: KernelBuilder, row: UOp, other: UOp, length: int) -> UOp:
+def _product_of_rows(kernel: MatrixKernel, row: UOp, other: UOp, length: int) -> UOp:
     return kernel.sum(length, lambda j: kernel.load(row + j) * kernel.load(other + j))
 
 
-def _unit(kernel: KernelBuilder, index: UOp, a: UOp, matrix: UOp, count: int) -> UOp:
+def _unit(kernel: MatrixKernel, index: UOp, a: UOp, matrix: UOp, count: int) -> UOp:
     """The largest size of the `count` elements of a matrix, or 1, stored at `index`: what is
     computed of the matrix in this unit neither overflows nor vanishes.
     """
@@ -318,14 +310,14 @@ def _unit(kernel: KernelBuilder, index: UOp, a: UOp, matrix: UOp, count: int) ->
     return kernel.load(index)
 
 
-def _set_identity(kernel: KernelBuilder, index: UOp, size: int) -> None:
+def _set_identity(kernel: MatrixKernel, index: UOp, size: int) -> None:
     with kernel.loop(size) as i, kernel.loop(size) as j:
         one = chosen(i.eq(j), kernel.number(1), kernel.number(0))
         kernel.store(index + i * size + j, one)
 
 
 @contextmanager
-def _pairs(kernel: KernelBuilder, rounds: UOp, size: int) -> Iterator[tuple[UOp, UOp, UOp]]:
+def _pairs(kernel: MatrixKernel, rounds: UOp, size: int) -> Iterator[tuple[UOp, UOp, UOp]]:
     """Sweeps of Jacobi over all pairs p < q below `size`: p, q, and where to store what is not 0 if
     something was done with them. A sweep follows one in which something was; `rounds` has a number
     for each.
@@ -354,7 +346,7 @@ def eigen(made: UOp, a: UOp, *, count: int, size: int, epsilon: float) -> UOp:
     together are a rounding error of the matrix. A sweep visits all; one that found nothing to do is
     the last.
     """
-    kernel = KernelBuilder(made)
+    kernel = MatrixKernel(made)
     square = size * size
     total = eigen_size(size)
     with kernel.each(count) as matrix:
@@ -397,7 +389,7 @@ def eigen(made: UOp, a: UOp, *, count: int, size: int, epsilon: float) -> UOp:
 
 
 def _annihilate(
-    kernel: KernelBuilder, vectors: UOp, work: UOp, limit: UOp, flag: UOp, p: UOp, q: UOp, size: int
+    kernel: MatrixKernel, vectors: UOp, work: UOp, limit: UOp, flag: UOp, p: UOp, q: UOp, size: int
 ) -> None:
     """The rotation of rows and columns p and q that makes element (p, q) zero."""
     row, other = work + p * size, work + q * size
@@ -419,7 +411,7 @@ def _annihilate(
     kernel.raise_to(flag, chosen(is_large, kernel.number(1), zero))
 
 
-def _swap(kernel: KernelBuilder, one: UOp, other: UOp, length: int) -> None:
+def _swap(kernel: MatrixKernel, one: UOp, other: UOp, length: int) -> None:
     with kernel.loop(length) as j:
         x, y = kernel.load(one + j), kernel.load(other + j)
         kernel.store(one + j, y, x, y)
@@ -443,7 +435,7 @@ def singular(made: UOp, a: UOp, *, count: int, rows: int, columns: int, epsilon:
     Columns of `a` are rotated in pairs until all are at right angles; their lengths are the
     singular values. The longer of a pair comes first, so that all are in order at the end.
     """
-    kernel = KernelBuilder(made)
+    kernel = MatrixKernel(made)
     total = singular_size(rows, columns)
     tolerance = epsilon * math.sqrt(rows)
     with kernel.each(count) as matrix:
@@ -478,7 +470,7 @@ def singular(made: UOp, a: UOp, *, count: int, rows: int, columns: int, epsilon:
 
 
 def _orthogonalise(
-    kernel: KernelBuilder,
+    kernel: MatrixKernel,
     lefts: tuple[UOp, UOp],
     rights: tuple[UOp, UOp],
     flag: UOp,

@@ -1,7 +1,7 @@
 """A builder of kernels that are sequences of loads and stores, as a program is.
 
 A factorisation of a matrix is no reduction of independent elements: a step reads what the one
-before it stored. `KernelBuilder` orders the steps. A load sees every store made before it; a loop
+before it stored. `MatrixKernel` orders the steps. A load sees every store made before it; a loop
 contains all that is made inside it. The result is a kernel graph like that of the scheduler.
 
 A value is computed in the innermost loop that it needs. So a load at an invariant index is made
@@ -19,13 +19,13 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["KernelBuilder", "absolute", "chosen", "is_negative", "root"]
+__all__ = ["MatrixKernel", "absolute", "chosen", "is_negative", "root"]
 
 _NONE = UOp.const(dtypes.int32, 0)
 
 
-class KernelBuilder:
-    """Builds the kernel that fills the memory at `made`."""
+class MatrixKernel:
+    """The kernel that fills the memory at `made`, as it is built."""
 
     def __init__(self, made: UOp):
         self.memory = made

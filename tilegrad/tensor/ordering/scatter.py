@@ -1,8 +1,8 @@
 """Writing by index: `scatter`, `scatter_reduce`.
 
-One kernel folds values into rows at the places that an index names, in order, after it has copied
-what was there: the work is that of the values and one copy, and where several values meet, each
-counts, the later after the earlier. Sums have an op of their own, SCATTER_ADD.
+One kernel reduces values into rows at the positions that an index names, in order, after it has
+copied what was there: the work is that of the values and one copy, and where several values meet,
+each counts, the later after the earlier. Sums have an op of their own, SCATTER_ADD.
 
 What these functions give is made of sums, picked elements and choices around that kernel, each of
 which has a derivative; the kernel itself only says which value is the last, or the largest, or what
@@ -129,10 +129,9 @@ class Scatter(Sorting):
             return self._copy_of(self)
         if self.dtype is dtypes.bool:
             # Truth values as numbers: any is the largest, all the smallest.
-            wide = self.cast(dtypes.int32)
+            wide, numbers = self.cast(dtypes.int32), values.cast(dtypes.int32)
             known = {"sum": "amax", "prod": "amin", "mean": "amin"}.get(reduce, reduce)
-            folded = wide.scatter_reduce(dim, index, values.cast(dtypes.int32), known, include_self)
-            return folded.cast(dtypes.bool)
+            return wide.scatter_reduce(dim, index, numbers, known, include_self).cast(dtypes.bool)
         if reduce == "sum" and include_self:
             return self.scatter_add(axis, index, values)
         if not config.CHECK:
@@ -146,12 +145,10 @@ class Scatter(Sorting):
         """As `scatter_reduce`, of numbers, where `index` fits."""
         positions = self._positions("scatter_reduce", axis, index).flatten()
         base, values = self.flatten(), values.flatten()
-        ones = values.zeros_like(dtype=dtypes.int32) + 1
-        zeros = base.zeros_like(dtype=dtypes.int32)
-        count = zeros._added_at(positions, ones) if reduce == "mean" or not include_self else None
-        is_hit = None if count is None else count > 0
+        count = base._count_at(positions) if reduce == "mean" or not include_self else None
+        replaced = None if include_self or count is None else count > 0
         if reduce in ("sum", "mean"):
-            start = base if include_self else _chosen(is_hit, 0, base)
+            start = base if replaced is None else _chosen(replaced, 0, base)
             # A half counts to 2048 and sums to 65504: its mean is that of float32, rounded once.
             in_wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
             total = start.cast(in_wide)._added_at(positions, values.cast(in_wide))
@@ -161,12 +158,13 @@ class Scatter(Sorting):
                 total = total / divisor if in_wide.is_float else total // divisor
             result = total.cast(self.dtype)
         elif reduce == "prod":
-            start = base if include_self else _chosen(is_hit, 1, base)
+            start = base if replaced is None else _chosen(replaced, 1, base)
             result = start._product_at(positions, values)
+        elif reduce == "amax":
+            result = base._extreme_at(positions, values, replaced)
         else:
-            x, y = (base, values) if reduce == "amax" else (base._mirrored(), values._mirrored())
-            result = x._extreme_at(positions, y, None if include_self else is_hit)
-            result = result if reduce == "amax" else result._mirrored()
+            result = base._mirrored()._extreme_at(positions, values._mirrored(), replaced)
+            result = result._mirrored()
         return result.reshape(self.shape)
 
     def _to_scatter(self, name: str, dim: int, index: Self, src: Any) -> tuple[int, Self]:
@@ -190,6 +188,11 @@ class Scatter(Sorting):
             )
         fitting: Self = values.shrink([(0, size) for size in index.shape]).cast(self.dtype)
         return axis, fitting
+
+    def _count_at(self, positions: Self) -> Self:
+        """How often `positions` name each element of this vector."""
+        zeros = self.zeros_like(dtype=dtypes.int32)
+        return zeros._added_at(positions, positions.zeros_like(dtype=dtypes.int32) + 1)
 
     def _product_at(self, positions: Self, values: Self) -> Self:
         """The product of this vector's elements with the `values` sent to each.
@@ -262,7 +265,7 @@ class Scatter(Sorting):
                 tensor_of(each, device, variables) for each in (g, node, *node.src)
             ]
             if combine is None:
-                # What was written there last has the gradient of its place.
+                # What was written there last has the gradient of its position.
                 order = base._iota(at._sizes[0])
                 nobody = base.zeros_like(dtype=order.dtype) - 1
                 last = nobody._reduced_into(at, order, None)
@@ -288,7 +291,7 @@ def _chosen(condition: Any, value: Any, other: Any) -> Any:
 def _reduce_in_order(
     made: UOp, base: UOp, positions: UOp, values: UOp, *, combine: Ops | None
 ) -> UOp:
-    """for i: made[i] = base[i];  for i: made[place[i]] = fold(made[place[i]], values[i])"""
+    """for i: made[i] = base[i];  for i: made[at[i]] = combine(made[at[i]], values[i])"""
     size, count = base.dtype.size, values.dtype.size  # type: ignore[attr-defined]
     row = UOp.range(size, 0)
     copied = made.store(row, base.load(row)).end(row)

@@ -70,8 +70,8 @@ class Sorting(Custom):
 
         Raises IndexBoundsError for an axis that is out of range, ShapeError for a symbolic size.
 
-        >>> values, places = Tensor([3.0, 1.0, 2.0]).sort()
-        >>> values.tolist(), places.tolist()
+        >>> values, positions = Tensor([3.0, 1.0, 2.0]).sort()
+        >>> values.tolist(), positions.tolist()
         ([1.0, 2.0, 3.0], [1, 2, 0])
         """
         order = self.argsort(dim, descending)
@@ -133,8 +133,8 @@ class Sorting(Custom):
         Raises ShapeError if there are fewer than `k`, IndexBoundsError for an axis that is out of
         range.
 
-        >>> values, places = Tensor([3.0, 9.0, 5.0]).topk(2)
-        >>> values.tolist(), places.tolist()
+        >>> values, positions = Tensor([3.0, 9.0, 5.0]).topk(2)
+        >>> values.tolist(), positions.tolist()
         ([9.0, 5.0], [1, 2])
         """
         x = self if self.ndim else self.reshape(1)
@@ -192,7 +192,7 @@ class Sorting(Custom):
         return self._by_radix()
 
     def _by_counting(self, count: int) -> Self:
-        """The places of the first `count` of each row: an element's place in the order is the
+        """The positions of the first `count` of each row: an element's position in the order is the
         number of those before it.
         """
         rows, size = self._sizes
@@ -258,7 +258,7 @@ class Sorting(Custom):
         )
 
     def _first_of_rows(self, count: int) -> Self:
-        """The places of the `count` smallest keys of each row, in order."""
+        """The positions of the `count` smallest keys of each row, in order."""
         rows, size = self._sizes
         block = 1 << int(math.log2(math.sqrt(size / count)))
         blocks = -(-size // block)

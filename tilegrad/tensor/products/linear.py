@@ -304,9 +304,9 @@ def _contracted(
     for tensor in aligned[1:]:
         product = product * tensor
     product = product.expand([sizes[letter] for letter in order])
-    folded = tuple(range(len(output), len(order)))
-    if folded:
-        return product.sum(folded, dtype=dtype)
+    reduced = tuple(range(len(output), len(order)))
+    if reduced:
+        return product.sum(reduced, dtype=dtype)
     return product if dtype is None else product.cast(dtype)
 
 

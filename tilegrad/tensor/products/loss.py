@@ -12,7 +12,7 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
-from tilegrad.tensor.products.convolution import Convolution
+from tilegrad.tensor.products.pooling import Pooling
 from tilegrad.tensor.storage.checked import check_shares, checked
 
 __all__ = ["Loss"]
@@ -21,7 +21,7 @@ __all__ = ["Loss"]
 _LEAST_PROBABILITY = 3.7835e-44
 
 
-class Loss(Convolution):
+class Loss(Pooling):
     """Losses; the prediction is this tensor."""
 
     __slots__ = ()
@@ -249,18 +249,24 @@ class Loss(Convolution):
         loss = logarithms.nll_loss(target, weight, ignore_index, reduction)
         if not label_smoothing:
             return loss
-        # The share of the smoothing: all classes of a place count, each by its weight, and the mean
-        # is over the weights of the targets, as that of the loss.
+        spread = logarithms._spread_loss(target, axis, weight, ignore_index, reduction)
+        return loss * (1 - label_smoothing) + spread * label_smoothing
+
+    def _spread_loss(
+        self, target: Self, axis: int, weight: Self | None, ignore_index: int | None, reduction: str
+    ) -> Self:
+        """The loss where each target is spread over all classes, of logarithms: all classes of a
+        position count, each by its weight, and the mean is over the weights of the targets, as that
+        of `nll_loss`.
+        """
         weights = self.ones_like() if weight is None else self._per_class(weight, axis)
-        spread = -((logarithms if weight is None else logarithms * weights).mean(axis))
+        spread = -((self if weight is None else self * weights).mean(axis))
         if ignore_index is not None:
             spread = target.ne(ignore_index).where(spread, 0)
         if reduction == "mean" and not (weight is None and ignore_index is None):
             all_counts = (-weights).expand(self.shape)
-            spread = spread.sum() / all_counts.nll_loss(target, None, ignore_index, "sum")
-        else:
-            spread = spread._reduced("cross_entropy", reduction)
-        return loss * (1 - label_smoothing) + spread * label_smoothing
+            return spread.sum() / all_counts.nll_loss(target, None, ignore_index, "sum")
+        return spread._reduced("cross_entropy", reduction)
 
     def _per_class(self, weight: Self, axis: int) -> Self:
         """`weight`, one element a class, along `axis` of this tensor."""

@@ -1,4 +1,4 @@
-"""Running folds along an axis: cumsum, cumprod, cummax, and what is made of them."""
+"""Scans along an axis: cumsum, cumprod, cummax, and what is made of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import as_dtype, compute
 from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.sizes import as_axis, is_of_number, is_zero
-from tilegrad.tensor.reductions.reduce import Reduce
+from tilegrad.tensor.reductions.normalised import Normalised
 from tilegrad.tensor.reductions.spelling import takes_dim
 
 __all__ = ["Scan"]
@@ -22,8 +22,8 @@ __all__ = ["Scan"]
 _BLOCK = 16
 
 
-class Scan(Reduce):
-    """Running folds."""
+class Scan(Normalised):
+    """Scans: every prefix of a reduction."""
 
     __slots__ = ()
 

@@ -21,14 +21,15 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.results.realized import Realized
+from tilegrad.tensor.results.paired import PairedValues
+from tilegrad.tensor.storage.memory import elements
 
 __all__ = ["Custom"]
 
 Build = Callable[..., UOp]
 
 
-class Custom(Realized):
+class Custom(PairedValues):
     """Steps by a kernel graph."""
 
     __slots__ = ()
@@ -83,7 +84,7 @@ class Custom(Realized):
                 f"custom_kernel: {name} reads no tensor, so no device is known", line=here()
             )
         check_devices("custom_kernel", list(inputs))
-        counts = [_count(shape), *[_count(each._sizes) for each in inputs]]
+        counts = [elements(shape), *[elements(each._sizes) for each in inputs]]
         if 0 in counts:
             raise ShapeError(f"custom_kernel: {name} has an operand without elements", line=here())
         kinds = [dtype, *[each.dtype for each in inputs]]
@@ -102,13 +103,6 @@ class Custom(Realized):
         ]
         node = compute(Ops.CUSTOM, dtype, tuple(sources), arg)
         return inputs[0]._joined(node, *inputs[1:])
-
-
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def _finished(name: str, ast: Any) -> UOp:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import opcode
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from types import FrameType
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
@@ -24,22 +21,16 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.pairs import ValuesAlone
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
-from tilegrad.tensor.handle.waiting import expand
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, running, segments, writes
 from tilegrad.tensor.storage.memory import is_stored
-from tilegrad.tensor.storage.running import owners
 
-__all__ = ["Realized", "owners"]
+__all__ = ["Realized"]
 
 # Python's buffers end there, NumPy 2 too, and the takers of DLPack that were tried.
 _MOST_AXES = 64
-
-
-_UNPACK = opcode.opmap["UNPACK_SEQUENCE"]
 
 
 class Realized(Attention):
@@ -365,89 +356,6 @@ class Realized(Attention):
         if not (self.dtype.is_int or self.dtype is dtypes.bool):
             raise DTypeError(f"index: an integer is needed, not {self.dtype.name}", line=here())
         return int(self.item())
-
-    def __iter__(self) -> Iterator[Self]:
-        if not self.ndim:
-            raise DTypeError(
-                "iter: a tensor without axes has no parts",
-                tensor=describe(self.uop),
-                line=here(),
-                remedy=".item() gives its number",
-            )
-        if hasattr(self, "_stands_for"):
-            self._refuse_pair(sys._getframe(1))
-        return iter([self[number] for number in range(len(self))])
-
-    def _refuse_pair(self, frame: FrameType) -> None:
-        """Raise DTypeError where the frame unpacks this as two: a loop over it is none of that."""
-        code, at = frame.f_code.co_code, frame.f_lasti
-        if code[at] != _UNPACK or code[at + 1] != 2:
-            return
-        call = self._stands_for.call
-        raise DTypeError(
-            f"{call}: these are the values alone, not a pair of values and indices",
-            tensor=describe(self.uop),
-            line=here(),
-            remedy=f"values = x.{call}; indices = x.arg{call}; list(...) gives the slices",
-        )
-
-    @property
-    def values(self) -> Self:
-        """The values that `max` or `min` along an axis gave: this tensor itself, half of what is a
-        pair in PyTorch.
-
-        Returns this tensor, of the shape without the reduced axis.
-
-        Raises AttributeError for any other tensor.
-
-        >>> Tensor([[1, 5], [3, 2]]).max(1).values.tolist()
-        [5, 3]
-        """
-        pair = self._pair_of("values")
-        pair.alive = pair.source() if pair.indices is None else None
-        return self
-
-    @property
-    def indices(self) -> Self:
-        """Positions along the axis of the values that `max` or `min` gave, as `argmax` and `argmin`
-        give them.
-
-        Returns an int32 tensor of this shape.
-
-        Raises AttributeError for any other tensor, and once the tensor that was reduced is gone.
-
-        >>> Tensor([[1, 5], [3, 2]]).max(1).indices.tolist()
-        [1, 0]
-        """
-        pair = self._pair_of("indices")
-        if pair.indices is not None:
-            known: Self = pair.indices
-            return known
-        source = pair.source()
-        if source is None:
-            raise AttributeError(
-                f"{pair.call}: what these values were chosen from is gone: keep it, or ask for "
-                f"x.arg{pair.call} beside them",
-                name="indices",
-                obj=self,
-            )
-        node = source if isinstance(source, UOp) else expand(source)
-        chosen_from = self._of(node, self.device, self._variables)
-        found = chosen_from.argmax if pair.name == "max" else chosen_from.argmin
-        pair.indices, pair.alive = found(pair.axis, pair.keepdim), None
-        return self.indices
-
-    def _pair_of(self, name: str) -> ValuesAlone:
-        """The call that gave these values; AttributeError if it was no other."""
-        try:
-            return self._stands_for
-        except AttributeError:
-            raise AttributeError(
-                f"'Tensor' object has no attribute {name!r}; what max(dim=...) and min(dim=...) "
-                "give has it",
-                name=name,
-                obj=self,
-            ) from None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = self.clone()

@@ -443,7 +443,7 @@ class Fourier(LinearAlgebra):
             each.contiguous() for each in self._unit((position * position) % (2 * size), 2 * size)
         ]
         chirp = cosine.reshape(1, size).cat(sine.reshape(1, size), dim=0)
-        # The chirp at -size + 1 .. size - 1, where negative places count from the end.
+        # The chirp at -size + 1 .. size - 1, where negative positions count from the end.
         gap = length - 2 * size + 1
         filter_ = chirp.pad(((0, 0), (0, gap))).cat(chirp._slice(1, 1, size).flip(1), dim=1)
         spectrum = filter_.reshape(1, 2, length)._transformed().contiguous()

@@ -481,7 +481,7 @@ class Movement(Casts):
             return self._copy_of(self)
         return self._like(UOp(Ops.FLIP, self.uop.dtype, (self.uop,), flags))
 
-    # windows and borders
+    # slices and padding
 
     @templated
     def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:
@@ -608,7 +608,9 @@ def _is_always_inside(spanned: tuple[sint, sint, sint], variables: Collection[UO
 
 
 def _number(size: sint, values: Variables) -> int:
-    """A size where variables have `values`."""
+    """A size where variables have `values`. It is no value that Python code sees, as that of
+    `storage.memory.bound` is, which a capture takes note of.
+    """
     if isinstance(size, int):
         return size
     numbers = {each: UOp.const(each.dtype, value) for each, value in values.items()}

@@ -102,8 +102,8 @@ class Patches(Joining):
         return self._as_view(patches.movedim(-2, axis))
 
     def _running(self, axis: int, op: Ops) -> Self:
-        """Every prefix along `axis` folded: identities in front, the window that ends at each
-        element, a fold of windows.
+        """Every prefix along `axis` reduced: identities in front, the slice that ends at each
+        element, a reduction of slices.
         """
         x = self.movedim(axis, -1)
         size = x._sizes[-1]

@@ -6,9 +6,7 @@ schedule.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from tilegrad.base.config import gradients
@@ -22,7 +20,6 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.composed.algebra import Algebra
 from tilegrad.tensor.handle.aliases import (
-    Alias,
     Look,
     is_alone,
     look,
@@ -33,16 +30,15 @@ from tilegrad.tensor.handle.aliases import (
     show,
 )
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
-from tilegrad.tensor.handle.living import ends
+from tilegrad.tensor.handle.living import ends, owners
 from tilegrad.tensor.handle.sizes import Variables, here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
-from tilegrad.tensor.handle.waiting import Call, expand
-from tilegrad.tensor.indexing.index import has_tensor
-from tilegrad.tensor.results.realized import owners
+from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.storage import files, memory, running, writes
 from tilegrad.tensor.writing.slices import take_slice
+from tilegrad.tensor.writing.undo import note
 
-__all__ = ["Assignment", "all_or_nothing"]
+__all__ = ["Assignment"]
 
 
 _MEMORY = (Ops.BUFFER, Ops.ASSIGN, Ops.AFTER)
@@ -50,66 +46,9 @@ _MEMORY = (Ops.BUFFER, Ops.ASSIGN, Ops.AFTER)
 _MOST_WAITING = 32
 
 
-class _State(NamedTuple):
-    """A tensor as it was: its node, or the call whose result it had."""
-
-    tensor: Any
-    node: UOp | Call
-    variables: Variables
-    previous: Any
-    is_shared: bool
-    alias: Alias | None
-
-
-class _Log(threading.local):
-    """What this thread's tensors were before they were assigned to, while somebody asks for it."""
-
-    entries: list[_State] | None = None
-
-
-_log = _Log()
-
-
-@contextmanager
-def all_or_nothing() -> Iterator[None]:
-    """For a block that assigns and then realizes, once: if it raises, as there was no memory, no
-    assignment waits any more.
-    """
-    if _log.entries is not None:
-        yield
-        return
-    entries: list[_State] = []
-    _log.entries = entries
-    try:
-        yield
-    except TilegradError:
-        for was in reversed(entries):
-            tensor = was.tensor
-            node = expand(was.node) if isinstance(was.node, Call) else was.node
-            tensor.uop, tensor._variables, tensor._alias = node, was.variables, was.alias
-            tensor._previous, tensor._is_shared = was.previous, was.is_shared
-            memory.supersede(memory.version_of(node), is_so=False)
-        raise
-    finally:
-        _log.entries = None
-
-
-def _note(tensor: Any) -> None:
-    """Remember a tensor as it is before it is assigned to."""
-    if _log.entries is not None:
-        state = (
-            tensor._call or tensor.uop,
-            tensor._variables,
-            tensor._previous,
-            tensor._is_shared,
-            tensor._alias,
-        )
-        _log.entries.append(_State(tensor, *state))
-
-
 class _Write(NamedTuple):
     """A value that one alias of a storage is to take: how that one looks there (`found`), all
-    aliases and how they look, the variables in the value and the place, whether the gradient of
+    aliases and how they look, the variables in the value and the position, whether the gradient of
     each alias takes no notice of the write. `given` is the value with its graph; with `wants_grad`
     aliases require a gradient from now on.
     """
@@ -193,7 +132,7 @@ def _after(root: UOp, view: UOp, value: UOp, variables: Variables) -> UOp:
 
 
 class Assignment(Algebra):
-    """Assignment, whole and in part, and Python's in-place operators."""
+    """Assignment, whole and in part."""
 
     __slots__ = ()
 
@@ -246,12 +185,12 @@ class Assignment(Algebra):
         if isinstance(value, Core) and writes.can_wait(self, value):
             with exclusive():
                 for each in writes.seen_by(self):
-                    _note(each)
+                    note(each)
                 writes.put_off(self, value)
             return self
         if is_new:
             with exclusive():
-                _note(self)
+                note(self)
                 if writes.take_over(self, value):
                     return self
         other = self._assignable(value)
@@ -437,7 +376,7 @@ class Assignment(Algebra):
         of_leaves = _depths_of_leaves(write.aliases, write.looks) if is_partial else ()
         of_leaf = unrecorded(root, lambda gradient: gradient, None) if of_leaves else root
         for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
-            _note(each)
+            note(each)
             previous = writes.earlier_leaf(each, each.uop)
             old = each.uop if each._requires_grad else None
             target = self._target(write, each, seen, is_unseen=is_unseen)
@@ -515,7 +454,7 @@ class Assignment(Algebra):
             files.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
         with exclusive():
-            _note(self)
+            note(self)
             if take_slice(self, key, value):
                 return
         if has_tensor(key):
@@ -568,54 +507,3 @@ class Assignment(Algebra):
             )
         value, wants_grad = self._wants_grad(value)
         return self._assign(value, wants_grad=wants_grad, is_new=is_new)
-
-    def __iadd__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self + other, is_new=True)
-
-    def __isub__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self - other, is_new=True)
-
-    def __imul__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self * other, is_new=True)
-
-    def __itruediv__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self / other, is_new=True)
-
-    def __ifloordiv__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self // other, is_new=True)
-
-    def __imod__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self % other, is_new=True)
-
-    def __ipow__(self, other: Any) -> Self:
-        return self._update(self**other, is_new=True)
-
-    def __imatmul__(self, other: Self) -> Self:
-        with exclusive():
-            return self._update(self @ other, is_new=True)
-
-    def __iand__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self & other, is_new=True)
-
-    def __ior__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self | other, is_new=True)
-
-    def __ixor__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self ^ other, is_new=True)
-
-    def __ilshift__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self << other, is_new=True)
-
-    def __irshift__(self, other: Any) -> Self:
-        with exclusive():
-            return self._update(self >> other, is_new=True)

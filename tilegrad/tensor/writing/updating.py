@@ -1,4 +1,5 @@
-"""Methods that end in an underscore: the tensor takes the result, as by `assign`.
+"""Methods that end in an underscore, and operators in place: the tensor takes the result, as by
+`assign`.
 
 They follow the order that assignment follows: a tensor computed before sees the old value, one made
 after the new one. The tensor keeps its shape and its dtype; those that turn it or give it another
@@ -9,14 +10,17 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tilegrad.engine.realize.realize import exclusive
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.writing.assignment import Assignment
 
 __all__ = ["Updating"]
+
+T = TypeVar("T", bound=Core)
 
 
 def _takes(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +56,16 @@ def _becomes(method: Callable[..., Any]) -> Callable[..., Any]:
         return self.replace(method(self, *args, **kwargs))
 
     return _renamed(become, method)
+
+
+def _operator(operation: Callable[[Any, Any], Any]) -> Callable[[T, Any], T]:
+    """The in-place operator whose result is that of `operation`."""
+
+    def update(self: Any, other: Any) -> Any:
+        with exclusive():
+            return self._update(operation(self, other), is_new=True)
+
+    return update
 
 
 def _renamed(function: Any, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -404,3 +418,19 @@ class Updating(Assignment):
             low, high = 0, low or whole.get(self.dtype.name, limit - 1)
         made = type(self).randint(*self._sizes, low=low, high=high, device=self.device)
         return self._update(made.cast(self.dtype))
+
+    # Python's operators
+
+    __iadd__ = _operator(operator.add)
+    __isub__ = _operator(operator.sub)
+    __imul__ = _operator(operator.mul)
+    __itruediv__ = _operator(operator.truediv)
+    __ifloordiv__ = _operator(operator.floordiv)
+    __imod__ = _operator(operator.mod)
+    __ipow__ = _operator(operator.pow)
+    __imatmul__ = _operator(operator.matmul)
+    __iand__ = _operator(operator.and_)
+    __ior__ = _operator(operator.or_)
+    __ixor__ = _operator(operator.xor)
+    __ilshift__ = _operator(operator.lshift)
+    __irshift__ = _operator(operator.rshift)

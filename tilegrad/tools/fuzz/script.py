@@ -16,7 +16,6 @@ from tilegrad.tools.fuzz.program import GIVEN, SIZES, Program, Step
 __all__ = ["MOST_LINES", "script"]
 
 MOST_LINES = 10
-_LONG = 40
 
 
 def script(program: Program, mode: str) -> list[str]:

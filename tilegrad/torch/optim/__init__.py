@@ -99,28 +99,9 @@ class LBFGS(Optimizer, ours.LBFGS):
 
 
 __all__ = [
-    "ASGD",
-    "LAMB",
-    "LARS",
-    "LBFGS",
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Lion",
-    "Muon",
-    "NAdam",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "SparseAdam",
-    "lr_scheduler",
-    "optimizer",
-    "swa_utils",
+    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
+    "Adamax", "Lion", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam",
+    "lr_scheduler", "optimizer", "swa_utils",
 ]  # fmt: skip
 
 

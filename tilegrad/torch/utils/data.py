@@ -356,18 +356,13 @@ class DataLoader(Generic[Item]):
         self.is_stream = isinstance(dataset, ours.IterableDataset)
         plain = default_convert if batch_size is None and batch_sampler is None else default_collate
         self.collate_fn = plain if collate_fn is None else collate_fn
-        if self.is_stream:
-            if shuffle or sampler is not None or batch_sampler is not None:
-                raise ConfigError(
-                    "DataLoader: the order of an IterableDataset is its own", line=here()
-                )
-            self.sampler: Any = None
-        elif sampler is not None:
-            self.sampler = sampler
-        elif shuffle:
+        if self.is_stream and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ConfigError("DataLoader: the order of an IterableDataset is its own", line=here())
+        self.sampler: Any = sampler
+        if shuffle:
             self.sampler = RandomSampler(dataset, generator=generator)
-        else:
-            self.sampler = range(len(dataset)) if batch_sampler is None else None
+        elif sampler is None and batch_sampler is None and not self.is_stream:
+            self.sampler = range(len(dataset))
         self.batch_sampler: Any = batch_sampler
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:

@@ -106,7 +106,7 @@ CLOSED = [
     Instruction("square_gradient", 1, "({a} * {a}).sum().gradient({a})[0]", lambda a: 2 * a, takes=_F, error=lambda given, out: 2 * given[0].error, torch=None, has_loose_zero=True),
 ]  # fmt: skip
 
-# `meaning.py` computes it by differences: it needs the whole program.
+# `fuzz/meaning.py` computes it by differences: it needs the whole program.
 GRADIENTS = [
     Instruction("gradient", 2, "({a} * Tensor(np.arange({a}.numel(), dtype='f4') % 5 + 1).reshape({a}.shape)).sum().gradient({b}, materialize_grads=True)[0]", lambda *given: None, takes=_F, is_exact=False, torch=None, has_loose_zero=True),
 ]  # fmt: skip

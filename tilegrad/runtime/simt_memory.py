@@ -1,0 +1,238 @@
+"""Memory of emulated programs for GPUs: every access is checked against its size, and memory that
+several lanes share knows who touched each element since the last barrier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.float8 import FORMATS
+from tilegrad.runtime.arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
+
+__all__ = ["Memory", "Outside", "Race", "TrackedMemory", "poison", "scratch"]
+
+
+# Stamps of elements that nobody has touched, and of those that lanes of several blocks have read.
+_NOBODY, _BLOCKS = -1, -2
+
+
+class Outside(Exception):
+    """An access outside a memory: the message says which."""
+
+
+class Race(Exception):
+    """Two lanes touch an element with nothing between them that orders them: the message says
+    which.
+    """
+
+
+class Memory:
+    """Elements of one dtype; nothing outside them is touched."""
+
+    __slots__ = ("cells", "decode", "encode", "name", "size")
+
+    def __init__(self, name: str, cells: Any, size: int, dtype: DType | None = None):
+        self.name = name
+        self.cells = cells
+        self.size = size
+        self.decode: Sequence[float] | None = None
+        self.encode: Callable[[float], int] | None = None
+        if dtype in dtypes.fp8s:
+            kind = FORMATS[dtype.name]
+            self.decode, self.encode = kind.values(), kind.to_bits
+        elif dtype is dtypes.float16:
+            self.decode, self.encode = half_values(), to_half
+        elif dtype is dtypes.bfloat16:
+            self.decode, self.encode = bfloat16_values(), to_bfloat16
+
+    def outside(self, index: int, count: int) -> Outside:
+        what = f"index {index}" if count == 1 else f"indices {index} to {index + count - 1}"
+        verb = "is" if count == 1 else "are"
+        return Outside(f"{what} {verb} outside {self.name}, which has {self.size} elements")
+
+    def read(self, index: int) -> Any:
+        if not 0 <= index < self.size:
+            raise self.outside(index, 1)
+        value = self.cells[index]
+        return value if self.decode is None else self.decode[value]
+
+    def read_vector(self, index: int, count: int) -> Sequence[Any]:
+        if not 0 <= index <= self.size - count:
+            raise self.outside(index, count)
+        values: Sequence[Any] = self.cells[index : index + count]
+        return values if self.decode is None else [self.decode[value] for value in values]
+
+    def write(self, index: int, value: Any) -> None:
+        if not 0 <= index < self.size:
+            raise self.outside(index, 1)
+        self.cells[index] = value if self.encode is None else self.encode(value)
+
+    def write_vector(self, index: int, values: Sequence[Any]) -> None:
+        if not 0 <= index <= self.size - len(values):
+            raise self.outside(index, len(values))
+        for position, value in enumerate(values, index):
+            self.cells[position] = value if self.encode is None else self.encode(value)
+
+    def combine(self, index: int, change: Callable[[Any], Any]) -> None:
+        """Change one element as one step, as hardware does with atomics; such steps do not race."""
+        Memory.write(self, index, change(Memory.read(self, index)))
+
+
+class TrackedMemory(Memory):
+    """Memory that several lanes may touch, and what each element has seen.
+
+    Every lane between two barriers has a stamp, and stamps only grow. An element that one lane
+    writes may be touched by no other before they meet at a barrier, which is what raises `start`;
+    lanes of another block, whose stamps lie below `block_start`, never meet this one's. Of a kernel
+    whose parts overlap, chunks may store what is there already.
+    """
+
+    __slots__ = (
+        "block_start", "copies", "flying", "kind", "lanes", "open_reads", "overlaps", "readers",
+        "stamp", "start", "writers",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        cells: Any,
+        size: int,
+        dtype: DType | None,
+        lanes: int,
+        kind: str,
+        *,
+        overlaps: bool = False,
+    ):
+        super().__init__(name, cells, size, dtype)
+        self.lanes = lanes
+        self.kind = kind
+        self.overlaps = overlaps
+        self.block_start = 0
+        self.start = 0
+        self.stamp = 0
+        # By lane, its copies that have not landed, and by element, the lane whose copy fills it.
+        self.copies: dict[int, list[tuple[int, Sequence[Any]]]] = {}
+        self.flying: dict[int, int] = {}
+        # By lane, what a matrix unit may still read for it: positions, and who wrote them.
+        self.open_reads: dict[int, list[tuple[int, list[int]]]] = {}
+        self.writers = [_NOBODY] * size
+        self.readers = [_NOBODY] * size
+
+    def enter(self, start: int, lane: int) -> None:
+        """From now on `lane` runs; what has a stamp from `start` up happened since the last
+        barrier.
+        """
+        self.start = start
+        self.stamp = start + lane
+
+    def clashes(self, stamp: int) -> bool:
+        if stamp == self.stamp or stamp == _NOBODY:
+            return False
+        return stamp >= self.start or stamp < self.block_start
+
+    def race(self, index: int, verb: str, other: str, stamp: int) -> Race:
+        lane = stamp - self.start
+        what = f"lane {self.stamp - self.start} {verb} element {index} of {self.name}, which"
+        if lane < 0:
+            return Race(f"{what} another {self.kind} {other} in the same launch")
+        who = f"lane {lane}" if lane < self.lanes else "another lane"
+        return Race(f"{what} {who} {other} since the last barrier")
+
+    def copy(self, index: int, values: Sequence[Any]) -> None:
+        """Begin to write `values`; until the lane has waited, they are not there."""
+        lane = self.stamp - self.start
+        for position in range(index, index + len(values)):
+            if not 0 <= position < self.size:
+                raise self.outside(index, len(values))
+            self.note_write(position)
+            self.flying[position] = lane
+        self.copies.setdefault(lane, []).append((index, values))
+
+    def land(self) -> None:
+        """The lane's copies have come."""
+        for index, values in self.copies.pop(self.stamp - self.start, ()):
+            for position in range(index, index + len(values)):
+                self.flying.pop(position, None)
+            self.write_vector(index, values)
+
+    def read_for_unit(self, index: int, count: int) -> Sequence[Any]:
+        """Elements that a matrix unit reads for the lane, until it has waited."""
+        values = self.read_vector(index, count)
+        writers = self.writers[index : index + count]
+        self.open_reads.setdefault(self.stamp - self.start, []).append((index, writers))
+        return values
+
+    def end_reads(self) -> None:
+        """The units have read all that they should for the lane."""
+        lane = self.stamp - self.start
+        for index, writers in self.open_reads.pop(lane, ()):
+            for position, writer in enumerate(writers, index):
+                if self.writers[position] != writer:
+                    raise Race(
+                        f"element {position} of {self.name} changes while a matrix unit reads it "
+                        f"for lane {lane}, without having waited"
+                    )
+                self.note_read(position)
+
+    def note_read(self, index: int) -> None:
+        if index in self.flying:
+            raise Race(
+                f"lane {self.stamp - self.start} reads element {index} of {self.name}, which lane "
+                f"{self.flying[index]} copies without having waited"
+            )
+        if self.clashes(self.writers[index]):
+            raise self.race(index, "reads", "wrote", self.writers[index])
+        reader = self.readers[index]
+        if not self.clashes(reader):
+            self.readers[index] = self.stamp
+        elif reader >= self.start:
+            self.readers[index] = self.start + self.lanes  # several lanes
+        else:
+            self.readers[index] = _BLOCKS
+
+    def note_write(self, index: int) -> None:
+        if self.clashes(self.writers[index]):
+            raise self.race(index, "writes", "wrote", self.writers[index])
+        if self.clashes(self.readers[index]):
+            raise self.race(index, "writes", "read", self.readers[index])
+        self.writers[index] = self.stamp
+
+    def read(self, index: int) -> Any:
+        value = super().read(index)
+        self.note_read(index)
+        return value
+
+    def read_vector(self, index: int, count: int) -> Sequence[Any]:
+        values = super().read_vector(index, count)
+        for position in range(index, index + count):
+            self.note_read(position)
+        return values
+
+    def write(self, index: int, value: Any) -> None:
+        self.write_vector(index, (value,))
+
+    def write_vector(self, index: int, values: Sequence[Any]) -> None:
+        positions = range(index, index + len(values))
+        cells = self.cells if self.overlaps else None
+        before = [bytes(cells[at : at + 1]) for at in positions] if cells is not None else []
+        super().write_vector(index, values)
+        for number, position in enumerate(positions):
+            is_there = self.overlaps and before[number] == bytes(
+                self.cells[position : position + 1]
+            )
+            if not (is_there and self.writers[position] != _NOBODY):
+                self.note_write(position)
+
+
+def scratch(name: str, dtype: DType, size: int) -> Memory:
+    return Memory(name, [poison(dtype)] * size, size)
+
+
+def poison(dtype: DType) -> Any:
+    """What memory holds that nobody wrote: a value that shows in results, or leaves every bound
+    as an index.
+    """
+    return math.nan if dtype.is_float else dtype.max

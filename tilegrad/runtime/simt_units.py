@@ -1,0 +1,94 @@
+"""Matrix units in Python: what one gives to each lane for what the lanes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base.errors import InternalError
+from tilegrad.runtime.simt_memory import Race
+from tilegrad.target import MatrixUnit
+
+__all__ = ["Late", "fragments", "multiply"]
+
+
+class Late:
+    """What a matrix unit gives to a lane that has not waited for it: only another unit may add to
+    it.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[Any, ...]):
+        self.values = values
+
+    def __getitem__(self, lane: int) -> Any:
+        raise Race(f"element {lane} of what a matrix unit gives is read without having waited")
+
+
+def multiply(
+    unit: MatrixUnit, operands: Sequence[Sequence[Any]], functions: dict[str, Any]
+) -> list[tuple[Any, ...]]:
+    """What a matrix unit gives to each lane for its (a, b, c): products in order of k, each added
+    with one rounding.
+    """
+    a = _gathered(unit, unit.a_layout, [lane[0] for lane in operands], "a")
+    b = _gathered(unit, unit.b_layout, [lane[1] for lane in operands], "b")
+    totals = [lane[2].values if isinstance(lane[2], Late) else lane[2] for lane in operands]
+    c = _gathered(unit, unit.c_layout, totals, "c")
+    out = unit.dtype_out
+    fma: Callable[[Any, Any, Any], Any]
+    if out.is_float:
+        fma = functions[f"fma_{out.name}"]
+    else:
+        wrap = functions[out.name]
+
+        def fma(x: int, y: int, z: int) -> int:
+            result: int = wrap(x * y + z)
+            return result
+
+    for row, column in c:
+        total = c[row, column]
+        for k in range(unit.k):
+            total = fma(a[row, k], b[k, column], total)
+        c[row, column] = total
+    return [tuple([c[position] for position in positions]) for positions in unit.c_layout]
+
+
+def fragments(
+    count: int, is_transposed: bool, rows: Sequence[Sequence[Any]]
+) -> list[tuple[Any, ...]]:
+    """What each lane holds of `count` matrices of 8x8 whose rows the lanes give."""
+    found = []
+    for lane in range(len(rows)):
+        line, first = lane // 4, 2 * (lane % 4)
+        cells = [(line, first), (line, first + 1)]
+        found.append(
+            tuple(
+                rows[8 * matrix + (column if is_transposed else row)][
+                    row if is_transposed else column
+                ]
+                for matrix in range(count)
+                for row, column in cells
+            )
+        )
+    return found
+
+
+def _gathered(
+    unit: MatrixUnit,
+    layout: Sequence[Sequence[tuple[int, int]]],
+    lanes: Sequence[Any],
+    operand: str,
+) -> dict[tuple[int, int], Any]:
+    """The matrix that the lanes hold together. Where several hold one element, they must agree."""
+    found: dict[tuple[int, int], Any] = {}
+    for positions, values in zip(layout, lanes, strict=True):
+        for position, value in zip(positions, values, strict=True):
+            known = found.setdefault(position, value)
+            if known != value and (known == known or value == value):
+                raise InternalError(
+                    f"{unit.name}: lanes disagree on element {position} of {operand}",
+                    values=f"{known}, {value}",
+                )
+    return found

@@ -1,0 +1,117 @@
+"""Keys: what stands between the brackets of `x[...]`, before it meets a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError, IndexKindError
+from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.sizes import as_int, here, simple
+
+__all__ = [
+    "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of", "entries_of",
+    "first_of_neighbours", "from_the_front", "has_tensor", "is_one_index",
+]  # fmt: skip
+
+
+def is_one_index(entry: Any) -> bool:
+    """Whether an entry is a list of one integer, as in `x[:, [-1]]`."""
+    return entry.__class__ is list and len(entry) == 1 and entry[0].__class__ is int
+
+
+def as_slice(entry: list[int]) -> slice:
+    """The slice of one element that a list of one index picks."""
+    (index,) = entry
+    return slice(index, index + 1 if index != -1 else None)
+
+
+class KnownIndex:
+    """A list or an array as an index: its values in row-major order, integers or all of them bools,
+    and its shape.
+    """
+
+    def __init__(self, values: list[Any], shape: tuple[int, ...]):
+        self.values, self.shape = values, shape
+
+    @property
+    def dtype(self) -> DType:
+        is_mask = bool(self.values) and all(isinstance(value, bool) for value in self.values)
+        return dtypes.bool if is_mask else dtypes.int32
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def positions_of_true(self) -> list[list[int]]:
+        """For each axis, the indices along it of what is true."""
+        flat = [number for number, value in enumerate(self.values) if value]
+        steps = [math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)]
+        return [[number // step % size for number in flat] for step, size in zip(steps, self.shape)]
+
+
+def entries_of(key: Any) -> list[Any]:
+    """What `x[key]` is indexed by, one for each axis. A list that is no array, as it holds tensors,
+    slices, None, Ellipsis, or numbers beside lists, stands for a tuple, as in PyTorch and tinygrad;
+    any other list is an array, as in NumPy.
+    """
+    if isinstance(key, tuple):
+        return list(key)
+    if isinstance(key, list):
+        are_lists = [isinstance(entry, (list, tuple, range)) for entry in key]
+        if (any(are_lists) and not all(are_lists)) or any(
+            entry is None or entry is Ellipsis or isinstance(entry, (Core, slice)) for entry in key
+        ):
+            return list(key)
+    return [key]
+
+
+def as_number_or_bool(value: Any) -> int | bool:
+    """An element of a list of indices: an integer, or a bool of a mask.
+
+    Raises DTypeError for anything else.
+    """
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
+        return bool(value)
+    return as_index(value)
+
+
+def as_index(value: Any) -> int:
+    """`value` as an integer that picks an element. Raises IndexKindError for anything else."""
+    try:
+        return as_int("getitem", "an index", value)
+    except DTypeError as error:
+        raise IndexKindError(error.headline, line=here()) from None
+
+
+def from_the_front(position: Any, size: Any) -> Any:
+    """A position counted from the front: what is negative, whatever its variables, counts from the
+    end.
+    """
+    most = position if isinstance(position, int) else position.vmax
+    return simple(size + position) if most < 0 else position
+
+
+def axes_of(entry: Any) -> int:
+    """How many axes an index stands for."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    return entry.ndim if isinstance(entry, (Core, KnownIndex)) and entry.dtype is dtypes.bool else 1
+
+
+def first_of_neighbours(axes: Sequence[int]) -> int:
+    """Where the axes of a pick stand in its result: where the first of the indexed `axes` stood,
+    or in front, if others lie between these.
+    """
+    is_together = bool(axes) and axes[-1] - axes[0] == len(axes) - 1
+    return axes[0] if is_together else 0
+
+
+def has_tensor(key: Any) -> bool:
+    """Whether an index holds a tensor, a sequence or an array: then it does not name a slice."""
+    return any(
+        isinstance(entry, (Core, list, tuple, range)) or hasattr(entry, "__array__")
+        for entry in entries_of(key)
+    )
