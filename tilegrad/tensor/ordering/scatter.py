@@ -136,10 +136,10 @@ class Scatter(Sorting):
             return self.scatter_add(axis, index, values)
         if not config.CHECK:
             checked("scatter_reduce", index, self._sizes[axis], axis)
-        return self._folded_on(axis, index, values, reduce, include_self)
+        return self._reduced_on(axis, index, values, reduce, include_self)
 
     @templated
-    def _folded_on(
+    def _reduced_on(
         self, axis: int, index: Self, values: Self, reduce: str, include_self: bool
     ) -> Self:
         """As `scatter_reduce`, of numbers, where `index` fits."""
