@@ -16,10 +16,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.config import Context, gradients
+from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.capture.modes import add_mode
 from tilegrad.ir.op import Ops
+from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.torch.devices import has_gpu
 
 __all__ = [
@@ -215,16 +216,12 @@ class autocast(contextlib.ContextDecorator):
             enabled = False
         usual = dtypes.float16 if kind == "cuda" else dtypes.bfloat16
         self._dtype = (dtype or usual) if enabled else None
-        self._before: list[tuple[DType | None, Context]] = []
+        self._before: list[DType | None] = []
 
     def __enter__(self) -> Self:
-        # Templates of methods know nothing of this mode.
-        plain = Context(TEMPLATES=0)
-        plain.__enter__()
-        self._before.append((state.autocast, plain))
-        state.autocast = self._dtype
+        self._before.append(state.autocast)
+        state.autocast = transforms.mode = self._dtype
         return self
 
     def __exit__(self, *error: object) -> None:
-        state.autocast, plain = self._before.pop()
-        plain.__exit__(None, None, None)
+        state.autocast = transforms.mode = self._before.pop()

@@ -180,7 +180,7 @@ def _templated(
         else:
             dtype, shape = pending.dtype, pending.shape
         wants_grad = self._requires_grad and (records_gradients() or "none recorded")
-        defaults = dtypes.default_float, dtypes.default_int
+        defaults = dtypes.default_float, dtypes.default_int, transforms.mode
         key = [
             number,
             self.__class__,
@@ -439,7 +439,7 @@ class _Recent:
         self.tensor_class, self.device = operands[0].__class__, device_of(operands[0])
         self.grad, self.also_grad = operands[0]._requires_grad, operands[-1]._requires_grad
         self.recorded = bool(self.grad or self.also_grad) and records_gradients()
-        self.defaults = dtypes.default_float, dtypes.default_int
+        self.defaults = dtypes.default_float, dtypes.default_int, transforms.mode
 
     def is_open(self, pool: Pool) -> bool:
         """Whether what holds beside the operands is what held then, and calls wait."""
@@ -448,7 +448,7 @@ class _Recent:
             and (not pool.is_full or pool.takes_calls())
             and (not (self.grad or self.also_grad) or records_gradients() is self.recorded)
             and (pool.trains or not self.kind.requires_grad)
-            and self.defaults == (dtypes.default_float, dtypes.default_int)
+            and self.defaults == (dtypes.default_float, dtypes.default_int, transforms.mode)
             and not transforms.depth
             and record_of_thread() is None
         )

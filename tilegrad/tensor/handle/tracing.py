@@ -29,10 +29,12 @@ __all__ = [
 
 class _Open(threading.local):
     """How many transformed functions this thread is in, what stands for others there, and the
-    memory among it, which has no value; and what the innermost wants to look at later.
+    memory among it, which has no value; and what the innermost wants to look at later. `mode` is
+    what methods depend on beside their operands, such as the dtype of `torch.autocast`.
     """
 
     depth = 0
+    mode: Any = None
     watched: list[Any] | None = None
     leaves: frozenset[UOp] = frozenset()
     empty: frozenset[UOp] = frozenset()
