@@ -360,7 +360,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         waiting: Tensor | None = alias(self)
         made = _alias_of(self) if waiting is None else waiting
         if not self._requires_grad or _state.made is not None:
-            made._requires_grad, made._is_leaf = None, True
+            made._requires_grad, made._is_leaf = None, False
         return made
 
     # operands
