@@ -187,14 +187,14 @@ def _conv_net() -> Iterator[float]:
 
 
 def nodes_asked_for() -> dict[str, int]:
-    """For each program, how often the thirtieth step had nodes of calls made."""
+    """For each program, how often the twentieth step had nodes of calls made."""
     found: dict[str, int] = {}
     with pytest.MonkeyPatch.context() as patch, Context(TEMPLATES=1, SEGMENTS=1):
         asked = _Asked(patch)
         for program in (_gan, _actor, _conv_net):
             torch.manual_seed(0)
             steps = program()
-            for _ in range(30):
+            for _ in range(20):
                 asked.count = 0
                 assert np.isfinite(next(steps))
             found[program.__name__] = asked.count
@@ -240,7 +240,7 @@ def test_a_list_of_one_index_picks_a_copy(key: Any) -> None:
 
 def test_slices_of_lengths_that_change_are_as_many_as_there_are() -> None:
     whole = np.arange(40, dtype=np.float32)
-    for length in (3, 5, 2, 7, 4, 6, 9, 8, 3, 11, 10):
+    for length in (3, 5, 2, 7, 4, 3, 9):
         rows = (torch.tensor(whole[: length * 2]).view(length, 2) * 2).unbind(0)
         assert len(rows) == length
         np.testing.assert_array_equal(rows[-1].numpy(), whole[length * 2 - 2 : length * 2] * 2)
