@@ -126,8 +126,7 @@ class Calls:
         function in Python nothing, as its own entry is seen.
         """
         while isinstance(callee, (types.MethodType, functools.partial)):
-            is_bound = isinstance(callee, types.MethodType)
-            callee = callee.__func__ if is_bound else callee.func
+            callee = callee.__func__ if isinstance(callee, types.MethodType) else callee.func
         if isinstance(callee, (types.FunctionType, type)):
             return
         if isinstance(look_up_class(type(callee), "__call__")[0], types.FunctionType):
