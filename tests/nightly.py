@@ -85,7 +85,7 @@ def render(
         [
             *_summary(cases, seconds, where, {*met, *rows}, failed),
             *_folders(cases, commit, rows),
-            *_slowest(cases),
+            *_slowest(cases, [row for row in slowest_of(before) if row[1] not in met]),
             "",
         ]
     )
@@ -101,6 +101,12 @@ def failed_of(page: str) -> list[str]:
     """The tests that a page says failed in the first run."""
     first = page.partition("\n| folder")[0]
     return re.findall(r"^\* failed: `(.*)`$", first, re.M)
+
+
+def slowest_of(page: str) -> list[tuple[str, str, int]]:
+    """The slowest tests of a page: name, folder, seconds."""
+    found = re.findall(r"^\| `(tests\.(\w+)\..*)` \| (\d+) \|$", page, re.M)
+    return [(name, folder, int(seconds)) for name, folder, seconds in found]
 
 
 def _name(case: ElementTree.Element) -> str:
@@ -147,11 +153,15 @@ def _folders(
     yield from (row for _, row in sorted({**rows, **made}.items()))
 
 
-def _slowest(cases: list[ElementTree.Element]) -> Iterator[str]:
+def _slowest(
+    cases: list[ElementTree.Element], kept: Sequence[tuple[str, str, int]]
+) -> Iterator[str]:
+    """The slowest tests of this run and, of folders that were not in it, of `kept`."""
     yield from ["", "| the slowest | seconds |", "| --- | ---: |"]
-    for case in sorted(cases, key=seconds_of, reverse=True)[:_SLOWEST]:
-        name = case.get("name", "").replace("|", "\\|")
-        yield f"| `{case.get('classname')}::{name}` | {seconds_of(case):.0f} |"
+    found = [(seconds_of(case), _name(case).replace("|", "\\|")) for case in cases]
+    found += [(seconds, name) for name, _, seconds in kept]
+    for seconds, name in sorted(found, key=lambda each: each[0], reverse=True)[:_SLOWEST]:
+        yield f"| `{name}` | {seconds:.0f} |"
 
 
 def section_of(page: str, what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement
 
-from tests.nightly import failed_of, render, rows_of, section_of
+from tests.nightly import failed_of, render, rows_of, section_of, slowest_of
 
 
 def case(name: str, *, fails: bool = False) -> Element:
@@ -23,6 +23,10 @@ def test_rows_and_failures_of_other_folders_stay() -> None:
     second = render([case("tests.nn.test_a::test_x")], 60, "the next", "bbbbbbb", page)
     assert rows_of(second) == {"io": "| io | aaaaaaa | 1 | 2 |", "nn": "| nn | bbbbbbb | 1 | 2 |"}
     assert failed_of(second) == ["tests.io.test_b::test_y"]
+    assert sorted(slowest_of(second)) == [
+        ("tests.io.test_b::test_y", "io", 2),
+        ("tests.nn.test_a::test_x", "nn", 2),
+    ]
 
 
 def test_a_failure_goes_when_the_test_passed_once_more() -> None:
