@@ -300,3 +300,19 @@ def test_a_write_by_a_mask_is_seen_by_views_and_by_gradients() -> None:
         np.testing.assert_allclose(leaf.grad.numpy(), np.where(_A < 0, 0, 3), rtol=1e-6)
         with pytest.raises(RuntimeError):
             (x * 2)[0].expand(3, 8).fill_(1.0)
+
+
+def test_a_view_of_all_of_what_was_written_and_read_is_no_endless_walk() -> None:
+    """The view is its leaf's memory, and was noted as the place where that itself is found."""
+    values = np.array([1.0, 0.5, -0.3, 2.0], np.float32)
+    for number in range(4):
+        leaf = torch.tensor(values + number, requires_grad=True)
+        with torch.no_grad():
+            leaf.clamp_(-1, 1)
+        parts = [leaf, leaf[0], leaf.permute(0)]
+        for part in parts:
+            part.detach().tolist()
+        sum((part * part).sum() for part in parts).backward()
+        expected = 4 * np.clip(values + number, -1, 1)
+        expected[0] *= 1.5
+        np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-6)
