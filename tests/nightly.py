@@ -5,9 +5,9 @@ python -m tests.nightly build/nightly.xml --again build/nightly-segments.xml \
 
 There may be several reports, of a folder each, and those of tests that were run once more behind
 the first ones: the last result of a test counts. `--again` has those of the tests of eager code
-with TILEGRAD_SEGMENTS=2, `--guarded` those whose memory lay beside guard pages. Folders without a
-report keep what the page says of their last run, at an earlier commit; those that never ran are
-named.
+with TILEGRAD_SEGMENTS=2, `--guarded` those whose memory lay beside guard pages. Folders and ways
+without a report keep what the page says of their last run, at an earlier commit; folders that never
+ran are named.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def render(
         [
             *_summary(cases, seconds, where, {*met, *rows}, failed),
             *_folders(cases, commit, rows),
-            *_slowest(cases),
+            *_slowest(cases, [row for row in slowest_of(before) if row[1] not in met]),
             "",
         ]
     )
@@ -101,6 +101,12 @@ def failed_of(page: str) -> list[str]:
     """The tests that a page says failed in the first run."""
     first = page.partition("\n| folder")[0]
     return re.findall(r"^\* failed: `(.*)`$", first, re.M)
+
+
+def slowest_of(page: str) -> list[tuple[str, str, int]]:
+    """The slowest tests of a page: name, folder, seconds."""
+    found = re.findall(r"^\| `(tests\.(\w+)\..*)` \| (\d+) \|$", page, re.M)
+    return [(name, folder, int(seconds)) for name, folder, seconds in found]
 
 
 def _name(case: ElementTree.Element) -> str:
@@ -147,21 +153,31 @@ def _folders(
     yield from (row for _, row in sorted({**rows, **made}.items()))
 
 
-def _slowest(cases: list[ElementTree.Element]) -> Iterator[str]:
+def _slowest(
+    cases: list[ElementTree.Element], kept: Sequence[tuple[str, str, int]]
+) -> Iterator[str]:
+    """The slowest tests of this run and, of folders that were not in it, of `kept`."""
     yield from ["", "| the slowest | seconds |", "| --- | ---: |"]
-    for case in sorted(cases, key=seconds_of, reverse=True)[:_SLOWEST]:
-        name = case.get("name", "").replace("|", "\\|")
-        yield f"| `{case.get('classname')}::{name}` | {seconds_of(case):.0f} |"
+    found = [(seconds_of(case), _name(case).replace("|", "\\|")) for case in cases]
+    found += [(seconds, name) for name, _, seconds in kept]
+    for seconds, name in sorted(found, key=lambda each: each[0], reverse=True)[:_SLOWEST]:
+        yield f"| `{name}` | {seconds:.0f} |"
 
 
-def _more(what: str, cases: list[ElementTree.Element]) -> list[str]:
+def section_of(page: str, what: str) -> str:
+    """What a page says of the tests that ran a second time in a way; nothing if it says nothing."""
+    found = re.search(rf"^{re.escape(what)}.*?(?=^\n|\Z)", page, re.M | re.S)
+    return f"\n{found[0]}" if found else ""
+
+
+def _more(what: str, cases: list[ElementTree.Element], commit: str) -> list[str]:
     """What became of tests that ran a second time, in another way."""
     bad = [case for case in cases if outcome_of(case) in _BAD]
     passed = sum(outcome_of(case) == "passed" for case in cases)
     folders = ", ".join(sorted({folder_of(case) for case in cases}))
     return [
         "",
-        f"{what}: {passed:,} tests passed, {len(bad)} failed",
+        f"{what}, commit {commit}: {passed:,} tests passed, {len(bad)} failed",
         f"({folders}).",
         *[f"* failed: `{_name(case)}`" for case in bad],
     ]
@@ -195,8 +211,10 @@ def main() -> int:
     ):
         if paths:
             more, _, _ = cases_of(paths)
-            page += "\n".join([*_more(what, more), ""])
+            page += "\n".join([*_more(what, more, commit.split()[0]), ""])
             cases += more
+        else:
+            page += section_of(before, what)
     PAGE.write_text(page)
     return int(any(outcome_of(case) in _BAD for case in cases))
 

@@ -41,6 +41,7 @@ import pytest
 from tests.capture.helpers import full
 from tilegrad import Tensor, jit
 from tilegrad.base.errors import CaptureError
+from tilegrad.func import vmap
 
 Case = Callable[[], tuple[Callable[[Tensor], Tensor], Callable[[int], Any]]]
 CASES: dict[str, Case] = {}
@@ -767,6 +768,54 @@ def a_partial() -> Any:
     options = {"k": 1.0}
     inner = functools.partial(lambda x, table: x * table["k"], table=options)
     return lambda x: inner(x), lambda n: options.update(k=float(n // 2))
+
+
+@case
+def a_partial_that_is_captured() -> Any:
+    options = {"k": 1.0}
+    function = functools.partial(lambda table, x: x * table["k"], options)
+    return function, lambda n: options.update(k=float(n // 2))
+
+
+@case
+def a_partial_of_a_partial_that_is_captured() -> Any:
+    box = Box(k=1.0)
+    inner = functools.partial(lambda by, box, x: x * by * box.k, 2.0)
+    return functools.partial(inner, box), lambda n: setattr(box, "k", float(n // 2))
+
+
+@case
+def a_partial_method_that_is_captured() -> Any:
+    options = {"k": 1.0}
+
+    class Scale:
+        scaled = functools.partialmethod(lambda self, table, x: x * table["k"], options)
+
+    return Scale().scaled, lambda n: options.update(k=float(n // 2))
+
+
+@case
+def an_object_called_by_a_partial_method() -> Any:
+    options = {"k": 1.0}
+
+    class Scale:
+        __call__ = functools.partialmethod(lambda self, table, x: x * table["k"], options)
+
+    return Scale(), lambda n: options.update(k=float(n // 2))
+
+
+@case
+def a_partial_that_the_core_calls() -> Any:
+    options = {"k": 1.0}
+    inner = functools.partial(lambda table, x: x * table["k"], options)
+    return lambda x: vmap(inner)(x), lambda n: options.update(k=float(n // 2))
+
+
+@case
+def a_partial_that_c_calls() -> Any:
+    options = {"k": 1.0}
+    inner = functools.partial(lambda x, table: x * table["k"], table=options)
+    return lambda x: next(map(inner, [x])), lambda n: options.update(k=float(n // 2))
 
 
 @case

@@ -364,7 +364,7 @@ class Net:
 
 
 @pytest.mark.row("M4.14")
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("kind", ["SGD", "Adam", pytest.param("AdamW", marks=pytest.mark.nightly)])
 def test_a_training_step(kind: str) -> None:
     """Losses, weights, statistics and gradients are those of a run without capture, bit for bit."""
 

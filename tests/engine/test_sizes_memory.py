@@ -54,7 +54,7 @@ print("right")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are guarded by mprotect")
-@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.nightly), "2"])
 @pytest.mark.parametrize("kind", guard_pages.KINDS)
 def test_nothing_beside_the_memory_of_a_length_is_read(
     tmp_path: Path, kind: str, threads: str

@@ -202,3 +202,35 @@ def test_a_certain_wrong_probability_still_has_a_gradient() -> None:
         [0.0, 1.0],
     )
     np.testing.assert_allclose(found, [-1e12, 1e12])
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2.0, 2.0, 1.0, 3.0, 2.0], [1 / 3, 1 / 3, 0.0, 0.0, 1 / 3]),
+        ([5.0, 1.0, 3.0], [0.0, 0.0, 1.0]),
+        ([[-INF, -INF], [-INF, 1.0]], [[1 / 3, 1 / 3], [1 / 3, 0.0]]),
+        ([INF, INF], [0.5, 0.5]),
+    ],
+)
+def test_equal_elements_share_the_gradient_of_the_median_of_all(
+    name: str, values: Any, expected: Any
+) -> None:
+    """As in PyTorch; along an axis it goes to the one whose position is given."""
+    (found,) = gradients(lambda x: getattr(x, name)(), values)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_the_gradient_of_a_median_that_is_nan_goes_to_the_nan() -> None:
+    (found,) = gradients(lambda x: x.median(), [1.0, math.nan, 2.0, math.nan])
+    np.testing.assert_array_equal(found, [0.0, 0.5, 0.0, 0.5])
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_a_rounded_quotient_is_a_step(mode: str) -> None:
+    """As `floor` and `trunc`: the gradient is 0, and no error where nothing else reaches a leaf."""
+    x, y = (Tensor(values, requires_grad=True) for values in ([5.0, -5.0], [2.0, 3.0]))
+    x.div(y, rounding_mode=mode).sum().backward()
+    for each in (x, y):
+        assert each.grad is not None and each.grad.tolist() == [0.0, 0.0]

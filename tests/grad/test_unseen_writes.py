@@ -145,3 +145,33 @@ def test_a_value_that_is_read_by_one_and_not_by_others() -> None:
     row.tolist()
     (x.sum() + row.sum()).backward()
     assert w.grad is not None and w.grad.tolist() == [[4, 4, 4], [2, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("writes", "expected"),
+    [
+        ("add", [4.0, 6.0, 8.0]),
+        ("read add", [4.0, 6.0, 8.0]),
+        ("add read mul", [16.0, 24.0, 32.0]),
+        ("mul read square", [64.0, 512.0, 1728.0]),
+        ("add read unseen", [12.0, 18.0, 24.0]),
+    ],
+)
+def test_memory_that_was_written_and_read_leads_to_what_it_was_computed_from(
+    writes: str, expected: list[float]
+) -> None:
+    """Each write of all of it stands for what it wrote."""
+    steps: dict[str, Callable[[Tensor], object]] = {
+        "add": lambda y: y.add_(1),
+        "mul": lambda y: y.mul_(2),
+        "square": lambda y: y.mul_(y),
+        "read": lambda y: y.tolist(),
+        "unseen": without(lambda y: y.mul_(3)),
+    }
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x.clone()
+    for write in writes.split():
+        steps[write](y)
+    y.tolist()
+    (y * y).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == expected

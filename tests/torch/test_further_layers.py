@@ -26,7 +26,9 @@ def test_batch_norms_become_synchronized_ones_with_their_weights() -> None:
 
 
 @pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
-@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)])
+@pytest.mark.parametrize(
+    "shape", [pytest.param((3, 3), marks=pytest.mark.nightly), (5, 3), (3, 5)], ids=str
+)
 def test_an_orthogonal_weight_is_what_was_assigned_and_stays_orthogonal(
     kind: str, shape: tuple[int, int]
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tilegrad.torch as torch
+from tilegrad import Context
 from tilegrad.torch import nn
 from tilegrad.torch.nn import functional as F
 
@@ -137,3 +138,17 @@ def test_a_hook_sees_the_gradient_that_was_added() -> None:
     assert seen == [[3.0, 3.0], [4.0, 4.0]]
     with pytest.raises(RuntimeError, match="leaves"):
         (x * 2).register_post_accumulate_grad_hook(print)
+
+
+def test_views_inside_methods_are_as_those_of_templates() -> None:
+    """`expand` or `reshape` to the same shape is a tensor of its own, and no leaf where nothing
+    requires a gradient, as what templates make.
+    """
+    x = torch.tensor([[3.0, 1.0, 2.0], [6.0, 4.0, 5.0]])
+    rows = torch.tensor([1, 0])
+    with Context(TEMPLATES=2):
+        for _ in range(3):
+            picked, (largest, where) = x[rows], x.topk(2)
+    assert picked.tolist() == [[6.0, 4.0, 5.0], [3.0, 1.0, 2.0]]
+    assert largest.tolist() == [[3.0, 2.0], [6.0, 5.0]]
+    assert where.tolist() == [[0, 2], [0, 2]]

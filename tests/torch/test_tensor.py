@@ -347,3 +347,46 @@ def test_strides_of_a_view_are_those_of_its_memory(view: Any, size: Any, stride:
     assert sorted(np.flatnonzero(x.numpy() == -1)) == sorted({*expected.reshape(-1).astype(int)})
     with pytest.raises(IndexError):
         viewed.as_strided((25,), (1,))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:],
+        lambda x: x[...],
+        lambda x: x.reshape(2, 2),
+        lambda x: x.view(2, 2),
+        lambda x: x.expand(2, 2),
+        lambda x: x.broadcast_to((2, 2)),
+        lambda x: x.permute(0, 1),
+        lambda x: x.squeeze(),
+        lambda x: x.narrow(0, 0, 2),
+        lambda x: x.chunk(1)[0],
+        lambda x: x.unflatten(0, (2,)),
+        lambda x: x.transpose(1, 1),
+        lambda x: x.diagonal(),
+        lambda x: x[[0, 1]],
+    ],
+)
+def test_a_view_of_the_same_shape_under_no_grad_has_no_gradient(view: Any) -> None:
+    """It is no step back to what it views, as a view of another shape is not."""
+    for _ in range(3):
+        leaf = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        x = leaf * 3
+        with torch.no_grad():
+            y = view(x)
+        assert not y.requires_grad
+        (x.sum() * y.sum()).backward()
+        np.testing.assert_array_equal(leaf.grad.numpy(), np.full((2, 2), 3 * y.sum().item()))
+
+
+def test_what_is_given_back_as_it_is_keeps_its_gradient_under_no_grad() -> None:
+    x = torch.tensor([[1.0, 2.0]], requires_grad=True) * 3
+    with torch.no_grad():
+        for same in (
+            torch.atleast_1d(x),
+            torch.atleast_2d(x),
+            torch.broadcast_tensors(x, x)[0],
+            x.contiguous(),
+        ):
+            assert same is x

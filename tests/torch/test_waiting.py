@@ -228,14 +228,14 @@ def _by_hand() -> Iterator[float]:
 
 
 def nodes_asked_for() -> dict[str, int]:
-    """For each program, how often the thirtieth step had nodes of calls made."""
+    """For each program, how often the twentieth step had nodes of calls made."""
     found: dict[str, int] = {}
     with pytest.MonkeyPatch.context() as patch, Context(TEMPLATES=1, SEGMENTS=1):
         asked = _Asked(patch)
         for program in (_gan, _actor, _conv_net, _replay, _by_hand):
             torch.manual_seed(0)
             steps = program()
-            for _ in range(30):
+            for _ in range(20):
                 asked.count = 0
                 assert np.isfinite(next(steps))
             found[program.__name__] = asked.count
@@ -281,7 +281,7 @@ def test_a_list_of_one_index_picks_a_copy(key: Any) -> None:
 
 def test_slices_of_lengths_that_change_are_as_many_as_there_are() -> None:
     whole = np.arange(40, dtype=np.float32)
-    for length in (3, 5, 2, 7, 4, 6, 9, 8, 3, 11, 10):
+    for length in (3, 5, 2, 7, 4, 3, 9):
         rows = (torch.tensor(whole[: length * 2]).view(length, 2) * 2).unbind(0)
         assert len(rows) == length
         np.testing.assert_array_equal(rows[-1].numpy(), whole[length * 2 - 2 : length * 2] * 2)
@@ -341,3 +341,19 @@ def test_a_write_by_a_mask_is_seen_by_views_and_by_gradients() -> None:
         np.testing.assert_allclose(leaf.grad.numpy(), np.where(_A < 0, 0, 3), rtol=1e-6)
         with pytest.raises(RuntimeError):
             (x * 2)[0].expand(3, 8).fill_(1.0)
+
+
+def test_a_view_of_all_of_what_was_written_and_read_is_no_endless_walk() -> None:
+    """The view is its leaf's memory, and was noted as the place where that itself is found."""
+    values = np.array([1.0, 0.5, -0.3, 2.0], np.float32)
+    for number in range(4):
+        leaf = torch.tensor(values + number, requires_grad=True)
+        with torch.no_grad():
+            leaf.clamp_(-1, 1)
+        parts = [leaf, leaf[0], leaf.permute(0)]
+        for part in parts:
+            part.detach().tolist()
+        sum((part * part).sum() for part in parts).backward()
+        expected = 4 * np.clip(values + number, -1, 1)
+        expected[0] *= 1.5
+        np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-6)

@@ -121,6 +121,21 @@ class Calls:
         else:
             self._refuse(f"{type(value).__name__}.{name}")
 
+    def outermost(self, callee: Any) -> None:
+        """Guard what calling the captured function reads before any of its instructions runs: of a
+        function in Python nothing, as its own entry is seen.
+        """
+        while isinstance(callee, (types.MethodType, functools.partial)):
+            callee = callee.__func__ if isinstance(callee, types.MethodType) else callee.func
+        if isinstance(callee, (types.FunctionType, type)):
+            return
+        if isinstance(look_up_class(type(callee), "__call__")[0], types.FunctionType):
+            self.reads.special(callee, "__call__")
+        elif isinstance(callee, _IN_C):
+            self._functions([callee])
+        elif not is_pure_function(callee):
+            self._refuse(getattr(callee, "__qualname__", None) or f"a {type(callee).__name__}")
+
     # kinds of callees
 
     def _function(

@@ -113,6 +113,7 @@ class Watch:
     def reach(self, value: Any) -> None:
         """The function itself is older than its run."""
         self.reads.reach(value)
+        self.calls.outermost(value)
 
     def is_reached(self, value: Any) -> bool:
         """Whether `value` is older than the run; then who it is counts from here on."""

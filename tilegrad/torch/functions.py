@@ -181,8 +181,11 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """The tensors stretched to one shape."""
-    return Tensor.broadcast_tensors(*_each("broadcast_tensors", tensors))
+    """The tensors stretched to one shape; those that have it as they are."""
+    given = _each("broadcast_tensors", tensors)
+    found = Tensor.broadcast_tensors(*given)
+    pairs = zip(given, found, strict=True)
+    return tuple([one if one.shape == other.shape else other for one, other in pairs])
 
 
 def broadcast_shapes(*shapes: Any) -> Any:
@@ -191,20 +194,23 @@ def broadcast_shapes(*shapes: Any) -> Any:
 
 
 def atleast_1d(*tensors: Any) -> Any:
-    """The tensors with at least one axis."""
-    found = [Tensor.atleast_1d(each) for each in _each("atleast_1d", tensors)]
+    """The tensors with at least one axis; those that have them as they are."""
+    given = _each("atleast_1d", tensors)
+    found = [each if each.ndim >= 1 else Tensor.atleast_1d(each) for each in given]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def atleast_2d(*tensors: Any) -> Any:
-    """The tensors with at least two axes."""
-    found = [Tensor.atleast_2d(each) for each in _each("atleast_2d", tensors)]
+    """The tensors with at least two axes; those that have them as they are."""
+    given = _each("atleast_2d", tensors)
+    found = [each if each.ndim >= 2 else Tensor.atleast_2d(each) for each in given]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def atleast_3d(*tensors: Any) -> Any:
-    """The tensors with at least three axes."""
-    found = [Tensor.atleast_3d(each) for each in _each("atleast_3d", tensors)]
+    """The tensors with at least three axes; those that have them as they are."""
+    given = _each("atleast_3d", tensors)
+    found = [each if each.ndim >= 3 else Tensor.atleast_3d(each) for each in given]
     return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -29,7 +29,8 @@ _PLAIN = """
 # method=name, where PyTorch computes what has another name.
 _OTHERS = """
     absolute=abs adjoint=transpose arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh
-    arctan=atan arctan2=atan2 arctanh=atanh bfloat16=to_copy chunk=split __mod__=remainder
+    arctan=atan arctan2=atan2 arctanh=atanh bfloat16=to_copy broadcast_to=expand chunk=split
+    __mod__=remainder
     __rmod__=remainder cross=linalg_cross deg2rad=deg2_rad det=linalg_det diagflat=diag_embed
     divide=div double=to_copy expand_as=expand fix=trunc flatten=view fliplr=flip flipud=flip
     half=to_copy inverse=linalg_inv_ex inv=linalg_inv_ex eigh=linalg_eigh solve=linalg_solve_ex

@@ -361,11 +361,10 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
     def _alike(self) -> Tensor:
         """A view of all of it, which is a tensor of its own and no leaf."""
+        if self._requires_grad and _state.made is not None:
+            return self.detach()
         waiting: Tensor | None = alias(self)
-        made = _alias_of(self) if waiting is None else waiting
-        if not self._requires_grad or _state.made is not None:
-            made._requires_grad, made._is_leaf = None, True
-        return made
+        return _alias_of(self) if waiting is None else waiting
 
     # operands
 
@@ -526,8 +525,9 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         """The same values in row-major order: this tensor or an alias of it where they are, else a
         copy.
         """
-        is_leaf = self._requires_grad and self._is_leaf
-        return self if is_leaf and self.is_contiguous() else super().contiguous()
+        # Whoever is given a leaf, or asks where nothing is recorded, has its gradient too.
+        is_itself = self._requires_grad and (self._is_leaf or _state.made is not None)
+        return self if is_itself and self.is_contiguous() else super().contiguous()
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the values are in row-major order in the memory that this tensor views."""

@@ -64,8 +64,11 @@ def realized(node: UOp) -> UOp | None:
 
 
 def remember(node: UOp, memory: UOp) -> None:
-    """Say that [movement of] a BUFFER, `memory`, holds the value of `node`."""
-    _known[node] = memory
+    """Say that [movement of] a BUFFER, `memory`, holds the value of `node`. Of itself nobody needs
+    to know, and who looked for its memory would come by it again, without end.
+    """
+    if node is not memory:
+        _known[node] = memory
 
 
 class Others:

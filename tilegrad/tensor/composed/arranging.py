@@ -249,7 +249,7 @@ class Arranging(Picking):
         1.0
         """
         if dim is None:
-            return self.flatten().nanmedian(0).values
+            return self._shared_by_equals(self.flatten().nanmedian(0).values)
         if is_of_number(dim, self.ndim):
             return self._as_row(lambda row: row.nanmedian(0))
         axis = as_axis("nanmedian", dim, self.ndim)

@@ -154,6 +154,16 @@ class Statistics(IncompleteGamma):
         picked = [each.narrow(axis, k - 1, 1) for each in (values, positions)]
         return Ranked(*(each if keepdim else each.squeeze(axis) for each in picked))
 
+    def _shared_by_equals(self, found: Self) -> Self:
+        """`found`, the value of one of the elements, with a gradient that all equal ones share."""
+        if not found._requires_grad:
+            return found
+        found = found.detach()
+        is_equal = self.eq(found) | (self.isnan() & found.isnan())
+        # What is not equal is lower; there is nothing lower than the least.
+        lower = is_equal.where(self, -math.inf).max()
+        return found.eq(-math.inf).where(is_equal.where(self, math.inf).min(), lower)
+
     @templated
     @composed
     def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -173,7 +183,7 @@ class Statistics(IncompleteGamma):
         2.0
         """
         if dim is None:
-            return self.flatten().median(0).values
+            return self._shared_by_equals(self.flatten().median(0).values)
         if is_of_number(dim, self.ndim):
             return self._as_row(lambda row: row.median(0))
         axis = as_axis("median", dim, self.ndim)

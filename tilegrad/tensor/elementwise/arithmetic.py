@@ -201,9 +201,9 @@ class Arithmetic(Comparison):
             return self._wide_with(lambda x: x._floor_divide(other, swap=swap))
         left, right = self._pair("floordiv", other, swap=swap)
         if left.dtype.is_float:
-            # Its derivative is 0 wherever it has one.
+            # A step: its derivative is 0 wherever it has one.
             sides: list[Any] = [left, right]
-            whole: Self = sides[0].detach()._whole_quotient(sides[1].detach())
+            whole: Self = sides[0]._whole_quotient(sides[1]).trunc()
             return whole
         return left._binary("floordiv", Ops.FLOORDIV, right)
 

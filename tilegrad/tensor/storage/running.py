@@ -39,8 +39,10 @@ from tilegrad.tensor.storage.memory import (
     WRITTEN,
     base_of,
     elements,
+    is_in_order,
     is_row_major,
     is_stored,
+    is_whole,
     is_written,
     largest,
     owned,
@@ -546,10 +548,34 @@ def follow(tensor: Any) -> None:
             # It has memory of its own, or none of what it was computed from was overwritten.
             value = version.src[1]
             graphs[fresh] = UOp(Ops.CONTIGUOUS, value.dtype, (value,))
+        elif version.op is Ops.ASSIGN and (found := _without_reading(version, old)) is not None:
+            graphs[fresh] = UOp(Ops.CONTIGUOUS, found.dtype, (found,))
         else:
             forgotten.add(fresh)
     if is_row_major(stored):
         tensor._variables = sizes_in(tensor.shape, tensor._variables)
+
+
+def _without_reading(written: UOp, memory: UOp) -> UOp | None:
+    """What was written, over what `memory` held before as it was computed: an earlier write of all
+    of it stands for what it wrote, and what had been there for its graph. None if neither is known.
+    """
+    made: dict[UOp, UOp | None] = {}
+    for node in toposort([written]):
+        if node is memory:
+            made[node] = graphs.get(memory)
+        elif node.op in WRITTEN and base_of(node) is memory:
+            target, value = node.src[:2]
+            is_all = node.op is Ops.ASSIGN and is_whole(target) and is_in_order(target)
+            made[node] = made[value] if is_all else None
+        else:
+            sources = [made[source] for source in node.src]
+            known = tuple([source for source in sources if source is not None])
+            if len(known) < len(sources):
+                made[node] = None
+            else:
+                made[node] = node if known == node.src else node.replace(src=known)
+    return made[written]
 
 
 def _has_a_graph(tensor: Any, owner: Any) -> bool:
