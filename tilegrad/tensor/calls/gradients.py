@@ -98,7 +98,11 @@ def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
     found = _waiting(loss, targets)
     if found is None:
         return None
-    by_target = {id(leaf): gradient for leaf, gradient in found}
+    by_target: dict[int, Any] = {}
+    for leaf, gradient in found:
+        # What was computed from a leaf before and after it took a value adds up.
+        known = by_target.get(id(leaf))
+        by_target[id(leaf)] = gradient if known is None else known + gradient
     if any(id(each) not in by_target for each in targets):
         return None
     for gradient in by_target.values():
@@ -397,11 +401,13 @@ def _bearer(entry: tuple[Any, ...]) -> UOp:
 
 
 def _ends(call: Call) -> bool:
-    """Whether a call is what was assigned to a leaf that requires a gradient: none flows on."""
+    """Whether a call is what was assigned to a leaf that requires a gradient: none flows on, be it
+    that the leaf is memory by now, or has taken another value.
+    """
     if not call.is_write:
         return False
     tensor = call.handle()
-    return tensor is not None and tensor._call is call and tensor._requires_grad
+    return tensor is not None and tensor._requires_grad and tensor._is_leaf
 
 
 def _stands_on(tensor: Any, call: Call) -> bool:
