@@ -29,7 +29,7 @@ from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf, overwrit
 from tilegrad.engine.run.run import current_recording, run_plan, show_copy
 from tilegrad.engine.run.users import above, index
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import base_of, below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes, below_reshapes
 from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
@@ -223,6 +223,10 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
             if position not in binding.unremembered and name not in passing:
                 # The request holds the memory of a root that was computed before, not its name.
                 _known[name] = memory[at]
+                base = below_reshapes(name)
+                if base is not name and base.stored is None and base.src:
+                    # Another reshape of the value is one of that, as reshapes join.
+                    _known[base] = UOp(Ops.RESHAPE, base.dtype, (memory[at],), base.shape)
     if passing:
         others.computed({name: stored for name, stored in done.items() if name in passing})
     others.ran(request, binding, memory, values)
