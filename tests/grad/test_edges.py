@@ -202,3 +202,21 @@ def test_a_certain_wrong_probability_still_has_a_gradient() -> None:
         [0.0, 1.0],
     )
     np.testing.assert_allclose(found, [-1e12, 1e12])
+
+
+@pytest.mark.parametrize("power", [0.3, 1.5, 2.5, -1.5])
+def test_a_power_that_is_not_there_has_no_derivative(power: float) -> None:
+    (found,) = gradients(lambda x: x**power, [-2.0, 4.0])
+    np.testing.assert_allclose(found, [math.nan, power * 4.0 ** (power - 1)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("power", [-2, -3])
+def test_the_slope_of_a_negative_whole_power_at_zero_is_infinite(power: int) -> None:
+    (found,) = gradients(lambda x: x**power, [0.0, 2.0])
+    np.testing.assert_allclose(found, [-INF, power * 2.0 ** (power - 1)], rtol=1e-12)
+
+
+def test_one_and_a_half_as_a_power_of_signed_zeros_and_infinities() -> None:
+    found = (Tensor([-0.0, -INF, INF, 4.0]) ** 1.5).numpy()
+    np.testing.assert_array_equal(found, [0.0, INF, INF, 8.0])
+    assert not np.signbit(found[0])
