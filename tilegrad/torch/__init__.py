@@ -123,7 +123,12 @@ from tilegrad.torch.random import (
     seed,
     set_rng_state,
 )
+from tilegrad.torch.rounded import (
+    fake_quantize_per_channel_affine,
+    fake_quantize_per_tensor_affine,
+)
 from tilegrad.torch.saving import *
+from tilegrad.torch.segments import segment_reduce
 from tilegrad.torch.sizes import (
     Size,
 )
@@ -271,6 +276,7 @@ __all__ = [
     "cosine_similarity", "ctc_loss", "cuda", "default_generator", "device", "distributions",
     "double", "dropout",
     "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad",
+    "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine",
     "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
     "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",
@@ -284,8 +290,8 @@ __all__ = [
     "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu", "preserve_format", "profiler",
     "qr", "randint", "randint_like", "random", "randperm", "range",
     "repeat_interleave", "rms_norm", "row_stack", "rrelu", "rrelu_", "rsub", "scalar_tensor",
-    "seed", "selu", "selu_", "set_grad_enabled", "set_printoptions", "set_rng_state", "short",
-    "signal", "sparse", "sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor",
+    "seed", "segment_reduce", "selu", "selu_", "set_grad_enabled", "set_printoptions",
+    "set_rng_state", "short", "signal", "sparse", "sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor",
     "special", "split", "spmm", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
     "tensordot", "testing", "threshold", "threshold_", "tril_indices", "triplet_margin_loss",
     "triu_indices", "typename", "types", "uint8", "uint16", "uint32", "uint64", "unique",
