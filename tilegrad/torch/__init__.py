@@ -241,7 +241,8 @@ newaxis = None
 # What memory looks like is the compiler's choice.
 cfloat, cdouble = complex64, complex128
 strided, sparse_coo, sparse_csr = "torch.strided", "torch.sparse_coo", "torch.sparse_csr"
-contiguous_format, preserve_format = "contiguous_format", "preserve_format"
+contiguous_format = legacy_contiguous_format = "contiguous_format"
+preserve_format = "preserve_format"
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"
 layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
@@ -283,7 +284,8 @@ __all__ = [
     "hann_window", "hardshrink", "hinge_embedding_loss", "hstack", "inf", "inference_mode",
     "initial_seed", "instance_norm", "int", "int8", "int16", "int32", "int64",
     "is_grad_enabled", "is_inference_mode_enabled", "istft", "jit", "kaiser_window", "kl_div",
-    "layer_norm", "layout", "linalg", "linspace", "lobpcg", "logspace", "long", "manual_seed",
+    "layer_norm", "layout", "legacy_contiguous_format", "linalg", "linspace", "lobpcg",
+    "logspace", "long", "manual_seed",
     "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "memory_format",
     "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad", "norm", "normal", "numel",
     "optim", "pairwise_distance", "pca_lowrank", "pi", "pixel_shuffle", "pixel_unshuffle",
@@ -291,7 +293,8 @@ __all__ = [
     "qr", "randint", "randint_like", "random", "randperm", "range",
     "repeat_interleave", "rms_norm", "row_stack", "rrelu", "rrelu_", "rsub", "scalar_tensor",
     "seed", "segment_reduce", "selu", "selu_", "set_grad_enabled", "set_printoptions",
-    "set_rng_state", "short", "signal", "sparse", "sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor",
+    "set_rng_state", "short", "signal", "sparse", "sparse_coo", "sparse_coo_tensor",
+    "sparse_csr", "sparse_csr_tensor",
     "special", "split", "spmm", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
     "tensordot", "testing", "threshold", "threshold_", "tril_indices", "triplet_margin_loss",
     "triu_indices", "typename", "types", "uint8", "uint16", "uint32", "uint64", "unique",

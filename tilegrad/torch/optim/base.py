@@ -4,6 +4,7 @@ program's own.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -57,7 +58,9 @@ class Optimizer(Ours):
     def param_groups(self, value: list[Any]) -> None:
         """Have the groups of another optimizer, as one that stands around it does."""
         if not all(isinstance(each, GroupView) for each in value):
-            raise TypeError("param_groups takes the groups of an optimizer; add_param_group adds one")
+            raise TypeError(
+                "param_groups takes the groups of an optimizer; add_param_group adds one"
+            )
         self.__dict__["_views"] = value
         self._param_groups = [view._group for view in value]
 
@@ -204,21 +207,49 @@ class Optimizer(Ours):
         hooks[key := next(_numbers)] = hook
         return RemovableHandle(hooks, key)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move each parameter that has a gradient; gives what `closure`, called first, gives."""
         loss = None
         if closure is not None:
             with modes.enable_grad():
                 loss = closure()
-        for hook in list(self.__dict__.get("_before", {}).values()):
-            hook(self, (), {})
-        self.__dict__["_has_stepped"] = True
         if any(tensor.grad is not None for tensor in self.params):
             stepping(super().step)
             self.__dict__["_taken"] = self.__dict__.get("_taken", 0) + 1
-        for hook in list(self.__dict__.get("_after", {}).values()):
-            hook(self, (), {})
         return loss
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A `step` between the hooks of its optimizer; one that calls another is one step."""
+
+    @functools.wraps(step)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        own = self.__dict__
+        if own.get("_is_in_step"):
+            return step(self, *args, **options)
+        own["_is_in_step"] = True
+        try:
+            for hook in list(own.get("_before", {}).values()):
+                changed = hook(self, args, options)
+                if changed is not None:
+                    args, options = changed
+            own["_has_stepped"] = True
+            found = step(self, *args, **options)
+            for hook in list(own.get("_after", {}).values()):
+                hook(self, args, options)
+            return found
+        finally:
+            own["_is_in_step"] = False
+
+    return call
+
+
+Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 
 def _members(params: Any) -> tuple[list[Any], list[str]]:
