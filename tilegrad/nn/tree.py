@@ -97,9 +97,9 @@ def _rank(found: Found) -> int:
 def is_state(found: Found) -> bool:
     """Whether a tensor of a model is state that is never trained."""
     holder, key = found.holder, found.key
-    held = found.item.pair if isinstance(found.item, Paired) else found.item
+    numbers = found.item.pair if isinstance(found.item, Paired) else found.item
     return (
-        not held.dtype.is_float
+        not numbers.dtype.is_float
         or key in getattr(holder, "buffer_names", ())
         or key in getattr(holder, "_own_buffers", ())
     )

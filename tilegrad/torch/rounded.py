@@ -51,10 +51,10 @@ def _rounded(input: Tensor, scale: Any, zero: Any, least: int, most: int) -> Ten
     scale = scale.detach().to(input.dtype)
     if isinstance(zero, Tensor):
         zero = zero.detach().to(input.dtype)
-    held = (input.detach() * scale.reciprocal()).round() + zero
-    limited = held.clamp(least, most)
+    integers = (input.detach() * scale.reciprocal()).round() + zero
+    limited = integers.clamp(least, most)
     value = (limited - zero) * scale
-    is_inside = held.eq(limited)
+    is_inside = integers.eq(limited)
     # The value itself, and the slope of the input where nothing was limited.
     slope: Any = is_inside.where(input, 0.0)
     found: Tensor = value + (slope - slope.detach())

@@ -80,9 +80,9 @@ def segment_reduce(
         )
     before, after = tuple(data.shape[:axis]), tuple(data.shape[axis + 1 :])
     ends = counts.cumsum(-1).reshape(-1, groups)
-    places = arange(rows)
+    positions = arange(rows)
     # A group ends where as many rows as it has with those before it are passed.
-    group = (ends.unsqueeze(1) <= places.reshape(1, -1, 1)).sum(-1)
+    group = (ends.unsqueeze(1) <= positions.reshape(1, -1, 1)).sum(-1)
     each = data.reshape(len(ends), rows, -1)
     index = group.unsqueeze(-1).expand(each.shape)
     first, name = _KINDS[reduce]

@@ -90,9 +90,9 @@ def clip_grads_with_norm_(
     """
     factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)
     for tensor in _with_gradients(parameters):
-        held = tensor.pair if isinstance(tensor, Paired) else tensor
-        gradient = _gradient(held)
-        held.grad = gradient * factor.cast(gradient.dtype).to(gradient.device)
+        stored = tensor.pair if isinstance(tensor, Paired) else tensor
+        gradient = _gradient(stored)
+        stored.grad = gradient * factor.cast(gradient.dtype).to(gradient.device)
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
