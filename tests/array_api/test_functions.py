@@ -178,6 +178,9 @@ def products(dtype: str) -> Iterator[Call]:
     yield "tensordot", pair((2, 3), (3, 4)), {"axes": 1}
     yield "tensordot", pair((2, 3), (4, 3)), {"axes": ((1,), (1,))}
     yield "tensordot", pair((2, 3), (4,)), {"axes": 0}
+    yield "tensordot", pair((2, 0, 3), (3, 4)), {"axes": 1}
+    yield "linalg.tensordot", pair((2, 0, 3), (0, 2)), {"axes": ([1], [0])}
+    yield "linalg.tensordot", pair((0, 2), (0, 2)), {"axes": 0}
     yield "vecdot", pair((2, 3), (3,)), {}
     yield "vecdot", pair((3, 2), (3, 2)), {"axis": -2}
     yield "linalg.outer", pair((2,), (3,)), {}

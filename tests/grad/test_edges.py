@@ -234,3 +234,21 @@ def test_a_rounded_quotient_is_a_step(mode: str) -> None:
     x.div(y, rounding_mode=mode).sum().backward()
     for each in (x, y):
         assert each.grad is not None and each.grad.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("power", [0.3, 1.5, 2.5, -1.5])
+def test_a_power_that_is_not_there_has_no_derivative(power: float) -> None:
+    (found,) = gradients(lambda x: x**power, [-2.0, 4.0])
+    np.testing.assert_allclose(found, [math.nan, power * 4.0 ** (power - 1)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("power", [-2, -3])
+def test_the_slope_of_a_negative_whole_power_at_zero_is_infinite(power: int) -> None:
+    (found,) = gradients(lambda x: x**power, [0.0, 2.0])
+    np.testing.assert_allclose(found, [-INF, power * 2.0 ** (power - 1)], rtol=1e-12)
+
+
+def test_one_and_a_half_as_a_power_of_signed_zeros_and_infinities() -> None:
+    found = (Tensor([-0.0, -INF, INF, 4.0]) ** 1.5).numpy()
+    np.testing.assert_array_equal(found, [0.0, INF, INF, 8.0])
+    assert not np.signbit(found[0])

@@ -166,6 +166,6 @@ def test_complex_numbers_are_written_in_place() -> None:
     close(z.fill_(2 - 1j).numpy(), np.full((2, 2), 2 - 1j))
 
 
-def test_parameters_are_pairs() -> None:
-    with pytest.raises(NotImplementedError, match="hold their pairs"):
-        torch.nn.Parameter(torch.zeros(2, dtype=torch.cfloat))
+def test_a_sparse_tensor_is_no_parameter() -> None:
+    with pytest.raises(NotImplementedError, match="hold its values"):
+        torch.nn.Parameter(torch.eye(2).to_sparse())

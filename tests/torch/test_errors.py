@@ -59,3 +59,26 @@ def test_weights_that_are_good_are_drawn_from() -> None:
 )
 def test_a_name_has_the_article_that_it_is_spoken_with(name: str, spoken: str) -> None:
     assert article(name) == spoken
+
+
+def test_other_tensors_are_computed_after_one_could_not_be() -> None:
+    """A gradient of what was overwritten is an error for who reads it, and for nobody else."""
+    first, second = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = torch.optim.SGD([first, second], lr=0.1)
+    made = (first * second).exp()
+    with torch.no_grad():
+        first.add_(1.0)
+    assert first.sum().item() == 6
+
+    def train() -> None:
+        made.sum().backward()
+        optimizer.step()
+        second.tolist()
+
+    with pytest.raises(RuntimeError, match="overwritten in place"):
+        train()
+    layer = nn.Linear(2, 2)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(torch.ones(parameter.shape))
+    assert layer(torch.ones(1, 2)).tolist() == [[3.0, 3.0]]

@@ -170,3 +170,22 @@ def test_layers_take_their_input_by_name() -> None:
     x = torch.tensor([[3e-4, 3e-4]])
     expected = 3e-4 / np.sqrt(9e-8 + 2**-23)
     np.testing.assert_allclose(norm(x).detach().numpy(), [[expected] * 2], rtol=1e-5)
+
+
+def test_the_largest_of_normalised_rows_that_are_cut_off_below_has_a_gradient() -> None:
+    """Its kernels load a mask at the position of the largest element of each row."""
+    theirs = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    image = random.normal(size=(8, 16, 40)).astype(np.float32)
+    weights = random.normal(size=(32, 16, 1)).astype(np.float32)
+
+    def gradients(library: Any) -> list[Any]:
+        convolution, norm = library.nn.Conv1d(16, 32, 1, bias=False), library.nn.BatchNorm1d(32)
+        convolution.weight.data = library.tensor(weights)
+        cut = library.nn.functional.relu(norm(convolution(library.tensor(image))))
+        values, _ = library.max(cut, dim=2)
+        values.square().sum().backward()
+        return [each.grad.numpy() for each in (convolution.weight, norm.weight, norm.bias)]
+
+    for mine, other in zip(gradients(torch), gradients(theirs), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,10 @@ _METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
+# These have none, or draw random numbers.
+_WITHOUT_GRADIENTS = "logic", "one_hot", "draws", "drop"
+
+
 def _with_zeros(x: Any) -> Any:
     x[x < 0] = 0.0
     return x
@@ -125,6 +130,59 @@ def test_methods_and_layers_ask_for_no_nodes(name: str, asked: _Asked) -> None:
         count = asked.count
         found.sum().item()
     assert count == 0
+
+
+@pytest.mark.parametrize("name", [each for each in _METHODS if each not in _WITHOUT_GRADIENTS])
+def test_gradients_of_equal_steps_are_those_of_pytorch(name: str) -> None:
+    theirs = pytest.importorskip("torch")
+    layers = _layers()
+    method = _METHODS[name]
+    names = {**method.__globals__, "torch": theirs, "F": theirs.nn.functional}
+    first = _gradients(theirs, FunctionType(method.__code__, names), _layers_of(theirs, layers))
+    waiting.this_thread.pool.was_of_use()
+    for _ in range(5):
+        for name_of, value in _gradients(torch, method, layers).items():
+            expected = first[name_of]
+            assert (value is None) == (expected is None), name_of
+            if value is not None:
+                np.testing.assert_allclose(value, expected, rtol=2e-4, atol=2e-5, err_msg=name_of)
+
+
+def _layers_of(theirs: Any, layers: dict[str, Any]) -> dict[str, Any]:
+    """PyTorch's layers with the weights of ours."""
+    names = {**_layers.__globals__, "nn": theirs.nn}
+    found: dict[str, Any] = FunctionType(_layers.__code__, names)()
+    for name, layer in layers.items():
+        state = layer.state_dict()
+        found[name].load_state_dict({key: theirs.tensor(state[key].tolist()) for key in state})
+    return found
+
+
+def _gradients(library: Any, method: Any, layers: dict[str, Any]) -> dict[str, Any]:
+    """The gradients of one step to its operands and to all weights."""
+    given = {
+        "a": library.tensor(_A), "b": library.tensor(_B), "image": library.tensor(_IMAGES),
+        "words": library.tensor(_WORDS),
+    }  # fmt: skip
+    for value in given.values():
+        value.requires_grad_()
+    for layer in layers.values():
+        layer.eval().zero_grad()
+    found = method(
+        **{name: value * 1.5 for name, value in given.items()},
+        index=library.tensor(_INDEX), layers=layers,
+    )  # fmt: skip
+    # One that is sure to be reached: with none, nodes would tell.
+    ((found.exp() * 0.1).sum() + given["a"].square().mean()).backward()
+    leaves = {
+        **given,
+        **{
+            f"{name}.{key}": each
+            for name, layer in layers.items()
+            for key, each in layer.named_parameters()
+        },
+    }
+    return {key: None if each.grad is None else each.grad.numpy() for key, each in leaves.items()}
 
 
 def _gan() -> Iterator[float]:

@@ -18,7 +18,8 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
     "DivisionError", "IndexBoundsError", "IndexKindError", "IndexShapeError", "InternalError",
-    "KindError", "MissingError", "NotANumberError", "OptError", "OptionError", "OutOfMemoryError",
+    "KindError", "MissingError", "NotANumberError", "NotBoundError", "OptError", "OptionError",
+    "OutOfMemoryError",
     "ShapeError", "SizeKindError", "StepError", "TilegradError", "TransformError",
     "UnsupportedDTypeError", "UnsupportedError", "article", "located",
 ]  # fmt: skip
@@ -50,6 +51,10 @@ class TilegradError(RuntimeError):
 
 class ShapeError(TilegradError, ValueError):
     """Shapes, axes or sizes do not fit the op."""
+
+
+class NotBoundError(ShapeError, AttributeError):
+    """A property of a bound variable was asked of what is none; `hasattr` says that it has none."""
 
 
 class DTypeError(TilegradError, TypeError):

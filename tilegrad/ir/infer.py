@@ -44,7 +44,7 @@ def shape_of(node: Any) -> Shape:
         return tuple(arg.shape)
     if op is Ops.GATHER:
         return (*src[1].shape, *src[0].shape[1:])
-    if op in (Ops.CONST, Ops.DEFINE_VAR):
+    if op in (Ops.CONST, Ops.DEFINE_VAR, Ops.BIND):
         return ()
     if op is Ops.CUSTOM:
         return tuple(node.arg.shape)

@@ -72,7 +72,7 @@ class Template:
 
     def flowing(self, slot: int) -> tuple[int, ...]:
         """The inputs that a gradient of the node in a slot may reach: those that it depends on
-        beside DETACH and what is no float.
+        beside DETACH and what is no float. A LOOP has no dtype; its outputs have.
         """
         known = self._flowing.get(slot)
         if known is None:
@@ -83,7 +83,7 @@ class Template:
                 if at < first:
                     continue
                 op, dtype, _, pick, is_one, *_ = self.steps[at - first]
-                if op is Ops.DETACH or not dtype.is_float:
+                if op is Ops.DETACH or not (dtype.is_float or op is Ops.LOOP):
                     continue
                 picked = pick(range(at))
                 for source in (picked,) if is_one else picked:

@@ -17,7 +17,7 @@ from types import MethodType
 from typing import Any, Literal, NoReturn
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, NotBoundError, ShapeError
 from tilegrad.base.trace import counters
 from tilegrad.ir.bounds import bounds_of, divisor_of
 from tilegrad.ir.infer import shape_of
@@ -414,7 +414,7 @@ class UOp:
         Raises ShapeError if the node is not bound.
         """
         if self.op is not Ops.BIND:
-            raise ShapeError(f"unbind: a {self.op} node has no bound value")
+            raise NotBoundError(f"unbind: a {self.op} node has no bound value")
         return self.src[0], self.src[1].arg
 
     @property
@@ -432,7 +432,7 @@ class UOp:
         Raises ShapeError if the node is none.
         """
         if self.op is not Ops.DEFINE_VAR:
-            raise ShapeError(f"expr: a {self.op} node is no variable")
+            raise NotBoundError(f"expr: a {self.op} node is no variable")
         return str(self.arg[0])
 
     def unbound(self) -> tuple[UOp, dict[UOp, int]]:

@@ -190,14 +190,17 @@ class Conv2d(Module):
         self.to(**options)
 
     def __call__(self, x: Tensor) -> Tensor:
+        return self._conv_forward(x, self.weight, self.bias)
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with another weight and bias, for subclasses that change these."""
         axes = len(self.kernel_size)
         if x.ndim == axes + 1:
-            one: Tensor = self.forward(x.unsqueeze(0))
-            return one.squeeze(0)
+            return self._conv_forward(x.unsqueeze(0), weight, bias).squeeze(0)
         check_rank(type(self).__name__, x, axes)
         check_size(type(self).__name__, "channels", x, 1, self.in_channels)
         padded = x.pad(((0, 0), (0, 0), *self.padding), mode=_MODES[self.padding_mode])
-        return padded.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation)
+        return padded.conv2d(weight, bias, self.groups, self.stride, self.dilation)
 
 
 class Conv1d(Conv2d):

@@ -94,7 +94,8 @@ class PixelShuffle(Module):
         n = len(batch)
         blocks = x.reshape(*batch, channels // (r * r), r, r, height, width)
         order = [*range(n + 1), n + 3, n + 1, n + 4, n + 2]
-        return blocks.permute(*order).reshape(*batch, channels // (r * r), height * r, width * r)
+        made = blocks.permute(*order).reshape(*batch, channels // (r * r), height * r, width * r)
+        return x._copy_of(made)
 
 
 class PixelUnshuffle(Module):
@@ -127,7 +128,8 @@ class PixelUnshuffle(Module):
         n = len(batch)
         blocks = x.reshape(*batch, channels, height // r, r, width // r, r)
         order = [*range(n + 1), n + 2, n + 4, n + 1, n + 3]
-        return blocks.permute(*order).reshape(*batch, channels * r * r, height // r, width // r)
+        made = blocks.permute(*order).reshape(*batch, channels * r * r, height // r, width // r)
+        return x._copy_of(made)
 
 
 class ChannelShuffle(Module):
@@ -158,7 +160,7 @@ class ChannelShuffle(Module):
             )
         each = x._sizes[1] // self.groups
         blocks = x.reshape(x.shape[0], self.groups, each, *x.shape[2:])
-        return blocks.transpose(1, 2).reshape(x.shape)
+        return x._copy_of(blocks.transpose(1, 2).reshape(x.shape))
 
 
 class _Pad(Module):

@@ -97,8 +97,9 @@ def _rank(found: Found) -> int:
 def is_state(found: Found) -> bool:
     """Whether a tensor of a model is state that is never trained."""
     holder, key = found.holder, found.key
+    numbers = found.item.pair if isinstance(found.item, Paired) else found.item
     return (
-        not found.item.dtype.is_float
+        not numbers.dtype.is_float
         or key in getattr(holder, "buffer_names", ())
         or key in getattr(holder, "_own_buffers", ())
     )

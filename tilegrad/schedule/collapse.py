@@ -269,8 +269,9 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     picked = _picked(bound, loop)
     if picked is not None:
         inside = (picked < 0).logical_not() & (picked < extent)
+        # What they load is there inside only.
         others = [
-            conjunct.substitute({loop: picked})
+            _gated(inside, conjunct.substitute({loop: picked}))
             for conjunct in bound
             if not _is_pick(conjunct, loop)
         ]

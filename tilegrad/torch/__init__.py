@@ -123,7 +123,12 @@ from tilegrad.torch.random import (
     seed,
     set_rng_state,
 )
+from tilegrad.torch.rounded import (
+    fake_quantize_per_channel_affine,
+    fake_quantize_per_tensor_affine,
+)
 from tilegrad.torch.saving import *
+from tilegrad.torch.segments import segment_reduce
 from tilegrad.torch.sizes import (
     Size,
 )
@@ -236,7 +241,8 @@ newaxis = None
 # What memory looks like is the compiler's choice.
 cfloat, cdouble = complex64, complex128
 strided, sparse_coo, sparse_csr = "torch.strided", "torch.sparse_coo", "torch.sparse_csr"
-contiguous_format, preserve_format = "contiguous_format", "preserve_format"
+contiguous_format = legacy_contiguous_format = "contiguous_format"
+preserve_format = "preserve_format"
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"
 layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
@@ -271,21 +277,24 @@ __all__ = [
     "cosine_similarity", "ctc_loss", "cuda", "default_generator", "device", "distributions",
     "double", "dropout",
     "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad",
+    "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine",
     "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
     "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",
     "hann_window", "hardshrink", "hinge_embedding_loss", "hstack", "inf", "inference_mode",
     "initial_seed", "instance_norm", "int", "int8", "int16", "int32", "int64",
     "is_grad_enabled", "is_inference_mode_enabled", "istft", "jit", "kaiser_window", "kl_div",
-    "layer_norm", "layout", "linalg", "linspace", "lobpcg", "logspace", "long", "manual_seed",
+    "layer_norm", "layout", "legacy_contiguous_format", "linalg", "linspace", "lobpcg",
+    "logspace", "long", "manual_seed",
     "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "memory_format",
     "meshgrid", "multinomial", "nan", "newaxis", "nn", "no_grad", "norm", "normal", "numel",
     "optim", "pairwise_distance", "pca_lowrank", "pi", "pixel_shuffle", "pixel_unshuffle",
     "poisson", "poisson_nll_loss", "polar", "polygamma", "prelu", "preserve_format", "profiler",
     "qr", "randint", "randint_like", "random", "randperm", "range",
     "repeat_interleave", "rms_norm", "row_stack", "rrelu", "rrelu_", "rsub", "scalar_tensor",
-    "seed", "selu", "selu_", "set_grad_enabled", "set_printoptions", "set_rng_state", "short",
-    "signal", "sparse", "sparse_coo", "sparse_coo_tensor", "sparse_csr", "sparse_csr_tensor",
+    "seed", "segment_reduce", "selu", "selu_", "set_grad_enabled", "set_printoptions",
+    "set_rng_state", "short", "signal", "sparse", "sparse_coo", "sparse_coo_tensor",
+    "sparse_csr", "sparse_csr_tensor",
     "special", "split", "spmm", "std", "std_mean", "stft", "strided", "svd", "svd_lowrank",
     "tensordot", "testing", "threshold", "threshold_", "tril_indices", "triplet_margin_loss",
     "triu_indices", "typename", "types", "uint8", "uint16", "uint32", "uint64", "unique",

@@ -31,6 +31,8 @@ _HINTS = {
     "torch.sparse_csc_tensor": _SPARSE,
     "torch.sparse_compressed_tensor": _SPARSE,
     "torch.Tensor.to_sparse": _SPARSE,
+    "torch.masked": "torch.where(mask, x, 0.0), of max -inf in its place, and divide a sum by "
+    "mask.sum()",
     "torch.nested": "pad to one length, with a mask",
     "torch.quantization": _QUANTIZED,
     "torch.ao": _QUANTIZED,
@@ -39,6 +41,9 @@ _HINTS = {
     "torch.quint8": _QUANTIZED,
     "torch.accelerator": "torch.accelerator.is_available() says whether there is a GPU",
     "torch.autograd.forward_ad": "torch.func.jvp gives derivatives forward",
+    "torch.autograd.graph.saved_tensors_hooks": "nothing is saved that a hook could take; for less "
+    "memory torch.utils.checkpoint.checkpoint, for values in another form an autograd.Function "
+    "that saves that form",
     "torch.autograd.graph": "hooks of tensors (register_hook) see gradients",
     "torch.nn.utils.stateless": "torch.func.functional_call",
     "torch.nn.register_module_forward_hook": _GLOBAL_HOOK,

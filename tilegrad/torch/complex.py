@@ -93,6 +93,10 @@ class Complex(InMemory, Paired):
         """The same memory without gradients."""
         return self.detach()
 
+    @data.setter
+    def data(self, value: Any) -> None:
+        self.pair.data = as_complex(value).pair
+
     @property
     def is_leaf(self) -> bool:
         """Whether nothing above it in its graph has a gradient."""
@@ -243,7 +247,9 @@ class Complex(InMemory, Paired):
 
     def __repr__(self) -> str:
         note = "requires_grad=True" if self.requires_grad and self.is_leaf else ""
-        return complex_text(self.numpy(), self.dtype.name, note)
+        text = complex_text(self.numpy(), self.dtype.name, note)
+        is_parameter = self.pair.__dict__.get("_is_parameter", False)
+        return f"Parameter containing:\n{text}" if is_parameter else text
 
     def __format__(self, spec: str) -> str:
         return str(self) if self.ndim else format(self.item(), spec)

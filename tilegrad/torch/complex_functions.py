@@ -57,6 +57,19 @@ def _isinf(self: Complex) -> Tensor:
     return self.real.isinf() | self.imag.isinf()
 
 
+def _kron(self: Complex, other: Any) -> Complex:
+    """The product of each element with each of another tensor's, in blocks."""
+    right = as_complex(other)
+    count = max(self.ndim, right.ndim)
+    mine = (1,) * (count - self.ndim) + tuple(self.shape)
+    others = (1,) * (count - right.ndim) + tuple(right.shape)
+    # Each axis of this tensor before the same one of the other.
+    left = self.reshape(*[size for each in mine for size in (each, 1)])
+    blocks = left * right.reshape(*[size for each in others for size in (1, each)])
+    made: Complex = blocks.reshape(*[a * b for a, b in zip(mine, others, strict=True)])
+    return made
+
+
 def _log1p(self: Complex) -> Complex:
     """log(1 + z)."""
     return (self + 1).log()
@@ -73,6 +86,7 @@ def _atanh(self: Complex) -> Complex:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "kron": _kron,
     "any": _reducing("any"),
     "all": _reducing("all"),
     "count_nonzero": _reducing("count_nonzero"),

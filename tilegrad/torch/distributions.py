@@ -12,7 +12,7 @@ from tilegrad.nn.distributions.base import NoFormulaError
 from tilegrad.nn.distributions.divergences import DIVERGENCES
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import constraints
+from tilegrad.torch import constraints, parameters_of_laws
 from tilegrad.torch.absent import absent
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import tensor
@@ -334,11 +334,14 @@ def _transform(kind: type) -> type:
     domain, codomain = _DOMAINS.get(kind.__name__, (None, None))
     if domain is not None:
         space |= {"domain": domain, "codomain": codomain}
+    space["bijective"] = kind.__name__ not in _MANY_TO_ONE
     base = globals().get("Transform")
     return type(kind.__name__, (_Invertible, kind) if base is None else (kind, base), space)
 
 
 # From where to where transforms go.
+# Several values are made to one.
+_MANY_TO_ONE = frozenset({"AbsTransform", "LowerCholeskyTransform", "SoftmaxTransform"})
 _DOMAINS = {
     "ExpTransform": (constraints.real, constraints.positive),
     "SigmoidTransform": (constraints.real, constraints.unit_interval),
@@ -448,3 +451,4 @@ _FILES = (
 )  # fmt: skip
 also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 also_known(sys.modules[__name__], ("constraints",), constraints, {})
+also_known(sys.modules[__name__], ("utils",), parameters_of_laws, {})

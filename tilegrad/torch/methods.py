@@ -395,8 +395,8 @@ def _solved(method: Callable[..., Any]) -> Any:
         good = found.detach().isfinite().all()
         found.realize(good)
         if not good.item() and self.detach().isfinite().all().item():
-            kind = "positive definite" if name == "cholesky" else "invertible"
-            raise LinAlgError(f"linalg.{name}: a matrix of shape {tuple(self.shape)} is not {kind}")
+            kind = "not positive definite" if name == "cholesky" else "singular"
+            raise LinAlgError(f"linalg.{name}: a matrix of shape {tuple(self.shape)} is {kind}")
         return found
 
     return give

@@ -9,6 +9,7 @@ two conditions, which both use, looks at who calls.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DTypeError
+from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.uop import UOp
@@ -360,11 +362,16 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         return made
 
     def _alike(self) -> Tensor:
-        """A view of all of it, which is a tensor of its own and no leaf."""
+        """A view of all of it, which is a tensor of its own and no leaf; detached where nothing is
+        recorded, as other views are then.
+        """
         if self._requires_grad and _state.made is not None:
             return self.detach()
         waiting: Tensor | None = alias(self)
-        return _alias_of(self) if waiting is None else waiting
+        made = _alias_of(self) if waiting is None else waiting
+        if not self._requires_grad:
+            made._requires_grad, made._is_leaf = None, True
+        return made
 
     # operands
 
@@ -652,8 +659,14 @@ def _settle(tensor: Tensor) -> None:
     if is_transforming() or current_recording() is not None:
         return
     grads = [each.grad for each in with_gradient if each.grad is not None]
-    if grads:
-        ours.Tensor.realize(*grads)
+    try:
+        if grads:
+            ours.Tensor.realize(*grads)
+    except OverwrittenError:
+        # Of those that can never be computed, whoever reads them hears of it.
+        for each in grads:
+            with contextlib.suppress(OverwrittenError):
+                each.realize()
     tensor.realize()
 
 

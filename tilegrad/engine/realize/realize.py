@@ -29,7 +29,7 @@ from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf, overwrit
 from tilegrad.engine.run.run import current_recording, run_plan, show_copy
 from tilegrad.engine.run.users import above, index
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import base_of, below_reshapes, below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 

@@ -64,7 +64,11 @@ _writers: set[int] = set()
 
 
 class OverwrittenError(TilegradError):
-    """A value that is needed was overwritten by another thread."""
+    """A value that is needed was overwritten in place."""
+
+
+class OverwrittenByThreadError(OverwrittenError):
+    """A value that is needed was overwritten by another thread, or may have been."""
 
 
 def buffer_of(node: UOp) -> Buffer:
@@ -73,7 +77,7 @@ def buffer_of(node: UOp) -> Buffer:
     if slot in _stale:
         if _stale[slot] != threading.get_ident() or len(_writers) > 1:
             # What is assigned may be made by one thread while the other writes, and run by either.
-            raise OverwrittenError(
+            raise OverwrittenByThreadError(
                 "realize: a value that is needed was overwritten by another thread"
                 if _stale[slot] != threading.get_ident()
                 else "realize: a value that is needed was overwritten in place after its use, "
@@ -84,7 +88,7 @@ def buffer_of(node: UOp) -> Buffer:
                 remedy="hold a lock from the use of the tensor to its realize(), or give each "
                 "thread a clone()",
             )
-        raise TilegradError(
+        raise OverwrittenError(
             "realize: a value that is needed was overwritten in place after its use",
             memory=f"{node.arg.size} elements of {node.dtype.name} on {node.arg.device}",
             rule="what a gradient is computed from stays as it is until then",

@@ -30,6 +30,7 @@ class Distribution:
     Args:
         batch_shape: shape of independent distributions.
         event_shape: shape of one draw.
+        validate_args: what a subclass finds in `_validate_args`, True unless this is False.
 
     Shape: `sample(s)` gives (*s, *batch_shape, *event_shape); `log_prob` of that gives (*s,
     *batch_shape).
@@ -44,8 +45,31 @@ class Distribution:
     (2, 3)
     """
 
-    def __init__(self, batch_shape: Sequence[Any], event_shape: Sequence[Any] = ()):
+    def __init__(
+        self,
+        batch_shape: Sequence[Any] = (),
+        event_shape: Sequence[Any] = (),
+        validate_args: bool | None = None,
+    ):
         self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+        self._validate_args = validate_args is not False
+
+    def _validate_sample(self, value: Any) -> None:
+        """For subclasses that have a `support`.
+
+        Raises ConfigError for a value outside.
+        """
+        support: Any = self.support  # type: ignore[attr-defined]
+        if not support.check(value).all().item():
+            raise ConfigError(
+                f"{type(self).__name__}: a value is outside of {support}",
+                value=repr(value),
+                line=here(),
+            )
+
+    def _extended_shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
+        """The shape of draws, for subclasses."""
+        return self._shape(sample_shape)
 
     mean: Tensor
     variance: Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +22,14 @@ from tilegrad.nn.distributions.discrete import (
     Poisson,
 )
 from tilegrad.nn.distributions.gamma import Beta, Dirichlet, Gamma, log_beta
+from tilegrad.nn.distributions.low_rank import LowRankMultivariateNormal
 from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["DIVERGENCES", "kl_divergence", "register_kl"]
+
+_Gaussian = MultivariateNormal | LowRankMultivariateNormal
 
 
 def _kl_normal(p: Normal, q: Normal) -> Tensor:
@@ -63,7 +67,7 @@ def _kl_categorical(p: Categorical, q: Categorical) -> Tensor:
     return p.probs.eq(0).where(0.0, p.probs * (p.logits - q.logits)).sum(-1)
 
 
-def _kl_multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+def _kl_multivariate(p: _Gaussian, q: _Gaussian) -> Tensor:
     size = p._size()
     both = Tensor.broadcast_shapes(p.batch_shape, q.batch_shape)
     own = q.scale_tril.expand(*both, size, size)
@@ -155,7 +159,14 @@ def register_kl(
     return register
 
 
-_REGISTERED: dict[tuple[type[Distribution], type[Distribution]], Callable[[Any, Any], Tensor]] = {}
+_Formulas = dict[tuple[type[Any], type[Any]], Callable[[Any, Any], Tensor]]
+_REGISTERED: _Formulas = {}
+# Of two classes; a factored covariance has a Cholesky factor like any other.
+_BETWEEN: _Formulas = {
+    (LowRankMultivariateNormal, LowRankMultivariateNormal): _kl_multivariate,
+    (LowRankMultivariateNormal, MultivariateNormal): _kl_multivariate,
+    (MultivariateNormal, LowRankMultivariateNormal): _kl_multivariate,
+}
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
@@ -175,14 +186,24 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """
     if isinstance(p, Independent) and isinstance(q, Independent) and p.count == q.count:
         return over_last(kl_divergence(p.base, q.base), p.count)
-    own = _REGISTERED.get((type(p), type(q)))
-    if own is not None:
-        return own(p, q)
-    if type(p) is not type(q) or type(p) not in DIVERGENCES:
+    found = _formula_of(type(p), type(q))
+    if found is None:
         raise NoFormulaError(
             f"kl_divergence: there is no formula for {type(p).__name__} and {type(q).__name__}",
             known=", ".join(kind.__name__ for kind in DIVERGENCES),
             fix="average p.log_prob(x) - q.log_prob(x) over x = p.rsample((n,))",
             line=here(),
         )
-    return DIVERGENCES[type(p)](p, q)
+    return found(p, q)
+
+
+def _formula_of(first: type[Any], second: type[Any]) -> Callable[[Any, Any], Tensor] | None:
+    """The formula of two classes, or of the nearest classes that they are kinds of."""
+    for registered in (_REGISTERED, _BETWEEN):
+        for pair in itertools.product(first.__mro__, second.__mro__):
+            if pair in registered:
+                return registered[pair]
+    for kind in first.__mro__:
+        if kind in DIVERGENCES and issubclass(second, kind):
+            return DIVERGENCES[kind]
+    return None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from tilegrad.base.errors import ConfigError
+from tilegrad.nn.tree import Paired, is_tensor
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -88,8 +90,9 @@ def clip_grads_with_norm_(
     """
     factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)
     for tensor in _with_gradients(parameters):
-        gradient = _gradient(tensor)
-        tensor.grad = gradient * factor.cast(gradient.dtype).to(gradient.device)
+        stored = tensor.pair if isinstance(tensor, Paired) else tensor
+        gradient = _gradient(stored)
+        stored.grad = gradient * factor.cast(gradient.dtype).to(gradient.device)
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
@@ -110,7 +113,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 
 def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    found: list[Any] = [parameters] if is_tensor(parameters) else list(parameters)
     return [tensor for tensor in found if tensor.grad is not None]
 
 

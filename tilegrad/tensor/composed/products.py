@@ -157,10 +157,13 @@ class Products(Layouts):
             )
         rest = [axis for axis in range(self.ndim) if axis not in mine]
         others = [axis for axis in range(other.ndim) if axis not in theirs]
+        # No size is left to be found: of no elements none can be.
         folded = math.prod(self._sizes[axis] for axis in mine)
-        left = self.permute(*rest, *mine).reshape(-1, folded) if self.ndim else self.reshape(1, 1)
+        rows = math.prod(self._sizes[axis] for axis in rest)
+        columns = math.prod(other._sizes[axis] for axis in others)
+        left = self.permute(*rest, *mine).reshape(rows, folded) if self.ndim else self.reshape(1, 1)
         right = (
-            other.permute(*theirs, *others).reshape(folded, -1)
+            other.permute(*theirs, *others).reshape(folded, columns)
             if other.ndim
             else other.reshape(1, 1)
         )

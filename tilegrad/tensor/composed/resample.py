@@ -113,7 +113,8 @@ class Resampling(Rearranging):
             x = x._filtered(axis, filter_window)
         if not self.dtype.is_float and x.dtype.is_float:
             x = x.round()
-        return x.cast(self.dtype)
+        made = x.cast(self.dtype)
+        return made if made is not self else self._copy_of(self)
 
     def _output_sizes(self, size: Any, scale: Any) -> tuple[list[int], list[float]]:
         """The new sizes of the last axes, and the old ones for one of each new one."""

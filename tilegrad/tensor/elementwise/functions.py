@@ -68,8 +68,10 @@ class Functions(Elementwise):
         writes as a product and a sum is rounded twice everywhere.
         """
         dtype = self.dtype
+        operands = (self, addend) if isinstance(addend, Functions) else (self,)
         last = addend.uop if isinstance(addend, Functions) else UOp.const(dtype, addend)
-        return factor._like(compute(Ops.MULACC, dtype, (self.uop, factor.uop, last)))
+        node = compute(Ops.MULACC, dtype, (self.uop, factor.uop, last))
+        return factor._joined(node, *operands)
 
     def _near_zero(
         self, limit: float, series: Callable[[Self], Self], otherwise: Callable[[Self], Self]

@@ -106,12 +106,17 @@ class Powers(Functions):
             elif x.dtype is dtypes.bool:
                 x = x.cast(x._operand("pow", 1).dtype)
         if float(exponent).is_integer() and abs(exponent) <= _MOST_MULTIPLICATIONS:
+            if exponent < -1:
+                # The derivative at 0 is infinite: infinity times 0 by that of the product.
+                is_zero = x.eq(0)
+                pole = is_zero.where(x, 1.0).reciprocal()._multiplied(-int(exponent))
+                product = is_zero.where(1.0, x)._multiplied(-int(exponent))
+                return is_zero.where(pole, product.reciprocal())
             result = x._multiplied(abs(int(exponent)))
             return result.reciprocal() if exponent < 0 else self._copy_of(result)
         roots: dict[float, Callable[[], Self]] = {
             0.5: x.sqrt,
             -0.5: x.rsqrt,
-            1.5: lambda: x * x._root_of_sum(),
         }
         if exponent in roots:
             return roots[exponent]()
@@ -166,10 +171,10 @@ class Powers(Functions):
             # The derivative of the root, and the value 0.0 of a power of -0.0 too.
             zero = is_steep.where(root - root.detach(), zero)
             at_zero = (y > 0).where(zero, y.eq(0).where(1.0, (y < 0).where(pole, math.nan)))
-            signed = (x < 0).where(
-                is_odd.where(-magnitude, (is_whole | x.isinf()).where(magnitude, math.nan)),
-                magnitude,
-            )
+            # Where there is no power its derivatives are NaN as well.
+            has_none = (x < 0) & ~is_whole & ~x.isinf()
+            none = has_none.where(x, 0.0) * has_none.where(y, 0.0) * math.nan
+            signed = ((x < 0) & is_odd).where(-magnitude, has_none.where(none, magnitude))
             # One to any power, and anything to the power of zero, NaN too; -1 to an infinite one.
             is_one = x.eq(1) | (x.eq(-1) & y.isinf())
             has_no_logarithm = (is_one & ~y.isfinite()) | (y.eq(0) & ~x.isfinite())

@@ -272,7 +272,7 @@ class Pooling(Convolution):
                 )
             if count is not None and not same(count, x.shape[axis]):
                 x = x._adaptive_of_axis(name, axis, count, is_max=is_max)
-        return x
+        return x if x is not self else self._copy_of(self)
 
     def _adaptive_of_axis(self, name: str, axis: int, count: int, *, is_max: bool) -> Self:
         patches, is_inside = self._adaptive_patches(name, axis, count)

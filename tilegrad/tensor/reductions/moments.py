@@ -274,4 +274,6 @@ class Moments(Reduce):
     def _p_norm(self, p: float, axis: Axes, keepdim: bool) -> Self:
         size = self.abs()
         powers = size.pow(p) if float(p).is_integer() else size._power_of_sum(p)
-        return powers.sum(axis, keepdim)._power_of_sum(1 / p)
+        total = powers.sum(axis, keepdim)
+        # Of no elements it is infinite.
+        return total._power_of_sum(1 / p) if p > 0 else total.pow(1 / p)

@@ -12,7 +12,7 @@ from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.engine.run.memory import OverwrittenError
+from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -375,15 +375,17 @@ def _realize(tensors: Sequence[Realized]) -> None:
         # What is assigned is memory after it: then the next segment has leaves that are known.
         everyone = _pending([*tensors, *writes.run_with(pending)])
         try:
-            _compute(everyone)
+            try:
+                _compute(everyone)
+            except Exception as error:
+                # The error of another tensor's value is one for its own reader.
+                if len(everyone) == len(pending) or isinstance(error, OverwrittenByThreadError):
+                    raise
+                _compute(_pending(tensors))
         except OverwrittenError:
+            # Else every later run would try again.
             running.leave_out_overwritten()
             raise
-        except Exception:
-            # The error of another tensor's value is one for its own reader.
-            if len(everyone) == len(pending):
-                raise
-            _compute(_pending(tensors))
 
 
 def _pending(tensors: Sequence[Realized]) -> list[Realized]:

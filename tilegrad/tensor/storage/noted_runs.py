@@ -301,7 +301,7 @@ def reached_by(found: WaitingCalls, plain: PlainNodes) -> dict[Call, Reached]:
     reached: dict[UOp, Reached] = {}
     for node in toposort(plain.calls.values()):
         leaves, bases, calls = leaf_bit.get(node, 0), base_bit.get(node, 0), 0
-        if node.op not in NO_DERIVATIVE and node.dtype.is_float:
+        if node.op not in NO_DERIVATIVE and (node.dtype.is_float or node.op is Ops.LOOP):
             for source in node.src:
                 below = reached[source]
                 leaves |= below.leaves

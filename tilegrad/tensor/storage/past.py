@@ -233,7 +233,7 @@ def _names_below(leaf: UOp) -> list[weakref.ref[Any]]:
     nodes = [leaf]
     # The list grows while it is walked.
     for node in nodes if not is_stored(leaf) else ():
-        if node.op not in NO_DERIVATIVE and node.dtype.is_float:
+        if node.op not in NO_DERIVATIVE and (node.dtype.is_float or node.op is Ops.LOOP):
             nodes += [source for source in node.src if source not in nodes]
     found = _names[leaf] = [*map(weakref.ref, nodes[1:])]
     return found

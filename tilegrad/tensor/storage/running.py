@@ -486,7 +486,7 @@ def _agree(first: Variables, second: Variables) -> bool:
 
 def leave_out_overwritten() -> None:
     """Let the tensors that wait for an assignment be as they were before it, where it needs what
-    another thread has overwritten: it can never run, nor what is assigned on top of it.
+    was overwritten: it can never run, nor what is assigned on top of it.
     """
     for tensor in live():
         node = tensor.uop

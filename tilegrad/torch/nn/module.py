@@ -16,6 +16,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.capturing import compiled
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import is_meta, name_of
 from tilegrad.torch.nn.printing import arguments_of, text_of
 from tilegrad.torch.sizes import Size
@@ -26,6 +27,8 @@ __all__ = ["Buffer", "Module", "Parameter", "adopted", "check_module", "is_param
 
 def is_parameter(value: object) -> bool:
     """Whether `value` is a tensor that a module trains, or may train."""
+    if isinstance(value, Paired):
+        value = value.pair
     return isinstance(value, Tensor) and value.__dict__.get("_is_parameter", False)
 
 
@@ -61,12 +64,16 @@ class Parameter(Tensor, metaclass=_ParameterKind):
     else:
 
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
+            if isinstance(data, Complex):
+                with modes.enable_grad():
+                    made: Any = Complex(marked(data.pair.detach().clone(), requires_grad))
+                    return made
             if isinstance(data, Paired):
                 raise UnsupportedError(
-                    "Parameter: complex numbers are not trained by themselves",
+                    "Parameter: a sparse tensor is not trained by itself",
                     line=here(),
-                    fix="hold their pairs, torch.nn.Parameter(torch.view_as_real(data)), and use "
-                    "torch.view_as_complex(parameter)",
+                    fix="hold its values, torch.nn.Parameter(data.values()), and make the sparse "
+                    "tensor of them where it is used",
                 )
             with modes.enable_grad():
                 made = as_ours(data) if isinstance(data, OurTensor) else Tensor(data)

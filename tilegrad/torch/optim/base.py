@@ -4,15 +4,18 @@ program's own.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilegrad.nn.optim import Optimizer as Ours
+from tilegrad.nn.tree import Paired
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.optim.groups import GroupView, options_of, without_effect
 from tilegrad.torch.optim.states import as_shown, completed, steps_in
 from tilegrad.torch.tensor import as_ours, written
@@ -33,7 +36,10 @@ class Optimizer(Ours):
         options = {name: value for name, value in defaults.items() if name != "lr"}
         options.pop("maximize", None)
         self.__dict__["_options"] = tuple(defaults)
-        super().__init__(params, defaults.get("lr", 0.0), {}, **options)
+        # Without a rate of their own groups show None, from which a program makes its steps.
+        self.__dict__["_has_rate"] = defaults.get("lr", 0.0) is not None
+        rate = defaults.get("lr", 0.0) if self.__dict__["_has_rate"] else 0.0
+        super().__init__(params, rate, {}, **options)
         self.defaults = dict(defaults)
         self.state = defaultdict(dict)
 
@@ -47,6 +53,16 @@ class Optimizer(Ours):
             order = options_of(self) or self.__dict__.get("_options")
             views.append(GroupView(group, without_effect(self, group), order))
         return views
+
+    @param_groups.setter
+    def param_groups(self, value: list[Any]) -> None:
+        """Have the groups of another optimizer, as one that stands around it does."""
+        if not all(isinstance(each, GroupView) for each in value):
+            raise TypeError(
+                "param_groups takes the groups of an optimizer; add_param_group adds one"
+            )
+        self.__dict__["_views"] = value
+        self._param_groups = [view._group for view in value]
 
     def _listed(self, params: Any) -> list[Any]:
         if isinstance(params, OurTensor):
@@ -67,6 +83,9 @@ class Optimizer(Ours):
         known = {"params", *self.defaults}
         extra = {name: value for name, value in given.items() if name not in known}
         own = {name: value for name, value in given.items() if name in known}
+        if own.get("lr", 0.0 if self.__dict__.get("_has_rate", True) else None) is None:
+            own.pop("lr", None)
+            extra["lr"] = None
         super()._join({**own, "params": members})
         if names:
             extra["param_names"] = names
@@ -127,7 +146,11 @@ class Optimizer(Ours):
                     number: {name: value for name, value in each.items() if name != "step"}
                     for number, each in found["state"].items()
                 }
-            found["state"] = {number: each for number, each in found["state"].items() if each}
+            found["state"] = {
+                number: _as_parameters(self.params[number], each)
+                for number, each in found["state"].items()
+                if each
+            }
         found["param_groups"] = [
             {**{key: view[key] for key in view if key != "params"}, "params": group["params"]}
             for group, view in zip(found["param_groups"], self.param_groups)
@@ -143,10 +166,15 @@ class Optimizer(Ours):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        super().load_state_dict(state_dict)
+        state_dict = _as_pairs(state_dict)
+        groups = state_dict["param_groups"]
+        rated = [{**each, "lr": 0.0} if each.get("lr", 0.0) is None else each for each in groups]
+        super().load_state_dict({**state_dict, "param_groups": rated})
         self.__dict__["_taken"] = steps_in(state_dict)
         for view, given in zip(self.param_groups, state_dict["param_groups"]):
             known = view._group
+            if "lr" in given:
+                view["lr"] = given["lr"]
             view._extra.update({key: given[key] for key in given if key not in known})
         own = self.__dict__.get("_own_state")
         if own is not None:
@@ -179,32 +207,91 @@ class Optimizer(Ours):
         hooks[key := next(_numbers)] = hook
         return RemovableHandle(hooks, key)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in cls.__dict__:
+            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move each parameter that has a gradient; gives what `closure`, called first, gives."""
         loss = None
         if closure is not None:
             with modes.enable_grad():
                 loss = closure()
-        for hook in list(self.__dict__.get("_before", {}).values()):
-            hook(self, (), {})
-        self.__dict__["_has_stepped"] = True
         if any(tensor.grad is not None for tensor in self.params):
             stepping(super().step)
             self.__dict__["_taken"] = self.__dict__.get("_taken", 0) + 1
-        for hook in list(self.__dict__.get("_after", {}).values()):
-            hook(self, (), {})
         return loss
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A `step` between the hooks of its optimizer; one that calls another is one step."""
+
+    @functools.wraps(step)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        own = self.__dict__
+        if own.get("_is_in_step"):
+            return step(self, *args, **options)
+        own["_is_in_step"] = True
+        try:
+            for hook in list(own.get("_before", {}).values()):
+                changed = hook(self, args, options)
+                if changed is not None:
+                    args, options = changed
+            own["_has_stepped"] = True
+            found = step(self, *args, **options)
+            for hook in list(own.get("_after", {}).values()):
+                hook(self, args, options)
+            return found
+        finally:
+            own["_is_in_step"] = False
+
+    return call
+
+
+Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 
 def _members(params: Any) -> tuple[list[Any], list[str]]:
     """Parameters, and their names where they are pairs."""
-    if isinstance(params, OurTensor):
-        return [params], []
+    if isinstance(params, (OurTensor, Paired)):
+        return [_trained(params)], []
     if isinstance(params, (set, frozenset)):
         raise TypeError("optimizer parameters need to be in an order: a set has none")
     given = list(params)
     names = [each[0] for each in given if isinstance(each, tuple)]
-    return [each[1] if isinstance(each, tuple) else each for each in given], names
+    return [_trained(each[1] if isinstance(each, tuple) else each) for each in given], names
+
+
+def _trained(parameter: Any) -> Any:
+    """The tensor that a step moves: of complex numbers their pairs, as PyTorch's steps do."""
+    if not isinstance(parameter, Paired):
+        return parameter
+    parameter.pair._is_pair_of_parameter = True
+    return parameter.pair
+
+
+def _as_parameters(parameter: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a parameter, complex where that is."""
+    if not getattr(parameter, "_is_pair_of_parameter", False):
+        return state
+    return {
+        name: Complex(value)
+        if isinstance(value, OurTensor) and value.shape == parameter.shape
+        else value
+        for name, value in state.items()
+    }
+
+
+def _as_pairs(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """A state dict whose tensors are those that steps read."""
+    states = {
+        number: {
+            name: value.pair if isinstance(value, Paired) else value for name, value in each.items()
+        }
+        for number, each in state_dict["state"].items()
+    }
+    return {**state_dict, "state": states}
 
 
 def stepping(step: Callable[..., Any], *args: Any) -> Any:

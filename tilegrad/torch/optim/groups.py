@@ -122,9 +122,10 @@ class GroupView(MutableMapping[str, Any]):
         return as_number(self._group[key]) if key != "params" else self._group[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key not in self._group:
+        if key not in self._group or (key == "lr" and value is None):
             self._extra[key] = value
         else:
+            self._extra.pop(key, None)
             self._group[key] = float(value) if key == "lr" else value
 
     def __delitem__(self, key: str) -> None:
