@@ -59,7 +59,7 @@ class AccumulateGrad(Step):
 # What gives a new tensor in PyTorch, where it changes nothing too.
 _VIEWS = frozenset({
     "__getitem__", "broadcast_to", "chunk", "expand", "expand_as", "moveaxis", "movedim", "narrow",
-    "permute", "reshape", "reshape_as", "split", "squeeze", "swapaxes", "swapdims",
+    "permute", "ravel", "reshape", "reshape_as", "split", "squeeze", "swapaxes", "swapdims", "t",
     "tensor_split", "transpose", "view", "view_as",
 })  # fmt: skip
 _kinds: dict[str, type[Step]] = {}
