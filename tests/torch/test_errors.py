@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -61,14 +62,29 @@ def test_a_name_has_the_article_that_it_is_spoken_with(name: str, spoken: str) -
     assert article(name) == spoken
 
 
+def test_the_gradient_of_values_that_a_parameter_had_before() -> None:
+    for _ in range(4):
+        first, second = (nn.Parameter(torch.ones(3)) for _ in range(2))
+        optimizer = torch.optim.SGD([first, second], lr=0.1)
+        made = (first * second).exp()
+        with torch.no_grad():
+            first.add_(1.0)
+        assert first.sum().item() == 6
+        made.sum().backward()
+        optimizer.step()
+        assert second.tolist() == pytest.approx([1 - 0.1 * math.e] * 3)
+        assert first.tolist() == pytest.approx([2 - 0.1 * math.e] * 3)
+
+
 def test_other_tensors_are_computed_after_one_could_not_be() -> None:
     """A gradient of what was overwritten is an error for who reads it, and for nobody else."""
-    first, second = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    # More than 1 MiB is written in place.
+    first, second = (nn.Parameter(torch.ones(300_000)) for _ in range(2))
     optimizer = torch.optim.SGD([first, second], lr=0.1)
     made = (first * second).exp()
     with torch.no_grad():
         first.add_(1.0)
-    assert first.sum().item() == 6
+    assert first.sum().item() == 600_000
 
     def train() -> None:
         made.sum().backward()

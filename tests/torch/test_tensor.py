@@ -390,3 +390,25 @@ def test_what_is_given_back_as_it_is_keeps_its_gradient_under_no_grad() -> None:
             x.contiguous(),
         ):
             assert same is x
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [
+        ("bfloat16", lambda a, b: torch.einsum("ij,jk->ik", a, b)),
+        ("bfloat16", lambda a, b: torch.tensordot(a, b, dims=1)),
+        ("bfloat16", lambda a, b: torch.linalg.vecdot(a, b)),
+        ("bfloat16", lambda a, b: torch.addbmm(a, a[None], b[None])),
+        ("bfloat16", lambda a, b: a @ b[0]),
+        ("float32", lambda a, b: torch.dot(a[0], b[0])),
+        ("float32", lambda a, b: torch.mv(a, b[0])),
+        ("float32", lambda a, b: torch.addmv(a[0], a, b[0])),
+    ],
+)
+def test_products_in_autocast_have_the_dtypes_of_pytorch(name: str, product: Any) -> None:
+    a, b = torch.ones(4, 4), torch.full((4, 4), 0.5)
+    for _ in range(3):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = product(a, b)
+        assert found.dtype.name == name and found.float().max().item() in (2.0, 9.0, 3.0)
+        assert product(a, b).dtype.name == "float32"

@@ -40,10 +40,12 @@ _PAIRS = ("sort", "topk", "kthvalue", "mode", "median", "nanmedian")
 _FLAT = ("sign", "sgn", "trunc", "fix", "floor", "ceil")
 # What writes a number into a tensor, whose dtype stays: the number is what that dtype makes of it.
 _FILLS = ("masked_fill", "masked_fill_", "index_fill", "index_fill_", "fill_diagonal_")
+# What autocast computes in its own dtype, and what it leaves in that of the operands.
 _PRODUCTS = (
-    "matmul", "dot", "mm", "bmm", "mv", "linear", "conv2d", "conv_transpose2d", "addmm", "baddbmm",
-    "scaled_dot_product_attention", "__matmul__",
+    "matmul", "mm", "bmm", "linear", "conv2d", "conv_transpose2d", "addmm", "baddbmm", "addbmm",
+    "scaled_dot_product_attention", "vecdot", "__matmul__",
 )  # fmt: skip
+_PLAIN_PRODUCTS = ("dot", "mv")
 
 # What PyTorch refuses of bools.
 _DIFFERENCES = ("__neg__", "neg", "negative", "__sub__", "__rsub__", "sub", "subtract", "sub_")
@@ -133,6 +135,7 @@ def adjust(kind: Any) -> None:
         (("aminmax",), _extremes),
         (("cross",), _default_cross_axis),
         (_PRODUCTS, _product),
+        (_PLAIN_PRODUCTS, _plain_product),
         (_DIFFERENCES, _of_numbers),
         (_SOLUTIONS, _solved),
         (_QUOTIENTS, _by_number),
@@ -301,6 +304,15 @@ def _product(method: Callable[..., Any]) -> Any:
             for each in (self, *args)
         ]
         return method(first, *rest, **options)
+
+    return give
+
+
+def _plain_product(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        one_dtype(method.__name__, (self, *args))
+        with modes.autocast("cpu", enabled=False):
+            return method(self, *args, **options)
 
     return give
 
