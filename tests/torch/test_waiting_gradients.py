@@ -9,6 +9,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tilegrad import Tensor
+from tilegrad.tensor.calls import gradients
 
 _random = np.random.default_rng(11)
 _X = _random.normal(size=(5, 3)).astype(np.float32)
@@ -131,3 +132,33 @@ def test_an_attack_draws_its_gradient_at_the_input() -> None:
         (x @ torch.tensor(weight)).sigmoid().sum().backward()
         moved = (x + 0.1 * x.grad.sign()).detach()
         _close(moved, array + 0.1 * np.sign(weight))
+
+
+def test_a_state_that_goes_from_step_to_step_makes_no_longer_signatures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    cell, head = torch.nn.LSTM(3, 4, 2, batch_first=True), torch.nn.Linear(4, 1)
+    params = [*cell.parameters(), *head.parameters()]
+    lengths: list[int] = []
+    plain = gradients._Below
+
+    class Counted(plain):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: Any):
+            super().__init__(*args)
+            lengths.append(len(self.calls))
+
+    monkeypatch.setattr(gradients, "_Below", Counted)
+    state: Any = None
+    for _ in range(9):
+        out, state = cell(torch.tensor(_X[None]), state)
+        state = tuple(each.detach() for each in state)
+        for each in params:
+            each.grad = None
+        head(out).square().mean().backward()
+        with torch.no_grad():
+            for each in params:
+                assert each.grad is not None
+                each -= 0.1 * each.grad
+        assert np.isfinite(float(out.detach().sum().item()))
+    assert len(set(lengths[-5:])) == 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import dtypes
@@ -52,7 +52,6 @@ _MOST_CALLS, _MOST_STEPS = 1 << 12, 1 << 14
 _MOST_NODES = 64
 # Numbers that no program has, for two recordings: what depends on them differs.
 _EXAMPLES = 100_003.0, 200_003.0
-_by_time = attrgetter("serial")
 # What a leaf of a segment may be made of: memory, and where it comes from and how it is looked at.
 _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
 
@@ -196,21 +195,31 @@ class _Below:
         self.targets: dict[int, Any] = {}
         self.bases: list[UOp] = []
         self.is_plain = True
-        found = {loss: None}
-        calls = [loss]
-        for call in calls:
+        calls: list[Call] = []
+        # What a gradient may reach. The last call first: of each is known then who takes it.
+        flowing: set[Input] = {loss}
+        found: set[Call] = {loss}
+        last = [(-loss.serial, loss)]
+        while last:
+            call = heappop(last)[1]
+            if call is not loss and call.value is not None:
+                if not (call in flowing and call.requires_grad) or call.inputs is None:
+                    # It is read as memory.
+                    continue
+            calls.append(call)
             node = call.node
             is_seen = node is not None and (is_watched(node) or region_of(node) is not None)
             if is_seen or len(calls) > _MOST_CALLS:
                 self.is_plain = False
                 return
-            for each in call.inputs or ():
-                if each.__class__ is not Call or each in found or _ends(each):
-                    continue
-                if each.value is None or (each.requires_grad and each.inputs is not None):
-                    found[each] = None
-                    calls.append(each)
-        calls.sort(key=_by_time)
+            inputs = call.inputs or ()
+            if call in flowing:
+                flowing.update([inputs[at] for at in call.template.flowing(call.slot)])
+            for each in inputs:
+                if each.__class__ is Call and each not in found and not _ends(each):
+                    found.add(each)
+                    heappush(last, (-each.serial, each))
+        calls.reverse()
         self.calls = calls
         numbers: dict[Any, int] = {call: number for number, call in enumerate(calls)}
         self.numbers = numbers
@@ -228,11 +237,6 @@ class _Below:
                 # What follows from its value reads it; gradients go on below.
                 key.append(numbers[call])
                 leaves.setdefault(call, len(leaves))
-        flowing: set[Input] = {loss}
-        for call in reversed(calls):
-            if call in flowing:
-                inputs = call.inputs or ()
-                flowing.update([inputs[at] for at in call.template.flowing(call.slot)])
         for leaf, position in leaves.items():
             target = self._target(leaf) if leaf in flowing else None
             if not self.is_plain:
