@@ -145,3 +145,19 @@ def test_a_state_that_is_held_follows_training() -> None:
     for name, value in slow.named_parameters():
         close(value.detach(), kept[name].astype(np.float32), 1e-4)
         assert value.requires_grad
+
+
+@pytest.mark.parametrize("made", ["an alias", "sorted", "a slice", "joined"])
+def test_writes_to_what_has_no_elements(made: str) -> None:
+    for _ in range(4):
+        x = Tensor(np.ones((2, 3), np.float32)).realize()
+        empty = x[2:]
+        target = {
+            "an alias": empty.detach(), "sorted": empty.sort(0)[0], "a slice": empty[:, 1:],
+            "joined": empty.cat(empty),
+        }[made]  # fmt: skip
+        target /= 2
+        target[:1] = 3
+        target.assign(target * 2)
+        assert target.shape[0] == 0 and target.tolist() == []
+        close(x, np.ones((2, 3), np.float32))

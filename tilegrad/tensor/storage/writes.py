@@ -85,7 +85,7 @@ def can_wait(tensor: Any, value: Any) -> bool:
         tensor is not value
         and tensor.shape == value.shape
         and tensor.dtype is value.dtype
-        and elements(value.shape) * value.dtype.itemsize <= _MOST_BYTES
+        and 0 < elements(value.shape) * value.dtype.itemsize <= _MOST_BYTES
         and _is_ours(value)
         and tensor.device == value.device
         and _can_take(tensor, wants_grad=value._requires_grad)
@@ -96,7 +96,7 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
     """Whether `tensor` can take a copy of itself with `value`, a number or a tensor, in a part of
     it after the next run.
     """
-    if elements(tensor.shape) * tensor.dtype.itemsize > _MOST_BYTES_COPIED:
+    if not 0 < elements(tensor.shape) * tensor.dtype.itemsize <= _MOST_BYTES_COPIED:
         return False
     wants_grad = False
     if isinstance(value, Core):
