@@ -31,7 +31,7 @@ from tilegrad.tensor.handle.sizes import is_one, same
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",
     "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps",
-    "same_storage", "set_apart", "shared", "show", "steps",
+    "same_storage", "set_apart", "shared", "show", "shows", "steps",
 ]  # fmt: skip
 
 Move = tuple[Ops, Any]
@@ -211,19 +211,34 @@ def hold(tensor: Any, node: UOp, *, is_computed: bool) -> None:
     """
     alias: Alias | None = tensor._alias
     if alias is not None and isinstance(alias[1], int) and alias[1]:
-        if is_computed or not _has_moves(node, tensor.uop, alias[1]):
-            _, shape, moves = look(tensor)
+        _, shape, moves = look(tensor)
+        root = _below(node, moves)
+        if root is None or (is_computed and not _is_root(root, tensor)):
             tensor._alias = (alias[0], Away(shape, moves))
     tensor.uop = node
 
 
-def _has_moves(node: UOp, old: UOp, count: int) -> bool:
-    """Whether the first `count` moves of `node`, from the top, are those of `old`."""
-    for _ in range(count):
-        if node.op is not old.op or node.arg != old.arg:
-            return False
-        node, old = node.src[0], old.src[0]
-    return True
+def shows(tensor: Any, node: UOp, moves: Sequence[Move]) -> bool:
+    """Whether `node` is `moves` on what another member of a tensor's storage is: the gradients of a
+    view go through the node of what it looks at.
+    """
+    root = _below(node, moves)
+    return root is not None and _is_root(root, tensor)
+
+
+def _is_root(node: UOp, tensor: Any) -> bool:
+    """Whether another tensor of the same storage has the value `node`."""
+    return any(each is not tensor and same_storage(each, tensor) for each in holders_of(node))
+
+
+def _below(node: UOp, moves: Sequence[Move]) -> UOp | None:
+    """What `node` has `moves` on; None if these are not its last ones."""
+    for op, arg in reversed(moves):
+        # What a gradient does behind a DETACH is no matter of where the elements are.
+        if node.op is not op or (node.arg != arg and op is not Ops.DETACH):
+            return None
+        node = node.src[0]
+    return node
 
 
 def set_apart(tensor: Any) -> None:

@@ -28,8 +28,16 @@ from tilegrad.ir.queries import base_of
 from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage
-from tilegrad.tensor.handle.living import Owner, Some, ends, enter, leave, owners, pools
+from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows
+from tilegrad.tensor.handle.living import (
+    Owner,
+    Some,
+    ends,
+    enter,
+    leave,
+    owners,
+    pools,
+)
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 
 __all__ = [
@@ -421,7 +429,7 @@ def become_memory(tensor: Any, call: Call, memory: UOp) -> None:
     """Let the tensor of a call, whose node nobody has made, stand on the memory that it was
     computed to.
     """
-    settle_alias(tensor, call)
+    settle_alias(tensor, call, memory)
     base = base_of(memory)
     reference = owners.get(base)
     if reference is not None:
@@ -435,11 +443,19 @@ def become_memory(tensor: Any, call: Call, memory: UOp) -> None:
     enter(tensor, memory)
 
 
-def settle_alias(tensor: Any, call: Call) -> None:
-    """Note how the tensor of a call looks at its storage, before the graph that says it goes."""
+def settle_alias(tensor: Any, call: Call, memory: UOp | None = None) -> None:
+    """Note how the tensor of a call looks at its storage, before the graph that says it goes; the
+    node `memory`, which it stands on from now on, may show that too.
+    """
     alias = tensor._alias
-    if alias is not None and alias[1].__class__ is int and alias[1]:
-        tensor._alias = None if is_alone(tensor) else (alias[0], call.away(alias[1]))
+    if alias is None or alias[1].__class__ is not int or not alias[1]:
+        return
+    if is_alone(tensor):
+        tensor._alias = None
+        return
+    away = call.away(alias[1])
+    if memory is None or not shows(tensor, memory, away.moves):
+        tensor._alias = alias[0], away
 
 
 def exchange(first: Any, second: Any) -> None:
