@@ -162,3 +162,30 @@ def test_a_state_that_goes_from_step_to_step_makes_no_longer_signatures(
                 each -= 0.1 * each.grad
         assert np.isfinite(float(out.detach().sum().item()))
     assert len(set(lengths[-5:])) == 1
+
+
+def test_leaves_that_took_equal_values_have_gradients_of_their_own() -> None:
+    for _ in range(5):
+        z = torch.tensor([1.0, 2.0, 3.0])
+        leaves = [torch.nn.Parameter(torch.tensor([5.0, 6.0, 7.0])) for _ in range(4)]
+        with torch.no_grad():
+            leaves[0].copy_(z * 2)
+            leaves[1].copy_(z * 2)
+            leaves[2].fill_(1.0)
+            leaves[3].fill_(1.0)
+        total: Any = sum((each * factor).sum() for each, factor in zip(leaves, (2, 3, 5, 7)))
+        total.backward()
+        for each, factor in zip(leaves, (2, 3, 5, 7)):
+            assert each.grad is not None and each.grad.tolist() == [factor] * 3
+        assert leaves[1].tolist() == [2, 4, 6] and leaves[3].tolist() == [1, 1, 1]
+
+
+def test_a_view_that_is_read_and_written_keeps_its_way_to_the_leaf() -> None:
+    for step in range(5):
+        x = torch.tensor(_X + step).requires_grad_()
+        view = x.flatten()
+        assert len(view.tolist()) == 15
+        with torch.no_grad():
+            view.add_(view)
+        ((x * x).sum() + (view * view).sum()).backward()
+        _close(x.grad, 4 * 2 * (_X + step))

@@ -13,6 +13,7 @@ expands all pools first, so that it finds each tensor with its node.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import weakref
 from collections.abc import Sequence
@@ -392,7 +393,10 @@ def expand(call: Call) -> UOp:
                 continue
             inputs: Any = [each if isinstance(each, UOp) else each.node for each in top.inputs]
             nodes = top.template.make(inputs, top.entry)
-            _has_node(top, nodes[top.slot])
+            node = nodes[top.slot]
+            if top.is_write:
+                node = _of_leaf(top, node)
+            _has_node(top, node)
             for reference in top.siblings:
                 sibling = reference()
                 if sibling is not None and sibling.node is None:
@@ -400,6 +404,22 @@ def expand(call: Call) -> UOp:
             stack.pop()
     assert call.node is not None
     return call.node
+
+
+def _of_leaf(call: Call, node: UOp) -> UOp:
+    """The node of a copy that a leaf takes: written to memory of its own. Equal copies are one node,
+    so that the gradients of two leaves with equal values could not be told apart.
+    """
+    tensor = call.handle()
+    if tensor is None or not (tensor._requires_grad and tensor._is_leaf):
+        return node
+    value = node.src[0] if node.op is Ops.CONTIGUOUS else node
+    memory = store.empty(tensor.device, node.dtype, math.prod(node.shape))
+    if memory.shape != node.shape:
+        memory = UOp(Ops.RESHAPE, node.dtype, (memory,), node.shape)
+    made = UOp(Ops.ASSIGN, node.dtype, (memory, value))
+    made.origin = node.origin
+    return made
 
 
 def _has_node(call: Call, node: UOp) -> None:
