@@ -368,10 +368,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         if self._requires_grad and _state.made is not None:
             return self.detach()
         waiting: Tensor | None = alias(self)
-        made = _alias_of(self) if waiting is None else waiting
-        if not self._requires_grad:
-            made._requires_grad, made._is_leaf = None, True
-        return made
+        return _alias_of(self) if waiting is None else waiting
 
     # operands
 

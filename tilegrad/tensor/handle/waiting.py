@@ -35,6 +35,7 @@ from tilegrad.tensor.handle.living import (
     Some,
     ends,
     enter,
+    holders_of,
     leave,
     owners,
     pools,
@@ -407,13 +408,16 @@ def expand(call: Call) -> UOp:
 
 
 def _of_leaf(call: Call, node: UOp) -> UOp:
-    """The node of a copy that a leaf takes: written to memory of its own. Equal copies are one node,
-    so that the gradients of two leaves with equal values could not be told apart.
+    """The node of a copy that a leaf takes. Equal copies are one node: where another leaf has it
+    this one is written to memory of its own, so that their gradients can be told apart.
     """
     tensor = call.handle()
     if tensor is None or not (tensor._requires_grad and tensor._is_leaf):
         return node
     value = node.src[0] if node.op is Ops.CONTIGUOUS else node
+    others = [each for each in holders_of(node) if each is not tensor]
+    if not value.is_constant and not any(each._is_leaf for each in others):
+        return node
     memory = store.empty(tensor.device, node.dtype, math.prod(node.shape))
     if memory.shape != node.shape:
         memory = UOp(Ops.RESHAPE, node.dtype, (memory,), node.shape)
