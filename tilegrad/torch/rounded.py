@@ -15,9 +15,9 @@ __all__ = ["fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine"
 def fake_quantize_per_tensor_affine(
     input: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
 ) -> Tensor:
-    """`input` as integers from `quant_min` to `quant_max` would have it, of which `zero_point` is 0
-    and two neighbours are `scale` apart. The gradient goes through as it is, but for what was
-    limited.
+    """`input` quantized and dequantized: q = round(input / scale) + zero_point, limited to
+    `quant_min` and `quant_max`, stands for (q - zero_point) * scale. The gradient passes unchanged
+    where q was not limited, and is 0 elsewhere.
 
     >>> import tilegrad.torch as torch
     >>> torch.fake_quantize_per_tensor_affine(torch.tensor([0.26, 9.0]), 0.5, 0, 0, 15).tolist()

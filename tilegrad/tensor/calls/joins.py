@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.tensor.calls.uploads import can_upload, upload_bytes
+from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.storage.known import known_elements
 
 __all__ = ["catted", "stacked"]
 
-# More than so many bytes are left to a kernel.
+# Larger results, in bytes, are joined by a kernel.
 _MOST_BYTES = 1 << 20
 
 
@@ -82,5 +82,4 @@ def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new
     import numpy
 
     whole: Any = numpy.stack(arrays, axis) if is_new else numpy.concatenate(arrays, axis)
-    made = object.__new__(kind)
-    return made if upload_bytes(made, whole, dtype, shape, device) else None
+    return uploaded(first, whole, dtype)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilegrad.base.dtype import DType
-from tilegrad.tensor.calls.uploads import can_upload, upload_bytes
+from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.storage.known import known_elements
 
-__all__ = ["mask_values", "ranks_of_true", "uploaded"]
+__all__ = ["mask_values", "ranks_of_true"]
 
 # Elements of a mask that the host looks through in the time of a kernel.
 _MOST_ELEMENTS = 1 << 16
@@ -44,10 +43,3 @@ def ranks_of_true(values: Any) -> Any:
 
     ranks: Any = numpy.cumsum(values.reshape(-1), dtype=numpy.int32)
     return (ranks - values.reshape(-1)).reshape(values.shape)
-
-
-def uploaded(like: Any, array: Any, dtype: DType) -> Any | None:
-    """An array as a tensor in memory, on the device of the tensor `like`, of its class."""
-    made = object.__new__(like.__class__)
-    is_made = upload_bytes(made, array, dtype, array.shape, device_of(like))
-    return made if is_made else None

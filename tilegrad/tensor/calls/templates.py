@@ -72,7 +72,7 @@ _DOUBLE = Struct("<d")
 _HEAD = 8
 # More short signatures of a method are not known at a time.
 _MOST_RECENT = 256
-# With so many tensors beside its own, or more, a method that joins may do it at once.
+# The fewest further operands with which `cat` and `stack` are done at once.
 _FEWEST_AT_ONCE = 3
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 blank = object.__new__

@@ -21,10 +21,11 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.run import report
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import over, size_class
+from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.waiting import Value, stands_on_memory
 from tilegrad.tensor.storage.writes import postpones_calls
 
-__all__ = ["are_few", "can_upload", "upload", "upload_bytes"]
+__all__ = ["are_few", "can_upload", "upload", "upload_bytes", "uploaded"]
 
 # More takes longer to copy than the nodes of a copy take to make.
 _MOST_BYTES = 1 << 16
@@ -81,8 +82,15 @@ def upload_bytes(tensor: Any, data: Any, dtype: DType, shape: tuple[int, ...], d
     return True
 
 
+def uploaded(like: Any, array: Any, dtype: DType) -> Any | None:
+    """An array as a tensor in memory, on the device of the tensor `like`, of its class."""
+    made = object.__new__(like.__class__)
+    is_made = upload_bytes(made, array, dtype, array.shape, device_of(like))
+    return made if is_made else None
+
+
 def are_few(size: int, dtype: DType) -> bool:
-    """Whether so many elements that the host gives are copied at once."""
+    """Whether an array of `size` elements is small enough to be copied when the tensor is made."""
     return size * dtype.itemsize <= _MOST_BYTES and (size <= _MOST_INDICES or dtype.is_float)
 
 

@@ -343,7 +343,7 @@ class Creation(Scan):
 
     @classmethod
     def _symbolic_range(cls, start: Any, stop: Any, step: Any, device: str | None) -> Self:
-        """The integers start, start + step, ... before `stop`, of which one is symbolic."""
+        """The integers start, start + step, ... before `stop`; `start` or `stop` is symbolic."""
         low, first = as_size("arange", start)
         high, second = as_size("arange", stop)
         step = as_int("arange", "a step beside a Variable", step)

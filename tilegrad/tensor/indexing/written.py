@@ -14,7 +14,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError, StepError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.masks import mask_values, ranks_of_true, uploaded
+from tilegrad.tensor.calls.masks import mask_values, ranks_of_true
+from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.core import Core, check_devices
 from tilegrad.tensor.handle.sizes import as_int, as_size, here, index_dtype, is_one
 from tilegrad.tensor.indexing.gather import Gathering

@@ -13,7 +13,8 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.masks import mask_values, uploaded
+from tilegrad.tensor.calls.masks import mask_values
+from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.sizes import as_sizes, index_dtype
 from tilegrad.tensor.ordering.scatter import Scatter
 
