@@ -270,18 +270,19 @@ def _cuts(
     if len(loads) != 1 or stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
         return []
     (load,) = loads
-    cache = target.cache_bytes[1] // load.dtype.itemsize
+    nearest, cache = (nbytes // load.dtype.itemsize for nbytes in target.cache_bytes[:2])
     steps = {loop: stride(load.src[1], loop) for loop in reduction.src[1:]}
     far = max(reduction.src[1:], key=lambda loop: steps[loop] or 0)
     step, extent = steps[far], far.src[0]
     # Steps to the next element use up lines by themselves.
     if not step or any(abs(each or 0) == 1 for each in steps.values()):
         return []
-    if extent.op is not Ops.CONST or step * extent.arg <= cache:
+    if extent.op is not Ops.CONST or step * extent.arg <= nearest:
         return []
-    sizes = (count for count in range(extent.arg - 1, 0, -1) if extent.arg % count == 0)
-    inside = next((count for count in sizes if count * step <= cache // 2), 0)
-    if not inside:
+    # As many lines as the nearest cache has sets: more of them, far apart, crowd each other out.
+    most = min(target.cache_sets, cache // 2 // step)
+    inside = next((count for count in range(most, most // 4, -1) if extent.arg % count == 0), 0)
+    if not inside or extent.arg <= 2 * target.cache_sets:
         return []
     around = [loop for loop in outputs if loop is not row and loop in load.ranges]
     return [(far, inside), *((loop, 1) for loop in reversed(around))]
