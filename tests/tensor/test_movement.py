@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor
-from tilegrad.base.errors import IndexBoundsError, ShapeError
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 
 X = numbers(2, 3, 4)
 
@@ -94,6 +94,15 @@ def test_cat_and_stack(axis: int) -> None:
     parts = [Tensor(X), Tensor(y), Tensor(z)]
     close(parts[0].cat(*parts[1:], dim=axis), np.concatenate([X, y, z], axis))
     close(Tensor.stack(*parts, dim=axis), np.stack([X, y, z], axis))
+
+
+def test_a_number_among_tensors_to_join_is_named() -> None:
+    x = Tensor([1.0, 2.0])
+    for others in ([3], [x, x, 3], [3, x, x]):
+        with pytest.raises(DTypeError, match="cannot use an int"):
+            x.cat(*others)
+        with pytest.raises(DTypeError, match="cannot use an int"):
+            x.stack(*others)
 
 
 def test_cat_meets_in_one_dtype_and_keeps_bits() -> None:

@@ -12,6 +12,7 @@ import pytest
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
 from tilegrad import Context
+from tilegrad.base.trace import counters
 from tilegrad.tensor import tensor as handle
 from tilegrad.tensor.handle import waiting
 from tilegrad.torch import nn
@@ -415,3 +416,39 @@ def test_a_view_of_all_of_what_was_written_and_read_is_no_endless_walk() -> None
         expected = 4 * np.clip(values + number, -1, 1)
         expected[0] *= 1.5
         np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-6)
+
+
+def _plans_of_a_text(tokens: int) -> list[int]:
+    """How many plans were made up to each word of a text that grows by what a small model says to
+    it, unread.
+    """
+    numbers = np.random.default_rng(3)
+    table = numbers.normal(size=(11, 6)).astype(np.float32)
+    weights = [numbers.normal(size=(6, 6)).astype(np.float32) for _ in range(8)]
+    rows, layers = torch.tensor(table), [torch.tensor(each) for each in weights]
+    words, plans = torch.zeros((1, 1), dtype=torch.long), []
+    wanted = np.zeros((1, 1), np.int64)
+    with torch.no_grad():
+        for _ in range(tokens):
+            x = rows[words]
+            for layer in layers:
+                x = torch.relu(x @ layer + x.mean(1, keepdim=True)) * 0.5 + x
+            scores = x[:, -1] @ rows.T
+            words = torch.cat((words, scores.argmax(-1, keepdim=True)), 1)
+            plans.append(counters.schedules)
+    for _ in range(tokens):
+        y = table[wanted].astype(np.float64)
+        for each in weights:
+            y = np.maximum(y @ each + y.mean(1, keepdims=True), 0) * 0.5 + y
+        best = (y[:, -1] @ table.T.astype(np.float64)).argmax(-1)
+        wanted = np.concatenate((wanted, best[:, None]), 1)
+    np.testing.assert_array_equal(words.numpy(), wanted)
+    return plans
+
+
+def test_a_text_that_grows_unread_has_one_plan_for_all_its_lengths() -> None:
+    """Each step runs before the next one, whose graph would have each length in it."""
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        plans = _plans_of_a_text(40)
+    assert plans[-1] > plans[0], "the loop runs before it is read"
+    assert plans[-1] == plans[11]

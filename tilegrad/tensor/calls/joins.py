@@ -4,25 +4,37 @@ A batch drawn from a list of samples joins other tensors at each step, and now a
 as a graph it would be another one at each step. What is in memory is copied to new memory, as
 `tensor.calls.uploads` does with what the host gives. A few parts whose values are still to be
 computed are computed for that, if others of them are there.
+
+A loop that lengthens a tensor at each step, as one that generates tokens does, computes what waits
+before it joins the next part: the graph of all of its steps would have each of them in another
+size, where one plan serves all sizes of a step.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tilegrad.base.origin import call_site
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.handle.waiting import next_serial
 from tilegrad.tensor.storage.known import known_elements
 
 __all__ = ["catted", "stacked"]
 
-# Larger results, in bytes, are joined by a kernel.
-_MOST_BYTES = 1 << 20
+# The fewest tensors that are joined at once, and the most bytes: a kernel joins larger results.
+_FEWEST, _MOST_BYTES = 4, 1 << 20
+# Steps of a loop with fewer calls are run together.
+_FEWEST_CALLS = 32
 
 
 def catted(tensors: Sequence[Any], dim: int) -> Any | None:
     """`tensors` one after the other along axis `dim`, in memory; None where a graph says it."""
+    if len(tensors) < _FEWEST:
+        _end_step(tensors)
+        return None
     shape = tensors[0].shape
     ndim = len(shape)
     if dim.__class__ is not int or not -ndim <= dim < ndim:
@@ -31,6 +43,8 @@ def catted(tensors: Sequence[Any], dim: int) -> Any | None:
     before, after = shape[:axis], shape[axis + 1 :]
     length = 0
     for each in tensors:
+        if each.__class__ is not tensors[0].__class__:
+            return None
         other = each.shape
         if len(other) != ndim or other[:axis] != before or other[axis + 1 :] != after:
             return None
@@ -40,19 +54,43 @@ def catted(tensors: Sequence[Any], dim: int) -> Any | None:
 
 def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
     """`tensors` one after the other along a new axis, in memory; None where a graph says it."""
+    if len(tensors) < _FEWEST:
+        return None
     shape = tensors[0].shape
     ndim = len(shape) + 1
     if dim.__class__ is not int or not -ndim <= dim < ndim:
         return None
-    if any(each.shape != shape for each in tensors):
+    kind = tensors[0].__class__
+    if any(each.__class__ is not kind or each.shape != shape for each in tensors):
         return None
     axis = dim % ndim
     return _copied(tensors, axis, (*shape[:axis], len(tensors), *shape[axis:]), is_new=True)
 
 
+def _end_step(tensors: Sequence[Any]) -> None:
+    """Compute `tensors` where one of them waits that the same line of the user has joined before,
+    many calls ago: a loop whose steps differ in a size.
+    """
+    now, here = next_serial(), None
+    for each in tensors:
+        call = getattr(each, "_call", None)
+        if (
+            call is None
+            or call.value is not None
+            or call.requires_grad
+            or now - call.serial < _FEWEST_CALLS
+        ):
+            continue
+        here = here or call_site(sys._getframe(2))
+        if here in call.entry and can_upload(device_of(each)):
+            for operand in reversed(tensors):
+                operand.realize()
+            return
+
+
 def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new: bool) -> Any:
     first = tensors[0]
-    device, dtype, kind = device_of(first), first.dtype, first.__class__
+    device, dtype = device_of(first), first.dtype
     nbytes: int = dtype.itemsize
     for length in shape:
         if length.__class__ is not int:
@@ -62,8 +100,7 @@ def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new
         return None
     for each in tensors:
         if (
-            each.__class__ is not kind
-            or each.dtype is not dtype
+            each.dtype is not dtype
             or each._symbols
             or each._requires_grad
             or device_of(each) != device

@@ -72,8 +72,6 @@ _DOUBLE = Struct("<d")
 _HEAD = 8
 # More short signatures of a method are not known at a time.
 _MOST_RECENT = 256
-# The fewest further operands with which `cat` and `stack` are done at once.
-_FEWEST_AT_ONCE = 3
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 blank = object.__new__
 
@@ -97,8 +95,8 @@ def templated(method: Method) -> Method:
 
 
 def templated_unless(at_once: Callable[[Sequence[Any], Any], Any]) -> Callable[[Method], Method]:
-    """As `templated`, of a method that joins tensors along `dim`: of many, `at_once` is asked first
-    for the result, and answers None where it has none.
+    """As `templated`, of a method that joins tensors along `dim`: `at_once` is asked first for the
+    result, and answers None where it has none.
     """
     return lambda method: _templated(method, takes_numbers=False, at_once=at_once)
 
@@ -128,7 +126,7 @@ def _templated(
             return method(self, *args, **kwargs)
         if node_count() > pressure.most:
             relieve(self)
-        if len(args) >= _FEWEST_AT_ONCE and at_once is not None:
+        if args and at_once is not None:
             joined = at_once((self, *args), kwargs.get("dim", 0))
             if joined is not None:
                 return joined
