@@ -138,8 +138,8 @@ def test_what_is_loaded_is_copied() -> None:
 
 
 def test_loading_a_new_model_draws_no_first_values() -> None:
-    layer = nn.Linear(32, 16, bias=False)
-    weight = np.arange(512, dtype=np.float32).reshape(16, 32)
+    layer = nn.Linear(512, 256, bias=False)
+    weight = np.arange(1 << 17, dtype=np.float32).reshape(256, 512)
     work = GlobalCounters
     before, ops, kernels = work.mem_used, work.global_ops, work.kernel_count
     with recording() as steps:

@@ -452,3 +452,43 @@ def test_a_text_that_grows_unread_has_one_plan_for_all_its_lengths() -> None:
         plans = _plans_of_a_text(40)
     assert plans[-1] > plans[0], "the loop runs before it is read"
     assert plans[-1] == plans[11]
+
+
+def test_the_first_step_over_data_that_was_drawn_is_the_second() -> None:
+    """What a program draws by itself is memory when it is made, as parameters are."""
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        layers = nn.Sequential(nn.Linear(20, 33), nn.ReLU(), nn.Linear(33, 3))
+        optimizer = torch.optim.Adam(layers.parameters(), lr=1e-3)
+        x, y = torch.randn(37, 20), torch.randint(0, 3, (37,))
+        plans = []
+        for _ in range(4):
+            loss = F.cross_entropy(layers(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+            plans.append(counters.schedules)
+    assert plans[-1] == plans[0]
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 7), (2, 3, 4)])
+def test_draws_at_once_are_those_of_a_graph(shape: tuple[int, ...]) -> None:
+    def drawn() -> list[np.ndarray[Any, Any]]:
+        torch.manual_seed(5)
+        like = torch.zeros(*shape)
+        made = [
+            torch.rand(*shape), torch.randn(*shape), torch.randint(-3, 9, shape),
+            torch.rand_like(like), torch.randn_like(like), torch.randint_like(like, 4),
+            torch.randn(*shape, dtype=torch.float64), torch.empty(*shape).uniform_(-1, 2),
+            nn.Linear(shape[0], 4).weight,
+        ]  # fmt: skip
+        assert all(each.shape == shape for each in made[:-1])
+        return [each.detach().numpy() for each in made]
+
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        several = [drawn() for _ in range(3)]
+    with Context(SEGMENTS=0):
+        plain = drawn()
+    for found in several:
+        for mine, theirs in zip(found, plain, strict=True):
+            np.testing.assert_array_equal(mine, theirs)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import numpy
@@ -12,6 +13,7 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.calls.draws import drawn_at_once
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.sizes import as_int, as_number, here
 from tilegrad.tensor.storage.host import is_array
@@ -383,6 +385,24 @@ def triu_indices(
 # random
 
 
+def _drawn(make: Callable[..., Tensor], sizes: Sequence[int], options: dict[str, Any]) -> Tensor:
+    """A random tensor, in memory where that can be."""
+    wants_grad = options.pop("requires_grad", None)
+    made = drawn_at_once(sizes, options.get("device"), lambda count: make(count, **options))
+    made = make(*sizes, **options) if made is None else made
+    return made._wanting(wants_grad)
+
+
+def _integers(low: int, high: int, sizes: Sequence[int], options: dict[str, Any]) -> Tensor:
+    """Random integers, in a float dtype if one is asked for."""
+    dtype: DType = options["dtype"]
+    if dtype.is_int:
+        return _drawn(partial(Tensor.randint, low=low, high=high), sizes, options)
+    wants_grad = options.pop("requires_grad", None)
+    whole = _integers(low, high, sizes, {**options, "dtype": dtypes.int64})
+    return whole.to(dtype)._wanting(wants_grad)
+
+
 def rand(
     *size: Any,
     generator: Stream | None = None,
@@ -393,7 +413,7 @@ def rand(
 ) -> Tensor:
     """Random numbers, uniform in 0 <= x < 1."""
     with drawing(generator):
-        return Tensor.rand(*_sizes(size), **_placed(device, dtype, requires_grad))
+        return _drawn(Tensor.rand, _sizes(size), _placed(device, dtype, requires_grad))
 
 
 def randn(
@@ -406,21 +426,21 @@ def randn(
 ) -> Tensor:
     """Normally distributed random numbers."""
     with drawing(generator):
-        return Tensor.randn(*_sizes(size), **_placed(device, dtype, requires_grad))
+        return _drawn(Tensor.randn, _sizes(size), _placed(device, dtype, requires_grad))
 
 
 def rand_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
               requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
     """As `rand`, in the shape, dtype and device of another tensor."""
     sizes, options = _as(input, dtype, device, requires_grad)
-    return Tensor.rand(*sizes, **options)
+    return _drawn(Tensor.rand, sizes, options)
 
 
 def randn_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
                requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
     """As `randn`, in the shape, dtype and device of another tensor."""
     sizes, options = _as(input, dtype, device, requires_grad)
-    return Tensor.randn(*sizes, **options)
+    return _drawn(Tensor.randn, sizes, options)
 
 
 def randint(
@@ -441,7 +461,7 @@ def randint(
         low, high = 0, low
     options = _placed(device, dtype or dtypes.int64, requires_grad)
     with drawing(generator):
-        return Tensor.randint(*tuple(size), low=int(low), high=int(high), **options)
+        return _integers(int(low), int(high), size, options)
 
 
 def randint_like(
@@ -455,7 +475,7 @@ def randint_like(
     """As `randint`, in the shape, dtype and device of another tensor."""
     least, most = (0, low) if high is None else (low, high)
     sizes, options = _as(input, dtype, device, False)
-    return Tensor.randint(*sizes, low=least, high=most, **options)
+    return _integers(least, most, sizes, options)
 
 
 def randperm(

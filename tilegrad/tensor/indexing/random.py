@@ -14,6 +14,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.draws import drawn_at_once
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import as_int, as_number, as_sizes, flat_arguments, here, is_zero
@@ -248,7 +249,18 @@ class Random(Writing):
         >>> Tensor.uniform(2, 3, low=-1.0, high=1.0).shape
         (2, 3)
         """
-        drawn = cls.rand(*shape, device=device, dtype=dtype)
+        sizes, _ = as_sizes("uniform", flat_arguments(shape))
+        if requires_grad:
+            made: Self | None = drawn_at_once(
+                sizes,
+                device,
+                lambda count: cls.rand(count, device=device, dtype=dtype),
+                lambda unit: unit * (high - low) + low,
+                is_parameter=True,
+            )
+            if made is not None:
+                return made._wanting(requires_grad)
+        drawn = cls.rand(*sizes, device=device, dtype=dtype)
         return (drawn * (high - low) + low)._wanting(requires_grad)
 
     @classmethod
