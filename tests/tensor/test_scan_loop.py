@@ -12,6 +12,7 @@ import pytest
 from tilegrad import Context, GlobalCounters, Tensor, Variable, jit, scan
 from tilegrad.base.errors import DTypeError, ShapeError, TransformError
 from tilegrad.base.trace import counters
+from tilegrad.engine.run import run, unrolled
 from tilegrad.ir.op import Ops
 
 Array = npt.NDArray[Any]
@@ -45,6 +46,56 @@ def test_values(steps: int, reverse: bool) -> None:
     assert ys.shape == (steps, 3)
     np.testing.assert_allclose(ys.numpy(), stacked, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(last.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("steps", [2, 5, 8])
+def test_a_known_loop_runs_in_one_call(
+    steps: int, reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its iterations are launches of the plan, also after addresses are gathered by an expression.
+    Those of a loop with more launches than a plan may have run one by one.
+    """
+    single: list[object] = []
+    run_step = run.run_step
+
+    def counted(launch: Any, *args: Any, **rest: Any) -> None:
+        single.extend([launch] if launch.kernel is not None else [])
+        run_step(launch, *args, **rest)
+
+    monkeypatch.setattr(run, "run_step", counted)
+
+    def loss_and_gradient(seed: int) -> None:
+        first, rows = numbers(3, seed=seed), numbers(steps, 3, seed=seed + 1)
+        x, xs = Tensor(first, requires_grad=True), Tensor(rows, requires_grad=True)
+        last, ys = scan(affine, x, xs, reverse=reverse)
+        (last.sum() + ys.sum()).backward()
+        wide = first.astype(np.float64), rows.astype(np.float64)
+        wanted, stacked = by_hand(*wide, reverse)
+        np.testing.assert_allclose(ys.numpy(), stacked, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(last.numpy(), wanted, rtol=1e-5, atol=1e-6)
+        for given, mine in zip(wide, (x.grad, xs.grad)):
+            assert mine is not None
+            for place in np.ndindex(given.shape):
+                step = np.zeros_like(given)
+                step[place] = 1e-6
+                up, down = (
+                    sum(each.sum() for each in by_hand(*pair, reverse))
+                    for pair in (
+                        [each + sign * step if each is given else each for each in wide]
+                        for sign in (1, -1)
+                    )
+                )
+                assert abs((up - down) / 2e-6 - mine.numpy()[place]) < 1e-3
+
+    for seed in range(12):
+        if seed == 4:
+            single.clear()
+        loss_and_gradient(seed)
+    assert not single
+    monkeypatch.setattr(unrolled, "_MOST_LAUNCHES", steps - 1)
+    scan(affine, Tensor(numbers(7)), Tensor(numbers(steps, 7)), reverse=reverse)[1].realize()
+    assert len(single) >= steps
 
 
 def test_no_steps_leave_what_was_given() -> None:

@@ -21,6 +21,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import report
+from tilegrad.engine.run.unrolled import Inside, KernelLaunch, Number, Pick, launches_of
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
 
@@ -141,11 +142,12 @@ class Ready:
         "_shared", "backend",
     )  # fmt: skip
 
-    def __init__(self, plan: Plan, backend: Backend, load: Load) -> None:
+    def __init__(
+        self, plan: Plan, launches: Sequence[KernelLaunch], backend: Backend, load: Load
+    ) -> None:
         self.backend = backend
         self._allocator = backend.allocator
-        steps = [step for step in plan.steps if step.kernel is not None]
-        kernels = [step.kernel for step in steps if step.kernel is not None]
+        kernels = [each.kernel for each in launches]
         self._count = len(kernels)
         self._runs = 0
         self._costs = _Costs(
@@ -154,13 +156,11 @@ class Ready:
             tuple([(each.costs[0], each.costs[1]) for each in kernels if each.costs is not None]),
         )
         self._costs_at: Any = self._costs.at
-        # What launches take: the position of a buffer, or the name of a variable.
-        self._picks: list[int | str] = []
+        self._picks: list[Pick] = []
         self._launches: list[tuple[Any, int, Any]] = []
-        for step, kernel in zip(steps, kernels, strict=True):
-            self._picks += [*step.buffers, *step.names]
-            count = len(step.buffers) + len(step.names)
-            self._launches.append((load(step.device, kernel), count, kernel.global_size))
+        for device, kernel, picks in launches:
+            self._picks += picks
+            self._launches.append((load(device, kernel), len(picks), kernel.global_size))
         # By whether the work is small.
         self._calls: dict[bool, Any] = {}
         self._gather: Any = None
@@ -173,9 +173,9 @@ class Ready:
         self._copies = [
             (step.buffers[0], plan.buffers[step.buffers[1]].source or 0, _nbytes(plan, step))
             for step in plan.steps
-            if step.kernel is None
+            if _is_copy(step)
         ]
-        read = {step.buffers[1] for step in plan.steps if step.kernel is None}
+        read = {step.buffers[1] for step in plan.steps if _is_copy(step)}
         self._inputs = [
             (position, memory.source)
             for position, memory in enumerate(plan.buffers)
@@ -265,16 +265,15 @@ class Ready:
         self._runs += 1
         if self._runs == _OFTEN:
             texts = self._texts()
-            picks = [
-                f"v[{pick!r}]" if isinstance(pick, str) else texts[pick] for pick in self._picks
-            ]
-            self._gather = eval(f"lambda i, h, v: [{', '.join(picks)}]")
+            self._gather = eval(
+                f"lambda i, h, v: [{', '.join([_text(pick, texts) for pick in self._picks])}]"
+            )
             if self._costs.of_lengths:
                 self._costs_at = eval(f"lambda v: {self._costs.text()}")
             if self._memory.is_sized:
                 self._memory.write()
         table = self._table(inputs, handles)
-        return [variables[pick] if isinstance(pick, str) else table[pick] for pick in self._picks]
+        return [_picked(pick, table, variables) for pick in self._picks]
 
     def _table(self, inputs: Sequence[Buffer], handles: Sequence[Any]) -> dict[int, Any]:
         """The memory of each buffer of the plan, by position."""
@@ -342,6 +341,28 @@ class Ready:
         report.count(0, nbytes, time.perf_counter() - start, kernels=0)
 
 
+def _picked(pick: Pick, table: Mapping[int, Any], variables: Mapping[str, int]) -> Any:
+    """What a launch takes, where the memory of buffers is that of `table`."""
+    if isinstance(pick, str):
+        return variables[pick]
+    if isinstance(pick, Inside):
+        return table[pick.position] + pick.offset
+    return pick.value if isinstance(pick, Number) else table[pick]
+
+
+def _text(pick: Pick, texts: Mapping[int, str]) -> str:
+    """As `_picked`, as an expression of the variables `v`."""
+    if isinstance(pick, str):
+        return f"v[{pick!r}]"
+    if isinstance(pick, Inside):
+        return f"{texts[pick.position]} + {pick.offset}"
+    return str(pick.value) if isinstance(pick, Number) else texts[pick]
+
+
+def _is_copy(step: Step) -> bool:
+    return step.kernel is None and step.loop is None
+
+
 def _nbytes(plan: Plan, step: Step) -> int | None:
     """The bytes that a copy takes; None for all that its source has, where a launch says how many
     these are.
@@ -354,26 +375,22 @@ def made_ready(plan: Plan, load: Load) -> Ready | None:
     """The plan ready to run in one call, if its device has that and each step is a kernel there,
     or a copy to it that may come before all kernels.
     """
-    steps: tuple[Step, ...] = plan.steps
-    device = next((step.device for step in steps if step.kernel is not None), None)
-    if device is None or any(step.is_custom or step.loop for step in steps):
+    launches = launches_of(plan)
+    if not launches or not _copies_come_first(plan):
         return None
-    if not _copies_come_first(plan):
-        return None
-    if any(step.kernel is not None and step.kernel.blocks is not None for step in steps):
-        # The number of blocks is another at each launch.
-        return None
+    device = launches[0].device
     # What copies read is on other devices.
-    read = {step.buffers[1] for step in steps if step.kernel is None}
+    read = {step.buffers[1] for step in plan.steps if _is_copy(step)}
     devices = {
         memory.device for position, memory in enumerate(plan.buffers) if position not in read
     }
-    if {*devices, *plan.blocks, *[step.device for step in steps]} != {device}:
+    devices |= {*plan.blocks, *[step.device for step in plan.steps], *[e.device for e in launches]}
+    if devices != {device}:
         return None
     slots = {position for position, memory in enumerate(plan.buffers) if memory.slot is not None}
     if not slots.isdisjoint(plan.outputs):
         return None
-    found = Ready(plan, Device[device], load)
+    found = Ready(plan, launches, Device[device], load)
     return found if found.call(True) is not None else None
 
 
@@ -385,7 +402,7 @@ def _copies_come_first(plan: Plan) -> bool:
     is_block_used = False
     named = [position for step in plan.steps for position in step.buffers]
     for step in plan.steps:
-        if step.kernel is not None:
+        if not _is_copy(step):
             used.update(step.buffers)
             memory = [plan.buffers[position] for position in step.buffers]
             is_block_used = is_block_used or any(

@@ -1,0 +1,103 @@
+"""The launches of a plan in order, those of its loops one iteration after the other, each with what
+it takes: where all of them are kernels whose dimensions are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tilegrad.engine.build.pipeline import CompiledKernel
+from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step
+from tilegrad.ir.args import STEP
+
+__all__ = ["Inside", "KernelLaunch", "Number", "Pick", "launches_of"]
+
+# Longer loops run launch by launch, which takes a few microseconds each.
+_MOST_LAUNCHES = 1 << 13
+
+
+class Inside(NamedTuple):
+    """The memory `offset` bytes into the buffer at `position` of a plan."""
+
+    position: int
+    offset: int
+
+
+class Number(NamedTuple):
+    """An integer that is the same in each run."""
+
+    value: int
+
+
+# What a launch takes: the buffer at a position of the plan, the value of a variable, and in a loop
+# temporaries and the number of the iteration.
+Pick = int | str | Inside | Number
+
+
+class KernelLaunch(NamedTuple):
+    """A kernel, and what it takes."""
+
+    device: str
+    kernel: CompiledKernel
+    picks: tuple[Pick, ...]
+
+
+def launches_of(plan: Plan) -> list[KernelLaunch] | None:
+    """The launches of `plan` but for its copies; None if a step is something else, if a loop has
+    memory that each run takes anew, or if there are too many.
+    """
+    found: list[KernelLaunch] = []
+    for step in plan.steps:
+        if step.is_custom:
+            return None
+        if step.loop is not None:
+            inner = step.loop.plan
+            if (
+                not all(map(_is_plain, inner.steps))
+                or any(_is_own(memory) for memory in inner.buffers)
+                or step.loop.length * len(inner.steps) > _MOST_LAUNCHES
+            ):
+                return None
+            found += _iterations(step, step.loop)
+        elif step.kernel is not None:
+            if step.kernel.blocks is not None:
+                # The number of blocks is another at each launch.
+                return None
+            found.append(KernelLaunch(step.device, step.kernel, (*step.buffers, *step.names)))
+    return found if len(found) <= _MOST_LAUNCHES else None
+
+
+def _is_plain(step: Step) -> bool:
+    """Whether a step of a loop is a kernel that depends on no variable but the iteration's."""
+    kernel = step.kernel
+    return (
+        kernel is not None
+        and kernel.blocks is None
+        and kernel.costs is None
+        and all(name == STEP for name in step.names)
+    )
+
+
+def _is_own(memory: PlannedMemory) -> bool:
+    return memory.slot is not None or (memory.source is None and memory.offset is None)
+
+
+def _iterations(step: Step, loop: LoopPlan) -> Iterator[KernelLaunch]:
+    tables: list[list[Pick]] = [
+        [
+            Inside(step.buffers[loop.blocks[memory.device]], memory.offset or 0)
+            if memory.source is None
+            else step.buffers[loop.positions[memory.source][when]]
+            for memory in loop.plan.buffers
+        ]
+        for when in range(3)
+    ]
+    last = loop.length - 1
+    for iteration in range(loop.length):
+        table = tables[1 + (last - iteration) % 2 if iteration else 0]
+        number = Number(last - iteration if loop.is_reversed else iteration)
+        for inner in loop.plan.steps:
+            assert inner.kernel is not None
+            picks = [*[table[position] for position in inner.buffers], *[number] * len(inner.names)]
+            yield KernelLaunch(inner.device, inner.kernel, tuple(picks))
