@@ -95,7 +95,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     ([5.0, 7.0], [1, 0])
     """
 
-    _uploads_lists = True
+    _at_once = True
 
     def __init__(
         self,

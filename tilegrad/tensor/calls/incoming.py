@@ -31,8 +31,9 @@ class Incoming(Core):
     """The constructor, and whether a gradient is wanted."""
 
     __slots__ = ()
-    # Whether a small list of numbers is copied to the device at once, as an array is, or by a run.
-    _uploads_lists = False
+    # Whether small lists of numbers are copied to the device at once, as arrays are, and numbers
+    # written to small tensors, or by a run.
+    _at_once = False
     # Operators of NumPy arrays and scalars leave the work to those of the tensor beside them.
     __array_priority__ = 1000
 
@@ -129,7 +130,7 @@ def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> 
     """Let `tensor` be memory with the values of a small array or list of numbers; whether it is."""
     if data.__class__ is not list and data.__class__ is not tuple:
         return host.is_plain_array(data) and upload(tensor, data, device, dtype)
-    if not tensor._uploads_lists or not can_upload(device):
+    if not tensor._at_once or not can_upload(device):
         return False
     numbers = host.few_numbers(data, dtype)
     if numbers is None:

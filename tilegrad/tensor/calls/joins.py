@@ -19,15 +19,15 @@ from typing import Any
 from tilegrad.base.origin import call_site
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.handle.waiting import next_serial
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage.known import known_elements
 
 __all__ = ["catted", "stacked"]
 
 # The fewest tensors that are joined at once, and the most bytes: a kernel joins larger results.
 _FEWEST, _MOST_BYTES = 4, 1 << 20
-# Steps of a loop with fewer calls are run together.
-_FEWEST_CALLS = 32
+# Steps of a loop with fewer nodes are run together.
+_FEWEST_NODES = 128
 
 
 def catted(tensors: Sequence[Any], dim: int) -> Any | None:
@@ -69,19 +69,15 @@ def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
 
 def _end_step(tensors: Sequence[Any]) -> None:
     """Compute `tensors` where one of them waits that the same line of the user has joined before,
-    many calls ago: a loop whose steps differ in a size.
+    and much has waited since the last read: a loop whose steps differ in a size.
     """
-    now, here = next_serial(), None
+    if this_thread.pool.count < _FEWEST_NODES:
+        return
+    here = call_site(sys._getframe(2))
     for each in tensors:
         call = getattr(each, "_call", None)
-        if (
-            call is None
-            or call.value is not None
-            or call.requires_grad
-            or now - call.serial < _FEWEST_CALLS
-        ):
+        if call is None or call.value is not None or call.requires_grad:
             continue
-        here = here or call_site(sys._getframe(2))
         if here in call.entry and can_upload(device_of(each)):
             for operand in reversed(tensors):
                 operand.realize()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Self
 
+from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.device.disk import is_file
@@ -25,6 +26,7 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, s
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, running, segments, writes
+from tilegrad.tensor.storage.known import known_elements
 from tilegrad.tensor.storage.memory import is_stored
 
 __all__ = ["Realized"]
@@ -317,6 +319,9 @@ class Realized(Attention):
         """
         call = self._call
         if call is not None and prod(call.shape) == 1:
+            element = self._element_in_memory()
+            if element is not None:
+                return element
             found = segments.read(self, _realize, engine.read)
             if found is not None:
                 return host.unpack(found, call.dtype, 1)[0]
@@ -332,6 +337,16 @@ class Realized(Attention):
                 remedy=".tolist() and .numpy() give all; any(), all(), sum() and mean() give one",
             )
         return host.unpack(self._bytes(), self.dtype, 1)[0]
+
+    def _element_in_memory(self) -> Any | None:
+        """The value of a view of one element, where it looks at memory within the host's reach."""
+        call = self._call
+        is_view = call is not None and call.value is None and call.template.is_view
+        if not is_view or not writes.postpones_calls() or current_config().DEBUG >= 2:
+            return None
+        with exclusive():
+            found = known_elements(self)
+            return None if found is None else host.unpack(found.tobytes(), self.dtype, 1)[0]
 
     def __len__(self) -> int:
         if not self.ndim:

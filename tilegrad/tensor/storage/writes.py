@@ -53,8 +53,9 @@ from tilegrad.tensor.storage.memory import (
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf", "is_put_off",
-    "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_over",
+    "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf",
+    "is_memory_unknown", "is_put_off", "postpones_calls", "put_off", "realize_written", "run_with",
+    "seen_by", "take", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -133,7 +134,7 @@ def _can_take(tensor: Any, *, wants_grad: bool | None) -> bool:
     first = handles[0]
     if not (first._is_leaf if first._requires_grad else not wants_grad):
         return False
-    return _is_memory_unknown(first) and _is_memory(first)
+    return is_memory_unknown(first) and _is_memory(first)
 
 
 def _handles(tensor: Any) -> list[Any] | None:
@@ -225,10 +226,10 @@ def _is_unknown_to_others(tensor: Any) -> bool:
     """Whether no view, and nobody who looks for it by its address, has the memory of `tensor`."""
     if tensor._alias is not None and (tensor._alias[1] != 0 or not is_alone(tensor)):
         return False
-    return _is_memory_unknown(tensor)
+    return is_memory_unknown(tensor)
 
 
-def _is_memory_unknown(tensor: Any) -> bool:
+def is_memory_unknown(tensor: Any) -> bool:
     """Whether nobody looks for the memory of `tensor`, which is no file, by its address."""
     if is_file(tensor.device):
         return False

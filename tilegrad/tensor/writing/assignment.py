@@ -35,6 +35,7 @@ from tilegrad.tensor.handle.sizes import Variables, here, is_one, merge, same_sh
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.storage import files, memory, running, writes
+from tilegrad.tensor.writing.at_once import has_written
 from tilegrad.tensor.writing.slices import take_slice
 from tilegrad.tensor.writing.undo import note
 
@@ -455,7 +456,7 @@ class Assignment(Algebra):
             return
         with exclusive():
             note(self)
-            if take_slice(self, key, value):
+            if has_written(self, key, value) or take_slice(self, key, value):
                 return
         if has_tensor(key):
             made = self._written(key, value)

@@ -25,6 +25,7 @@ from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.waiting import Input, Number, next_number
 from tilegrad.tensor.storage import writes
+from tilegrad.tensor.writing.at_once import write_at_once
 
 __all__ = ["take_slice"]
 
@@ -70,6 +71,8 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     happened, if that is to be written in place, or is an error.
     """
     found = _slice_of(key, tensor.shape)
+    if found is not None and write_at_once(tensor, key, value):
+        return True
     if found is None or not writes.can_wait_for_slice(tensor, value):
         return False
     given = _given(tensor, value, found.shape)

@@ -1,0 +1,174 @@
+"""Writes of numbers to small tensors in memory, done on the host when they are asked for.
+
+A program of `tilegrad.torch` that fills a table element by element (`table[i, j] += 1`, `best[s] =
+0.5`) writes a number a line: to wait for each write, and to run it, takes longer than all elements
+take to copy. The tensor stands on a copy with the number written to it; whoever looks at what it
+was keeps that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.tensor.calls.uploads import can_upload, uploaded
+from tilegrad.tensor.handle.aliases import Away, is_alone, look, look_of_call, same_storage
+from tilegrad.tensor.handle.core import Core, device_of
+from tilegrad.tensor.handle.waiting import exchange, is_only_thread, this_thread
+from tilegrad.tensor.storage import host, writes
+from tilegrad.tensor.storage.known import known_elements
+
+__all__ = ["has_written", "update_at_once", "write_at_once"]
+
+# Larger tensors, in bytes, are written to by kernels.
+_MOST_BYTES = 1 << 14
+# Their arithmetic is the same in NumPy: IEEE's, or modulo two to the number of bits.
+_DTYPES = frozenset({
+    dtypes.float32, dtypes.float64, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64,
+    dtypes.uint8,
+})  # fmt: skip
+_MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.DETACH})
+
+
+def write_at_once(tensor: Any, key: Any, value: Any) -> bool:
+    """Write `value`, a number or a tensor without axes that is known, to the part of `tensor` that
+    `key` picks, by integers and slices inside; False, and nothing has happened, where that cannot
+    be done here.
+    """
+    if not tensor._at_once or (tensor._alias is not None and tensor._alias[1] != 0):
+        return False
+    if not is_alone(tensor) or not _may_take(tensor):
+        return False
+    if isinstance(value, Core):
+        one: Any = value
+        if one.dtype is not tensor.dtype or one.shape != () or one._requires_grad:
+            return False
+        number = known_elements(one)
+    else:
+        number = _number(value, tensor.dtype)
+    if number is None:
+        return False
+    array = _copied(tensor)
+    if array is None:
+        return False
+    array[key] = number.view(array.dtype)
+    return _take(tensor, array)
+
+
+def update_at_once(view: Any, operation: Any, number: Any) -> bool:
+    """Let `view`, a part of a tensor that has no other view, take what `operation`, which is one of
+    `operator`'s, makes of it and `number`; as `write_at_once`.
+    """
+    alias = view._alias
+    if not view._at_once or alias is None or alias[1] == 0 or view._requires_grad:
+        return False
+    if operation.__name__ not in ("add", "sub", "mul") or view._symbols:
+        return False
+    members = [each for each in alias[0].noted() if same_storage(each, view)]
+    if len(members) != 1 or members[0] is view or not is_alone(view, 2):
+        return False
+    (whole,) = members
+    if whole._alias[1] != 0 or not _may_take(whole):
+        return False
+    other = _number(number, view.dtype)
+    array = None if other is None else _copied(whole)
+    if array is None:
+        return False
+    import numpy
+
+    moves = (look_of_call(view) or look(view)).moves
+    if not all(op in _MOVES for op, _ in moves):
+        return False
+    part = _moved(array, moves)
+    if not numpy.may_share_memory(part, array):
+        # A reshape that copied.
+        return False
+    with numpy.errstate(all="ignore"):
+        part[...] = operation(part, other)
+    made = uploaded(view, part, view.dtype)
+    if made is None or not _take(whole, array):
+        return False
+    exchange(view, made)
+    view._alias = alias[0], Away(whole.shape, tuple(moves))
+    return True
+
+
+def has_written(tensor: Any, key: Any, value: Any) -> bool:
+    """Whether `value` is a view of the part of `tensor` that `key` picks, as after `x[key] += 1`,
+    which has updated the view before it sets the part to it.
+    """
+    if not isinstance(value, Core) or value is tensor or not same_storage(tensor, value):
+        return False
+    view: Any = value
+    own, path = tensor._alias[1], view._alias[1]
+    size = math.prod(tensor.shape)
+    if own != 0 or not isinstance(path, Away) or size * tensor.dtype.itemsize > _MOST_BYTES:
+        return False
+    if path.shape != tensor.shape or not all(op in _MOVES for op, _ in path.moves):
+        return False
+    import numpy
+
+    indices = numpy.arange(size).reshape(tensor.shape)
+    try:
+        return numpy.array_equal(indices[key], _moved(indices, path.moves))
+    except (IndexError, TypeError):
+        return False
+
+
+def _may_take(tensor: Any) -> bool:
+    """Whether nobody would see that a tensor stands on other memory."""
+    call = tensor._call
+    if tensor._requires_grad or tensor._symbols or tensor.dtype not in _DTYPES:
+        return False
+    if call is not None and (call.value is None or call.pool is not this_thread.pool):
+        return False
+    if not all(size.__class__ is int for size in tensor.shape) or not can_upload(device_of(tensor)):
+        return False
+    nbytes = math.prod(tensor.shape) * tensor.dtype.itemsize
+    return 0 < nbytes <= _MOST_BYTES and is_only_thread() and writes.is_memory_unknown(tensor)
+
+
+def _number(value: Any, dtype: DType) -> Any | None:
+    """A number as an array without axes, of a dtype that holds it."""
+    import numpy
+
+    kind = value.__class__
+    if dtype.is_float:
+        if kind is not int and kind is not float:
+            return None
+        with numpy.errstate(over="ignore"):
+            try:
+                return numpy.asarray(value, dtype.name)
+            except OverflowError:
+                return None
+    return (
+        numpy.asarray(value, dtype.name)
+        if kind is int and dtype.min <= value <= dtype.max
+        else None
+    )
+
+
+def _copied(tensor: Any) -> Any | None:
+    """The elements of a tensor, if they are known, as an array that nobody else has."""
+    found = known_elements(tensor)
+    return None if found is None else found.copy().view(tensor.dtype.name)
+
+
+def _moved(array: Any, moves: Any) -> Any:
+    for op, arg in moves:
+        array = host.moved(array, op, arg)
+    return array
+
+
+def _take(tensor: Any, array: Any) -> bool:
+    """Let a tensor stand on memory with the values of `array`."""
+    made = uploaded(tensor, array, tensor.dtype)
+    if made is None:
+        return False
+    alias, requires_grad = tensor._alias, tensor._requires_grad
+    exchange(tensor, made)
+    tensor._alias, tensor._requires_grad = alias, requires_grad
+    made._alias = None
+    return True
