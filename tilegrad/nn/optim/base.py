@@ -12,6 +12,7 @@ from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim.saved import Saved
+from tilegrad.nn.optim.together import move_together
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.results.printing import values_of
 from tilegrad.tensor.storage import memory, writes
@@ -428,7 +429,7 @@ class Optimizer:
         with all_or_nothing():
             written = self._advance()
             for index in trained:
-                written += self._written(index)
+                written += move_together(self, index) or self._written(index)
             writes.realize_written([*written, *self._beside()])
         return loss
 

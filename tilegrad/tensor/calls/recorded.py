@@ -117,6 +117,8 @@ def recorded(
             zip(operands, shapes, are_constant, strict=True)
         )
     ]
+    # The method may assign to them.
+    inputs = [each._node for each in stand_ins if not each._node.is_constant]
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     try:
         made = method(
@@ -135,7 +137,6 @@ def recorded(
     changing = _constants_in(nodes, numbers)
     if changing is None:
         return None
-    inputs = [each._node for each in stand_ins if not each._node.is_constant]
     template = record(nodes, [*inputs, *changing[0]])
     if template is None:
         return None

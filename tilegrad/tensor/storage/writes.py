@@ -53,9 +53,9 @@ from tilegrad.tensor.storage.memory import (
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "are_waiting", "can_replace", "can_wait", "can_wait_for_slice", "earlier_leaf",
-    "is_memory_unknown", "is_put_off", "postpones_calls", "put_off", "realize_written", "run_with",
-    "seen_by", "take", "take_over",
+    "are_waiting", "can_replace", "can_wait", "can_wait_for_result", "can_wait_for_slice",
+    "earlier_leaf", "is_memory_unknown", "is_put_off", "postpones_calls", "put_off",
+    "realize_written", "run_with", "seen_by", "take", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -105,6 +105,14 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
             return False
         wants_grad = bool(value._requires_grad)
     return _can_take(tensor, wants_grad=wants_grad)
+
+
+def can_wait_for_result(tensor: Any) -> bool:
+    """Whether `tensor` can take a value of its shape that is no tensor's and requires no gradient
+    after the next run.
+    """
+    nbytes = elements(tensor.shape) * tensor.dtype.itemsize
+    return 0 < nbytes <= _MOST_BYTES and _can_take(tensor, wants_grad=False)
 
 
 def _is_ours(value: Any) -> bool:
@@ -250,9 +258,16 @@ def put_off(tensor: Any, value: Any) -> None:
     take(tensor, number, template, (value._call or value._node,))
 
 
-def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]) -> None:
-    """Let `tensor`, which can, take the result of a template after the next run; `number` is that
-    of the template. Aliases of all of it see the new value.
+def take(
+    tensor: Any,
+    number: int,
+    template: Template,
+    inputs: tuple[Input, ...],
+    slot: int | None = None,
+) -> None:
+    """Let `tensor`, which can, take the result of a template after the next run, or of several that
+    in `slot`; `number` is that of the template and the result. Aliases of all of it see the new
+    value.
     """
     handles = _handles(tensor)
     assert handles is not None
@@ -266,7 +281,13 @@ def take(tensor: Any, number: int, template: Template, inputs: tuple[Input, ...]
         leave(tensor, node)
         del tensor._node
     written = postpone(
-        tensor, template, template.results[0], number, inputs, (entry,), template.size
+        tensor,
+        template,
+        template.results[0] if slot is None else slot,
+        number,
+        inputs,
+        (entry,),
+        template.size,
     )
     written.is_write = True
     tensor._symbols = NO_VARIABLES

@@ -14,7 +14,7 @@ from tilegrad.tensor.handle.sizes import Variables
 from tilegrad.tensor.handle.waiting import Call, expand
 from tilegrad.tensor.storage import memory
 
-__all__ = ["all_or_nothing", "note"]
+__all__ = ["all_or_nothing", "note", "nothing_noted"]
 
 
 class _State(NamedTuple):
@@ -59,6 +59,16 @@ def all_or_nothing() -> Iterator[None]:
         raise
     finally:
         _log.entries = None
+
+
+@contextmanager
+def nothing_noted() -> Iterator[None]:
+    """A block whose assignments are to tensors of its own, which nobody has before or after it."""
+    before, _log.entries = _log.entries, None
+    try:
+        yield
+    finally:
+        _log.entries = before
 
 
 def note(tensor: Any) -> None:

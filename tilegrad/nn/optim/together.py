@@ -1,0 +1,187 @@
+"""The update of a parameter and its state as one call.
+
+An optimizer's formula is some twenty methods for each parameter, of which each takes longer to call
+than a small parameter takes to move. What they make of one parameter is recorded on stand-ins once
+for each shape and each set of options, and is a template from then on (`tensor.calls.recorded`):
+the parameter and each tensor of its state take one result of it after the next run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.recent import Recent
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.recorded import recorded
+from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.handle.waiting import this_thread
+from tilegrad.tensor.storage import writes
+from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.writing.undo import note, nothing_noted
+
+if TYPE_CHECKING:
+    from tilegrad.nn.optim.base import Optimizer
+
+__all__ = ["move_together"]
+
+
+class _Update(NamedTuple):
+    """The template of an update: for each result its number and slot, and the position among the
+    operands of the tensor that takes it.
+    """
+
+    template: Any
+    results: tuple[tuple[int, int, int], ...]
+
+
+class _Parts(NamedTuple):
+    """What an update reads: a parameter, its gradient, its state, and what its group has in memory;
+    and the options that are no tensors.
+    """
+
+    operands: list[Any]
+    options: tuple[Any, ...]
+
+
+# By signature; of an update that is no template, one without results.
+_updates: Recent[tuple[Any, ...], _Update] = Recent(lambda: 1024)
+_NONE = _Update(None, ())
+
+
+def move_together(optimizer: Optimizer, index: int) -> list[Tensor] | None:
+    """Let parameter number `index`, which has a gradient, and its state take their next values by
+    the next run; gives these tensors. None, and nothing has happened, where that is no template, or
+    a value is to be written in place.
+    """
+    if not writes.postpones_calls() or not _is_of_package(optimizer):
+        return None
+    parts = _parts_of(optimizer, index)
+    pool = this_thread.pool
+    signature: list[Any] = [type(optimizer), parts.options]
+    for each in parts.operands:
+        call = each._call
+        if each._symbols or (call is None and each._node.is_constant):
+            return None
+        if call is not None and call.pool is not pool:
+            return None
+        signature += each.__class__, each.dtype, each.shape, each.device, each._requires_grad
+    signature += dtypes.default_float, dtypes.default_int, transforms.mode
+    key = tuple(signature)
+    found = _updates.get(key)
+    if found is None:
+        found = _updates.put(key, _recorded_update(optimizer, index, parts.operands) or _NONE)
+    targets = [parts.operands[position] for _, _, position in found.results]
+    if not targets or not all(map(writes.can_wait_for_result, targets)):
+        return None
+    inputs = tuple([each._call or each._node for each in parts.operands])
+    for target, (number, slot, _) in zip(targets, found.results, strict=True):
+        for each in writes.seen_by(target):
+            note(each)
+        writes.take(target, number, found.template, inputs, slot)
+    return targets
+
+
+def _is_of_package(optimizer: Optimizer) -> bool:
+    """Whether the formula is one of ours: another one may do more than compute."""
+    return type(optimizer)._update.__module__.startswith("tilegrad.")
+
+
+def _parts_of(optimizer: Optimizer, index: int) -> _Parts:
+    tensor = optimizer.params[index]
+    operands: list[Any] = [tensor, tensor.grad]
+    options: list[Any] = []
+    for each in _values_of(optimizer, index):
+        if isinstance(each, Tensor):
+            operands.append(each)
+        # Numbers that are equal may differ in their class.
+        options.append(None if isinstance(each, Tensor) else (each.__class__, each))
+    return _Parts(operands, tuple(options))
+
+
+def _values_of(optimizer: Optimizer, index: int) -> Iterator[Any]:
+    """The state of a parameter, the options of its group, and what that counts with."""
+    for attribute, _ in optimizer._slots:
+        yield getattr(optimizer, attribute)[index]
+    group = optimizer._group_of[index]
+    for name, option in optimizer._param_groups[group].items():
+        if name == "params":
+            continue
+        if isinstance(option, tuple):
+            yield from option
+        else:
+            yield option
+    yield from optimizer._counts[group].values()
+
+
+def _recorded_update(optimizer: Optimizer, index: int, operands: Sequence[Any]) -> _Update | None:
+    """The update as a template over `operands`; None if it is none."""
+    taken: list[int] = []
+
+    def update(*stand_ins: Any) -> tuple[Any, ...]:
+        by_identity = {id(each): one for each, one in zip(operands, stand_ins, strict=True)}
+        states = [(at, one, one.uop) for at, one in enumerate(stand_ins) if at > 1]
+        tensor, gradient = stand_ins[:2]
+        wide = sum_dtype(tensor.dtype)
+        gradient = gradient.detach().cast(wide)
+        beside = _beside(optimizer, index, by_identity)
+        if beside._option(0, "maximize"):
+            gradient = -gradient
+        new, _ = beside._update(0, tensor.detach().cast(wide), gradient)
+        new = new.cast(tensor.dtype)
+        # What a stand-in was assigned is stored once.
+        written = [(at, one) for at, one, before in states if one.uop is not before]
+        stored = {one.uop: _stored(one, one.uop) for _, one in written}
+        taken[:] = [0, *[at for at, _ in written]]
+        nodes = [_stored(new, new.uop).substitute(stored), *[
+            stored[one.uop].substitute({node: other for node, other in stored.items()
+                                        if node is not one.uop})
+            for _, one in written
+        ]]  # fmt: skip
+        return tuple([tensor._of(node, tensor.device) for node in nodes])
+
+    with nothing_noted():
+        found = recorded(update, [*operands], [*operands[1:]], {})
+    if found is None or found.waiting is None or found.has_view:
+        return None
+    return _Update(
+        found.template,
+        tuple([
+            (kind.number, kind.slot, at) for kind, at in zip(found.waiting, taken, strict=True)
+        ]),
+    )  # fmt: skip
+
+
+def _stored(tensor: Any, node: UOp) -> UOp:
+    """A value in memory of its own, on the tensor's device."""
+    value = node.src[0] if node.op is Ops.CONTIGUOUS else node
+    return UOp(Ops.CONTIGUOUS, node.dtype, (value,), canonical(tensor.device))
+
+
+def _beside(optimizer: Optimizer, index: int, stand_ins: dict[int, Any]) -> Any:
+    """The optimizer as if it had one parameter, with stand-ins of all tensors."""
+    made: Any = copy.copy(optimizer)
+    group = optimizer._group_of[index]
+    options = optimizer._param_groups[group].items()
+    made.params = [stand_ins[id(optimizer.params[index])]]
+    made._group_of = [0]
+    made._param_groups = [
+        {name: _replaced(value, stand_ins) for name, value in options if name != "params"}
+    ]
+    counts = optimizer._counts[group].items()
+    made._counts = [{name: _replaced(one, stand_ins) for name, one in counts}]
+    for attribute, _ in optimizer._slots:
+        state = getattr(optimizer, attribute)[index]
+        setattr(made, attribute, [_replaced(state, stand_ins)])
+    return made
+
+
+def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
+    # No closure: one that calls itself would keep the stand-ins alive, among the user's tensors.
+    if isinstance(value, tuple):
+        return tuple([_replaced(each, stand_ins) for each in value])
+    return stand_ins[id(value)] if isinstance(value, Tensor) else value
