@@ -39,7 +39,7 @@ class _Update(NamedTuple):
     results: tuple[tuple[int, int, int], ...]
 
 
-class _Parts(NamedTuple):
+class _Reads(NamedTuple):
     """What an update reads: a parameter, its gradient, its state, and what its group has in memory;
     and the options that are no tensors.
     """
@@ -60,10 +60,10 @@ def move_together(optimizer: Optimizer, index: int) -> list[Tensor] | None:
     """
     if not writes.postpones_calls() or not _is_of_package(optimizer):
         return None
-    parts = _parts_of(optimizer, index)
+    reads = _reads_of(optimizer, index)
     pool = this_thread.pool
-    signature: list[Any] = [type(optimizer), parts.options]
-    for each in parts.operands:
+    signature: list[Any] = [type(optimizer), reads.options]
+    for each in reads.operands:
         call = each._call
         if each._symbols or (call is None and each._node.is_constant):
             return None
@@ -74,11 +74,11 @@ def move_together(optimizer: Optimizer, index: int) -> list[Tensor] | None:
     key = tuple(signature)
     found = _updates.get(key)
     if found is None:
-        found = _updates.put(key, _recorded_update(optimizer, index, parts.operands) or _NONE)
-    targets = [parts.operands[position] for _, _, position in found.results]
+        found = _updates.put(key, _recorded_update(optimizer, index, reads.operands) or _NONE)
+    targets = [reads.operands[position] for _, _, position in found.results]
     if not targets or not all(map(writes.can_wait_for_result, targets)):
         return None
-    inputs = tuple([each._call or each._node for each in parts.operands])
+    inputs = tuple([each._call or each._node for each in reads.operands])
     for target, (number, slot, _) in zip(targets, found.results, strict=True):
         for each in writes.seen_by(target):
             note(each)
@@ -91,7 +91,7 @@ def _is_of_package(optimizer: Optimizer) -> bool:
     return type(optimizer)._update.__module__.startswith("tilegrad.")
 
 
-def _parts_of(optimizer: Optimizer, index: int) -> _Parts:
+def _reads_of(optimizer: Optimizer, index: int) -> _Reads:
     tensor = optimizer.params[index]
     operands: list[Any] = [tensor, tensor.grad]
     options: list[Any] = []
@@ -100,7 +100,7 @@ def _parts_of(optimizer: Optimizer, index: int) -> _Parts:
             operands.append(each)
         # Numbers that are equal may differ in their class.
         options.append(None if isinstance(each, Tensor) else (each.__class__, each))
-    return _Parts(operands, tuple(options))
+    return _Reads(operands, tuple(options))
 
 
 def _values_of(optimizer: Optimizer, index: int) -> Iterator[Any]:

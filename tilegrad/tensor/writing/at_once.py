@@ -81,13 +81,13 @@ def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     moves = (look_of_call(view) or look(view)).moves
     if not all(op in _MOVES for op, _ in moves):
         return False
-    part = _moved(array, moves)
-    if not numpy.may_share_memory(part, array):
+    seen = _moved(array, moves)
+    if not numpy.may_share_memory(seen, array):
         # A reshape that copied.
         return False
     with numpy.errstate(all="ignore"):
-        part[...] = operation(part, other)
-    made = uploaded(view, part, view.dtype)
+        seen[...] = operation(seen, other)
+    made = uploaded(view, seen, view.dtype)
     if made is None or not _take(whole, array):
         return False
     exchange(view, made)
