@@ -270,8 +270,11 @@ class Assignment(Algebra):
         """Raise TilegradError where the gradient of what is not written would be lost: it goes to
         what an alias was before a write that gradients took no notice of.
         """
-        for each, is_unseen in zip(write.aliases, write.unseen):
+        for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             if is_unseen or not gradients.get() or not each._requires_grad or each._is_leaf:
+                continue
+            if _detached(seen) != _detached(write.found):
+                # Written through `data` or `detach()`: gradients take no notice of this one either.
                 continue
             root = look(each).root if len(write.aliases) > 1 else each.uop
             if root is not None and without_outputs(root) is not root:
