@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import time
 import traceback
 import warnings
@@ -44,7 +45,9 @@ VALUES = (
     "x - y", "torch.maximum(x, y)", "x / (y.abs() + 1)", "torch.where(x > y, x, y)", "x.clone()",
     "x.double()", "x.float()", "x.half()", "x.detach().clone()", "x.tanh()", "F.gelu(x)", "x @ y",
     "x.log_softmax(-1)", "x.exp().clamp(max=4)", "x.norm()", "x.var()", "x + n", "x * (n + 1)",
-    "F.dropout(x, 0.5, False)", "x[:, [0]]", "x[..., index[:2]]", "x.cumsum(-1).view(-1)", "x.argmax()", "x.long()", "x > 0", "x.to(y.dtype)", "x.amax(0)",
+    "F.dropout(x, 0.5, False)",
+    "x[:, [0]]", "x[..., index[:2]]", "x.cumsum(-1).view(-1)",
+    "x.argmax()", "x.long()", "x > 0", "x.to(y.dtype)", "x.amax(0)",
     "torch.zeros_like(x)", "torch.ones_like(x) * n", "x.logsumexp(-1)", "x.contiguous()",
     "x.requires_grad_()", "x.detach().requires_grad_()", "x.clone().detach().requires_grad_(True)",
 )  # fmt: skip
@@ -104,6 +107,7 @@ MODULES = (
 _KNOWN = (
     # A view that was taken under no_grad requires no gradient (docs/differences.md).
     "no gradient reaches what requires one", "cannot retain_grad on a tensor",
+    "several elements of this view are one element", "a part of what was written to without",
 )  # fmt: skip
 _REFUSED = (RuntimeError, IndexError, ValueError, TypeError, AttributeError, NameError, KeyError)
 
@@ -256,11 +260,23 @@ def _plain(value: Any) -> Any:
 
 
 def _computes(torch: Any, program: Program) -> bool:
+    """Whether PyTorch does, and would if it took notice of what is written through `data`: it
+    computes gradients from what was overwritten so, where it should raise.
+    """
     try:
         _run(torch, program)
+        seen = program._replace(step=tuple(map(_noticed, program.step)))
+        if seen != program:
+            _run(torch, seen)
     except _REFUSED:
         return False
     return True
+
+
+def _noticed(line: str) -> str:
+    line = re.sub(r"(\w+)\.data = (.*)", r"\1.detach().copy_(\2)", line)
+    line = re.sub(r"(\w+)\.data -= (.*)", r"\1.detach().sub_(\2)", line)
+    return re.sub(r"\.data\b", ".detach()", line)
 
 
 def _is_equal(one: Any, other: Any, tolerance: float) -> bool:
@@ -277,10 +293,9 @@ def _is_equal(one: Any, other: Any, tolerance: float) -> bool:
 
 def difference_of(torch: Any, program: Program) -> tuple[str, str] | None:
     """How tilegrad differs from PyTorch: "value", "internal" or "refused", and the text."""
-    try:
-        theirs = _run(torch, program)
-    except _REFUSED:
+    if not _computes(torch, program):
         return None
+    theirs = _run(torch, program)
     try:
         mine = _run(ours, program)
     except TilegradError as error:

@@ -98,3 +98,23 @@ def test_the_gradient_stays_the_same_tensor() -> None:
     p.grad = None
     p.sum().backward()
     assert p.grad is not gradient and gradient.tolist() == [[2.0] * 3] * 2
+
+
+def test_gradients_that_are_views_of_one_buffer_are_added_there() -> None:
+    peer = pytest.importorskip("torch")
+    found: list[list[Any]] = []
+    for torch in (peer, ours):
+        a, b = (torch.nn.Parameter(torch.tensor(each)) for each in (_VALUES, _VALUES[0]))
+        flat, seen = torch.zeros(9), []
+        a.grad, b.grad = flat[:6].view_as(a), flat[6:].view_as(b)
+        optimizer = torch.optim.SGD([a, b], lr=0.1, momentum=0.9)
+        for number in range(5):
+            flat.zero_()
+            ((a * a).sum() * (number + 1) + (b * b * b).sum()).backward()
+            seen.append(flat.tolist())
+            flat.mul_(0.5)
+            optimizer.step()
+            seen += [a.tolist(), b.tolist(), a.grad.tolist()]
+        found.append(seen)
+    for theirs, mine in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)

@@ -468,3 +468,11 @@ def test_all_of_a_view_that_was_computed_is_a_view() -> None:
         values[1, 0] = 7.0
         assert x.tolist() == values.tolist()
         assert y.tolist() == z.tolist() == w.tolist() == values.T.tolist()
+
+
+def test_contiguous_is_the_tensor_itself_where_it_is_in_order() -> None:
+    x = torch.tensor([1.0, 2.0]) * 2
+    y = x.contiguous()
+    y.data = y.data * 3
+    assert y is x and x.tolist() == [6.0, 12.0]
+    assert torch.ones(2, 3).t().contiguous().is_contiguous()

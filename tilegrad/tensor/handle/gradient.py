@@ -16,25 +16,40 @@ from tilegrad.base.config import gradients
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.tensor.handle.aliases import is_alone
 
-__all__ = ["add_gradient", "replaces", "set_gradient"]
+__all__ = ["Adding", "add_gradient", "adding", "set_gradient"]
 
-_replaces: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "tilegrad_replaces_gradients", default=False
+
+class Adding:
+    """What a block that adds to gradients does: whether it replaces each, whoever has it, and the
+    tensors whose gradient it has added to, by identity.
+    """
+
+    def __init__(self, *, replaces: bool = False):
+        self.replaces = replaces
+        self.tensors: dict[int, Any] = {}
+
+
+_adding: contextvars.ContextVar[Adding | None] = contextvars.ContextVar(
+    "tilegrad_adding", default=None
 )
 
 
 @contextlib.contextmanager
-def replaces(is_wanted: bool) -> Iterator[None]:
-    """Let gradients be replaced in the block, whoever has them, if that `is_wanted`."""
-    token = _replaces.set(is_wanted)
+def adding(*, replaces: bool) -> Iterator[Adding]:
+    """Note the tensors whose gradient is added to in the block."""
+    found = Adding(replaces=replaces)
+    token = _adding.set(found)
     try:
-        yield
+        yield found
     finally:
-        _replaces.reset(token)
+        _adding.reset(token)
 
 
 def add_gradient(tensor: Any, gradient: Any) -> None:
     """Let `grad` of a tensor be its sum with `gradient`, a tensor that nobody else has."""
+    block = _adding.get()
+    if block is not None:
+        block.tensors[id(tensor)] = tensor
     if tensor.grad is None:
         tensor.grad = gradient
     else:
@@ -62,7 +77,8 @@ def _is_seen(tensor: Any) -> bool:
     found = tensor._gradient
     if sys.getrefcount(found) <= _ONE and is_alone(found):
         return False
-    return not _replaces.get() and record_of_thread() is None
+    block = _adding.get()
+    return (block is None or not block.replaces) and record_of_thread() is None
 
 
 def _is_alike(known: Any, value: Any) -> bool:
