@@ -18,9 +18,7 @@ def test_values_and_gradients_are_those_of_pytorch(seed: int) -> None:
         program = made(torch, 1_000_003 * seed + number)
         difference = difference_of(torch, program)
         # What tilegrad refuses aloud is no difference.
-        assert difference is None or difference[0] == "refused", (
-            f"{difference}\n{program.text()}"
-        )
+        assert difference is None or difference[0] == "refused", f"{difference}\n{program.text()}"
 
 
 def test_a_program_is_known_by_its_seed() -> None:

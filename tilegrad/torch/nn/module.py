@@ -66,7 +66,7 @@ class Parameter(Tensor, metaclass=_ParameterKind):
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
             if isinstance(data, Complex):
                 with modes.enable_grad():
-                    made: Any = Complex(marked(data.pair.detach().clone(), requires_grad))
+                    made: Any = Complex(marked(data.pair.detach(), requires_grad))
                     return made
             if isinstance(data, Paired):
                 raise UnsupportedError(
@@ -76,8 +76,10 @@ class Parameter(Tensor, metaclass=_ParameterKind):
                     "tensor of them where it is used",
                 )
             with modes.enable_grad():
-                made = as_ours(data) if isinstance(data, OurTensor) else Tensor(data)
-                return marked(made.detach().clone(), requires_grad)
+                if not isinstance(data, OurTensor):
+                    return marked(Tensor(data), requires_grad)
+                # As in PyTorch it is an alias of what it is made of.
+                return marked(as_ours(data).detach(), requires_grad)
 
 
 class _BufferKind(type(Tensor)):  # type: ignore[misc]
