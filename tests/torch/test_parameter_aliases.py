@@ -89,3 +89,43 @@ def test_a_view_that_was_read_is_written_to_in_equal_steps() -> None:
             expected[0] += 1
             assert row.tolist() == expected[0].tolist()
             assert weight.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("has_inverse", [False, True])
+def test_an_optimizer_trains_what_was_parametrized_after_it_was_made(*, has_inverse: bool) -> None:
+    """What is trained is the parameter itself, also once the parametrization is removed."""
+    peer = pytest.importorskip("torch")
+    found: list[list[Any]] = []
+    for torch in (peer, ours):
+        parametrize, layer = torch.nn.utils.parametrize, torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            layer.weight.copy_(torch.tensor(_VALUES))
+            layer.bias.fill_(0.5)
+
+        class Squared(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, x: Any) -> Any:
+                return x * x
+
+        class Exponential(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, x: Any) -> Any:
+                return x.exp()
+
+            def right_inverse(self, x: Any) -> Any:
+                return x.abs().log()
+
+        weight, inputs = layer.weight, torch.tensor(_VALUES)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        made = Exponential() if has_inverse else Squared()
+        parametrize.register_parametrization(layer, "weight", made)
+        seen: list[Any] = [layer.parametrizations.weight.original is weight]
+        for number in range(7):
+            if number == 4:
+                parametrize.remove_parametrizations(layer, "weight", has_inverse)
+                seen.append(layer.weight is weight)
+            optimizer.zero_grad()
+            layer(inputs).square().mean().backward()
+            optimizer.step()
+            seen += [layer.weight.tolist(), weight.tolist()]
+        found.append(seen)
+    for theirs, mine in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
