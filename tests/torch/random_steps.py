@@ -49,6 +49,7 @@ VALUES = (
     "x[:, [0]]", "x[..., index[:2]]", "x.cumsum(-1).view(-1)",
     "x.argmax()", "x.long()", "x > 0", "x.to(y.dtype)", "x.amax(0)",
     "torch.zeros_like(x)", "torch.ones_like(x) * n", "x.logsumexp(-1)", "x.contiguous()",
+    "torch.nn.Parameter(x)", "torch.nn.Parameter(x.data, False)",
     "x.requires_grad_()", "x.detach().requires_grad_()", "x.clone().detach().requires_grad_(True)",
 )  # fmt: skip
 LAYERS = (
