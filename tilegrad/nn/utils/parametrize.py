@@ -210,9 +210,9 @@ def computed(module: Any, name: str, function: Any, setter: Any = None) -> None:
     module.__class__ = type(label, (kind,), space)
 
 
-def stored(module: Any, name: str, value: Tensor, own: Tensor | None = None) -> None:
+def stored(module: Any, name: str, value: Tensor, original: Tensor | None = None) -> None:
     """Undo `computed`, which was the last or not: the attribute is `value` again, itself if it is
-    the module's `own`.
+    the module's `original`.
     """
     others = []
     while name not in type(module).__dict__:
@@ -226,7 +226,7 @@ def stored(module: Any, name: str, value: Tensor, own: Tensor | None = None) -> 
     module.__class__ = type(module)._made_of
     for other, function, setter in reversed(others):
         computed(module, other, function, setter)
-    setattr(module, name, value if value is own else value.detach().clone().requires_grad_())
+    setattr(module, name, value if value is original else value.detach().clone().requires_grad_())
 
 
 def _tensor(caller: str, module: Any, name: str) -> Tensor:
