@@ -55,10 +55,16 @@ def test_each_file_that_takes_part_in_compiling_is_in_the_key(copied: Path) -> N
     )
     ran = {Path(line).relative_to(ROOT) for line in listed.stdout.splitlines()}
     below = {path for path in ran if path.parts[0] not in _ABOVE_THE_GRAPH}
-    below |= {path.relative_to(copied) for path in (copied / "ir" / "rules").glob("*.py")}
-    assert {"target.py", "hardware.py", "ir", "lower", "render", "runtime"} <= {
+    # And what another kernel would have asked for: all of these folders, however deep.
+    below |= {
+        path.relative_to(copied)
+        for folder in ("ir", "runtime", "lower", "render", "optimize", "schedule", "compile")
+        for path in (copied / folder).rglob("*.py")
+    }
+    assert {"target.py", "hardware.py", "ir", "lower", "render", "runtime", "optimize"} <= {
         path.parts[0] for path in below
     }
+    assert any(path.parts[:2] == ("ir", "rules") for path in below)
     before = _digest()
     try:
         for path in sorted(below):
@@ -71,10 +77,14 @@ def test_each_file_that_takes_part_in_compiling_is_in_the_key(copied: Path) -> N
         sources_digest.cache_clear()
 
 
-def test_a_file_that_is_new_in_a_folder_within_is_in_the_key(copied: Path) -> None:
+@pytest.mark.parametrize(
+    "folder", ["ir/rules", "runtime/deep/er", "lower/deep", "render/deep/er", "optimize/deep"]
+)
+def test_a_file_that_is_new_in_a_folder_within_is_in_the_key(copied: Path, folder: str) -> None:
     try:
         before = _digest()
-        (copied / "ir" / "rules" / "more.py").write_text("")
+        (copied / folder).mkdir(parents=True, exist_ok=True)
+        (copied / folder / "more.py").write_text("")
         assert _digest() != before
     finally:
         sources_digest.cache_clear()

@@ -13,6 +13,7 @@ import tilegrad
 import tilegrad.torch as torch
 import tilegrad.torch.nn.functional as F
 from tilegrad.base.errors import TilegradError
+from tilegrad.torch import nn
 
 ROWS = np.array([[1.0, 5.0, 3.0], [7.0, 2.0, 7.0]], np.float32)
 
@@ -412,3 +413,66 @@ def test_products_in_autocast_have_the_dtypes_of_pytorch(name: str, product: Any
             found = product(a, b)
         assert found.dtype.name == name and found.float().max().item() in (2.0, 9.0, 3.0)
         assert product(a, b).dtype.name == "float32"
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "x.cumsum(0)", "x[:, i]", "x[..., i]", "x.index_select(1, i)", "x.logcumsumexp(0)",
+        "x.index_add(1, i, x[:, :2])", "F.interpolate(x, 8)", "torch.zeros(2, 3, 4).cumsum(0)",
+        "F.grid_sample(x[None], torch.zeros(1, 2, 2, 2))",
+    ],
+)  # fmt: skip
+def test_results_have_an_order_that_can_be_viewed(call: str, *, is_read: bool) -> None:
+    """Though a permute stands at their end; a write through the view is one to the result."""
+    peer = pytest.importorskip("torch")
+    array = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    found: list[list[Any]] = []
+    for library in (peer, torch):
+        seen: list[Any] = []
+        for number in range(4):
+            names = {"torch": library, "F": library.nn.functional, "i": library.tensor([1, 0])}
+            made = eval(call, {**names, "x": library.tensor(array + number)})
+            if is_read:
+                seen.append(made.tolist())
+            flat = made.view(-1)
+            flat[1] = 5.0
+            made.add_(1)
+            seen += [flat.tolist(), made.tolist()]
+        found.append(seen)
+    for theirs, mine in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_what_attention_gives_can_be_viewed() -> None:
+    x = torch.ones(3, 2, 4)
+    made, _ = nn.MultiheadAttention(4, 2)(x, x, x)
+    assert made.is_contiguous()
+    made.view(6, 4)[1] = 7.0
+    assert made[0, 1].tolist() == [7.0] * 4
+
+
+def test_all_of_a_view_that_was_computed_is_a_view() -> None:
+    """In steps that are known at any size, where the view was read by itself before."""
+    for number in [*range(4, 16), *range(4, 16)]:
+        values = np.arange(4 * number, dtype=np.float32).reshape(number, 4)
+        x = torch.tensor(values)
+        with torch.no_grad():
+            x.detach().mul_(0.5)
+        y = x.swapaxes(0, -1)
+        y.tolist()
+        z, w = y[:], y.detach()
+        z[0, 1] = 7.0
+        values /= 2
+        values[1, 0] = 7.0
+        assert x.tolist() == values.tolist()
+        assert y.tolist() == z.tolist() == w.tolist() == values.T.tolist()
+
+
+def test_contiguous_is_the_tensor_itself_where_it_is_in_order() -> None:
+    x = torch.tensor([1.0, 2.0]) * 2
+    y = x.contiguous()
+    y.data = y.data * 3
+    assert y is x and x.tolist() == [6.0, 12.0]
+    assert torch.ones(2, 3).t().contiguous().is_contiguous()

@@ -61,3 +61,24 @@ def test_what_changes_nothing_is_a_copy_all_the_same(call: Callable[[Any], Any])
     x = torch.zeros(1, 4, 2, 2)
     call(x).add_(1)
     assert not x.any()
+
+
+@pytest.mark.parametrize("make", ["nn.Parameter(x)", "x.detach().requires_grad_()"])
+@pytest.mark.parametrize("how", ["data", "detach()"])
+def test_a_part_is_written_to_without_gradients_again_and_again(how: str, make: str) -> None:
+    """Gradients take no notice of what is written through `data`, be it the second time, and be
+    the leaf an alias of another tensor: the view keeps its way to the leaf.
+    """
+    peer = pytest.importorskip("torch")
+    found = []
+    for library in (peer, torch):
+        base = library.tensor(_VALUES)
+        parameter = eval(make, {"nn": library.nn, "x": base})
+        for _ in range(4):
+            row = parameter.narrow(0, 0, 1)
+            eval(f"row.{how}", {"row": row}).add_(1)
+            (row.square().sum() + (parameter * 3).sum()).backward()
+            found.append((row.tolist(), parameter.tolist(), base.tolist(), parameter.grad.tolist()))
+    for theirs, mine in zip(found[:4], found[4:], strict=True):
+        for one, other in zip(theirs, mine, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-5)

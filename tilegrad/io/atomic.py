@@ -1,15 +1,19 @@
 """Writing a file whole or not at all.
 
 The bytes go to a new file beside the wanted one, reach the disk, and take its name in one step. So
-there is always either the old file or the new one, and an error removes what was half written.
+there is always either the old file or the new one, and an error removes what was half written. What
+a killed process has left is removed by the next writer in the folder, an hour later.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +21,10 @@ from typing import BinaryIO
 from tilegrad.base.errors import DataError
 
 __all__ = ["atomic_write", "not_written"]
+
+_UNFINISHED = re.compile(r"\.part-[0-9]+-[0-9a-f]{8}")
+# A file that nobody has written to for so long was left by a writer that is gone.
+_LEFT_OVER_SECONDS = 3600
 
 
 @contextlib.contextmanager
@@ -29,6 +37,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     # Not tempfile: its files are private to the user, and these shall have ordinary permissions.
     partial = target.with_name(f".part-{os.getpid()}-{secrets.token_hex(4)}")
+    _remove_left_over(target.parent)
     file = partial.open("xb")
     try:
         with file:
@@ -58,6 +67,19 @@ def not_written(writer: str, file: str, error: OSError, size: int) -> DataError:
         left="nothing new; a file that was there before is as it was",
         fix="free space on the disk, or write to a folder that exists and that you may write to",
     )
+
+
+def _remove_left_over(folder: Path) -> None:
+    """Remove the unfinished files of writers that were killed."""
+    now = time.time()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not _UNFINISHED.fullmatch(entry.name):
+                continue
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and now - found.st_mtime > _LEFT_OVER_SECONDS:
+                    os.unlink(entry.path)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ from tilegrad.base.errors import DivisionError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
+from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -90,6 +91,7 @@ class MultiheadAttention(Module):
                 Tensor.normal(1, 1, embed_dim, std=scale, requires_grad=True) for _ in range(2)
             )
 
+    @valued
     def __call__(
         self,
         query: Tensor,

@@ -28,6 +28,7 @@ from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
 from tilegrad.nn.tree import Paired, children_of, is_state, is_tensor, walk
 from tilegrad.tensor.handle.core import as_dtype
+from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -451,7 +452,10 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients; without `set_to_none` those that are there become zeros."""
         for tensor in self.parameters():
-            tensor.grad = None if set_to_none or tensor.grad is None else tensor.grad.zeros_like()
+            if set_to_none:
+                tensor.grad = None
+            elif tensor.grad is not None:
+                set_gradient(tensor, tensor.grad.zeros_like())
 
     def to(
         self, device: Any = None, dtype: DType | str | None = None, non_blocking: bool = False

@@ -43,6 +43,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.gradients import wait_for_gradients, waiting_gradients
 from tilegrad.tensor.exchange.interchange import Interchange
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
+from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.sizes import here, merge, same_shape, show_shape
 from tilegrad.tensor.handle.waiting import expand, this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
@@ -257,7 +258,7 @@ class Tensor(Interchange, metaclass=_Kind):
             if node is not None:
                 node = after_hooks(leaf, node)
                 flow = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
-                leaf.grad = flow if leaf.grad is None else leaf.grad + flow
+                add_gradient(leaf, flow)
         return self
 
     def _leaves_and_gradients(self, gradient: Tensor | None) -> tuple[list[Any], list[UOp | None]]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.torch import modes
 from tilegrad.torch.devices import has_gpu
 from tilegrad.torch.modes import autocast
@@ -61,7 +62,7 @@ class GradScaler:
         with modes.no_grad():
             for param in params:
                 if param.grad is not None:
-                    param.grad = param.grad / self._scale
+                    set_gradient(param, param.grad / self._scale)
             finite = [param.grad.isfinite().all() for param in params if param.grad is not None]
             if finite:
                 self._has_bad |= not finite[0].stack(*finite[1:]).all().item()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.tensor.handle.aliases import same_storage
+from tilegrad.tensor.handle.gradient import add_gradient, adding
 from tilegrad.tensor.handle.living import Some
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
@@ -81,17 +82,17 @@ class Differentiable(OurTensor):
         """
         if gradient is None and self.ndim and self.numel() == 1:
             gradient = self.detach().ones_like()
-        watched = [(leaf, leaf._gradient) for leaf in list(_accumulating.values())]
-        with modes.enable_grad():
+        # A gradient that has a graph is not written to.
+        with modes.enable_grad(), adding(replaces=create_graph) as added:
             if inputs is None:
                 super().backward(gradient)
             else:
                 wanted: Sequence[Any] = [inputs] if isinstance(inputs, OurTensor) else list(inputs)
                 for leaf, found in zip(wanted, self.gradient(*wanted, gradient=gradient)):
                     if found is not None:
-                        leaf.grad = found if leaf.grad is None else leaf.grad + found
-        for leaf, before in watched:
-            if leaf._gradient is not before:
+                        add_gradient(leaf, found)
+        for leaf in list(_accumulating.values()):
+            if id(leaf) in added.tensors:
                 for hook in list(leaf._when_accumulated.values()):
                     hook(leaf)
 

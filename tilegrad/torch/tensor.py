@@ -526,12 +526,8 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         return super().mean(*args, **options)
 
     def contiguous(self) -> Self:
-        """The same values in row-major order: this tensor or an alias of it where they are, else a
-        copy.
-        """
-        # Whoever is given a leaf, or asks where nothing is recorded, has its gradient too.
-        is_itself = self._requires_grad and (self._is_leaf or _state.made is not None)
-        return self if is_itself and self.is_contiguous() else super().contiguous()
+        """The same values in row-major order: this tensor where they are, else a copy."""
+        return self if self.is_contiguous() else super().contiguous()
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the values are in row-major order in the memory that this tensor views."""

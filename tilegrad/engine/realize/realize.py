@@ -29,7 +29,7 @@ from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf, overwrit
 from tilegrad.engine.run.run import current_recording, run_plan, show_copy
 from tilegrad.engine.run.users import above, index
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import base_of, below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes, below_views
 from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
@@ -43,6 +43,7 @@ _known = Known()
 _lock = held_at_fork(threading.RLock(), 10)
 # What memory is once it was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
+_MEMORY = (Ops.BUFFER, Ops.AFTER)
 _PAGE = 4096
 # Less is computed again sooner than it is found out who needs it.
 _SMALL = 16
@@ -65,9 +66,10 @@ def realized(node: UOp) -> UOp | None:
 
 def remember(node: UOp, memory: UOp) -> None:
     """Say that [movement of] a BUFFER, `memory`, holds the value of `node`. Of itself nobody needs
-    to know, and who looked for its memory would come by it again, without end.
+    to know, and who looked for its memory would come by it again, without end. Nor of another view
+    of memory: an assignment to that view would be one to the copy.
     """
-    if node is not memory:
+    if node is not memory and below_views(node).op not in _MEMORY:
         _known[node] = memory
 
 

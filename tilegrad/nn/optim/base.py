@@ -13,6 +13,7 @@ from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import move_together
+from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.results.printing import values_of
 from tilegrad.tensor.storage import memory, writes
@@ -408,7 +409,10 @@ class Optimizer:
         those that are there become zeros.
         """
         for tensor in self.params:
-            tensor.grad = None if set_to_none or tensor.grad is None else tensor.grad.zeros_like()
+            if set_to_none:
+                tensor.grad = None
+            elif tensor.grad is not None:
+                set_gradient(tensor, tensor.grad.zeros_like())
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move each parameter that has a gradient; gives what `closure`, called first, gives.

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.tree import Paired, is_tensor
+from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -91,8 +92,7 @@ def clip_grads_with_norm_(
     factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)
     for tensor in _with_gradients(parameters):
         stored = tensor.pair if isinstance(tensor, Paired) else tensor
-        gradient = _gradient(stored)
-        stored.grad = gradient * factor.cast(gradient.dtype).to(gradient.device)
+        set_gradient(stored, _scaled(_gradient(stored), factor))
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
@@ -109,7 +109,11 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     [0.5]
     """
     for tensor in _with_gradients(parameters):
-        tensor.grad = _gradient(tensor).clip(-clip_value, clip_value)
+        set_gradient(tensor, _gradient(tensor).clip(-clip_value, clip_value))
+
+
+def _scaled(gradient: Tensor, factor: Tensor) -> Tensor:
+    return gradient * factor.cast(gradient.dtype).to(gradient.device)
 
 
 def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

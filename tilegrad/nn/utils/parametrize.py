@@ -61,7 +61,11 @@ class ParametrizationList(Module):
         self._is_one = isinstance(begin, Tensor)
         originals = {"original": begin} if self._is_one else dict(_numbered("original", begin))
         for name, tensor in originals.items():
-            own = tensor.detach().clone().requires_grad_(original.requires_grad is not False)
+            if self._is_one and _takes(original, tensor):
+                # The tensor itself is what is trained, also by an optimizer that has it already.
+                own = original
+            else:
+                own = tensor.detach().clone().requires_grad_(original.requires_grad is not False)
             setattr(self, name, own)
         self._count = len(originals)
 
@@ -114,6 +118,15 @@ class ParametrizationList(Module):
         if cache is not None:
             cache[self] = made
         return made
+
+
+def _takes(tensor: Tensor, value: Tensor) -> bool:
+    """Let `tensor` have `value`, where it has room for it."""
+    if tensor.shape != value.shape or tensor.dtype is not value.dtype:
+        return False
+    if value is not tensor:
+        tensor.detach().assign(value.detach())
+    return True
 
 
 def _numbered(name: str, tensors: Any) -> list[tuple[str, Tensor]]:
@@ -181,7 +194,8 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
     del module.parametrizations[tensor_name]
     if not module.parametrizations:
         del module.parametrizations
-    stored(module, tensor_name, value)
+    own = functions.original if functions._is_one else None
+    stored(module, tensor_name, own if own is not None and _takes(own, value) else value, own)
     return module
 
 
@@ -196,8 +210,10 @@ def computed(module: Any, name: str, function: Any, setter: Any = None) -> None:
     module.__class__ = type(label, (kind,), space)
 
 
-def stored(module: Any, name: str, value: Tensor) -> None:
-    """Undo `computed`, which was the last or not: the attribute is `value` again."""
+def stored(module: Any, name: str, value: Tensor, original: Tensor | None = None) -> None:
+    """Undo `computed`, which was the last or not: the attribute is `value` again, itself if it is
+    the module's `original`.
+    """
     others = []
     while name not in type(module).__dict__:
         own = type(module)
@@ -210,7 +226,7 @@ def stored(module: Any, name: str, value: Tensor) -> None:
     module.__class__ = type(module)._made_of
     for other, function, setter in reversed(others):
         computed(module, other, function, setter)
-    setattr(module, name, value.detach().clone().requires_grad_())
+    setattr(module, name, value if value is original else value.detach().clone().requires_grad_())
 
 
 def _tensor(caller: str, module: Any, name: str) -> Tensor:

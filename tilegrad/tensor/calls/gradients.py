@@ -27,6 +27,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.hooks import hooks_of
 from tilegrad.tensor.handle.living import holders_of, with_nodes
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
@@ -83,7 +84,7 @@ def wait_for_gradients(loss: Any) -> bool:
     if found is None:
         return False
     for leaf, gradient in found:
-        leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+        add_gradient(leaf, gradient)
     loss._call.is_loss = True
     return True
 

@@ -533,7 +533,8 @@ def _look(made: Any, result: WaitingKind, operands: list[Any]) -> None:
     """Let a view share the storage of its operand."""
     base = operands[result.view_of or 0]
     alias: Any = base._alias or shared(base)
-    made._alias = alias[0], alias[1] + result.depth
+    # Of what was computed by itself, all is an alias that looks as it does.
+    made._alias = alias[0], alias[1] + result.depth if result.depth else alias[1]
     made._is_shared = base._is_shared
     if result.is_all:
         alias[0].note(made)

@@ -11,6 +11,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.statistics import Statistics
+from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import as_dtype, broadcast_shape, describe
 from tilegrad.tensor.handle.sizes import as_axis, as_int, flat_arguments, here, show_shape
 
@@ -420,6 +421,7 @@ class Layouts(Statistics):
         sides = [shape[axis] if number == axis else 1 for number in range(self.ndim)]
         return axis, index.reshape(sides).expand(tuple(shape))
 
+    @valued
     @composed
     def index_add(self, dim: int, index: Self, source: Self, *, alpha: float = 1) -> Self:
         """Add slices of `alpha * source` at the positions `index` along an axis; a position that

@@ -12,6 +12,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.numbers import Numbers
+from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.sizes import as_axis, here, index_dtype, is_of_number, show_shape
@@ -124,6 +125,7 @@ class Picking(Numbers):
         )
         return test.where(values._rows(rank).reshape(self.shape), self)
 
+    @valued
     @composed
     def diagonal_scatter(self, src: Self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """Put `src` as the diagonal over two axes.

@@ -24,6 +24,7 @@ from tilegrad.base.errors import (
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.rearrange import Rearranging
+from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
 
@@ -47,6 +48,7 @@ class Resampling(Rearranging):
 
     __slots__ = ()
 
+    @valued
     @composed
     def interpolate(
         self,
@@ -156,6 +158,7 @@ class Resampling(Rearranging):
         return total
 
     @templated
+    @valued
     @composed
     def grid_sample(
         self,

@@ -16,11 +16,12 @@ says whether there is more than one member.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
@@ -31,9 +32,10 @@ from tilegrad.tensor.handle.sizes import is_one, same
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",
     "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps",
-    "same_storage", "set_apart", "shared", "show", "shows", "steps",
+    "same_storage", "set_apart", "shared", "show", "shows", "steps", "valued",
 ]  # fmt: skip
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 Move = tuple[Ops, Any]
 # Moves that leave each element where it is in the row-major order.
 _IN_ORDER = frozenset({Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS})
@@ -147,6 +149,22 @@ _ONE = _references_of_one()
 def is_alone(tensor: Any, known: int = 1) -> bool:
     """Whether no more than `known` tensors, this one among them, share its storage."""
     return tensor._alias is None or sys.getrefcount(tensor._alias[0]) < _ONE + known
+
+
+def valued(method: Method) -> Method:
+    """Let the results of `method`, which ends with movement ops on what it has made itself, be
+    values of their own: their elements are in memory in their order, as those of any result.
+    """
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = method(*args, **kwargs)
+        for each in made if isinstance(made, tuple) else (made,):
+            if each is not None and each._alias is not None and is_alone(each):
+                each._alias = None
+        return made
+
+    return cast("Method", call)
 
 
 def same_storage(first: Any, second: Any) -> bool:

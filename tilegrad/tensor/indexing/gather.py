@@ -12,6 +12,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, compute, describe
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import as_axis, here, index_dtype, is_of_number, show_shape
@@ -189,6 +190,7 @@ class Gathering(Indexing):
         node = compute(Ops.SCATTER_ADD, wide, (base.uop, target.uop, values.uop))
         return base._joined(node, target, values).cast(self.dtype)
 
+    @valued
     def index_select(self, dim: int, index: Self) -> Self:
         """Take the slices along an axis that a vector names.
 

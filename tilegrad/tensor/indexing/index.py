@@ -25,6 +25,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
 from tilegrad.tensor.handle.sizes import (
     NO_VARIABLES,
@@ -157,6 +158,7 @@ class Indexing(Creation):
         return True
 
     @templated
+    @valued
     def _picked_at(self, key: tuple[Any, ...]) -> Self:
         """What integer tensors pick, or one list of one index, beside numbers, slices, None and
         Ellipsis.
@@ -173,6 +175,7 @@ class Indexing(Creation):
         return isinstance(size, int) and -size <= index < size
 
     @templated
+    @valued
     def _rows_at(self, key: Self) -> Self:
         """What one integer tensor picks along the first axis."""
         viewed, tensors = self._viewed(key)
@@ -412,6 +415,7 @@ class Indexing(Creation):
         groups = self.pad(around).reshape(*lead, count, step, *after)
         return groups._slice(axis + 1, 0, 1).reshape(*lead, count, *after)
 
+    @valued
     @composed
     def _picked(self, tensors: dict[int, Self]) -> Self:
         """The rows that integer tensors pick along the axes that they index."""

@@ -9,6 +9,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import as_dtype, compute
 from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.sizes import as_axis, is_of_number, is_zero
@@ -28,6 +29,7 @@ class Scan(Normalised):
     __slots__ = ()
 
     @templated
+    @valued
     @takes_dim
     def cumsum(self, axis: int = 0, dtype: Any = None, *, dim: int | None = None) -> Self:
         """Sum of each prefix along an axis.
@@ -138,6 +140,7 @@ class Scan(Normalised):
             return self._running(dim, op) if op is Ops.ADD else self._copy_of(self)
         return self._like(compute(Ops.PREFIX_AXIS, self.dtype, (self.uop,), (op, dim)))
 
+    @valued
     @takes_dim
     @composed
     def logcumsumexp(self, axis: int = 0, *, dim: int | None = None) -> Self:

@@ -271,8 +271,11 @@ class Assignment(Algebra):
         """Raise TilegradError where the gradient of what is not written would be lost: it goes to
         what an alias was before a write that gradients took no notice of.
         """
-        for each, is_unseen in zip(write.aliases, write.unseen):
+        for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             if is_unseen or not gradients.get() or not each._requires_grad or each._is_leaf:
+                continue
+            if _detached(seen) != _detached(write.found):
+                # Written through `data` or `detach()`: gradients take no notice of this one either.
                 continue
             root = look(each).root if len(write.aliases) > 1 else each.uop
             if root is not None and without_outputs(root) is not root:
@@ -374,13 +377,17 @@ class Assignment(Algebra):
         """Let the aliases look at `root` instead of at what their storage was. Where a part was
         written, no gradient flows on from a leaf to what it was before.
         """
-        of_leaves = _depths_of_leaves(write.aliases, write.looks) if is_partial else ()
+        every = _depths_of_leaves(write.aliases, write.looks)
+        of_leaves = every if is_partial else ()
         of_leaf = unrecorded(root, lambda gradient: gradient, None) if of_leaves else root
         for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             note(each)
             previous = writes.earlier_leaf(each, each.uop)
             old = each.uop if each._requires_grad else None
-            target = self._target(write, each, seen, is_unseen=is_unseen)
+            target = None
+            if _detached(seen) not in every:
+                # A view of a leaf has the gradient of what is there now, as the leaf has.
+                target = self._target(write, each, seen, is_unseen=is_unseen)
             if target is not None:
                 _with_gradient(each, seen, root, target)
             elif is_unseen:

@@ -4,6 +4,7 @@ is a buffer, and any other tensor among the attributes is neither.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -12,6 +13,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, KindError, TilegradError, UnsupportedError
 from tilegrad.nn import module as ours
 from tilegrad.nn.tree import Paired, is_tensor
+from tilegrad.tensor.handle.aliases import is_alone
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
@@ -66,7 +68,7 @@ class Parameter(Tensor, metaclass=_ParameterKind):
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
             if isinstance(data, Complex):
                 with modes.enable_grad():
-                    made: Any = Complex(marked(data.pair.detach().clone(), requires_grad))
+                    made: Any = Complex(marked(data.pair.detach(), requires_grad))
                     return made
             if isinstance(data, Paired):
                 raise UnsupportedError(
@@ -76,8 +78,23 @@ class Parameter(Tensor, metaclass=_ParameterKind):
                     "tensor of them where it is used",
                 )
             with modes.enable_grad():
-                made = as_ours(data) if isinstance(data, OurTensor) else Tensor(data)
-                return marked(made.detach().clone(), requires_grad)
+                if not isinstance(data, OurTensor):
+                    return marked(Tensor(data), requires_grad)
+                # It is an alias of what it is made of. Of what nobody else has it is a copy, which
+                # is memory of its own from the first step on.
+                is_seen = sys.getrefcount(data) > _GIVEN or not is_alone(data)
+                own = as_ours(data).detach()
+                return marked(own if is_seen else own.clone(), requires_grad)
+
+
+class _Probe(metaclass=_ParameterKind):
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+        return sys.getrefcount(data)
+
+
+# The count of references to the argument of a class, seen from its `__new__`, where the caller has
+# no other one.
+_GIVEN: Any = _Probe(object())
 
 
 class _BufferKind(type(Tensor)):  # type: ignore[misc]
