@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
-__all__ = ["absent", "hint_of"]
+__all__ = ["absent", "hint_of", "refusing"]
 
 _SPARSE = "sparse tensors are COO or CSR: torch.sparse_coo_tensor, sparse_csr_tensor"
 _QUANTIZED = "no quantized tensors; Tensor.pack_int4 packs integers of 4 bits"
@@ -91,6 +93,23 @@ def absent(module: str, name: str, known: Iterable[str]) -> str:
     if not close:
         lower = {each.lower(): each for each in names}
         close = [lower[name.lower()]] if name.lower() in lower else []
-    if close and hint is None:
+    if close and (hint is None or (whole not in _HINTS and _is_misspelt(name, close[0]))):
         return f"{text}; did you mean {module}.{close[0]}?"
     return f"{text}; {hint or 'docs/moving-from-pytorch.md says what there is'}"
+
+
+def _is_misspelt(name: str, known: str) -> bool:
+    """Whether `name` is surely meant to be `known`, which is there, and not what is not."""
+    return difflib.SequenceMatcher(None, name, known).ratio() >= 0.9
+
+
+def refusing(module: str) -> Callable[[str], NoReturn]:
+    """The `__getattr__` of `module`, which refuses every name and says what to write."""
+
+    def refuse(name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+        known = vars(sys.modules[module])["__all__"]
+        raise AttributeError(absent(module.removeprefix("tilegrad."), name, known), name=name)
+
+    return refuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import DType, dtypes, nearest_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.device.cpu_native import set_threads, thread_count
 from tilegrad.device.registry import Device
@@ -21,6 +21,18 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _checked(function: str, dtype: Any) -> DType:
+    """`dtype`, if it is one; else DTypeError is raised."""
+    if isinstance(dtype, DType):
+        return dtype
+    meant = nearest_dtype(str(dtype))
+    raise DTypeError(
+        f"{function}: {dtype!r} is no dtype",
+        line=here(),
+        remedy=f"torch.{meant}" if meant else "a dtype, as torch.float32",
+    )
+
+
 def get_default_dtype() -> DType:
     """The dtype of floats that nobody gave one."""
     return dtypes.default_float
@@ -31,7 +43,7 @@ def set_default_dtype(d: DType) -> None:
 
     Raises DTypeError for a dtype that is no float.
     """
-    if not d.is_float:
+    if not _checked("set_default_dtype", d).is_float:
         raise DTypeError(f"set_default_dtype: {d.name} is no float")
     setattr(dtypes, "default_float", d)  # noqa: B010
 
@@ -55,7 +67,7 @@ class finfo:
     """
 
     def __init__(self, type: DType | None = None):
-        kind = dtypes.default_float if type is None else type
+        kind = dtypes.default_float if type is None else _checked("finfo", type)
         exponent, digits = dtypes.finfo(kind)
         self.dtype, self.bits = kind.name, kind.bits
         self.max = float(kind.largest)
@@ -77,7 +89,7 @@ class iinfo:
     """
 
     def __init__(self, type: DType):
-        if not type.is_int:
+        if not _checked("iinfo", type).is_int:
             raise DTypeError(
                 f"iinfo: {type.name} is no integer",
                 line=here(),

@@ -13,7 +13,7 @@ from tilegrad.nn.distributions.divergences import DIVERGENCES
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints, parameters_of_laws
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.families import attributes_of, expanded
@@ -434,8 +434,7 @@ if not TYPE_CHECKING:
             globals()[_name] = _make(_kind)
     register_kl = ours.register_kl
 
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.distributions", name, __all__), name=name)
+    __getattr__ = refusing(__name__)
 
 
 # PyTorch's files of the same names.

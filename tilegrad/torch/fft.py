@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -193,6 +193,4 @@ def istft(input: Any, n_fft: int, *args: Any, return_complex: bool = False, **op
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.fft", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

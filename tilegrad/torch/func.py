@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad import func as ours
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import with_ours
 
 __all__ = [
@@ -96,6 +96,4 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.func", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

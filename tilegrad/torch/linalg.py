@@ -10,7 +10,7 @@ import numpy
 from tilegrad.base.dtype import DType
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.complexes import from_numpy
 from tilegrad.torch.methods import LinAlgError
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -477,6 +477,4 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.linalg", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

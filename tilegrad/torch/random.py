@@ -6,11 +6,12 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.indexing.generator import generator as stream
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.streams import Stream, go_on, position
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -123,3 +124,7 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
     finally:
         if enabled:
             go_on(*before)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

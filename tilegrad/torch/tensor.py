@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy
 
+from tilegrad.base.absent import nearest
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.memory import OverwrittenError
@@ -423,7 +424,13 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
             dtype = dtype.dtype
         elif isinstance(dtype, str) and dtype.endswith("Tensor"):
             names = {name: kind for kind, name in _CLASSES.items()}
-            dtype = names[dtype.removeprefix("torch.")]
+            name = dtype.removeprefix("torch.")
+            if name not in names:
+                meant = nearest(name, names)
+                raise ValueError(
+                    f"invalid type: {dtype!r}" + (f"; did you mean torch.{meant}?" * bool(meant))
+                )
+            dtype = names[name]
         return self.cast(dtype)
 
     def view(self, *sizes: Any, **options: Any) -> Any:

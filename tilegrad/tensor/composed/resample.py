@@ -26,7 +26,7 @@ from tilegrad.tensor.composed.filter_windows import (
     FilterWindow,
     Steps,
     filter_window,
-    smooth_window,
+    smooth_filter_window,
 )
 from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.handle.core import Core, check_devices, describe
@@ -118,7 +118,9 @@ class Resampling(Rearranging):
             if is_nearest_image and new == 2 * old:
                 ratio = 0.5
             if antialias:
-                window = smooth_window(kind, old, new, ratio, steps, is_aligned=align_corners)
+                window = smooth_filter_window(
+                    kind, old, new, ratio, steps, is_aligned=align_corners
+                )
             else:
                 window = filter_window(kind, old, new, ratio, steps, is_aligned=align_corners)
             windows.append((axis, window))
@@ -170,12 +172,12 @@ class Resampling(Rearranging):
         terms = self._terms(windows)
         channels = self._sizes[1]
         whole = channels - channels % (_VECTOR_BYTES // self.dtype.itemsize)
-        parts = [
+        sums = [
             _weighted_sum([(x._slice(1, start, end), weights) for x, weights in terms], order)
             for start, end, order in ((0, whole, _IN_VECTORS), (whole, channels, _ALONE))
             if start < end
         ]
-        return parts[0] if len(parts) == 1 else type(self).cat(*parts, dim=1)
+        return sums[0] if len(sums) == 1 else type(self).cat(*sums, dim=1)
 
     @templated
     def _times_onto(self, factor: Self, total: Self) -> Self:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from tilegrad.torch.absent import refusing
 
 __all__ = ["cuda", "cudnn", "mkl", "mps"]
 
@@ -17,3 +20,7 @@ cudnn = SimpleNamespace(
 cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False), is_built=_never)
 mps = SimpleNamespace(is_available=_never, is_built=_never)
 mkl = SimpleNamespace(is_available=_never)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

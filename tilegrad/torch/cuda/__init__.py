@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.device.registry import Device
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.cuda import amp
 from tilegrad.torch.devices import has_gpu
 from tilegrad.torch.random import manual_seed
@@ -41,6 +41,4 @@ def synchronize(device: Any = None) -> None:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.cuda", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilegrad.nn import functional as ours
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.nn.forwarding import asked_by_rows, forwarded, in_place, of_some_axis
 
 if TYPE_CHECKING:
@@ -162,6 +162,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.nn.functional", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

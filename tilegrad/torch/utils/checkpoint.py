@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.func import checkpoint as ours
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import with_ours
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
@@ -37,3 +38,7 @@ def checkpoint_sequential(
     for start in range(0, size * (segments - 1), size):
         input = checkpoint(run(layers[start : start + size]), input)
     return run(layers[size * (segments - 1) :])(input)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)
