@@ -12,7 +12,8 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.complexes import from_numpy
-from tilegrad.torch.methods import LinAlgError
+from tilegrad.torch.methods import FACTORS_FROM_FLOAT32, LinAlgError, from_float32, without_autocast
+from tilegrad.torch.modes import autocast_dtype
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
@@ -401,8 +402,9 @@ def matrix_rank(
 
 
 def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """The pseudoinverse."""
-    return A.pinv(rtol)
+    """The pseudoinverse, rounded in `autocast`."""
+    found = without_autocast(OurTensor.pinv)(A, rtol)
+    return as_ours(found).cast(autocast_dtype() or found.dtype)
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
@@ -477,4 +479,5 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 
 
 if not TYPE_CHECKING:
+    globals().update({name: from_float32(globals()[name]) for name in FACTORS_FROM_FLOAT32})
     __getattr__ = refusing(__name__)
