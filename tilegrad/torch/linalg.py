@@ -404,7 +404,8 @@ def matrix_rank(
 def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
     """The pseudoinverse, rounded in `autocast`."""
     found = without_autocast(OurTensor.pinv)(A, rtol)
-    return as_ours(found).cast(autocast_dtype() or found.dtype)
+    rounded: Tensor = as_ours(found).cast(autocast_dtype() or found.dtype)
+    return rounded
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
