@@ -14,10 +14,12 @@ from tilegrad.torch.devices import as_device, device, name_of
 from tilegrad.torch.modes import state
 
 __all__ = [
-    "are_deterministic_algorithms_enabled", "finfo", "get_autocast_dtype", "get_default_device",
-    "get_default_dtype", "get_float32_matmul_precision", "get_num_threads", "iinfo",
-    "is_autocast_enabled", "set_default_device", "set_default_dtype",
-    "set_float32_matmul_precision", "set_num_threads", "use_deterministic_algorithms",
+    "OutOfMemoryError", "are_deterministic_algorithms_enabled", "finfo", "get_autocast_dtype",
+    "get_default_device", "get_default_dtype", "get_float32_matmul_precision",
+    "get_num_interop_threads", "get_num_threads", "iinfo", "is_autocast_enabled",
+    "set_default_device", "set_default_dtype", "set_float32_matmul_precision",
+    "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "set_warn_always",
+    "use_deterministic_algorithms",
 ]  # fmt: skip
 
 
@@ -31,6 +33,28 @@ def _checked(function: str, dtype: Any) -> DType:
         line=here(),
         remedy=f"torch.{meant}" if meant else "a dtype, as torch.float32",
     )
+
+
+class OutOfMemoryError(RuntimeError):
+    """What PyTorch raises where a GPU has no more memory."""
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether numbers below the smallest normal one may become 0: they never do."""
+    return False
+
+
+def set_warn_always(mode: bool) -> None:
+    """Nothing: a warning comes as often as Python's filters let it."""
+
+
+def get_num_interop_threads() -> int:
+    """As `get_num_threads`: operations that run side by side share those threads."""
+    return get_num_threads()
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Nothing: `set_num_threads` sets the threads of all operations."""
 
 
 def get_default_dtype() -> DType:

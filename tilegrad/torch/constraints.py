@@ -169,7 +169,7 @@ def cat(
     sizes = [1] * len(cseq) if lengths is None else list(lengths)
 
     def check(x: Any) -> Any:
-        found = [each.check(piece) for each, piece in zip(cseq, x.split(sizes, dim))]
+        found = [each.check(slice_) for each, slice_ in zip(cseq, x.split(sizes, dim))]
         return found[0].cat(*found[1:], dim=dim)
 
     events = max(each.event_dim for each in cseq)

@@ -34,6 +34,7 @@ from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
+from tilegrad.torch.absent import hint_of
 from tilegrad.torch.devices import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.methods import adjust
@@ -97,6 +98,10 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     """
 
     _uploads_lists = True
+
+    @staticmethod
+    def _hint_of(name: str) -> str | None:
+        return hint_of(f"torch.Tensor.{name}")
 
     def __init__(
         self,

@@ -428,13 +428,13 @@ class TransformedDistribution(Distribution):
         y = value
         for transform in reversed(self.transforms):
             y = transform.inv(y)
-        return self._turned(self.base_dist.cdf(y))
+        return self._reflected(self.base_dist.cdf(y))
 
     def icdf(self, value: Tensor) -> Tensor:
         """The number that a draw does not exceed with probability `value`."""
-        return self._moved(self.base_dist.icdf(self._turned(value)))
+        return self._moved(self.base_dist.icdf(self._reflected(value)))
 
-    def _turned(self, probability: Tensor) -> Tensor:
+    def _reflected(self, probability: Tensor) -> Tensor:
         """A probability, or where the transforms fall that of the opposite."""
         sign = ComposeTransform(self.transforms).sign
         if isinstance(sign, int) and sign == 1:

@@ -168,9 +168,9 @@ def group_norm(
     size = math.prod(input._length(axis) for axis in range(1, input.ndim)) // num_groups
     grouped = input.reshape(input.shape[0], num_groups, size).layernorm(-1, eps)
     result, rest = grouped.reshape(input.shape), (1, -1, *[1] * (input.ndim - 2))
-    kept = result.dtype
+    dtype = result.dtype
     result = result if weight is None else result * weight.reshape(rest)
-    return (result if bias is None else result + bias.reshape(rest)).cast(kept)
+    return (result if bias is None else result + bias.reshape(rest)).cast(dtype)
 
 
 def layer_norm(
@@ -199,9 +199,9 @@ def layer_norm(
     [[-1.0, 1.0]]
     """
     result = input.layernorm(_last("layer_norm", input, normalized_shape), eps)
-    kept = result.dtype
+    dtype = result.dtype
     result = result if weight is None else result * weight
-    return (result if bias is None else result + bias).cast(kept)
+    return (result if bias is None else result + bias).cast(dtype)
 
 
 def rms_norm(

@@ -22,11 +22,11 @@ from tilegrad.base.errors import (
 )
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.composed.filter_windows import (
+from tilegrad.tensor.composed.resampling_filters import (
     FilterWindow,
     Steps,
     filter_window,
-    smooth_filter_window,
+    antialiasing_filter,
 )
 from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.handle.core import Core, check_devices, describe
@@ -118,9 +118,7 @@ class Resampling(Rearranging):
             if is_nearest_image and new == 2 * old:
                 ratio = 0.5
             if antialias:
-                window = smooth_filter_window(
-                    kind, old, new, ratio, steps, is_aligned=align_corners
-                )
+                window = antialiasing_filter(kind, old, new, ratio, steps, is_aligned=align_corners)
             else:
                 window = filter_window(kind, old, new, ratio, steps, is_aligned=align_corners)
             windows.append((axis, window))

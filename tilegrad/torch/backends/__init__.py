@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilegrad.torch.absent import refusing
 
-__all__ = ["cuda", "cudnn", "mkl", "mps"]
+__all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum"]
 
 
 def _never() -> bool:
@@ -19,7 +19,9 @@ cudnn = SimpleNamespace(
 )
 cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False), is_built=_never)
 mps = SimpleNamespace(is_available=_never, is_built=_never)
-mkl = SimpleNamespace(is_available=_never)
+mkl = mkldnn = openmp = SimpleNamespace(is_available=_never)
+opt_einsum = SimpleNamespace(enabled=False, strategy=None, is_available=_never)
+cpu = SimpleNamespace(get_cpu_capability=lambda: "DEFAULT")
 
 
 if not TYPE_CHECKING:

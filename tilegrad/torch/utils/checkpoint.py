@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,18 @@ from tilegrad.func import checkpoint as ours
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import with_ours
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
+__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "noop_context_fn"]
 
 _CHOICES = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "context_fn")
+
+
+class CheckpointError(RuntimeError):
+    """What PyTorch raises where a second run differs from the first."""
+
+
+def noop_context_fn() -> tuple[Any, Any]:
+    """Two contexts that do nothing."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from tilegrad.base.dtype import DType, dtypes, truncate
 
-__all__ = ["FilterWindow", "Steps", "filter_window", "smooth_filter_window"]
+__all__ = ["FilterWindow", "Steps", "filter_window", "antialiasing_filter"]
 
 # For each element of the window: its positions in the old axis, and its weights.
 FilterWindow = list[tuple[list[int], list[float]]]
@@ -121,7 +121,7 @@ def _area(old: int, new: int) -> FilterWindow:
 
 
 @functools.lru_cache(maxsize=64)
-def smooth_filter_window(
+def antialiasing_filter(
     kind: str, old: int, new: int, ratio: float, steps: Steps, *, is_aligned: bool
 ) -> FilterWindow:
     """The filter window of each new element where a window is as wide as a new element: a triangle
