@@ -22,13 +22,13 @@ from tilegrad.base.errors import (
 )
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.composed.resampling_filters import (
     FilterWindow,
     Steps,
-    filter_window,
     antialiasing_filter,
+    filter_window,
 )
-from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from tilegrad.base.dtype import DType, dtypes, truncate
 
-__all__ = ["FilterWindow", "Steps", "filter_window", "antialiasing_filter"]
+__all__ = ["FilterWindow", "Steps", "antialiasing_filter", "filter_window"]
 
 # For each element of the window: its positions in the old axis, and its weights.
 FilterWindow = list[tuple[list[int], list[float]]]
