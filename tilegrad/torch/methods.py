@@ -20,6 +20,7 @@ from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, wide_pair
+from tilegrad.torch.pivots import order_of
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.streams import drawing
 
@@ -57,7 +58,7 @@ FACTORS_FROM_FLOAT32 = (
 )  # fmt: skip
 _FROM_FLOAT32 = (
     *FACTORS_FROM_FLOAT32, "cdist", "cholesky_inverse", "cholesky_solve", "dist", "inverse",
-    "lu_solve", "nanquantile", "pinverse", "prod", "quantile", "trace",
+    "nanquantile", "pinverse", "prod", "quantile", "trace",
 )  # fmt: skip
 # The dtypes of operands that autocast casts for a product.
 AUTOCAST_FROM = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
@@ -108,7 +109,6 @@ _NAMES: dict[str, dict[str, str | None]] = {
     "copy_": {"src": "source", "other": "source", "non_blocking": None},
     "dsplit": _SECTIONS, "hsplit": _SECTIONS, "vsplit": _SECTIONS,
     "histogram": {"weight": "weights"},
-    "lu_solve": {"LU_data": "LU", "LU_pivots": "pivots"},
     "map_": {"tensor": "other", "callable": "function"},
     "new_full": {"size": "shape"},
     "orgqr": {"input2": "tau"},
@@ -149,6 +149,7 @@ def adjust(kind: Any) -> None:
         (("clamp", "clip"), _limited),
         (("aminmax",), _extremes),
         (("cross",), _default_cross_axis),
+        (("lu_solve",), _by_exchanges),
         (_PRODUCTS, _product),
         (_PLAIN_PRODUCTS, _plain_product),
         (_OF_PRODUCTS, without_autocast),
@@ -284,6 +285,15 @@ def _given_way(filled: Any, value: Any) -> Any:
         return value
     is_lower = value.dtype.is_float and not filled.dtype.is_float
     return value if is_lower else value.cast(filled.dtype)
+
+
+def _by_exchanges(method: Callable[..., Any]) -> Any:
+    """A solution by factors whose pivots are exchanges of rows, as LAPACK counts them."""
+
+    def give(self: Any, LU_data: Any, LU_pivots: Any) -> Any:
+        return method(self, LU_data, order_of(LU_pivots))
+
+    return from_float32(give)
 
 
 def _limited(method: Callable[..., Any]) -> Any:
