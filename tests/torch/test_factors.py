@@ -72,7 +72,7 @@ def test_a_few_eigenvalues() -> None:
         torch.lobpcg(torch.tensor(a), k=4)
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (5, 5), (2, 3, 4, 4), (1, 1), (0, 3, 3)])
+@pytest.mark.parametrize("shape", [(3, 3), (5, 5), (2, 3, 4, 4), (1, 1)])
 def test_pivots_are_the_exchanges_of_lapack(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(len(shape)).standard_normal(shape)
     size = shape[-1]
