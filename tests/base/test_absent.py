@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import tilegrad
-from tilegrad import Tensor, nn
+from tilegrad import Tensor, dtypes, nn
 from tilegrad.base.absent import nearest
+from tilegrad.base.errors import DeviceError, DTypeError
 
 
 @pytest.mark.parametrize(
@@ -93,10 +94,27 @@ def test_names_of_pytorch_say_what_to_write(name: str, instead: str) -> None:
 
 def test_packages_with_the_name_of_a_function_say_what_to_call() -> None:
     # Imported here by other tests or not.
-    for name, instead in (("tensor", "Tensor"), ("compile", "tilegrad.jit")):
+    for name, instead in (
+        ("tensor", r"Tensor\("),
+        ("compile", r"tilegrad.jit\("),
+        ("device", r"the device as a text, as in Tensor\(x, device=\"CPU\"\)"),
+    ):
         package = importlib.import_module(f"tilegrad.{name}")
-        with pytest.raises(TypeError, match=rf"is a package; write {instead}\("):
-            package([1.0])  # type: ignore[operator]
+        with pytest.raises(TypeError, match=f"is a package; write {instead}"):
+            package("cpu")  # type: ignore[operator]
+
+
+def test_a_misspelt_dtype_or_device_says_which_was_meant() -> None:
+    with pytest.raises(AttributeError, match=r"has no attribute 'flaot32'; did you mean float32\?"):
+        dtypes.flaot32  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(dtypes, "flaot32")
+    for wrong in (lambda: Tensor([1.0], dtype="flaot32"), lambda: Tensor([1.0]).cast("flaot32")):
+        with pytest.raises(DTypeError, match=r"'flaot32'; did you mean 'float32'\?"):
+            wrong()
+    with pytest.raises(DeviceError, match="float32 is a dtype"):
+        Tensor([1.0]).to("float32")
+    with pytest.raises(DeviceError, match=r"did you mean 'CPU'\?"):
+        Tensor([1.0], device="CPUX")
 
 
 def test_python_adds_no_suggestion_of_its_own() -> None:

@@ -26,7 +26,7 @@ ALLOWED = {
     "Fold", "keep_vars", "three_phase", "windows",
 }  # fmt: skip
 # The argument and attribute of PyTorch's `ComposeTransform`.
-ALLOWED_IN = {"transforms": {"parts"}}
+ALLOWED_IN = {"distributions": {"parts"}, "transforms": {"parts"}}
 FILES = sorted((ROOT / "tilegrad").rglob("*.py"))
 
 

@@ -138,6 +138,10 @@ PIECES: dict[str, tuple[Callable[[Tensor, Any], Any], Callable[[Any, int], Any]]
         lambda x, n: x[:, :n].chunk(2, 1),
         lambda x, n: np.split(x[:, :n], range(-(-n // 2), n, -(-n // 2)), 1),
     ),
+    "chunk by a variable": (
+        lambda x, n: x.chunk(n, 1),
+        lambda x, n: np.split(x, range(-(-10 // n), 10, -(-10 // n)), 1),
+    ),
 }
 
 
@@ -150,6 +154,21 @@ def test_pieces(name: str) -> None:
         for mine, other in zip(found, wanted):
             close(mine, other)
             close(mine * 2, other * 2)
+
+
+@pytest.mark.parametrize("method", ["split", "chunk"])
+def test_a_replay_with_another_number_of_pieces_is_right(method: str) -> None:
+    @jit
+    def weighted(x: Tensor, n: Any) -> Tensor:
+        pieces = getattr(x, method)(n, 1)
+        return Tensor.stack(*[piece.sum() * at for at, piece in enumerate(pieces)]).realize()
+
+    for value in (2, 2, 2, 3, 5, 4, 1, 7, 2, 3):
+        step = value if method == "split" else -(-10 // value)
+        wanted = [
+            piece.sum() * at for at, piece in enumerate(np.split(X, range(step, 10, step), 1))
+        ]
+        close(weighted(Tensor(X).realize(), wide(value)), np.array(wanted))
 
 
 MOVED: dict[str, tuple[Callable[[Tensor, Any], Tensor], Callable[[Any, int], Any]]] = {

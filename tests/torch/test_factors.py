@@ -70,3 +70,35 @@ def test_a_few_eigenvalues() -> None:
     np.testing.assert_allclose(smallest.numpy(), np.linalg.eigvalsh(a)[:1], rtol=1e-7)
     with pytest.raises(ValueError, match="fewer than 3 x 4"):
         torch.lobpcg(torch.tensor(a), k=4)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 5), (2, 3, 4, 4), (1, 1)])
+def test_pivots_are_the_exchanges_of_lapack(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(len(shape)).standard_normal(shape)
+    size = shape[-1]
+    packed, pivots = torch.linalg.lu_factor(torch.tensor(array))
+    assert pivots.dtype is torch.int32 and tuple(pivots.shape) == shape[:-1]
+    for mine, factors, matrix in zip(
+        pivots.numpy().reshape(-1, size),
+        packed.numpy().reshape(-1, size, size),
+        array.reshape(-1, size, size),
+    ):
+        wanted, order = sla.lu_factor(matrix)
+        np.testing.assert_array_equal(mine, order + 1)
+        np.testing.assert_allclose(factors, wanted, rtol=1e-10)
+    assert torch.linalg.lu_factor_ex(torch.tensor(array)).pivots.tolist() == pivots.tolist()
+
+
+def test_solutions_take_the_exchanges_of_lapack() -> None:
+    a, b = (np.random.default_rng(k).standard_normal((4, 4)) for k in (1, 2))
+    packed, order = sla.lu_factor(a)
+    factors, pivots = torch.tensor(packed), torch.tensor(order + 1)
+    wanted = np.linalg.solve(a, b)
+    for found in (
+        torch.linalg.lu_solve(factors, pivots, torch.tensor(b)),
+        torch.lu_solve(torch.tensor(b), factors, pivots),
+        torch.tensor(b).lu_solve(factors, pivots),
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    turned = torch.linalg.lu_solve(factors, pivots, torch.tensor(b), adjoint=True)
+    np.testing.assert_allclose(turned, np.linalg.solve(a.T, b), rtol=1e-9)

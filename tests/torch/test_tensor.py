@@ -239,6 +239,21 @@ def test_autocast_computes_products_in_bfloat16() -> None:
         ("torch.nn.functional.relux", "did you mean torch.nn.functional.relu"),
         ("torch.optim.adam", "did you mean torch.optim.Adam"),
         ("torch.sparse_bsr_tensor", "COO or CSR"),
+        ("torch.Tensor.resize_as", "reshape"),
+        ("torch.Tensor.q_scale", "no quantized tensors"),
+        ("torch.Tensor.softmx", "did you mean softmax"),
+        ("torch.unsqueeze_copy", "without _copy"),
+        ("torch.quantize_per_channel", "no quantized tensors"),
+        ("torch.serialization", "torch.save"),
+        ("torch.utils.data.IterDataPipe", "IterableDataset"),
+        ("torch.flaot32", "did you mean torch.float32"),
+        ("torch.utils.data.DataLoder", "did you mean torch.utils.data.DataLoader"),
+        ("torch.nn.utils.rnn.pad_sequences", "did you mean torch.nn.utils.rnn.pad_sequence"),
+        ("torch.random.manual_sed", "did you mean torch.random.manual_seed"),
+        ("torch.jit.scrpt", "did you mean torch.jit.script"),
+        ("torch.jit.freeze", "torch.save"),
+        ("torch.amp.GradScalr", "did you mean torch.amp.GradScaler"),
+        ("torch.utils.tensorboard", "write a file"),
     ],
 )
 def test_a_name_that_is_absent_says_what_to_do(name: str, hint: str) -> None:
@@ -248,6 +263,34 @@ def test_a_name_that_is_absent_says_what_to_do(name: str, hint: str) -> None:
         place = getattr(place, each)
     with pytest.raises(AttributeError, match=hint):
         getattr(place, last)
+
+
+def test_what_is_said_of_a_gpu_where_there_is_none() -> None:
+    """As PyTorch on a machine without one."""
+    assert not torch.cuda.is_available() and not torch.cuda.is_initialized()
+    assert torch.cuda.memory_allocated() == torch.cuda.max_memory_allocated() == 0
+    assert torch.cuda.memory_stats() == {} and torch.cuda.get_rng_state_all() == []
+    assert torch.cuda.OutOfMemoryError is torch.OutOfMemoryError
+    assert issubclass(torch.OutOfMemoryError, RuntimeError)
+    assert torch.Generator().device == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (lambda: torch.zeros(2, dtype="flaot32"), "did you mean 'float32'"),
+        (lambda: torch.tensor([1]).to("flaot32"), "float32 is a dtype"),
+        (lambda: torch.tensor([1]).to("cpuu"), "did you mean 'cpu'"),
+        (lambda: torch.device("cudda"), "did you mean 'cuda'"),
+        (lambda: torch.tensor([1]).type("torch.FlaotTensor"), "did you mean torch.FloatTensor"),
+        (lambda: torch.set_default_dtype("flaot32"), "remedy: torch.float32"),  # type: ignore[arg-type]
+        (lambda: torch.finfo("float32"), "remedy: torch.float32"),  # type: ignore[arg-type]
+        (lambda: torch.iinfo("int8"), "remedy: torch.int8"),  # type: ignore[arg-type]
+    ],
+)
+def test_misspelt_dtypes_and_devices_say_what_was_meant(wrong: Any, hint: str) -> None:
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=hint):
+        wrong()
 
 
 @pytest.mark.parametrize(

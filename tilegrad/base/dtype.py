@@ -14,14 +14,16 @@ import time
 import weakref
 from collections.abc import Callable
 from types import FrameType, MethodType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from tilegrad.base.absent import absent, nearest
 from tilegrad.base.float8 import FORMATS
 from tilegrad.base.members import Members
 
 __all__ = [
-    "AddressSpace", "DType", "Pointer", "as_const", "can_lossless_cast", "dtypes",
-    "least_upper_dtype", "promote", "saturate", "sum_dtype", "total_dtype", "truncate",
+    "AddressSpace", "DType", "DTypeNames", "Pointer", "as_const", "can_lossless_cast", "dtypes",
+    "least_upper_dtype", "nearest_dtype", "promote", "saturate", "sum_dtype", "total_dtype",
+    "truncate",
 ]  # fmt: skip
 
 
@@ -215,7 +217,29 @@ def _restore(text: str) -> DType:
     return found
 
 
-class dtypes:
+class DTypeNames(type):
+    """The class of `dtypes`, which says of a name that it does not have which one was meant."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            raise absent("dtypes", name, _names())
+
+
+def _names() -> list[str]:
+    return [name for name, value in vars(dtypes).items() if isinstance(value, DType)]
+
+
+def nearest_dtype(name: str) -> str:
+    """The name of a dtype that was probably meant by `name`; empty if it is like none.
+
+    >>> nearest_dtype("flaot32")
+    'float32'
+    """
+    return nearest(name.rpartition(".")[2], _names())
+
+
+class dtypes(metaclass=DTypeNames):
     """Every dtype by its name, and by the C-like name under which it prints (`float`, `long`,
     `uchar`).
 
@@ -270,8 +294,11 @@ class dtypes:
 
         found = getattr(dtypes, name, None) if name.isidentifier() else None
         if not isinstance(found, DType):
+            meant = nearest_dtype(name)
             raise DTypeError(
-                f"dtype: no dtype is called {name!r}", known=", ".join(d.name for d in dtypes.all)
+                f"dtype: no dtype is called {name!r}"
+                + (f"; did you mean {meant!r}?" if meant else ""),
+                known=", ".join(d.name for d in dtypes.all),
             )
         return found
 

@@ -37,7 +37,7 @@ def _set_default(name: str, dtype: DType, allowed: tuple[DType, ...]) -> None:
     setattr(ours.dtypes, name, dtype)
 
 
-class _Defaults(type):
+class _Defaults(ours.DTypeNames):
     """Where `dtypes.default_float = dtypes.half` reaches the library."""
 
     @property

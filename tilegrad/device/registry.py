@@ -16,7 +16,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tilegrad.base.absent import nearest
 from tilegrad.base.config import config
+from tilegrad.base.dtype import nearest_dtype
 from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
@@ -167,10 +169,17 @@ class Devices:
             if rest[0] not in kinds:
                 raise self._unknown(name, [f"{kind}:{each}" for each in kinds])
 
-    @staticmethod
-    def _unknown(name: str, known: list[str]) -> DeviceError:
+    def meant(self, name: str) -> str:
+        """What an error says of a `name` that is no device's: which was probably meant."""
+        kind = nearest(name, self)
+        if kind:
+            return f"; did you mean {kind!r}?"
+        dtype = nearest_dtype(name)
+        return f"; {dtype} is a dtype" if dtype else ""
+
+    def _unknown(self, name: str, known: list[str]) -> DeviceError:
         return DeviceError(
-            f"device: {name!r} is unknown",
+            f"device: {name!r} is unknown{self.meant(name)}",
             known=", ".join(known),
             remedy="`python -m tilegrad devices` says which kinds can be used here",
         )

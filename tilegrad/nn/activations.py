@@ -280,7 +280,7 @@ class PReLU(Module):
         self.weight = Tensor.full((num_parameters,), init, requires_grad=True)
 
     def __call__(self, x: Tensor) -> Tensor:
-        weight = self.weight
+        weight = self.weight.cast(x.dtype) if x.dtype.is_float else self.weight
         if self.num_parameters > 1:
             check_size("PReLU", "channels", x, 1, self.num_parameters)
             weight = weight.reshape(1, -1, *[1] * (x.ndim - 2))

@@ -7,6 +7,7 @@ another in one matrix. First values are uniform in (-b, b), b = 1 / sqrt(hidden_
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
 from tilegrad.base.errors import ConfigError
@@ -71,12 +72,17 @@ class _Cell(Module):
         self.bias_hh = first_weight(hidden_size, rows) if bias else None
         self.to(**options)
 
+    def _first_states(self, x: Tensor, state: tuple[Tensor, ...] | None) -> Sequence[Tensor]:
+        """The state that is given, or zeros."""
+        if state is not None:
+            return state
+        zeros = Tensor.zeros(*x.shape[:-1], self.hidden_size, device=x.device, dtype=x.dtype)
+        return zeros, zeros
+
     def _next(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
         name = type(self).__name__
         check_size(name, "features", x, -1, self.input_size)
-        if state is None:
-            zeros = Tensor.zeros(*x.shape[:-1], self.hidden_size, device=x.device, dtype=x.dtype)
-            state = (zeros, zeros)
+        state = tuple(self._first_states(x, state))
         check_size(name, "features of the state", state[0], -1, self.hidden_size)
         gates = x.linear(self.weight_ih.T, self.bias_ih)
         hidden = state[0].linear(self.weight_hh.T, self.bias_hh)

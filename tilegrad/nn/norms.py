@@ -155,10 +155,8 @@ class LayerNorm(Module):
     def __call__(self, x: Tensor) -> Tensor:
         for axis, size in zip(self.axes, self.normalized_shape, strict=True):
             check_size(type(self).__name__, "features", x, axis, size)
-        x = x.layernorm(self.axes, self.eps)
-        if self.weight is not None:
-            x = x * self.weight
-        return x if self.bias is None else x + self.bias
+        shape = self.normalized_shape
+        return functional.layer_norm(x, shape, self.weight, self.bias, self.eps)
 
 
 class LayerNorm2d(LayerNorm):

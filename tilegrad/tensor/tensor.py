@@ -97,7 +97,7 @@ class _Kind(type):
         training.set(mode)
 
     def __getattr__(cls, name: str) -> Any:
-        raise _absent(f"type object {cls.__name__!r}", name)
+        raise _absent(f"type object {cls.__name__!r}", name, cls)
 
 
 # What users of PyTorch reach for that is spelled otherwise here.
@@ -115,11 +115,17 @@ _INSTEAD = {
 }
 
 
-def _absent(what: str, name: str) -> AttributeError:
-    """The error for a name that tensors do not have."""
+def _absent(what: str, name: str, kind: Any) -> AttributeError:
+    """The error for a name that tensors of the class `kind` do not have."""
+    text = f"{what} has no attribute {name!r}"
     if name.startswith("_"):
-        return AttributeError(f"{what} has no attribute {name!r}")
-    found = absent(what, name, (each for each in dir(Tensor) if each[0] != "_"), _INSTEAD)
+        return AttributeError(text)
+    hint = kind._hint_of(name)
+    if hint:
+        found = AttributeError(f"{text}; {hint}", name=name, obj=None)
+    else:
+        known = (each for each in dir(Tensor) if each[0] != "_")
+        found = absent(what, name, known, _INSTEAD)
     found.is_of_tensor = True  # type: ignore[attr-defined]
     return found
 
@@ -142,6 +148,11 @@ class Tensor(Interchange, metaclass=_Kind):
 
     __slots__ = ()
 
+    @staticmethod
+    def _hint_of(name: str) -> str | None:
+        """What to write instead of a name that is not there, beside the nearest one."""
+        return None
+
     if TYPE_CHECKING:
         # Symbolic sizes are nodes; they stand for the integers that they are bound to.
         @property
@@ -155,7 +166,7 @@ class Tensor(Interchange, metaclass=_Kind):
             if name[0] != "_" and any(name in vars(kind) for kind in type(self).__mro__):
                 # A property that has no value here: its own error says why.
                 return object.__getattribute__(self, name)
-            raise _absent("'Tensor' object", name)
+            raise _absent("'Tensor' object", name, type(self))
 
     def __repr__(self) -> str:
         values = values_of(self)

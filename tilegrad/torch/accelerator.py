@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.cuda import synchronize as synchronize
 from tilegrad.torch.devices import device, has_gpu
 
@@ -23,3 +24,7 @@ def device_count() -> int:
 def current_accelerator(check_available: bool = False) -> Any:
     """The device to compute on, or None where there is none."""
     return device("cuda") if has_gpu() else None
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.torch import modes
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.devices import has_gpu
 from tilegrad.torch.modes import autocast
 
@@ -129,3 +130,7 @@ custom_bwd = custom_fwd
 def is_autocast_available(device_type: str) -> bool:
     """Whether products on such a device can be computed in a half type."""
     return device_type in ("cpu", "cuda")
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

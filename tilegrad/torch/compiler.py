@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.compiling import compile
 
 __all__ = [
@@ -36,3 +37,7 @@ def reset() -> None:
 
 
 cudagraph_mark_step_begin = reset
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

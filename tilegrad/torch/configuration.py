@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import DType, dtypes, nearest_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.device.cpu_native import set_threads, thread_count
 from tilegrad.device.registry import Device
@@ -14,11 +14,47 @@ from tilegrad.torch.devices import as_device, device, name_of
 from tilegrad.torch.modes import state
 
 __all__ = [
-    "are_deterministic_algorithms_enabled", "finfo", "get_autocast_dtype", "get_default_device",
-    "get_default_dtype", "get_float32_matmul_precision", "get_num_threads", "iinfo",
-    "is_autocast_enabled", "set_default_device", "set_default_dtype",
-    "set_float32_matmul_precision", "set_num_threads", "use_deterministic_algorithms",
+    "OutOfMemoryError", "are_deterministic_algorithms_enabled", "finfo", "get_autocast_dtype",
+    "get_default_device", "get_default_dtype", "get_float32_matmul_precision",
+    "get_num_interop_threads", "get_num_threads", "iinfo", "is_autocast_enabled",
+    "set_default_device", "set_default_dtype", "set_float32_matmul_precision",
+    "set_flush_denormal", "set_num_interop_threads", "set_num_threads", "set_warn_always",
+    "use_deterministic_algorithms",
 ]  # fmt: skip
+
+
+def _checked(function: str, dtype: Any) -> DType:
+    """`dtype`, if it is one; else DTypeError is raised."""
+    if isinstance(dtype, DType):
+        return dtype
+    meant = nearest_dtype(str(dtype))
+    raise DTypeError(
+        f"{function}: {dtype!r} is no dtype",
+        line=here(),
+        remedy=f"torch.{meant}" if meant else "a dtype, as torch.float32",
+    )
+
+
+class OutOfMemoryError(RuntimeError):
+    """What PyTorch raises where a GPU has no more memory."""
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether numbers below the smallest normal one may become 0: they never do."""
+    return False
+
+
+def set_warn_always(mode: bool) -> None:
+    """Nothing: a warning comes as often as Python's filters let it."""
+
+
+def get_num_interop_threads() -> int:
+    """As `get_num_threads`: operations that run side by side share those threads."""
+    return get_num_threads()
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Nothing: `set_num_threads` sets the threads of all operations."""
 
 
 def get_default_dtype() -> DType:
@@ -31,7 +67,7 @@ def set_default_dtype(d: DType) -> None:
 
     Raises DTypeError for a dtype that is no float.
     """
-    if not d.is_float:
+    if not _checked("set_default_dtype", d).is_float:
         raise DTypeError(f"set_default_dtype: {d.name} is no float")
     setattr(dtypes, "default_float", d)  # noqa: B010
 
@@ -55,7 +91,7 @@ class finfo:
     """
 
     def __init__(self, type: DType | None = None):
-        kind = dtypes.default_float if type is None else type
+        kind = dtypes.default_float if type is None else _checked("finfo", type)
         exponent, digits = dtypes.finfo(kind)
         self.dtype, self.bits = kind.name, kind.bits
         self.max = float(kind.largest)
@@ -77,7 +113,7 @@ class iinfo:
     """
 
     def __init__(self, type: DType):
-        if not type.is_int:
+        if not _checked("iinfo", type).is_int:
             raise DTypeError(
                 f"iinfo: {type.name} is no integer",
                 line=here(),

@@ -40,7 +40,7 @@ class device(str):
         at = index if index is not None else int(number) if number.isdecimal() else None
         if kind.upper() not in Device and kind.lower() not in _THEIRS:
             raise DeviceError(
-                f"device: no kind of device is called {kind!r}",
+                f"device: no kind of device is called {kind!r}{Device.meant(kind).lower()}",
                 known=", ".join(each.lower() for each in Device),
                 line=here(),
             )
@@ -97,7 +97,7 @@ def name_of(given: Any) -> str:
     kind = text.split(":")[0].upper()
     if kind not in Device:
         raise DeviceError(
-            f"device: there is no {text.lower()!r} here",
+            f"device: there is no {text.lower()!r} here{Device.meant(text).lower()}",
             known=", ".join(kind.lower() for kind in Device),
             line=here(),
             fix='torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is',

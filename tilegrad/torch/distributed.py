@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 
 __all__ = ["is_available", "is_initialized"]
 
@@ -20,6 +20,4 @@ def is_initialized() -> bool:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.distributed", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

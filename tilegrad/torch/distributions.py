@@ -13,7 +13,7 @@ from tilegrad.nn.distributions.divergences import DIVERGENCES
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints, parameters_of_laws
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.families import attributes_of, expanded
@@ -212,7 +212,8 @@ def _text_of(self: Any, kind: Any, names: list[str]) -> str:
         is_shown = is_shown or name in self.__dict__.get("_asked", ())
         value = getattr(self, name, None) if is_shown else None
         if isinstance(value, OurTensor):
-            text = value.item() if value.numel() == 1 else Size(value.shape)
+            shape = Size(value.shape)
+            text = value.item() if not shape else value if value.numel() == 1 else shape
             shown.append(f"{name}: {text}")
     return f"{kind.__name__}({', '.join(shown)})" if shown else str(kind.__repr__(self))
 
@@ -271,12 +272,21 @@ class _Invertible:
     """What transforms have beside tilegrad's: an inverse that is a transform, too."""
 
     bijective = True
-    sign = 1
 
     @property
     def inv(self) -> Any:
         """The inverse, a transform."""
         return Inverse(self)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(
+            _is_same(value, vars(other).get(name))
+            for name, value in vars(self).items()
+            if name not in ("_last", "_cache_size")
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
 
 
 class Inverse(_Invertible):
@@ -289,6 +299,16 @@ class Inverse(_Invertible):
     def inv(self) -> Any:
         """The transform that this one undoes."""
         return self._made_of
+
+    @property
+    def sign(self) -> Any:
+        """1 where it rises, -1 where it falls."""
+        return self._made_of.sign
+
+    @property
+    def bijective(self) -> Any:  # type: ignore[override]  # of the other transform
+        """Whether each value is made of one."""
+        return self._made_of.bijective
 
     @property
     def domain(self) -> Any:
@@ -326,6 +346,47 @@ class Inverse(_Invertible):
         return f"_InverseTransform({self._made_of!r})"
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, OurTensor) or isinstance(other, OurTensor):
+        return bool((_argument(one) == _argument(other)).all().item())
+    return bool(one == other)
+
+
+def _between(at: int, kind: str) -> Any:
+    """The set that a transform takes (`at` 0), or gives (1), where that depends on the instance."""
+
+    def chosen(self: Any) -> Any:
+        name = ("domain", "codomain")[at]
+        if kind in ("CatTransform", "StackTransform"):
+            sets = [getattr(each, name) for each in self.transforms]
+            if kind == "StackTransform":
+                return constraints.stack(sets, self.dim)
+            return constraints.cat(sets, self.dim, self.lengths)
+        if kind == "ReshapeTransform":
+            return constraints.independent(constraints.real, self.event_dims()[at])
+        if kind == "AffineTransform":
+            return constraints.independent(constraints.real, self.event_dim)
+        if kind == "IndependentTransform":
+            found = getattr(self.base_transform, name)
+        else:
+            found = getattr(self.parts[-at], name) if self.parts else constraints.real
+        return constraints.independent(found, self.event_dims()[at] - found.event_dim)
+
+    return property(chosen)
+
+
+def _undone(self: Any) -> Any:
+    """The inverses, the last one first."""
+    return type(self)([each.inv for each in reversed(self.parts)], self._cache_size)
+
+
+# Transforms that depend on others, or on arguments, in what they take and give.
+_COMPOSED = (
+    "AffineTransform", "CatTransform", "ComposeTransform", "IndependentTransform",
+    "ReshapeTransform", "StackTransform",
+)  # fmt: skip
+
+
 def _transform(kind: type) -> type:
     """A transform of tilegrad's with tensors of `torch`."""
     space: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": __name__}
@@ -334,19 +395,24 @@ def _transform(kind: type) -> type:
     domain, codomain = _DOMAINS.get(kind.__name__, (None, None))
     if domain is not None:
         space |= {"domain": domain, "codomain": codomain}
+    elif kind.__name__ in _COMPOSED:
+        space |= {"domain": _between(0, kind.__name__), "codomain": _between(1, kind.__name__)}
     space["bijective"] = kind.__name__ not in _MANY_TO_ONE
+    if kind.__name__ == "ComposeTransform":
+        space["inv"] = property(_undone)
     base = globals().get("Transform")
     return type(kind.__name__, (_Invertible, kind) if base is None else (kind, base), space)
 
 
 # From where to where transforms go.
 # Several values are made to one.
-_MANY_TO_ONE = frozenset({"AbsTransform", "LowerCholeskyTransform", "SoftmaxTransform"})
+_MANY_TO_ONE = frozenset([
+    "AbsTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform", "SoftmaxTransform",
+])  # fmt: skip
 _DOMAINS = {
     "ExpTransform": (constraints.real, constraints.positive),
     "SigmoidTransform": (constraints.real, constraints.unit_interval),
     "TanhTransform": (constraints.real, constraints.interval(-1.0, 1.0)),
-    "AffineTransform": (constraints.real, constraints.real),
     "SoftplusTransform": (constraints.real, constraints.positive),
     "PowerTransform": (constraints.positive, constraints.positive),
     "AbsTransform": (constraints.real, constraints.positive),
@@ -383,8 +449,11 @@ class ConstraintRegistry:
         if own is not None:
             return own(constraint)
         text, low, high = repr(constraint), constraint.lower_bound, constraint.upper_bound
-        if text == "Real()" or text.endswith(("(Real(), 1)", "(Real(), 2)")):
+        if text == "Real()":
             return kinds["ComposeTransform"]([])
+        if constraint.members:
+            kind = kinds["CatTransform" if text == "Cat()" else "StackTransform"]
+            return kind([self(each) for each in constraint.members], *constraint.layout)
         if isinstance(constraint.base, constraints.Constraint):
             return kinds["IndependentTransform"](self(constraint.base), constraint.count)
         if low is not None and high is not None:
@@ -395,14 +464,15 @@ class ConstraintRegistry:
         if low is not None or high is not None:
             bound, sign = (low, 1) if low is not None else (high, -1)
             steps = [kinds["ExpTransform"](), kinds["AffineTransform"](bound, sign)]
-            return steps[0] if bound == 0 and sign == 1 else kinds["ComposeTransform"](steps)
+            return kinds["ComposeTransform"](steps)
         name = {
             "Simplex()": self._simplex,
             "LowerCholesky()": "LowerCholeskyTransform",
             "PositiveDefinite()": "PositiveDefiniteTransform",
             "CorrCholesky()": "CorrCholeskyTransform",
         }.get(text)
-        if name is None:
+        is_bijection = self._simplex == "StickBreakingTransform"
+        if name is None or (is_bijection and name in _MANY_TO_ONE):
             raise NotImplementedError(f"Cannot transform {text} constraints")
         return kinds[name]()
 
@@ -433,9 +503,9 @@ if not TYPE_CHECKING:
             _make = _transform if issubclass(_kind, ours.Transform) else _made
             globals()[_name] = _make(_kind)
     register_kl = ours.register_kl
+    identity_transform = globals()["ComposeTransform"]([])
 
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.distributions", name, __all__), name=name)
+    __getattr__ = refusing(__name__)
 
 
 # PyTorch's files of the same names.

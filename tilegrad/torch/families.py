@@ -53,6 +53,7 @@ _SETS: dict[str, tuple[dict[str, Any], Any]] = {
     "HalfNormal": ({"scale": sets.positive}, sets.nonnegative),
     "InverseGamma": (_RATES, sets.positive),
     "Kumaraswamy": (_TWO, sets.unit_interval),
+    "LKJCholesky": ({"concentration": sets.positive}, None),
     "Laplace": (_REAL, sets.real),
     "LogNormal": (_REAL, sets.positive),
     "LogisticNormal": (_REAL, sets.simplex),
@@ -94,11 +95,33 @@ _SUPPORTS: dict[str, Any] = {
     "Binomial": lambda law: sets.integer_interval(0, law.total_count),
     "Categorical": lambda law: sets.integer_interval(0, law.probs.shape[-1] - 1),
     "Independent": lambda law: sets.independent(law.base.support, law.count),
-    "MixtureSameFamily": lambda law: law.component_distribution.support,
+    "LKJCholesky": lambda law: sets.corr_cholesky,
+    "MixtureSameFamily": lambda law: sets.MixtureSameFamilyConstraint(
+        law.component_distribution.support
+    ),
     "Multinomial": lambda law: sets.multinomial(law.total_count),
     "Pareto": lambda law: sets.greater_than_eq(law.scale),
+    "TransformedDistribution": lambda law: _moved_set(law),
     "Uniform": lambda law: sets.interval(law.low, law.high),
+    "Wishart": lambda law: sets.positive_definite,
 }
+
+# Sets of parameters that depend on other parameters.
+_PARAMETERS: dict[str, Any] = {
+    "Uniform": lambda law: {"low": sets.less_than(law.high), "high": sets.greater_than(law.low)},
+    "Wishart": lambda law: {
+        "covariance_matrix": sets.positive_definite, "precision_matrix": sets.positive_definite,
+        "scale_tril": sets.lower_cholesky, "df": sets.greater_than(law.event_shape[-1] - 1),
+    },
+}  # fmt: skip
+
+
+def _moved_set(law: Any) -> Any:
+    """The set of what the last transform gives."""
+    if not law.transforms:
+        return law.base_dist.support
+    last = law.transforms[-1].codomain
+    return sets.independent(last, max(len(law.event_shape) - last.event_dim, 0))
 
 
 def attributes_of(name: str) -> dict[str, Any]:
@@ -112,8 +135,10 @@ def attributes_of(name: str) -> dict[str, Any]:
         "enumerate_support": _enumerated if name in _ENUMERATED else _not_enumerated,
         "sample_n": lambda self, n: self.sample((n,)),
         "set_default_validate_args": staticmethod(lambda value: None),
-        "support": property(_SUPPORTS[name]) if name in _SUPPORTS else support,
+        "support": sets.dependent_property(_SUPPORTS[name]) if name in _SUPPORTS else support,
     }
+    if name in _PARAMETERS:
+        found["arg_constraints"] = property(_PARAMETERS[name])
     if {"probs", "logits"} <= parameters.keys():
         found["param_shape"] = property(lambda self: Size(self.probs.shape))
     if name in _MODES:

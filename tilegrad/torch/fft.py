@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.complex import Complex
+from tilegrad.torch.methods import without_autocast
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -193,6 +194,5 @@ def istft(input: Any, n_fft: int, *args: Any, return_complex: bool = False, **op
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.fft", name, __all__), name=name)
+    globals().update({name: without_autocast(globals()[name]) for name in __all__})
+    __getattr__ = refusing(__name__)

@@ -7,13 +7,29 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad import func as ours
-from tilegrad.torch.absent import absent
+from tilegrad.func.tree import flatten
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.absent import refusing
+from tilegrad.torch.modes import is_grad_enabled
 from tilegrad.torch.tensor import with_ours
 
 __all__ = [
     "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
     "jvp", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
+
+
+def _recorded(made: Any, given: Any) -> Any:
+    """What a transformed function has `made`: it requires gradients where what is `given` does."""
+    if is_grad_enabled() and any(each.requires_grad for each in _tensors(given)):
+        for each in _tensors(made):
+            if each.dtype.is_float and not each._requires_grad:
+                each._requires_grad, each._is_leaf = True, False
+    return made
+
+
+def _tensors(tree: Any) -> list[OurTensor]:
+    return [each for each in flatten(tree)[0] if isinstance(each, OurTensor)]
 
 
 def _made(transform: Callable[..., Any]) -> Any:
@@ -25,7 +41,7 @@ def _made(transform: Callable[..., Any]) -> Any:
 
         @functools.wraps(func)
         def call(*given: Any, **named: Any) -> Any:
-            return with_ours(made(*given, **named))
+            return _recorded(with_ours(made(*given, **named)), (given, named))
 
         return call
 
@@ -65,14 +81,14 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     def pulled(*cotangents: Any, **options: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
-        return with_ours(pull(given))
+        return _recorded(with_ours(pull(given)), (primals, cotangents))
 
     return (with_ours(value), pulled, *rest)
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, **options: Any) -> Any:
     """What `func` gives, and how it changes along `tangents`."""
-    return with_ours(ours.jvp(func, primals, tangents, **options))
+    return _recorded(with_ours(ours.jvp(func, primals, tangents, **options)), (primals, tangents))
 
 
 def functional_call(
@@ -96,6 +112,4 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.func", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import string
 from typing import Any
 
-from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.dtype import DType, promote
 from tilegrad.base.errors import ConfigError, KindError, ShapeError, UnsupportedDTypeError, article
 from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
@@ -17,6 +17,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.expecting import no_tensor, of_ranks, of_tensors
+from tilegrad.torch.methods import AUTOCAST_FROM
 from tilegrad.torch.modes import autocast_dtype
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.sizes import Size
@@ -231,7 +232,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     tensors = _each("einsum", operands)
     wanted = autocast_dtype()
     if wanted is not None:
-        tensors = [each.cast(wanted) if each.dtype is dtypes.float32 else each for each in tensors]
+        tensors = [each.cast(wanted) if each.dtype in AUTOCAST_FROM else each for each in tensors]
     return Tensor.einsum(equation, *tensors)
 
 

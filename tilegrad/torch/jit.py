@@ -5,7 +5,9 @@ function, or the module, itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tilegrad.torch.absent import refusing
 
 __all__ = [
     "export", "ignore", "is_scripting", "is_tracing", "script", "script_if_tracing", "trace",
@@ -50,3 +52,7 @@ def is_scripting() -> bool:
 
 
 is_tracing = is_scripting
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

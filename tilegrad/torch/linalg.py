@@ -10,9 +10,11 @@ import numpy
 from tilegrad.base.dtype import DType
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.complexes import from_numpy
-from tilegrad.torch.methods import LinAlgError
+from tilegrad.torch.methods import FACTORS_FROM_FLOAT32, LinAlgError, from_float32, without_autocast
+from tilegrad.torch.modes import autocast_dtype
+from tilegrad.torch.pivots import order_of, pivots_of
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
@@ -99,6 +101,16 @@ class LdlFactorWithInfo(NamedTuple):
     LD: Any
     pivots: Any
     info: Any
+
+
+class LuFactor(NamedTuple):
+    """What `lu_factor` gives."""
+
+    LU: Any
+    pivots: Any
+
+    def __repr__(self) -> str:
+        return _shown("lu_factor", self)
 
 
 class LuFactorWithInfo(NamedTuple):
@@ -251,8 +263,11 @@ def lu(A: Tensor, *, pivot: bool = True) -> Lu:
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
-    """A lower and an upper triangular matrix in one, and the order of rows."""
-    return A.lu_factor()
+    """A lower and an upper triangular matrix in one, and with which row each was exchanged, counted
+    from 1.
+    """
+    packed, order = A.lu_factor()
+    return LuFactor(packed, as_ours(pivots_of(order)))
 
 
 def lu_solve(
@@ -267,18 +282,18 @@ def lu_solve(
         return B.lu_solve(LU, pivots)
     y: Any = LU.triu().mT.solve_triangular(B, upper=False)
     z: Any = LU.tril().mT.solve_triangular(y, upper=True, unitriangular=True)
-    order = pivots.argsort(-1).unsqueeze(-1)
+    order = order_of(pivots).argsort(-1).unsqueeze(-1)
     return z.gather(-2, order.expand(*z.shape))  # type: ignore[no-any-return]
 
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LuFactorWithInfo:
     """As `lu_factor`, which says in `info` where U has a 0 on its diagonal."""
-    packed, pivots = A.lu_factor()
+    packed, order = A.lu_factor()
     is_zero = packed.detach().diagonal(0, -2, -1) == 0
     info = is_zero.any(-1).where(is_zero.int().argmax(-1) + 1, 0).int()
     if check_errors and info.any().item():
         raise LinAlgError("linalg.lu_factor_ex: U has a 0 on its diagonal")
-    return LuFactorWithInfo(packed, pivots, info)
+    return LuFactorWithInfo(packed, as_ours(pivots_of(order)), info)
 
 
 def ldl_factor_ex(
@@ -401,8 +416,10 @@ def matrix_rank(
 
 
 def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """The pseudoinverse."""
-    return A.pinv(rtol)
+    """The pseudoinverse, rounded in `autocast`."""
+    found = without_autocast(OurTensor.pinv)(A, rtol)
+    rounded: Tensor = as_ours(found).cast(autocast_dtype() or found.dtype)
+    return rounded
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
@@ -477,6 +494,5 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.linalg", name, __all__), name=name)
+    globals().update({name: from_float32(globals()[name]) for name in FACTORS_FROM_FLOAT32})
+    __getattr__ = refusing(__name__)

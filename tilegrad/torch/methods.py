@@ -4,6 +4,7 @@ names of arguments.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, wide_pair
+from tilegrad.torch.pivots import order_of
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.streams import drawing
 
@@ -45,7 +47,21 @@ _PRODUCTS = (
     "matmul", "mm", "bmm", "linear", "conv2d", "conv_transpose2d", "addmm", "baddbmm", "addbmm",
     "scaled_dot_product_attention", "vecdot", "__matmul__",
 )  # fmt: skip
-_PLAIN_PRODUCTS = ("dot", "mv")
+_PLAIN_PRODUCTS = ("addmv", "dot", "mv", "vdot")
+# Functions that are made of products here.
+_OF_PRODUCTS = ("istft", "matrix_exp", "stft")
+# What autocast computes in float32.
+FACTORS_FROM_FLOAT32 = (
+    "cholesky", "cholesky_ex", "cond", "eig", "eigh", "eigvals", "eigvalsh",
+    "householder_product", "inv", "inv_ex", "lstsq", "matrix_rank", "qr", "solve", "solve_ex",
+    "svd", "svdvals", "tensorinv", "tensorsolve",
+)  # fmt: skip
+_FROM_FLOAT32 = (
+    *FACTORS_FROM_FLOAT32, "cdist", "cholesky_inverse", "cholesky_solve", "dist", "inverse",
+    "nanquantile", "pinverse", "prod", "quantile", "trace",
+)  # fmt: skip
+# The dtypes of operands that autocast casts for a product.
+AUTOCAST_FROM = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 # What PyTorch refuses of bools.
 _DIFFERENCES = ("__neg__", "neg", "negative", "__sub__", "__rsub__", "sub", "subtract", "sub_")
@@ -93,7 +109,6 @@ _NAMES: dict[str, dict[str, str | None]] = {
     "copy_": {"src": "source", "other": "source", "non_blocking": None},
     "dsplit": _SECTIONS, "hsplit": _SECTIONS, "vsplit": _SECTIONS,
     "histogram": {"weight": "weights"},
-    "lu_solve": {"LU_data": "LU", "LU_pivots": "pivots"},
     "map_": {"tensor": "other", "callable": "function"},
     "new_full": {"size": "shape"},
     "orgqr": {"input2": "tau"},
@@ -134,8 +149,11 @@ def adjust(kind: Any) -> None:
         (("clamp", "clip"), _limited),
         (("aminmax",), _extremes),
         (("cross",), _default_cross_axis),
+        (("lu_solve",), _by_exchanges),
         (_PRODUCTS, _product),
         (_PLAIN_PRODUCTS, _plain_product),
+        (_OF_PRODUCTS, without_autocast),
+        ([name for name in _FROM_FLOAT32 if hasattr(kind, name)], from_float32),
         (_DIFFERENCES, _of_numbers),
         (_SOLUTIONS, _solved),
         (_QUOTIENTS, _by_number),
@@ -269,6 +287,15 @@ def _given_way(filled: Any, value: Any) -> Any:
     return value if is_lower else value.cast(filled.dtype)
 
 
+def _by_exchanges(method: Callable[..., Any]) -> Any:
+    """A solution by factors whose pivots are exchanges of rows, as LAPACK counts them."""
+
+    def give(self: Any, LU_data: Any, LU_pivots: Any) -> Any:
+        return method(self, LU_data, order_of(LU_pivots))
+
+    return from_float32(give)
+
+
 def _limited(method: Callable[..., Any]) -> Any:
     """A limit of no axes takes the dtype of what it limits, as in arithmetic."""
 
@@ -299,7 +326,7 @@ def _product(method: Callable[..., Any]) -> Any:
         wanted = _state.autocast
         first, *rest = [
             each.cast(wanted)
-            if isinstance(each, OurTensor) and each.dtype in (dtypes.float32, wanted)
+            if isinstance(each, OurTensor) and each.dtype in AUTOCAST_FROM
             else each
             for each in (self, *args)
         ]
@@ -309,12 +336,44 @@ def _product(method: Callable[..., Any]) -> Any:
 
 
 def _plain_product(method: Callable[..., Any]) -> Any:
+    plain = without_autocast(method)
+
     def give(self: Any, *args: Any, **options: Any) -> Any:
         one_dtype(method.__name__, (self, *args))
-        with modes.autocast("cpu", enabled=False):
-            return method(self, *args, **options)
+        return plain(self, *args, **options)
 
     return give
+
+
+def from_float32(function: Callable[..., Any]) -> Any:
+    """`function`, which autocast computes in float32."""
+
+    @functools.wraps(function)
+    def give(*args: Any, **options: Any) -> Any:
+        if _state.autocast is None:
+            return function(*args, **options)
+        with modes.autocast("cpu", enabled=False):
+            return function(*[in_float32(each) for each in args], **options)
+
+    return give
+
+
+def without_autocast(function: Callable[..., Any]) -> Any:
+    """`function`, whose products inside autocast leaves in the dtype of the operands."""
+
+    @functools.wraps(function)
+    def give(*args: Any, **options: Any) -> Any:
+        if _state.autocast is None:
+            return function(*args, **options)
+        with modes.autocast("cpu", enabled=False):
+            return function(*args, **options)
+
+    return give
+
+
+def in_float32(value: Any) -> Any:
+    is_half = isinstance(value, OurTensor) and value.dtype.is_float and value.dtype.itemsize < 4
+    return value.float() if is_half else value
 
 
 def _of_numbers(method: Callable[..., Any]) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.random import manual_seed
 
 __all__ = ["device_count", "is_available", "manual_seed"]
@@ -21,6 +21,4 @@ def device_count() -> int:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.mps", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

@@ -6,11 +6,13 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.indexing.generator import generator as stream
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import devices
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.streams import Stream, go_on, position
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -31,7 +33,11 @@ class Generator(Stream):
 
     def __init__(self, device: Any = "cpu"):
         super().__init__()
-        self.device = device
+        self.device = devices.device(device)
+
+    def clone_state(self) -> Generator:
+        """Another generator, which goes on as this one does."""
+        return Generator().set_state(self.get_state())
 
     def get_state(self) -> Tensor:
         """Where the stream is: 16 bytes."""
@@ -123,3 +129,7 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
     finally:
         if enabled:
             go_on(*before)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -12,7 +12,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import IndexBoundsError, KindError, ShapeError, UnsupportedError
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.sparse_tensor import CSR, Sparse
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -165,6 +165,4 @@ def log_softmax(input: Sparse, dim: int, *, dtype: DType | None = None) -> Spars
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.sparse", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.bessel import (
     bessel_j0,
     bessel_j1,
@@ -115,6 +115,4 @@ def ndtri(input: Tensor) -> Tensor:
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.special", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy
 
+from tilegrad.base.absent import nearest
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.memory import OverwrittenError
@@ -33,6 +34,7 @@ from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
+from tilegrad.torch.absent import hint_of
 from tilegrad.torch.devices import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.methods import adjust
@@ -96,6 +98,10 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     """
 
     _at_once = True
+
+    @staticmethod
+    def _hint_of(name: str) -> str | None:
+        return hint_of(f"torch.Tensor.{name}")
 
     def __init__(
         self,
@@ -423,7 +429,13 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
             dtype = dtype.dtype
         elif isinstance(dtype, str) and dtype.endswith("Tensor"):
             names = {name: kind for kind, name in _CLASSES.items()}
-            dtype = names[dtype.removeprefix("torch.")]
+            name = dtype.removeprefix("torch.")
+            if name not in names:
+                meant = nearest(name, names)
+                raise ValueError(
+                    f"invalid type: {dtype!r}" + (f"; did you mean torch.{meant}?" * bool(meant))
+                )
+            dtype = names[name]
         return self.cast(dtype)
 
     def view(self, *sizes: Any, **options: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.creation import as_tensor
 
 __all__ = ["assert_close"]
@@ -98,3 +99,7 @@ def _of_tensors(actual: Any, expected: Any, rules: dict[str, Any]) -> str | None
         f"{bad} of {good.size} values are not close (relative {relative}, absolute {absolute}); "
         f"the first at {index}: {mine[index]!r} and {other[index]!r}"
     )
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.devices import device
 from tilegrad.torch.tensor import Tensor
 
@@ -15,3 +16,7 @@ Number: TypeAlias = int | float | bool
 Device: TypeAlias = device | str | int | None
 FileLike: TypeAlias = str | os.PathLike[str]
 TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

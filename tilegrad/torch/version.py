@@ -2,7 +2,15 @@
 been built with: none.
 """
 
+from typing import TYPE_CHECKING
+
+from tilegrad.torch.absent import refusing
+
 __all__ = ["__version__", "cuda", "debug", "git_version", "hip"]
 
 __version__ = "2.13.0+tilegrad"
 debug, cuda, hip, git_version = False, None, None, "unknown"
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

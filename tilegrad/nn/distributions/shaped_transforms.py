@@ -228,6 +228,13 @@ class IndependentTransform(Transform):
         self.base_transform = base_transform
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
+    @property
+    def sign(self) -> Any:
+        return self.base_transform.sign
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
+
     def _call(self, x: Tensor) -> Tensor:
         return self.base_transform(x)
 

@@ -37,6 +37,11 @@ class Transform:
         self._cache_size = cache_size
         self._last: tuple[Any, Any] = (None, None)
 
+    @property
+    def sign(self) -> Any:
+        """1 where the function rises, -1 where it falls: a number, or a tensor of them."""
+        return 1
+
     def __call__(self, x: Tensor) -> Tensor:
         y = self._call(x)
         if self._cache_size:
@@ -99,6 +104,11 @@ class AffineTransform(Transform):
         self.scale: Any = scale
         self.event_dim = event_dim
 
+    @property
+    def sign(self) -> Any:
+        scale = self.scale
+        return scale.sign() if isinstance(scale, Tensor) else (scale > 0) - (scale < 0)
+
     def _call(self, x: Tensor) -> Tensor:
         made: Tensor = x * self.scale + self.loc
         return made
@@ -155,6 +165,11 @@ class PowerTransform(Transform):
     def __init__(self, exponent: Any, cache_size: int = 0):
         super().__init__(cache_size)
         self.exponent = exponent
+
+    @property
+    def sign(self) -> Any:
+        power = self.exponent
+        return power.sign() if isinstance(power, Tensor) else (power > 0) - (power < 0)
 
     def _call(self, x: Tensor) -> Tensor:
         made: Tensor = x**self.exponent
@@ -258,6 +273,13 @@ class ComposeTransform(Transform):
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0):
         super().__init__(cache_size)
         self.parts = list(parts)
+
+    @property
+    def sign(self) -> Any:
+        sign: Any = 1
+        for transform in self.parts:
+            sign = sign * transform.sign
+        return sign
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(\n    " + ",\n    ".join(map(repr, self.parts)) + "\n)"
@@ -402,9 +424,20 @@ class TransformedDistribution(Distribution):
         return found
 
     def cdf(self, value: Tensor) -> Tensor:
-        """The probability of at most `value`, where all transforms rise."""
+        """The probability of at most `value`."""
         y = value
         for transform in reversed(self.transforms):
             y = transform.inv(y)
-        found: Tensor = self.base_dist.cdf(y)
+        return self._reflected(self.base_dist.cdf(y))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The number that a draw does not exceed with probability `value`."""
+        return self._moved(self.base_dist.icdf(self._reflected(value)))
+
+    def _reflected(self, probability: Tensor) -> Tensor:
+        """A probability, or where the transforms fall that of the opposite."""
+        sign = ComposeTransform(self.transforms).sign
+        if isinstance(sign, int) and sign == 1:
+            return probability
+        found: Tensor = (probability - 0.5) * sign + 0.5
         return found

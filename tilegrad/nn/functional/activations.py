@@ -83,6 +83,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """
     check_tensors("prelu", input, weight)
     count = weight.numel()
+    if input.dtype.is_float:
+        weight = weight.cast(input.dtype)
     if count == 1:
         return _with_slope(input, weight.reshape(()))
     if input.ndim < 2 or input.shape[1] != count:

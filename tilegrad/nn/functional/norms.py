@@ -168,8 +168,9 @@ def group_norm(
     size = math.prod(input._length(axis) for axis in range(1, input.ndim)) // num_groups
     grouped = input.reshape(input.shape[0], num_groups, size).layernorm(-1, eps)
     result, rest = grouped.reshape(input.shape), (1, -1, *[1] * (input.ndim - 2))
+    dtype = result.dtype
     result = result if weight is None else result * weight.reshape(rest)
-    return result if bias is None else result + bias.reshape(rest)
+    return (result if bias is None else result + bias.reshape(rest)).cast(dtype)
 
 
 def layer_norm(
@@ -198,8 +199,9 @@ def layer_norm(
     [[-1.0, 1.0]]
     """
     result = input.layernorm(_last("layer_norm", input, normalized_shape), eps)
+    dtype = result.dtype
     result = result if weight is None else result * weight
-    return result if bias is None else result + bias
+    return (result if bias is None else result + bias).cast(dtype)
 
 
 def rms_norm(
@@ -229,7 +231,7 @@ def rms_norm(
     wide = input.cast(sum_dtype(input.dtype))
     least = 2.0 ** -dtypes.finfo(wide.dtype)[1] if eps is None else eps
     scaled = (wide * (wide.square().mean(axes, keepdim=True) + least).rsqrt()).cast(input.dtype)
-    return scaled if weight is None else scaled * weight
+    return scaled if weight is None else (scaled * weight).cast(scaled.dtype)
 
 
 def _last(name: str, input: Tensor, sizes: int | Sequence[int]) -> tuple[int, ...]:

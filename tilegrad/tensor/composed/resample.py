@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import struct
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Self, TypeVar
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import (
@@ -24,6 +23,12 @@ from tilegrad.base.errors import (
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.rearrange import Rearranging
+from tilegrad.tensor.composed.resampling_filters import (
+    FilterWindow,
+    Steps,
+    antialiasing_filter,
+    filter_window,
+)
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
@@ -35,12 +40,14 @@ _MODES = {
     "linear": "linear", "bilinear": "linear", "trilinear": "linear", "nearest": "nearest",
     "nearest-exact": "nearest-exact", "bicubic": "cubic", "cubic": "cubic", "area": "area",
 }  # fmt: skip
+Resampled = TypeVar("Resampled", bound="Resampling")
+
 _GRID_MODES = ("bilinear", "trilinear", "linear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
-# The steepness of the cubic at its neighbours, as other libraries have it.
-_CUBIC = -0.75
-
-Filter = list[tuple[list[int], list[float]]]
+# PyTorch 2.13 on x86 takes the four corners at once of a new image up to this height plus width.
+# The order in which it adds them, found by trial, depends on whether channels fill a vector.
+_LARGEST_BY_CORNERS, _VECTOR_BYTES = 128, 32
+_IN_VECTORS, _ALONE = (2, 3, 1, 0), (1, 0, 2, 3)
 
 
 class Resampling(Rearranging):
@@ -96,23 +103,33 @@ class Resampling(Rearranging):
                 )
             return self.reshape(0).reshape(*self.shape[:first], *sizes)
         x = self if kind.startswith("nearest") else self._wide()
-        position = float if x.dtype is dtypes.float64 else _as_float32
-        # The last axis first, as PyTorch adds the four neighbours of a position.
-        for number, (new, ratio) in reversed(list(enumerate(zip(sizes, ratios)))):
+        is_by_corners = kind == "linear" and not antialias and _is_small_image(x, sizes)
+        is_narrow = self.dtype.is_float and not is_by_corners and not antialias
+        computed = x.dtype if x.dtype is dtypes.float64 else dtypes.float32
+        steps = Steps(computed, self.dtype if is_narrow else computed)
+        windows: list[tuple[int, FilterWindow]] = []
+        for number, (new, ratio) in enumerate(zip(sizes, ratios)):
             axis = first + number
             old = self._sizes[axis]
             # Whatever the scale is: as PyTorch, of images also the nearest.
             is_nearest_image = kind == "nearest" and len(sizes) == 2
             if old == new and (ratio == 1 or kind == "linear" or is_nearest_image):
-                continue
+                if not is_by_corners or sizes == list(self._sizes[first:]):
+                    continue
+                ratio = 1.0
             if is_nearest_image and new == 2 * old:
                 ratio = 0.5
             if antialias:
-                pitch = (old - 1) / max(new - 1, 1) if align_corners else ratio
-                filter_window = _smooth_filter(kind, old, new, pitch)
+                window = antialiasing_filter(kind, old, new, ratio, steps, is_aligned=align_corners)
             else:
-                filter_window = _filter(kind, old, new, ratio, position, is_aligned=align_corners)
-            x = x._filtered(axis, filter_window)
+                window = filter_window(kind, old, new, ratio, steps, is_aligned=align_corners)
+            windows.append((axis, window))
+        if windows and is_by_corners:
+            x = x._in_corners(windows)
+        else:
+            # The last axis first, as PyTorch adds the neighbours of a position.
+            for axis, window in reversed(windows):
+                x = x._filtered(axis, window, is_in_order=antialias or kind == "area")
         if not self.dtype.is_float and x.dtype.is_float:
             x = x.round()
         made = x.cast(self.dtype)
@@ -143,19 +160,52 @@ class Resampling(Rearranging):
             )
         return sizes, ratios
 
-    def _filtered(self, axis: int, filter_window: Filter) -> Self:
+    def _filtered(self, axis: int, window: FilterWindow, *, is_in_order: bool) -> Self:
         """Axis `axis` replaced: each new element is the sum of picked ones times weights."""
-        total: Self | None = None
-        shape = [-1 if number == axis else 1 for number in range(self.ndim)]
-        for positions, weights in filter_window:
-            index = type(self)(positions, device=self.device, dtype=dtypes.int32)
-            term = self.index_select(axis, index)
-            if any(weight != 1 for weight in weights):
-                factor = type(self)(weights, device=self.device, dtype=self.dtype)
-                term = term * factor.reshape(shape)
-            total = term if total is None else total + term
-        assert total is not None
-        return total
+        terms = self._terms([(axis, window)])
+        return _weighted_sum(terms, [*range(len(window))] if is_in_order else _ALONE)
+
+    def _in_corners(self, windows: Sequence[tuple[int, FilterWindow]]) -> Self:
+        """The axes replaced at once: each new element is the sum of the elements at the corners
+        around it, times the products of the axes' weights.
+        """
+        terms = self._terms(windows)
+        channels = self._sizes[1]
+        whole = channels - channels % (_VECTOR_BYTES // self.dtype.itemsize)
+        sums = [
+            _weighted_sum([(x._slice(1, start, end), weights) for x, weights in terms], order)
+            for start, end, order in ((0, whole, _IN_VECTORS), (whole, channels, _ALONE))
+            if start < end
+        ]
+        return sums[0] if len(sums) == 1 else type(self).cat(*sums, dim=1)
+
+    @templated
+    def _times_onto(self, factor: Self, total: Self) -> Self:
+        """self * factor + total, rounded once where the target can."""
+        return self._times_plus(factor.expand(self.shape), total)
+
+    def _terms(self, windows: Sequence[tuple[int, FilterWindow]]) -> list[tuple[Self, Self | None]]:
+        """What is added for a new element: for each corner of the windows the elements there, and
+        the products of their weights unless all are 1.
+        """
+        terms: list[tuple[Self, Self | None]] = [(self, None)]
+        for axis, window in windows:
+            shape = [-1 if number == axis else 1 for number in range(self.ndim)]
+            elements = [
+                (
+                    type(self)(positions, device=self.device, dtype=dtypes.int32),
+                    type(self)(weights, device=self.device, dtype=self.dtype).reshape(shape)
+                    if any(weight != 1 for weight in weights)
+                    else None,
+                )
+                for positions, weights in window
+            ]
+            terms = [
+                (x.index_select(axis, index), _product(product, weights))
+                for x, product in terms
+                for index, weights in elements
+            ]
+        return terms
 
     @templated
     @valued
@@ -341,6 +391,27 @@ class Resampling(Rearranging):
         return empty.scatter(-1, positions, flat).reshape(*lead, *sizes)
 
 
+def _is_small_image(x: Core, sizes: Sequence[int]) -> bool:
+    return x.ndim == 4 and len(sizes) == 2 and sum(sizes) <= _LARGEST_BY_CORNERS
+
+
+def _product(x: Resampled | None, y: Resampled | None) -> Resampled | None:
+    return y if x is None else x if y is None else x * y
+
+
+def _weighted_sum(
+    terms: Sequence[tuple[Resampled, Resampled | None]], order: Sequence[int]
+) -> Resampled:
+    """The sum of elements times weights, in this order: each product but the first is added with
+    one rounding.
+    """
+    (first, weights), *rest = (terms[number] for number in order if number < len(terms))
+    total = first if weights is None else first * weights
+    for elements, weights in rest:
+        total = total + elements if weights is None else elements._times_onto(weights, total)
+    return total
+
+
 def _kind_of(mode: str, *, is_aligned: bool, is_smooth: bool) -> str:
     """The kind of filter that a mode of `interpolate` stands for.
 
@@ -411,106 +482,3 @@ def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
             line=here(),
             rule="(N, Ho, Wo, 2) in (N, C, H, W), or (N, Do, Ho, Wo, 3) in (N, C, D, H, W)",
         )
-
-
-def _as_float32(value: float) -> float:
-    """The float32 nearest to `value`."""
-    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    return rounded
-
-
-def _smooth_filter(kind: str, old: int, new: int, pitch: float) -> Filter:
-    """A filter that is as wide as `pitch` elements, but not narrower than one: a
-    triangle, or a cubic with the slope that keeps quadratics (Keys 1981).
-    """
-    stretch = max(pitch, 1.0)
-    reach = stretch * (1 if kind == "linear" else 2)
-    rows = []
-    for number in range(new):
-        middle = pitch * (number + 0.5)
-        begin = max(int(middle - reach + 0.5), 0)
-        end = min(int(middle + reach + 0.5), old)
-        weights = [
-            _weight(kind, (position - middle + 0.5) / stretch) for position in range(begin, end)
-        ]
-        total = sum(weights)
-        rows.append((begin, [weight / total for weight in weights]))
-    count = max(len(weights) for _, weights in rows)
-    return [
-        (
-            [min(begin + step, old - 1) for begin, _ in rows],
-            [weights[step] if step < len(weights) else 0.0 for _, weights in rows],
-        )
-        for step in range(count)
-    ]
-
-
-def _weight(kind: str, x: float) -> float:
-    x = abs(x)
-    if kind == "linear":
-        return max(0.0, 1.0 - x)
-    if x < 1:
-        return (1.5 * x - 2.5) * x * x + 1
-    return ((-0.5 * x + 2.5) * x - 4) * x + 2 if x < 2 else 0.0
-
-
-def _filter(
-    kind: str,
-    old: int,
-    new: int,
-    ratio: float,
-    rounded: Callable[[float], float],
-    *,
-    is_aligned: bool,
-) -> Filter:
-    """The filter window of each new element: for each of its elements, positions in the old axis
-    and weights.
-
-    Positions are `rounded` where PyTorch rounds them: in a large image of float32 a weight is off
-    by 1e-4, and a model that was trained so expects it.
-    """
-    if kind == "area":
-        ranges = [(at * old // new, -(-(at + 1) * old // new)) for at in range(new)]
-        longest = max(end - start for start, end in ranges)
-        return [
-            (
-                [min(start + offset, end - 1) for start, end in ranges],
-                [1 / (end - start) if start + offset < end else 0.0 for start, end in ranges],
-            )
-            for offset in range(longest)
-        ]
-    if kind.startswith("nearest"):
-        half, step = (0.5 if kind == "nearest-exact" else 0.0), _as_float32(ratio)
-        return [
-            ([min(int(_as_float32((at + half) * step)), old - 1) for at in range(new)], [1.0] * new)
-        ]
-    if is_aligned:
-        step = rounded((old - 1) / (new - 1)) if new > 1 else 0.0
-        spots = [rounded(at * step) for at in range(new)]
-    else:
-        # One rounding, of what a fused multiply-add gives.
-        step = rounded(ratio)
-        spots = [rounded((at + 0.5) * step - 0.5) for at in range(new)]
-    if kind == "linear":
-        spots = [min(max(spot, 0.0), old - 1.0) for spot in spots]
-    offsets = range(2) if kind == "linear" else range(-1, 3)
-    weigh = _linear if kind == "linear" else _cubic
-    return [
-        (
-            [min(max(math.floor(spot) + offset, 0), old - 1) for spot in spots],
-            [weigh(spot - math.floor(spot) - offset) for spot in spots],
-        )
-        for offset in offsets
-    ]
-
-
-def _linear(distance: float) -> float:
-    return 1 - abs(distance)
-
-
-def _cubic(distance: float) -> float:
-    """The cubic convolution kernel."""
-    x, a = abs(distance), _CUBIC
-    if x <= 1:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a

@@ -259,7 +259,7 @@ def _quotient(total: sint, divisor: sint) -> sint | None:
     return simple(whole // divisor) if is_zero(remainder) else None
 
 
-def ceil_divide(total: sint, divisor: int) -> sint:
+def ceil_divide(total: sint, divisor: sint) -> sint:
     return simple((total + (divisor - 1)) // divisor)
 
 

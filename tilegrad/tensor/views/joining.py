@@ -414,11 +414,11 @@ class Joining(Movement):
         return tuple(self._slice(axis, start, end) for start, end in zip(ends, [*ends[1:], size]))
 
     @templated
-    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+    def chunk(self, chunks: sint, dim: int = 0) -> tuple[Self, ...]:
         """Split along an axis into at most `chunks` slices of equal size; the last may be smaller.
 
         Args:
-            chunks: number of slices.
+            chunks: number of slices; of a symbolic one the bound value counts.
             dim: the axis; a negative one counts from the last.
 
         Returns a tuple of views in this dtype.
@@ -430,16 +430,17 @@ class Joining(Movement):
         [[1, 2], [3]]
         """
         axis = as_axis("chunk", dim, self.ndim)
-        chunks = as_int("chunk", "chunks", chunks)
-        if chunks <= 0:
+        given, variables = as_size("chunk", chunks)
+        x = self._holding(variables)
+        if (count := bound(given, x._variables)) <= 0:
             raise ShapeError(
-                f"chunk: {chunks} pieces of {show_shape(self.shape)}",
+                f"chunk: {count} pieces of {show_shape(self.shape)}",
                 tensor=describe(self.uop),
                 line=here(),
                 rule="one slice or more",
             )
-        step = ceil_divide(self.shape[axis], chunks)
-        return self._split_by(axis, 1 if is_zero(step) else step)
+        step = ceil_divide(self.shape[axis], given)
+        return x._split_by(axis, 1 if is_zero(step) else step)
 
     @templated
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch import func as transforms
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import with_ours
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -51,3 +52,7 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, *args: Any, **opti
 
 
 vhp = hvp
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 
 __all__ = ["disable_saved_tensors_hooks", "save_on_cpu"]
 
@@ -23,5 +23,5 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     yield
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(absent("torch.autograd.graph", name, __all__), name=name)
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

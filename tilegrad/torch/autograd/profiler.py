@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch import profiler
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.profiler import record_function
 from tilegrad.torch.profiler.events import EventList
 
@@ -33,5 +33,5 @@ class profile(profiler.profile):
         return self.events().total_average()
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(absent("torch.autograd.profiler", name, __all__), name=name)
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.torch import amp
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.amp import custom_bwd, custom_fwd
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
@@ -33,3 +34,7 @@ class GradScaler(amp.GradScaler):
     ):
         options: tuple[Any, ...] = (growth_factor, backoff_factor, growth_interval, enabled)
         super().__init__("cuda", init_scale, *options)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

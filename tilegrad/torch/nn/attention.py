@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.torch.absent import refusing
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 
@@ -25,3 +27,7 @@ class SDPBackend(enum.IntEnum):
 def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
     """A block in which nothing changes: there is one way to compute attention."""
     yield
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -15,7 +15,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.expecting import refused_as_tensor
 from tilegrad.torch.indices import refuse_negative
-from tilegrad.torch.methods import one_dtype
+from tilegrad.torch.methods import AUTOCAST_FROM, from_float32, one_dtype
 from tilegrad.torch.naming import called
 from tilegrad.torch.step_names import BY_ARGUMENTS, FUNCTIONS
 from tilegrad.torch.steps import note
@@ -26,8 +26,12 @@ __all__ = ["asked_by_rows", "forwarded", "in_place", "of_some_axis", "taken_by"]
 _state = modes.state
 # Products, which autocast computes in its own dtype; losses and the like come from float32.
 _PRODUCTS = frozenset([
-    "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d", "linear", "scaled_dot_product_attention",
+])  # fmt: skip
+_FROM_FLOAT32 = frozenset([
+    "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "bilinear", "fractional_max_pool2d",
+    "fractional_max_pool3d", "grid_sample", "max_pool3d", "max_unpool2d", "max_unpool3d",
 ])  # fmt: skip
 
 
@@ -36,6 +40,7 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
     name = function.__name__
     step, choose = FUNCTIONS.get(name), BY_ARGUMENTS.get(name)
     is_product, is_loss = name in _PRODUCTS, name.endswith(("_loss", "entropy", "logits"))
+    is_wide = is_loss or name in _FROM_FLOAT32
 
     is_pool, is_index = "max_pool" in name, name == "one_hot"
     where = _position_of("inplace", function)
@@ -44,9 +49,11 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
     def forward(*args: Any, **options: Any) -> Any:
         if is_loss and ("size_average" in options or "reduce" in options):
             _refuse_old(name, options)
-        if _state.autocast is not None and (is_product or is_loss):
-            wanted = _state.autocast if is_product else None
-            args = tuple([_cast(each, wanted) for each in args])
+        if _state.autocast is not None:
+            if is_product:
+                args = tuple([_cast(each, _state.autocast) for each in args])
+            elif is_wide or _is_mirror(name, args, options):
+                return forward_wide(*args, **options)
         elif is_product:
             one_dtype(name, args)
         try:
@@ -66,7 +73,14 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
             note(made, step if choose is None else choose(*operands), operands)
         return made
 
+    forward_wide = from_float32(forward)
     return called(forward, name)
+
+
+def _is_mirror(name: str, args: Any, options: dict[str, Any]) -> bool:
+    """Whether this is a padding with elements at the edge, which autocast has in float32."""
+    mode = args[2] if name == "pad" and len(args) > 2 else options.get("mode")
+    return name == "pad" and mode in ("reflect", "replicate")
 
 
 def _position_of(name: str, function: Callable[..., Any]) -> int:
@@ -112,9 +126,7 @@ def asked_by_rows(function: Callable[..., Any]) -> Callable[..., Any]:
 def _cast(value: Any, wanted: Any) -> Any:
     if not isinstance(value, OurTensor) or not value.dtype.is_float:
         return value
-    if wanted is None:
-        return value.float() if value.dtype.itemsize < 4 else value
-    return value.cast(wanted) if value.dtype.itemsize == 4 else value
+    return value.cast(wanted) if value.dtype in AUTOCAST_FROM else value
 
 
 def _refuse_old(name: str, options: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import functional as ours
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.nn.forwarding import asked_by_rows, forwarded, in_place, of_some_axis
 
 if TYPE_CHECKING:
@@ -157,11 +157,20 @@ __all__ = [
     "scaled_dot_product_attention", "selu", "selu_", "sigmoid", "silu", "smooth_l1_loss",
     "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
     "tanhshrink", "threshold", "threshold_", "triplet_margin_loss",
-    "triplet_margin_with_distance_loss", "unfold", "upsample",
+    "triplet_margin_with_distance_loss", "unfold", "upsample", "upsample_bilinear",
+    "upsample_nearest",
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """As `interpolate` with mode "nearest"."""
+    return interpolate(input, size, scale_factor)
 
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.nn.functional", name, __all__), name=name)
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """As `interpolate` with mode "bilinear" and aligned corners."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

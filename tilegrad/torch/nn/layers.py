@@ -29,6 +29,11 @@ from tilegrad.torch.nn.module import (
     counterparts,
     is_parameter,
 )
+from tilegrad.torch.nn.recurrent_autocast import (
+    cells_in_autocast,
+    layers_in_autocast,
+    results_in_autocast,
+)
 from tilegrad.torch.nn.synchronized import synchronized
 from tilegrad.torch.step_names import FUNCTIONS, LAYERS
 from tilegrad.torch.steps import note
@@ -66,6 +71,12 @@ def _made(name: str, kind: type) -> type:
         space["__init__"], call = _of_some_axis(_OF_SOME_AXIS[name])
     if name in ("AdaptiveLogSoftmaxWithLoss", "CTCLoss", "EmbeddingBag", "LSTM", "GRU", "RNN"):
         call = _own_results(call)
+    if name == "LSTM":
+        call = results_in_autocast(call)
+    if name in ("LSTM", "GRU", "RNN"):
+        space["_layers"] = layers_in_autocast(kind._layers)  # type: ignore[attr-defined]
+    elif name in ("LSTMCell", "GRUCell", "RNNCell"):
+        space["_first_states"] = cells_in_autocast(kind._first_states)  # type: ignore[attr-defined]
     if name.startswith(("MaxPool", "AdaptiveMaxPool", "FractionalMaxPool")):
         call = _with_int64_indices(call)
     if name.startswith("InstanceNorm"):

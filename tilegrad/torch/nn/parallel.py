@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.nn.module import Module
 
 __all__ = ["DataParallel"]
@@ -21,3 +22,7 @@ class DataParallel(Module):
 
     def forward(self, *args: Any, **options: Any) -> Any:
         return self.module(*args, **options)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import optim as ours
 from tilegrad.torch import modes
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.optim import lr_scheduler, optimizer, swa_utils
 from tilegrad.torch.optim.base import Optimizer, stepping
 
@@ -106,6 +106,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.optim", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

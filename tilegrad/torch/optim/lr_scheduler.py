@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import schedulers as ours
 from tilegrad.tensor.handle.sizes import here
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.optim.groups import as_number
 from tilegrad.torch.optim.plateau import ReduceLROnPlateau
 from tilegrad.torch.optim.schedule_states import from_pytorch, shown_in_groups, to_pytorch
@@ -225,6 +225,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.optim.lr_scheduler", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch import modes
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.nn.module import Module
 from tilegrad.torch.optim.lr_scheduler import LRScheduler
@@ -134,3 +135,7 @@ def update_bn(loader: Iterable[Any], model: Any, device: Any = None) -> None:
     for each, momentum in zip(norms, before):
         each.momentum = momentum
     model.train(was_training)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

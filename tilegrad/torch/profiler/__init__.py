@@ -16,9 +16,9 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.profiler.events import EventList
 from tilegrad.torch.profiler.recorder import Recorder, record_function
 
@@ -197,5 +197,5 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None) -> 
     return write
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(absent("torch.profiler", name, __all__), name=name)
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -7,11 +7,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import numpy.typing
 
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.configuration import get_default_dtype
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.tensor import Tensor
@@ -124,3 +125,7 @@ def kaiser(at: Array, span: int, *, beta: float = 12.0) -> Array:
     """I0(beta sqrt(1 - (2 n / span - 1)^2)) / I0(beta)."""
     inside = numpy.maximum(1 - (2 * at / span - 1) ** 2, 0)
     return numpy.i0(beta * numpy.sqrt(inside)) / numpy.i0(beta)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -1,5 +1,12 @@
 """`torch.utils`."""
 
+from typing import TYPE_CHECKING
+
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.utils import checkpoint, data, dlpack
 
 __all__ = ["checkpoint", "data", "dlpack"]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

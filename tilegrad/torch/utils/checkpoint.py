@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.func import checkpoint as ours
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import with_ours
 
-__all__ = ["checkpoint", "checkpoint_sequential"]
+__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "noop_context_fn"]
 
 _CHOICES = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "context_fn")
+
+
+class CheckpointError(RuntimeError):
+    """What PyTorch raises where a second run differs from the first."""
+
+
+def noop_context_fn() -> tuple[Any, Any]:
+    """Two contexts that do nothing."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -37,3 +48,7 @@ def checkpoint_sequential(
     for start in range(0, size * (segments - 1), size):
         input = checkpoint(run(layers[start : start + size]), input)
     return run(layers[size * (segments - 1) :])(input)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy
 
@@ -17,6 +17,7 @@ from tilegrad.nn import data as ours
 from tilegrad.nn.data import BatchSampler, SequentialSampler
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import randint, randperm, tensor
 from tilegrad.torch.random import Generator, initial_seed
@@ -493,3 +494,7 @@ also_known(
     sys.modules[__name__],
     {},
 )
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.functions import from_dlpack
 
 __all__ = ["from_dlpack", "to_dlpack"]
@@ -12,3 +13,7 @@ __all__ = ["from_dlpack", "to_dlpack"]
 def to_dlpack(tensor: Any) -> Any:
     """A capsule that another library's `from_dlpack` takes."""
     return tensor.__dlpack__()
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

@@ -18,7 +18,7 @@ from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
 from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
 from tilegrad.nn.utils.fusion import fused_weights
 from tilegrad.torch import modes
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.nn.module import marked
 from tilegrad.torch.nn.utils import parametrizations, parametrize, prune, rnn
@@ -135,6 +135,4 @@ _FILES = ("clip_grad", "convert_parameters", "fusion")
 also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        raise AttributeError(absent("torch.nn.utils", name, __all__), name=name)
+    __getattr__ = refusing(__name__)

@@ -1,9 +1,10 @@
 """`torch.nn.utils.parametrize`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn.utils import parametrize as ours
 from tilegrad.nn.utils.parametrize import ParametrizationList, cached, is_parametrized
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.nn.module import is_parameter, marked
 from tilegrad.torch.nn.utils.marking import marking
 
@@ -39,3 +40,7 @@ def type_before_parametrizations(module: Any) -> type:
     while (before := kind.__dict__.get("_made_of")) is not None:
         kind = before
     return kind
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

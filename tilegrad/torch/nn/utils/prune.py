@@ -7,9 +7,10 @@ elements stay. `weight` itself is their product, computed anew before each call 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch import modes
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -398,3 +399,7 @@ def is_pruned(module: Any) -> bool:
         for _, each in module.named_modules()
         for hook in each._forward_pre_hooks.values()
     )
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

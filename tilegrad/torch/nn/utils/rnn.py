@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn.utils import rnn as ours
 from tilegrad.nn.utils.rnn import PackedSequence
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
@@ -56,3 +57,7 @@ def unpack_sequence(packed_sequences: Any) -> list[Tensor]:
 def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Tensor]:
     """The sequences without what fills them up."""
     return list(with_ours(list(ours.unpad_sequence(padded_sequences, lengths, batch_first))))
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)
