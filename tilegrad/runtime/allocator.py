@@ -18,9 +18,9 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import InternalError, OutOfMemoryError
@@ -54,6 +54,9 @@ class LRUAllocator:
     # Blocks up to this size are handed on without a lock. Said here, as blocks may come back when
     # the names of the module are gone.
     _small = 1 << 16
+
+    describe: ClassVar[Callable[[LRUAllocator], str]] = staticmethod(lambda allocator: "")
+    """What holds the memory, for errors: `engine.run.in_use` knows the user's lines."""
 
     def __init__(self, device: str, runtime: Runtime):
         self.device = device
@@ -233,13 +236,20 @@ class LRUAllocator:
         except OutOfMemoryError:
             raise
         except MemoryError:
-            raise OutOfMemoryError(
-                f"allocate: {nbytes} bytes do not fit on {self.device}",
-                in_use=f"{self.used_bytes} bytes",
-                remedy="free tensors that are no longer needed, or use smaller batches",
-            ) from None
+            raise self._no_room(nbytes) from None
         self._taken_bytes += size
         return handle
+
+
+    def _no_room(self, nbytes: int) -> OutOfMemoryError:
+        details = {"in_use": f"{self.used_bytes} bytes"}
+        if held := LRUAllocator.describe(self):
+            details["largest"] = held
+        return OutOfMemoryError(
+            f"allocate: {nbytes} bytes do not fit on {self.device}",
+            **details,
+            remedy="free tensors that are no longer needed, or use smaller batches",
+        )
 
 
 class _Reaper:
