@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -254,6 +255,30 @@ def test_a_block_over_the_limit_is_refused(runtime: OpenCLRuntime) -> None:
     with pytest.raises(DeviceError, match=f"f: {too_many} lanes in a block"):
         runtime.launch(program, [memory.handle], [], (1, 1, 1), (too_many, 1, 1))
     assert runtime.launch(program, [memory.handle], [], (1, 1, 1), (1, 1, 1), wait=True) is not None
+
+
+def test_a_kernel_that_does_not_end_is_named_and_the_device_goes_on_when_it_ends(
+    runtime: OpenCLRuntime,
+) -> None:
+    """The queue stops at an event that the test sets: what comes behind it does not end."""
+    cl, x = runtime._cl, Tensor([1.0, 2.0], device="CL").realize()
+    runtime.synchronize()
+    gate = cl.UserEvent(runtime._context)
+    try:
+        cl.enqueue_barrier(runtime._queue, wait_for=[gate])
+        y = (x * 3).realize()
+        stopped = pytest.raises(DeviceError, match="a kernel has not ended for 1 s")
+        with Context(HANG_SECONDS=1), stopped as caught:
+            y.tolist()
+        assert str(caught.value.details["kernel"]).startswith("E_")
+        with pytest.raises(DeviceError, match="has not ended"):
+            y.tolist()
+        assert Tensor([1.0], device="CPU").add(1).tolist() == [2.0]
+    finally:
+        gate.set_status(cl.command_execution_status.COMPLETE)
+    while runtime._watchdog.is_hung:
+        time.sleep(0.01)
+    assert y.tolist() == [3.0, 6.0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -120,7 +120,8 @@ class Config:
         30, "after how long unused memory goes back to the system; 0: never", high=86_400
     )
     HANG_SECONDS: int = _switch(
-        120, "how long a GPU may make no progress before its kernel is an error; 0: for ever",
+        120,
+        "how long a GPU may make no progress before its kernel is an error; 0: for ever",
         high=86_400,
     )
     CPU_TARGET: str = _switch(

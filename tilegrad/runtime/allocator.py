@@ -240,11 +240,10 @@ class LRUAllocator:
         self._taken_bytes += size
         return handle
 
-
     def _no_room(self, nbytes: int) -> OutOfMemoryError:
         details = {"in_use": f"{self.used_bytes} bytes"}
-        if held := LRUAllocator.describe(self):
-            details["largest"] = held
+        if largest := LRUAllocator.describe(self):
+            details["largest"] = largest
         return OutOfMemoryError(
             f"allocate: {nbytes} bytes do not fit on {self.device}",
             **details,

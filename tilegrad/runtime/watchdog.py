@@ -3,8 +3,8 @@
 A queue runs its launches in their order. After some of them it gets a *mark*, an event of the
 driver's, and whoever waits looks at the oldest one. As long as marks pass, the device works,
 however long the queue is. Where none passes for HANG_SECONDS, one of the kernels before the oldest
-mark has not ended: the error names them. From then on whoever waits is told at once, until that
-kernel ends after all.
+mark has not ended: the error names them. From then on whoever waits is told soon, until that kernel
+ends after all.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ __all__ = ["Watchdog"]
 _LAUNCHES, _MARKS = 16, 64
 # Seconds for which the device is asked without a pause, and the longest pause after them.
 _SPIN, _LONGEST = 2e-4, 1e-3
+# Seconds that are left to a kernel once it was waited for in vain.
+_AGAIN = 0.1
 
 
 class Watchdog:
@@ -107,7 +109,8 @@ class Watchdog:
             if is_done():
                 return
             now, patience = time.monotonic(), config.HANG_SECONDS
-            if patience and (self._is_hung or now - progress > patience):
+            limit = min(patience, _AGAIN) if self._is_hung else patience
+            if patience and now - progress > limit:
                 self._is_hung = True
                 raise self._hung(patience)
             if now - started > _SPIN:

@@ -35,18 +35,18 @@ def largest(allocator: LRUAllocator) -> str:
     made at train.py:7"; plans and captures hold memory without a line. Empty if there is none.
     """
     others = {id(buffer): origin for lines in lines_of_others for buffer, origin in lines()}
-    held: defaultdict[str, list[int]] = defaultdict(list)
+    sizes_of: defaultdict[str, list[int]] = defaultdict(list)
     for buffer in _alive(allocator):
-        place = ", ".join(user_lines(others.get(id(buffer), buffer.origin))[:2])
-        held[place].append(buffer.nbytes)
-    ranked = sorted(held.items(), key=lambda each: -sum(each[1]))[:_MOST]
-    return "; ".join(_row(place, sizes) for place, sizes in ranked)
+        made_at = ", ".join(user_lines(others.get(id(buffer), buffer.origin))[:2])
+        sizes_of[made_at].append(buffer.nbytes)
+    ranked = sorted(sizes_of.items(), key=lambda each: -sum(each[1]))[:_MOST]
+    return "; ".join(_row(made_at, sizes) for made_at, sizes in ranked)
 
 
-def _row(place: str, sizes: list[int]) -> str:
+def _row(made_at: str, sizes: list[int]) -> str:
     count = "" if len(sizes) == 1 else f" in {len(sizes)} buffers"
-    made = f" made at {place}" if place else " without a known line"
-    return f"{size_text(sum(sizes))}{count}{made}"
+    where = f" made at {made_at}" if made_at else " without a known line"
+    return f"{size_text(sum(sizes))}{count}{where}"
 
 
 def _alive(allocator: LRUAllocator) -> Iterator[Buffer]:
