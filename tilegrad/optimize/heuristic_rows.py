@@ -22,8 +22,8 @@ from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
 __all__ = [
-    "FEW_RESULTS", "GROUPS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "loads_of", "share_reductions",
-    "share_scan", "stride",
+    "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "groups_for", "loads_of",
+    "share_reductions", "share_scan", "stride",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/gpu.py`, reductions and rows.
@@ -36,8 +36,6 @@ SHORT, _SHORT_ROW = 32, 16
 # too few of them, and a shallower one where there are fewer results; with as many results, a tile
 # of registers leaves enough lanes to keep a device busy.
 _DEEP, WORTH_TILING = 64, 1024
-# Groups of lanes that share the sum of a column or of a register tile.
-GROUPS = 8, 16, 4
 # Values of a row that a lane holds in registers.
 _IN_REGISTERS = 32
 # A row of at most this many vectors for each lane of a warp has one warp, where there are that
@@ -73,7 +71,7 @@ def share_reductions(
         return False
     if not is_columns:
         return _share_rows(shaper, known, results)
-    amount = divisor(known[0], GROUPS)
+    amount = groups_for(known[0])
     if len(reductions) > 1 or not amount or results * _DEEP > depth * WORTH_TILING:
         return False
     use_lanes(target.warp_lanes)
@@ -275,6 +273,11 @@ def _contiguous(loads: Sequence[UOp], loop: UOp) -> int:
 def divisor(loop: UOp, wanted: Iterable[int]) -> int:
     """The first of `wanted` that divides the extent, or 0."""
     return next((amount for amount in wanted if amount and _extent(loop) % amount == 0), 0)
+
+
+def groups_for(loop: UOp) -> int:
+    """The groups of lanes that share the sum of a column or of a register tile, or 0."""
+    return divisor(loop, (8, 16, 4))
 
 
 def share_scan(shaper: BlockShaper) -> bool:

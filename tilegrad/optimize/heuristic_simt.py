@@ -21,11 +21,11 @@ from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.heuristic_rows import (
     FEW_RESULTS,
-    GROUPS,
     LITTLE,
     SHORT,
     WORTH_TILING,
     divisor,
+    groups_for,
     loads_of,
     share_reductions,
     share_scan,
@@ -90,7 +90,7 @@ class _Shaper(UnitShaper, SliceShaper):
             return False
         depth = max(loops, key=lambda axis: axis.vmax)
         before = self.ast
-        amount = divisor(depth, GROUPS) if depth.src[0].op is Ops.CONST else 0
+        amount = groups_for(depth) if depth.src[0].op is Ops.CONST else 0
         if not amount or depth.vmax < SHORT * amount - 1:
             return False
         self.use_lanes(self.target.warp_lanes)
