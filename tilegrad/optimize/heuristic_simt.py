@@ -68,6 +68,8 @@ class _Shaper(UnitShaper, SliceShaper):
                 return
             if not share_scan(self):
                 self.use_vectors()
+        elif self.has_many_results(reductions) and self.stage_product(reductions[0]):
+            return
         elif not share_reductions(self, reductions, self.use_lanes):
             if len(reductions) == 1:
                 if self.stage_product(reductions[0]):
@@ -77,6 +79,13 @@ class _Shaper(UnitShaper, SliceShaper):
                     return
             self.unroll()
         self.use_lanes()
+
+    def has_many_results(self, reductions: Sequence[UOp]) -> bool:
+        """Whether there is one reduction, whose operands a cache would give once for each result
+        more slowly than tiles wait for memory.
+        """
+        results = int(prod(axis.vmax + 1 for axis in self.grid()))
+        return len(reductions) == 1 and results > 2 * FEW_RESULTS
 
     def share_depth(self) -> bool:
         """Groups of lanes share the sum of a register tile, where its results alone leave most of
