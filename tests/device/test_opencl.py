@@ -226,6 +226,31 @@ def test_a_full_device_gets_back_what_is_kept_and_is_asked_again(
         _ = backend.buffer(5 << 20, dtypes.uint8).handle
 
 
+def test_a_launch_without_room_is_made_again_when_what_is_kept_has_gone_back(
+    runtime: OpenCLRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a driver that takes the memory of a buffer when a kernel uses it."""
+    cl, backend = runtime._cl, Device["CL"]
+    x = Tensor([1.0, 2.0], device="CL").realize()
+    enqueue, refusals = cl.enqueue_nd_range_kernel, 1
+
+    def full_at_first(*arguments: object) -> object:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise cl.MemoryError("clEnqueueNDRangeKernel failed: MEM_OBJECT_ALLOCATION_FAILURE")
+        return enqueue(*arguments)
+
+    _ = backend.buffer(1 << 20, dtypes.uint8).handle
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", full_at_first)
+    assert (x * 5).tolist() == [5.0, 10.0] and backend.allocator.cached_bytes < 1 << 20
+    refusals = 2
+    _ = backend.buffer(1 << 20, dtypes.uint8).handle
+    with pytest.raises(OutOfMemoryError, match="has no room"):
+        (x * 7).realize()
+    assert (x * 9).tolist() == [9.0, 18.0]
+
+
 def test_a_source_that_is_refused_names_kernel_lines_and_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -265,16 +265,28 @@ class OpenCLRuntime(Runtime):
         self._check_limits(program, local_size)
         numbers = [struct.pack(code, value) for code, value in zip(program.codes, variables)]
         sizes = tuple([blocks * lanes for blocks, lanes in zip(global_size, local_size)])
-        with self._lock:
-            self._do(program.kernel.set_args, *[handles[slot] for slot in program.slots], *numbers)
-            event = self._do(
-                self._cl.enqueue_nd_range_kernel, self._queue, program.kernel, sizes, local_size
-            )
+        arguments = [*[handles[slot] for slot in program.slots], *numbers]
+        try:
+            event = self._enqueue(program, arguments, sizes, local_size)
+        except OutOfMemoryError:
+            # Some drivers take the memory of a buffer when a kernel first uses it.
+            if not self.relieve():
+                raise
+            event = self._enqueue(program, arguments, sizes, local_size)
         self._watchdog.launched(program.name)
         if not wait:
             return None
         self._watchdog.wait_for(event)
         return float(event.profile.end - event.profile.start) * 1e-9
+
+    def _enqueue(
+        self, program: OpenCLProgram, arguments: Sequence[Any], sizes: Dims, local_size: Dims
+    ) -> Any:
+        with self._lock:
+            self._do(program.kernel.set_args, *arguments)
+            return self._do(
+                self._cl.enqueue_nd_range_kernel, self._queue, program.kernel, sizes, local_size
+            )
 
     def _check_limits(self, program: OpenCLProgram, local_size: Dims) -> None:
         """Raise DeviceError if a block asks for more than the device has for this kernel."""

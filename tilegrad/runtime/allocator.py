@@ -62,6 +62,8 @@ class LRUAllocator:
         self.device = device
         self.runtime = runtime
         self._lock = held_at_fork(threading.RLock(), 70)
+        if hasattr(runtime, "__dict__"):
+            runtime.relieve = self.flush  # type: ignore[method-assign]
         # Bytes that the runtime gave and has not had back.
         self._taken_bytes = 0
         # Small blocks that wait, in a list for each size class, and the most of each class.
