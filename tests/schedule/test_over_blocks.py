@@ -144,12 +144,12 @@ def test_a_product_of_few_rows_does_not_wait_for_memory(
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 3072), (64, 2304), (200, 1000)])
 def test_a_product_of_many_rows_along_the_sum_has_tiles(rows: int, columns: int) -> None:
-    """In float32, with weights as PyTorch stores them: a result by a warp of its own would read both
-    operands from the cache for each, 169 microseconds of the first product.
+    """In float32, with weights as PyTorch stores them: with a warp for each result, both operands
+    would come from the cache for each, in 169 microseconds of the first product.
     """
     schedule = plan(thin(rows, 768, columns, "float", transposed=True), target=NV)
     programs = [program(item.ast, None, NV) for item in schedule.items]
-    assert any(node.op is Ops.COPY_ASYNC for node in programs[0])
+    assert any(node.op is Ops.BARRIER for node in programs[0])
     limits = [predicted(count(each, 1), "sm_80").limits for each in programs]
     assert sum(max(each.values()) for each in limits) < 30e-6
 
