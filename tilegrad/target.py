@@ -12,9 +12,14 @@ from dataclasses import dataclass, field, fields
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 
-__all__ = ["MatrixUnit", "Position", "Target", "Timing"]
+__all__ = ["SHARED_ROWS", "MatrixUnit", "Position", "Target", "Timing"]
 
 Position = tuple[int, int]
+
+# Tuning, worth shown by `gpu-report`, products with few rows.
+# Rows up to which lanes that share a row of the other operand, along which the sum runs, are as
+# quick as a matrix unit with a tile that is padding for the most.
+SHARED_ROWS = 4
 
 
 @dataclass(frozen=True)

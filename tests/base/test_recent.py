@@ -117,6 +117,7 @@ BOUNDED = {
     "tensor/calls/templates.py _aliases": "_MOST",
     "tensor/calls/templates.py _known": "_MOST",
     "tensor/calls/templates.py _met": "_MOST",
+    "engine/run/in_use.py lines_of_others": "functions of the package",
     "tensor/calls/templates.py _of_numbers": "_MOST",
     "tensor/calls/templates.py _values": "_MOST",
     "capture/modes.py _others": "front ends with modes of their own: tilegrad.torch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 import re
 import shutil
@@ -255,6 +256,7 @@ class FakeLibrary:
         self.memory: dict[int, Any] = {}
         self.launched: list[tuple[tuple[int, ...], bytes]] = []
         self.refusal = ""
+        self.is_stuck = False
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         def function(*arguments: Any) -> int:
@@ -265,6 +267,10 @@ class FakeLibrary:
 
     def hipGetErrorString(self, code: int) -> bytes:
         return b"unspecified launch failure" if code == 719 else b"?"
+
+    def hipEventQuery(self, event: Any) -> int:
+        self.calls.append(("hipEventQuery", event.value))
+        return 600 if self.is_stuck else 719 if self.refusal == "hipEventQuery" else 0
 
     def hipGetDeviceCount(self, count: Any) -> int:
         count._obj.value = self.gpus
@@ -337,7 +343,9 @@ def test_a_launch_waits_for_nothing_and_a_copy_out_for_all_launches(library: Fak
         "hipMalloc", "hipModuleLoadData", "hipModuleGetFunction", "hipModuleLaunchKernel",
     ]  # fmt: skip
     y.tolist()
-    assert library.names()[-3:] == ["hipModuleLaunchKernel", "hipStreamSynchronize", "hipMemcpy"]
+    assert library.names()[-4:] == [
+        "hipModuleLaunchKernel", "hipEventRecord", "hipEventQuery", "hipMemcpy",
+    ]  # fmt: skip
     assert library.calls[-1] == ("hipMemcpy", 2)
 
 
@@ -380,6 +388,43 @@ def test_an_error_of_the_library_has_its_text(library: FakeLibrary) -> None:
     library.refusal = "hipModuleLaunchKernel"
     with pytest.raises(DeviceError, match="hipModuleLaunchKernel: unspecified launch failure"):
         (x + 1).realize()
+
+
+def test_a_lost_gpu_says_what_to_do(library: FakeLibrary) -> None:
+    x = Tensor([1.0], device="FAKEAMD").realize()
+    library.refusal = "hipEventQuery"
+    with pytest.raises(DeviceError, match="hipEventQuery: unspecified launch failure") as caught:
+        (x + 1).tolist()
+    assert "start the process anew" in str(caught.value)
+
+
+def test_a_kernel_that_does_not_end_is_named(library: FakeLibrary) -> None:
+    x = Tensor([1.0, 2.0], device="FAKEAMD").realize()
+    x.tolist()
+    y = (x + 1).realize()
+    library.is_stuck = True
+    with Context(HANG_SECONDS=1), pytest.raises(DeviceError, match="not ended for 1 s") as caught:
+        y.tolist()
+    assert str(caught.value.details["kernel"]).startswith("E_")
+    with pytest.raises(DeviceError, match="not ended"):
+        y.tolist()
+    # What the kernel may still write to is not given to others.
+    runtime, (handle, *_) = Device["FAKEAMD"].runtime, library.memory
+    runtime.free(handle, 8)
+    assert handle in library.memory
+    library.is_stuck = False
+    runtime.free(handle, 8)
+    assert handle not in library.memory
+
+
+def test_a_forked_process_is_told(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = HipRuntime(library)
+    monkeypatch.setattr(runtime, "_process", os.getpid() + 1)
+    with pytest.raises(DeviceError, match="opened before this process was forked"):
+        runtime.allocate(4)
+    library.calls.clear()
+    runtime.free(1234, 4)
+    assert not library.calls
 
 
 def test_there_is_no_gpu_beyond_the_last(library: FakeLibrary) -> None:

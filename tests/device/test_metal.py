@@ -106,7 +106,7 @@ def test_a_training_step_and_its_capture(device: str) -> None:
 # the calls of a launch
 
 
-@pytest.mark.row("M7.7")
+@pytest.mark.row("M7.7", "P.8")
 def test_the_order_of_calls(runtime: MetalRuntime, fake: FakeMetal) -> None:
     """Device, library, function, pipeline; then queue, command buffer, encoder, arguments,
     dispatch, end, commit, wait.

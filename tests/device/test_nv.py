@@ -8,6 +8,7 @@ import gc
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from tilegrad.__main__ import devices
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.device import nv, nv_driver
 from tilegrad.device.nv_runtime import NVRuntime, heading
+from tilegrad.runtime import watchdog
 from tilegrad.runtime.allocator import size_class
 
 DEVICE = "NVSIM80"
@@ -285,11 +287,11 @@ def test_a_half_is_filled_again_only_when_it_has_travelled(
     place = runtime.allocate(12 << 20)
     fake.calls.clear()
     runtime.copy_in(place, memoryview(bytearray(12 << 20)))
-    waits = [call[1] for call in fake.calls if call[0] == "cuEventSynchronize"]
+    waits = [call[1] for call in fake.calls if call[0] == "cuEventQuery"]
     records = [call[1] for call in fake.calls if call[0] == "cuEventRecord"]
     assert len(waits) == 3 and waits == records and waits[0] == waits[2] != waits[1]
     names = [name for name in fake.names() if name.startswith(("cuEvent", "cuMemcpy"))]
-    assert names[-3:] == ["cuEventSynchronize", "cuMemcpyHtoDAsync", "cuEventRecord"]
+    assert names[-3:] == ["cuEventQuery", "cuMemcpyHtoDAsync", "cuEventRecord"]
 
 
 def test_a_launch_passes_the_memory_that_the_kernel_takes(
@@ -313,7 +315,7 @@ def test_a_launch_is_timed_by_events_that_are_destroyed(
     assert runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1), wait=True) == 0.25e-3
     assert fake.names() == [
         "cuEventCreate", "cuEventCreate", "cuEventRecord", "cuLaunchKernel", "cuEventRecord",
-        "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy", "cuEventDestroy",
+        "cuEventQuery", "cuEventElapsedTime", "cuEventDestroy", "cuEventDestroy",
     ]  # fmt: skip
 
 
@@ -414,10 +416,73 @@ def test_a_launch_that_the_driver_refuses_is_told_with_its_sizes(
 
 
 def test_a_lost_device_says_what_to_do(fake: FakeDriver, runtime: NVRuntime) -> None:
-    fake.fail["cuStreamSynchronize"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    fake.fail["cuEventQuery"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(DeviceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
         runtime.synchronize()
     assert "start the process anew" in str(caught.value)
+
+
+def test_a_kernel_that_does_not_end_is_named(fake: FakeDriver, runtime: NVRuntime) -> None:
+    program, places = launches(runtime)
+    runtime.synchronize()
+    fake.stuck = len(fake.calls)
+    runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    found = memoryview(bytearray(16))
+    began = time.monotonic()
+    with Context(HANG_SECONDS=1), pytest.raises(DeviceError, match="not ended for 1 s") as caught:
+        runtime.copy_out(found, places[0])
+    assert caught.value.details["kernel"] == program.name
+    assert "start the process anew" in str(caught.value)
+    # Nobody waits again, and memory that the kernel may write to is not given to others.
+    for again in (runtime.synchronize, lambda: runtime.copy_out(found, places[0])):
+        with pytest.raises(DeviceError, match="has not ended"):
+            again()
+    runtime.free(places[0], 16)
+    assert fake.names().count("cuMemFree") == 0
+    assert time.monotonic() - began < 30
+    # It ends after all: the device is used as before.
+    fake.stuck = None
+    runtime.synchronize()
+    runtime.copy_out(found, places[0])
+    runtime.free(places[0], 16)
+    assert fake.names().count("cuMemFree") == 1
+
+
+def test_a_long_queue_that_goes_on_is_no_hung_kernel(
+    fake: FakeDriver, runtime: NVRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each query finds the stream a little further: 400 launches take longer than the limit for
+    one.
+    """
+    clock = [0.0]
+
+    def monotonic() -> float:
+        clock[0] += 1e-3
+        return clock[0]
+
+    monkeypatch.setattr(watchdog.time, "monotonic", monotonic)
+
+    def sleep(seconds: float) -> None:
+        clock[0] += 0.2
+        assert fake.stuck is not None
+        fake.stuck += 8
+
+    monkeypatch.setattr(watchdog.time, "sleep", sleep)
+    program, places = launches(runtime)
+    runtime.synchronize()
+    fake.stuck = len(fake.calls)
+    for _ in range(400):
+        runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    with Context(HANG_SECONDS=5):
+        runtime.synchronize()
+    assert clock[0] > 10
+
+
+def test_events_of_a_long_queue_are_used_again(fake: FakeDriver, runtime: NVRuntime) -> None:
+    program, places = launches(runtime)
+    for _ in range(3000):
+        runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    assert fake.names().count("cuEventCreate") < 100
 
 
 def test_a_forked_process_is_told(runtime: NVRuntime, monkeypatch: pytest.MonkeyPatch) -> None:

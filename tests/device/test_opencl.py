@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -225,6 +226,31 @@ def test_a_full_device_gets_back_what_is_kept_and_is_asked_again(
         _ = backend.buffer(5 << 20, dtypes.uint8).handle
 
 
+def test_a_launch_without_room_is_made_again_when_what_is_kept_has_gone_back(
+    runtime: OpenCLRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a driver that takes the memory of a buffer when a kernel uses it."""
+    cl, backend = runtime._cl, Device["CL"]
+    x = Tensor([1.0, 2.0], device="CL").realize()
+    enqueue, refusals = cl.enqueue_nd_range_kernel, 1
+
+    def full_at_first(*arguments: object) -> object:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise cl.MemoryError("clEnqueueNDRangeKernel failed: MEM_OBJECT_ALLOCATION_FAILURE")
+        return enqueue(*arguments)
+
+    _ = backend.buffer(1 << 20, dtypes.uint8).handle
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", full_at_first)
+    assert (x * 5).tolist() == [5.0, 10.0] and backend.allocator.cached_bytes < 1 << 20
+    refusals = 2
+    _ = backend.buffer(1 << 20, dtypes.uint8).handle
+    with pytest.raises(OutOfMemoryError, match="has no room"):
+        (x * 7).realize()
+    assert (x * 9).tolist() == [9.0, 18.0]
+
+
 def test_a_source_that_is_refused_names_kernel_lines_and_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -254,6 +280,30 @@ def test_a_block_over_the_limit_is_refused(runtime: OpenCLRuntime) -> None:
     with pytest.raises(DeviceError, match=f"f: {too_many} lanes in a block"):
         runtime.launch(program, [memory.handle], [], (1, 1, 1), (too_many, 1, 1))
     assert runtime.launch(program, [memory.handle], [], (1, 1, 1), (1, 1, 1), wait=True) is not None
+
+
+def test_a_kernel_that_does_not_end_is_named_and_the_device_goes_on_when_it_ends(
+    runtime: OpenCLRuntime,
+) -> None:
+    """The queue stops at an event that the test sets: what comes behind it does not end."""
+    cl, x = runtime._cl, Tensor([1.0, 2.0], device="CL").realize()
+    runtime.synchronize()
+    gate = cl.UserEvent(runtime._context)
+    try:
+        cl.enqueue_barrier(runtime._queue, wait_for=[gate])
+        y = (x * 3).realize()
+        stopped = pytest.raises(DeviceError, match="a kernel has not ended for 1 s")
+        with Context(HANG_SECONDS=1), stopped as caught:
+            y.tolist()
+        assert str(caught.value.details["kernel"]).startswith("E_")
+        with pytest.raises(DeviceError, match="has not ended"):
+            y.tolist()
+        assert Tensor([1.0], device="CPU").add(1).tolist() == [2.0]
+    finally:
+        gate.set_status(cl.command_execution_status.COMPLETE)
+    while runtime._watchdog.is_hung:
+        time.sleep(0.01)
+    assert y.tolist() == [3.0, 6.0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -46,3 +46,17 @@ def test_tiles_are_known_in_each_copy() -> None:
     copies = [node.index for node in found if node.op is Ops.COPY_ASYNC]
     assert rows and copies
     assert not any(loop in index.ranges for index in (*rows, *copies))
+
+
+@pytest.mark.parametrize("depth", [64, 128, 256])
+def test_a_result_that_is_used_twice_in_one_operation_stays_so(depth: int) -> None:
+    """The square of a product: both factors come behind the loop."""
+    left, right = buffer(0, 32, depth, dtype=HALF), buffer(1, depth, 32, dtype=HALF)
+    product = matmul(left, right, total=FLOAT)
+    found = program(kernel(product * product, target=NV), None, NV)
+    assert [node.op for node in found].count(Ops.BARRIER) == 2
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((32, depth), (depth, 32)))
+    out = np.full((32, 32), np.nan, np.float32)
+    execute(found, [memoryview(each).cast("B") for each in (out, a, b)])
+    assert np.array_equal(out, (a.astype(np.float32) @ b.astype(np.float32)) ** 2)

@@ -161,6 +161,32 @@ def test_what_stays_several_kernels(rows: int, keys: int, size: int) -> None:
     assert len(kernels(plan(q.scaled_dot_product_attention(k, v), target=CUDA))) > 1
 
 
+@pytest.mark.parametrize("rest", ["max", "sum", "softmax"])
+@pytest.mark.parametrize("shape", [(12, 512, 512, 64), (4, 768, 1000, 16)])
+def test_results_that_are_reduced_again_are_no_slices(
+    shape: tuple[int, int, int, int], rest: str
+) -> None:
+    """A row of results that one more reduction reads is a row in scratch of its own."""
+    heads, rows, keys, size = shape
+    q, k, v = (Tensor.empty(heads, n, size, dtype="half") for n in (rows, keys, keys))
+    value = getattr(q.scaled_dot_product_attention(k, v), rest)(-1)
+    for item in plan(value, target=CUDA).items:
+        assert program(item.ast, None, CUDA)
+
+
+@pytest.mark.parametrize("rest", ["max", "sum", "softmax"])
+def test_values_of_results_that_are_reduced_again(rest: str) -> None:
+    q, k, v = sample(1, 64, 16), sample(1, 72, 16), sample(1, 72, 16)
+    x, y, z = (Tensor(each, device="EMU:CUDA").realize() for each in (q, k, v))
+    with Context(SIZES=0):
+        found = getattr(x.scaled_dot_product_attention(y, z), rest)(-1).numpy()
+    whole = attention(q, k, v)
+    powers = np.exp(whole)
+    expected = {"max": whole.max(-1), "sum": whole.sum(-1),
+                "softmax": powers / powers.sum(-1, keepdims=True)}[rest]  # fmt: skip
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_bad_slices_are_refused() -> None:
     ast = start(kernel_for(2, 64, 24), CUDA)
     loop = next(part for part in axes_of(ast) if part.axis is Axis.REDUCE)

@@ -108,7 +108,8 @@ def test_a_full_device_says_how_much_was_asked_and_is_in_use(allocator: LRUAlloc
         Buffer(allocator, 500, dtypes.float32).handle  # noqa: B018
     assert isinstance(caught.value, MemoryError)
     assert "2000 bytes do not fit on SMALL" in str(caught.value)
-    assert "in_use: 3072 bytes" in str(caught.value)
+    assert caught.value.details["in_use"] == "3072 bytes"
+    assert "3.07 KB" in str(caught.value.details["largest"])
     del held
     assert Buffer(allocator, 500, dtypes.float32).handle is not None
 

@@ -119,6 +119,11 @@ class Config:
     KEEP_SECONDS: int = _switch(
         30, "after how long unused memory goes back to the system; 0: never", high=86_400
     )
+    HANG_SECONDS: int = _switch(
+        120,
+        "how long a GPU may make no progress before its kernel is an error; 0: for ever",
+        high=86_400,
+    )
     CPU_TARGET: str = _switch(
         "",
         "'scalar', 'avx2' or 'avx512': limits the CPU's vectors; empty: the machine's own",
@@ -144,6 +149,7 @@ _PREFIXED = frozenset(
         "CACHE_MEGABYTES",
         "KEEP_KERNELS",
         "KEEP_SECONDS",
+        "HANG_SECONDS",
         "PROGRESS",
         "TEMPLATES",
         "SEGMENTS",

@@ -72,6 +72,18 @@ class Driver:
             raise self.error(name, result)
         return found[0] if len(found) == 1 else (found or None)
 
+    def is_done(self, name: str, *arguments: Any) -> bool:
+        """Whether the work that a query asks for is done.
+
+        Raises as `call`.
+        """
+        result, *_ = getattr(self.module, name)(*arguments)
+        if getattr(result, "name", "") == "CUDA_ERROR_NOT_READY":
+            return False
+        if int(result):
+            raise self.error(name, result)
+        return True
+
     def error(self, name: str, result: Any) -> TilegradError:
         """What a call that gave `result` is reported as."""
         title = getattr(result, "name", str(result))

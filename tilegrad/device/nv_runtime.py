@@ -19,6 +19,7 @@ from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.nv_driver import Driver
 from tilegrad.runtime.protocol import Dims, Runtime
+from tilegrad.runtime.watchdog import Watchdog
 
 __all__ = ["NVProgram", "NVRuntime", "heading"]
 
@@ -27,6 +28,8 @@ _LOG = 8192
 # Calls after which a sequence becomes a graph, and launches that it has at least.
 _CALLS, _LAUNCHES = 3, 2
 _WORD = (1 << 64) - 1
+# An event that only tells whether the stream has come to it.
+_UNTIMED = 2
 
 
 def heading(
@@ -91,6 +94,18 @@ class NVRuntime(Runtime):
         self._lock = held_at_fork(threading.RLock(), 82)
         self._halves: list[tuple[int, Any]] = []
         self._next = 0
+        self._unused: list[Any] = []
+        self.watchdog = Watchdog(name, self._mark, self._has_passed, self._unused.append)
+
+    def _mark(self) -> Any:
+        """An event behind all work of the stream."""
+        driver = self.driver
+        event = self._unused.pop() if self._unused else driver.call("cuEventCreate", _UNTIMED)
+        driver.call("cuEventRecord", event, self.stream)
+        return event
+
+    def _has_passed(self, event: Any) -> bool:
+        return self.driver.is_done("cuEventQuery", event)
 
     def _enter(self) -> Driver:
         """The driver, for this thread.
@@ -115,8 +130,12 @@ class NVRuntime(Runtime):
 
     def free(self, handle: Any, nbytes: int) -> None:
         # In a forked process the device is gone.
-        if os.getpid() == self._process:
-            self._enter().call("cuMemFree", handle)
+        if os.getpid() != self._process:
+            return
+        driver = self._enter()
+        # The driver would wait for a kernel that does not end.
+        if not self.watchdog.is_hung:
+            driver.call("cuMemFree", handle)
 
     def view(self, handle: Any, offset: int, nbytes: int) -> int:
         return int(handle) + offset
@@ -126,13 +145,13 @@ class NVRuntime(Runtime):
         driver = self.driver
         if not self._halves:
             start = int(driver.call("cuMemHostAlloc", 2 * _HALF, 0))
-            untimed = 2
             self._halves = [
-                (start + number * _HALF, driver.call("cuEventCreate", untimed)) for number in (0, 1)
+                (start + number * _HALF, driver.call("cuEventCreate", _UNTIMED))
+                for number in (0, 1)
             ]
         self._next ^= 1
         address, event = self._halves[self._next]
-        driver.call("cuEventSynchronize", event)
+        self.watchdog.wait_for(event)
         return address, event
 
     def copy_in(self, handle: Any, data: memoryview) -> None:
@@ -165,7 +184,7 @@ class NVRuntime(Runtime):
                 self._arrive(target, *journey)
 
     def _arrive(self, target: memoryview, start: int, count: int, address: int, event: Any) -> None:
-        self.driver.call("cuEventSynchronize", event)
+        self.watchdog.wait_for(event)
         target[start : start + count] = _view(address, count)
 
     def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
@@ -181,7 +200,8 @@ class NVRuntime(Runtime):
         return True
 
     def synchronize(self) -> None:
-        self._enter().call("cuStreamSynchronize", self.stream)
+        self._enter()
+        self.watchdog.wait()
 
     # programs
 
@@ -264,7 +284,7 @@ class NVRuntime(Runtime):
             driver.call("cuEventRecord", before, self.stream)
             self._start(program, numbers, global_size, local_size)
             driver.call("cuEventRecord", after, self.stream)
-            driver.call("cuEventSynchronize", after)
+            self.watchdog.wait_for(after)
             return float(driver.call("cuEventElapsedTime", before, after)) * 1e-3
         finally:
             driver.call("cuEventDestroy", before)
@@ -287,6 +307,7 @@ class NVRuntime(Runtime):
                     lanes=lanes,
                     **error.details,
                 ) from None
+        self.watchdog.launched(program.name)
 
     def sequence(
         self, launches: Sequence[tuple[Any, int, Dims]], is_small: bool
@@ -306,6 +327,7 @@ class _Sequence:
 
     def __init__(self, runtime: NVRuntime, launches: Sequence[tuple[Any, int, Dims]]):
         self.runtime, self.launches = runtime, launches
+        self._names = ", ".join(dict.fromkeys([program.name for program, _, _ in launches]))
         self._calls = 0
         self._exec: Any = None
         self._nodes: list[tuple[Any, Any, Arguments, list[int]]] = []
@@ -326,6 +348,7 @@ class _Sequence:
             else:
                 self._renew(driver, by_launch)
             driver.call("cuGraphLaunch", self._exec, runtime.stream)
+        runtime.watchdog.launched(self._names)
 
     def _arguments_of(self, numbers: Sequence[int]) -> list[list[int]]:
         found, start = [], 0

@@ -32,6 +32,7 @@ from tilegrad.hardware import opencl_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.interface import Interface, heading
 from tilegrad.runtime.protocol import Dims, Runtime
+from tilegrad.runtime.watchdog import Watchdog
 from tilegrad.target import Target
 
 __all__ = ["OpenCLProgram", "OpenCLRuntime", "backend"]
@@ -139,6 +140,24 @@ class OpenCLRuntime(Runtime):
         self._process = os.getpid()
         # A kernel's arguments are part of the kernel: two threads must not set them at once.
         self._lock = held_at_fork(threading.Lock(), 80)
+        self._watchdog = Watchdog(device.name.strip(), self._mark, self._has_passed)
+
+    def _mark(self) -> Any:
+        """An event behind all work of the queue."""
+        event = self._do(self._cl.enqueue_marker, self._queue)
+        # The driver may hold work back until somebody asks for it.
+        self._do(self._queue.flush)
+        return event
+
+    def _has_passed(self, event: Any) -> bool:
+        status = int(self._do(getattr, event, "command_execution_status"))
+        if status < 0:
+            raise DeviceError(
+                f"{self.device.name}: a kernel failed, with code {status}",
+                rule="what was computed since the last read is lost",
+                remedy="start the process anew",
+            )
+        return status == int(self._cl.command_execution_status.COMPLETE)
 
     # memory
 
@@ -165,10 +184,12 @@ class OpenCLRuntime(Runtime):
     def copy_in(self, handle: Any, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
         if source.nbytes:
+            self.synchronize()
             self._do(self._cl.enqueue_copy, self._queue, handle, source, is_blocking=True)
 
     def copy_out(self, data: memoryview, handle: Any) -> None:
         if data.nbytes:
+            self.synchronize()
             self._do(self._cl.enqueue_copy, self._queue, data, handle, is_blocking=True)
 
     def view(self, handle: Any, offset: int, nbytes: int) -> Any:
@@ -181,7 +202,8 @@ class OpenCLRuntime(Runtime):
         return True
 
     def synchronize(self) -> None:
-        self._do(self._queue.finish)
+        self._require_own_process()
+        self._watchdog.wait()
 
     # programs
 
@@ -243,15 +265,28 @@ class OpenCLRuntime(Runtime):
         self._check_limits(program, local_size)
         numbers = [struct.pack(code, value) for code, value in zip(program.codes, variables)]
         sizes = tuple([blocks * lanes for blocks, lanes in zip(global_size, local_size)])
-        with self._lock:
-            self._do(program.kernel.set_args, *[handles[slot] for slot in program.slots], *numbers)
-            event = self._do(
-                self._cl.enqueue_nd_range_kernel, self._queue, program.kernel, sizes, local_size
-            )
+        arguments = [*[handles[slot] for slot in program.slots], *numbers]
+        try:
+            event = self._enqueue(program, arguments, sizes, local_size)
+        except OutOfMemoryError:
+            # Some drivers take the memory of a buffer when a kernel first uses it.
+            if not self.relieve():
+                raise
+            event = self._enqueue(program, arguments, sizes, local_size)
+        self._watchdog.launched(program.name)
         if not wait:
             return None
-        self._do(event.wait)
+        self._watchdog.wait_for(event)
         return float(event.profile.end - event.profile.start) * 1e-9
+
+    def _enqueue(
+        self, program: OpenCLProgram, arguments: Sequence[Any], sizes: Dims, local_size: Dims
+    ) -> Any:
+        with self._lock:
+            self._do(program.kernel.set_args, *arguments)
+            return self._do(
+                self._cl.enqueue_nd_range_kernel, self._queue, program.kernel, sizes, local_size
+            )
 
     def _check_limits(self, program: OpenCLProgram, local_size: Dims) -> None:
         """Raise DeviceError if a block asks for more than the device has for this kernel."""

@@ -81,8 +81,8 @@ def _unrolled(program: list[UOp], start: int, end: int) -> list[UOp]:
             if source is not foot:
                 src.append(last.get(source, source))
             elif not is_closed:
-                src += effects
-        new = UOp(node.op, node.dtype, tuple(dict.fromkeys(src)), node.arg)
+                src += [effect for effect in effects if effect not in src]
+        new = UOp(node.op, node.dtype, tuple(src), node.arg)
         last[node] = node if tuple(src) == node.src else new
         made.setdefault(last[node])
     return list(made)

@@ -22,8 +22,8 @@ from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
 __all__ = [
-    "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "loads_of", "share_reductions",
-    "share_scan", "stride",
+    "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "groups_for", "loads_of",
+    "share_reductions", "share_scan", "stride",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/gpu.py`, reductions and rows.
@@ -71,7 +71,7 @@ def share_reductions(
         return False
     if not is_columns:
         return _share_rows(shaper, known, results)
-    amount = divisor(known[0], (8, 16, 4))
+    amount = groups_for(known[0])
     if len(reductions) > 1 or not amount or results * _DEEP > depth * WORTH_TILING:
         return False
     use_lanes(target.warp_lanes)
@@ -131,10 +131,33 @@ def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
         shaper.ast = before
         return False
     own = [rest for _, rest in shared if rest is not None]
+    _share_loads(shaper)
     _unroll(shaper, own, width, is_in_registers=len(loops) > 1 or bool(rows))
     if lanes <= target.shuffle_lanes:
         _share_block(shaper)
     return True
+
+
+def _share_loads(shaper: BlockShaper) -> None:
+    """Lanes that read a row of one factor for one of a few results read it for several of them, and
+    two rows at a time.
+    """
+    firsts = [each for each in shaper.reductions() if not is_second_stage(each)]
+    loads = loads_of(firsts[0]) if len(firsts) == 1 else []
+    if len(loads) != 2 or not shaper.target.shuffle_lanes:
+        return
+    for axis in shaper.grid():
+        is_of_one = sum(axis in load.ranges for load in loads) == 1
+        if not is_of_one or _extent(axis) >= shaper.target.warp_lanes:
+            continue
+        amount = divisor(axis, _IN_FLIGHT)
+        if not amount and (padded := shaper.move(OptOps.PADTO, axis, _IN_FLIGHT[0])) is not None:
+            axis, amount = padded, _IN_FLIGHT[0]
+        if amount and shaper.move(OptOps.UPCAST, axis, amount) is not axis:
+            many = [each for each in shaper.grid() if _extent(each) >= _MANY_ROWS]
+            if many and _extent(many[-1]) % 2 == 0:
+                shaper.move(OptOps.UPCAST, many[-1], 2)
+        return
 
 
 def _extent(loop: UOp) -> int:
@@ -250,6 +273,11 @@ def _contiguous(loads: Sequence[UOp], loop: UOp) -> int:
 def divisor(loop: UOp, wanted: Iterable[int]) -> int:
     """The first of `wanted` that divides the extent, or 0."""
     return next((amount for amount in wanted if amount and _extent(loop) % amount == 0), 0)
+
+
+def groups_for(loop: UOp) -> int:
+    """The groups of lanes that share the sum of a column or of a register tile, or 0."""
+    return divisor(loop, (8, 16, 4))
 
 
 def share_scan(shaper: BlockShaper) -> bool:

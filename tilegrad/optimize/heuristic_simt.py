@@ -25,6 +25,7 @@ from tilegrad.optimize.heuristic_rows import (
     SHORT,
     WORTH_TILING,
     divisor,
+    groups_for,
     loads_of,
     share_reductions,
     share_scan,
@@ -34,6 +35,7 @@ from tilegrad.optimize.heuristic_slices import SliceShaper
 from tilegrad.optimize.heuristic_transposes import share_transpose, vectors_join
 from tilegrad.optimize.heuristic_units import UnitShaper
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
 __all__ = ["heuristic"]
@@ -66,13 +68,49 @@ class _Shaper(UnitShaper, SliceShaper):
                 return
             if not share_scan(self):
                 self.use_vectors()
+        elif self.has_many_results(reductions) and self.stage_product(reductions[0]):
+            return
         elif not share_reductions(self, reductions, self.use_lanes):
             if len(reductions) == 1:
                 if self.stage_product(reductions[0]):
                     return
                 self.tile(reductions[0])
+                if self.share_depth():
+                    return
             self.unroll()
         self.use_lanes()
+
+    def has_many_results(self, reductions: Sequence[UOp]) -> bool:
+        """Whether there is one reduction, whose operands a cache would give once for each result
+        more slowly than tiles wait for memory.
+        """
+        results = int(prod(axis.vmax + 1 for axis in self.grid()))
+        return len(reductions) == 1 and results > 2 * FEW_RESULTS
+
+    def share_depth(self) -> bool:
+        """Groups of lanes share the sum of a register tile, where its results alone leave most of
+        the device without lanes; False where they do not.
+        """
+        (reduction,) = self.reductions()
+        loops = [axis for axis in reduction.src[1:] if axis.arg[1] is Axis.REDUCE]
+        is_tiled = any(axis.arg[1] is Axis.UPCAST for axis in axes_of(self.ast))
+        lanes = int(prod(axis.vmax + 1 for axis in self.grid()))
+        if not is_tiled or not loops or lanes >= self.target.busy_blocks * self.target.warp_lanes:
+            return False
+        depth = max(loops, key=lambda axis: axis.vmax)
+        before = self.ast
+        amount = groups_for(depth) if depth.src[0].op is Ops.CONST else 0
+        if not amount or depth.vmax < SHORT * amount - 1:
+            return False
+        self.use_lanes(self.target.warp_lanes)
+        number = next_number(self.ast)
+        if not self.apply(OptOps.GROUPTOP, depth, amount):
+            self.ast = before
+            return False
+        left = self.axis_numbered(number)
+        if left is not None and (step := divisor(left, (4, 2))):
+            self.move(OptOps.UNROLL, left, step)
+        return True
 
     def pad_symbolic(self) -> None:
         """Lanes need extents that are numbers: the largest, with a gate. A reduction takes them too

@@ -28,7 +28,7 @@ from tilegrad.optimize.opt import Opt, OptOps, loop_order
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.optimize.split import next_number
 from tilegrad.optimize.stage import operand_of
-from tilegrad.target import MatrixUnit
+from tilegrad.target import SHARED_ROWS, MatrixUnit
 
 __all__ = ["UnitShaper"]
 
@@ -167,6 +167,7 @@ class UnitShaper(ProductShaper):
         others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents[:2]))
         (reduction,) = self.reductions()
         terms = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
+        is_thin = self._is_thin(unit, axes)
         fitting = []
         for each, groups in self._own_tiles(unit, extents[0]) if unit.row_bytes else _TILES:
             tile = _Tile(each, groups, depth)
@@ -187,7 +188,7 @@ class UnitShaper(ProductShaper):
                 and lanes <= target.block_lanes
                 and results <= target.registers * _RESULTS
                 and nbytes <= (target.block_bytes if unit.row_bytes else target.shared_bytes)
-                and padded <= LITTLE * work
+                and (padded <= LITTLE * work or (is_thin and tile.sides[0] == unit.m))
                 and extents[2] >= depth
                 and terms >= max(LEAST_DEPTH, 2 * depth)
             ):
@@ -199,6 +200,16 @@ class UnitShaper(ProductShaper):
             # A product with few results has smaller tiles on another unit.
             if blocks >= BUSY or (tile is fitting[-1] and not unit.row_bytes):
                 yield tile
+
+    def _is_thin(self, unit: MatrixUnit, axes: tuple[UOp, UOp, UOp]) -> bool:
+        """Whether reading the operand of the columns takes longer than all products of a unit whose
+        rows are mostly padding. Lanes that share a row of it do as well with few rows.
+        """
+        rows, _, depth = axes
+        operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
+        wide = [side for side in operands if side is not None and rows not in side.ranges]
+        is_deep = any(_is_deep_in_memory(side, depth) for side in wide)
+        return (SHARED_ROWS if is_deep else 1) < int(rows.src[0].arg) < unit.m
 
     def _own_tiles(
         self, unit: MatrixUnit, rows: int

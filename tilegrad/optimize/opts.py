@@ -391,7 +391,8 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     padded = -(-largest // opt.arg) * opt.arg
     if extent.op is Ops.CONST and padded == largest:
         raise OptError(f"padto: {opt.arg} divides axis {opt.axis} of {largest} already", opt=opt)
-    if padded > 4 * largest:
+    # A matrix unit is worth more padding: its products are many at a time.
+    if padded > max(4 * largest, *(unit.m for unit in target.matrix_units if not unit.is_dot), 0):
         raise OptError(f"padto: {padded} iterations for {largest} elements", opt=opt)
     if _holds_nests(ast, loop):
         raise OptError("padto: the axis belongs to a nest that holds others", opt=opt)

@@ -18,9 +18,9 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import InternalError, OutOfMemoryError
@@ -55,10 +55,15 @@ class LRUAllocator:
     # the names of the module are gone.
     _small = 1 << 16
 
+    describe: ClassVar[Callable[[LRUAllocator], str]] = staticmethod(lambda allocator: "")
+    """What holds the memory, for errors: `engine.run.in_use` knows the user's lines."""
+
     def __init__(self, device: str, runtime: Runtime):
         self.device = device
         self.runtime = runtime
         self._lock = held_at_fork(threading.RLock(), 70)
+        if hasattr(runtime, "__dict__"):
+            runtime.relieve = self.flush  # type: ignore[method-assign]
         # Bytes that the runtime gave and has not had back.
         self._taken_bytes = 0
         # Small blocks that wait, in a list for each size class, and the most of each class.
@@ -233,13 +238,19 @@ class LRUAllocator:
         except OutOfMemoryError:
             raise
         except MemoryError:
-            raise OutOfMemoryError(
-                f"allocate: {nbytes} bytes do not fit on {self.device}",
-                in_use=f"{self.used_bytes} bytes",
-                remedy="free tensors that are no longer needed, or use smaller batches",
-            ) from None
+            raise self._no_room(nbytes) from None
         self._taken_bytes += size
         return handle
+
+    def _no_room(self, nbytes: int) -> OutOfMemoryError:
+        details = {"in_use": f"{self.used_bytes} bytes"}
+        if largest := LRUAllocator.describe(self):
+            details["largest"] = largest
+        return OutOfMemoryError(
+            f"allocate: {nbytes} bytes do not fit on {self.device}",
+            **details,
+            remedy="free tensors that are no longer needed, or use smaller batches",
+        )
 
 
 class _Reaper:

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DeviceError, InternalError
 from tilegrad.base.forks import held_at_fork
+from tilegrad.base.origin import Entry
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.allocator import LRUAllocator, size_class
 
@@ -76,6 +77,8 @@ class Buffer:
     base: Buffer | None = None
     offset = 0
     owner: object = None
+    # The user's calls behind the value, for errors.
+    origin: tuple[Entry, ...] = ()
     is_fixed = is_watched = has_copies = False
     # Whether others may write the memory, though they are asked not to.
     is_exposed = False

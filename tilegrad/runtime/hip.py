@@ -21,12 +21,18 @@ from tilegrad.base.errors import DeviceError
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.interface import Interface
 from tilegrad.runtime.protocol import Dims, Runtime
+from tilegrad.runtime.watchdog import Watchdog
 
 __all__ = ["HipProgram", "HipRuntime", "HipSourceRuntime", "gpu_architectures", "open_library"]
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
-_OUT_OF_MEMORY = 2
+_OUT_OF_MEMORY, _NOT_READY = 2, 600
+# An event that only tells whether the stream has come to it.
+_UNTIMED = 2
+# After these (hipErrorECCNotCorrectable, IllegalAddress, LaunchTimeOut, Assert, LaunchFailure) the
+# context is lost, with all memory in it.
+_LOST = frozenset({214, 700, 702, 710, 719})
 # The list `extra` of a launch: what follows is the block, what follows its size, the end.
 _BLOCK, _BLOCK_BYTES, _END = 1, 2, 3
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
@@ -37,7 +43,9 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "hipGetDeviceCount": (_P,),
     "hipSetDevice": (_INT,),
     "hipStreamCreate": (_P,),
-    "hipStreamSynchronize": (_P,),
+    "hipEventCreateWithFlags": (_P, _WORD),
+    "hipEventRecord": (_P, _P),
+    "hipEventQuery": (_P,),
     "hipMalloc": (_P, _SIZE),
     "hipFree": (_P,),
     "hipMemcpy": (_P, _P, _SIZE, _INT),
@@ -107,6 +115,7 @@ class HipRuntime(Runtime):
 
     def __init__(self, library: Any, device: int = 0):
         self._library, self._device = library, device
+        self._process = os.getpid()
         self._call("hipInit", 0)
         count = ctypes.c_int()
         self._call("hipGetDeviceCount", ctypes.byref(count))
@@ -115,15 +124,46 @@ class HipRuntime(Runtime):
         self._call("hipSetDevice", device)
         self._stream = ctypes.c_void_p()
         self._call("hipStreamCreate", ctypes.byref(self._stream))
+        self._unused: list[ctypes.c_void_p] = []
+        self._watchdog = Watchdog(self.kind, self._mark, self._has_passed, self._unused.append)
 
     def _call(self, name: str, *arguments: Any) -> None:
         """Raises MemoryError where there is no room, DeviceError with the library's text else."""
-        code = getattr(self._library, name)(*arguments)
+        if os.getpid() != self._process:
+            raise DeviceError(
+                f"{self.kind}: the GPU was opened before this process was forked",
+                remedy="start the process anew (multiprocessing: spawn), or fork before",
+            )
+        self._check(name, getattr(self._library, name)(*arguments))
+
+    def _check(self, name: str, code: int) -> None:
         if code == _OUT_OF_MEMORY:
             raise MemoryError(name)
         if code:
             text = self._library.hipGetErrorString(code) or b"unknown"
-            raise DeviceError(f"{self.kind}: {name}: {text.decode()}", code=code)
+            details = {}
+            if code in _LOST:
+                details = {
+                    "rule": "the device's memory is lost for this process",
+                    "remedy": "start the process anew; AMD_LOG_LEVEL=3 shows the library's calls",
+                }
+            raise DeviceError(f"{self.kind}: {name}: {text.decode()}", code=code, **details)
+
+    def _mark(self) -> ctypes.c_void_p:
+        """An event behind all work of the stream."""
+        if self._unused:
+            event = self._unused.pop()
+        else:
+            event = ctypes.c_void_p()
+            self._call("hipEventCreateWithFlags", ctypes.byref(event), _UNTIMED)
+        self._call("hipEventRecord", event, self._stream)
+        return event
+
+    def _has_passed(self, event: ctypes.c_void_p) -> bool:
+        code = self._library.hipEventQuery(event)
+        if code != _NOT_READY:
+            self._check("hipEventQuery", code)
+        return bool(code != _NOT_READY)
 
     def allocate(self, nbytes: int) -> int:
         self._call("hipSetDevice", self._device)
@@ -134,6 +174,9 @@ class HipRuntime(Runtime):
         return address.value
 
     def free(self, handle: int, nbytes: int) -> None:
+        # In a forked process the GPU is gone; a kernel that does not end may still write.
+        if os.getpid() != self._process or self._watchdog.is_hung:
+            return
         self.synchronize()
         self._call("hipFree", handle)
 
@@ -197,13 +240,15 @@ class HipRuntime(Runtime):
         self._call(
             "hipModuleLaunchKernel", program.function, *sizes, 0, self._stream, parameters, extra
         )
+        self._watchdog.launched(program.name)
         if not wait:
             return None
         self.synchronize()
         return time.perf_counter() - began
 
     def synchronize(self) -> None:
-        self._call("hipStreamSynchronize", self._stream)
+        self._call("hipSetDevice", self._device)
+        self._watchdog.wait()
 
 
 class HipSourceRuntime(HipRuntime):

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.code_object import kernel_facts, loaded_symbols
@@ -59,7 +60,6 @@ _DIMENSIONS = 3
 _WRITTEN, _READ, _SIGNAL_VALUE = 56, 128, 8
 _SIGNAL = struct.Struct("<2q")
 _USER_SIGNAL = 1
-_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -339,18 +339,22 @@ class KfdRuntime(Runtime):
     def synchronize(self) -> None:
         """Wait for all packets.
 
-        Raises DeviceError where the GPU makes no progress for a minute, and from then on at once
-        while that kernel runs.
+        Raises DeviceError where the GPU makes no progress for HANG_SECONDS, and from then on at
+        once while that kernel runs.
         """
         pending, since = self._pending(), time.monotonic()
+        patience = config.HANG_SECONDS
         while pending:
             now = self._pending()
             if now != pending:
                 pending, since, self._is_hung = now, time.monotonic(), False
-            elif self._is_hung or time.monotonic() - since > _PATIENCE:
+            elif patience and (self._is_hung or time.monotonic() - since > patience):
                 self._is_hung = True
                 raise DeviceError(
-                    f"AMD: a kernel has not ended for {_PATIENCE:.0f} s", packets=pending
+                    f"AMD: a kernel has not ended for {patience} s",
+                    packets=pending,
+                    rule="memory that it may still write to stays allocated",
+                    remedy="start the process anew; TILEGRAD_HANG_SECONDS=0 waits for ever",
                 )
             else:
                 time.sleep(1e-5)

@@ -37,6 +37,12 @@ class Runtime(Protocol):
     is_timed: bool = True
     """Whether the time of a launch tells how good a kernel is, so that search may measure it."""
 
+    def relieve(self) -> int:
+        """Give back the memory that waits for reuse, where a driver finds no room at a launch, as
+        it may take memory only then; the bytes given back. The allocator sets it.
+        """
+        return 0
+
     def allocate(self, nbytes: int) -> Any:
         """A handle to `nbytes` > 0 bytes, aligned for every dtype. No kernel may count on more
         bytes, nor on more than the alignment of its elements: a buffer may be a slice of another,

@@ -72,6 +72,9 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
     columns = [loop for loop in reading[0].ranges if loop not in around and loop.axis is Axis.LOOP]
     if len(columns) != 1 or _extent(columns[0]) % _LANES:
         return 0
+    if columns[0] not in ast.src[0].ranges:
+        # What the second product gives is a row of its own, which is reduced once more.
+        return 0
     passed = {load for reduction in products for load in _shared_loads(reduction, around)}
     each = sum(
         extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize + _PADDING

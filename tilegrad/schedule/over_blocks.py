@@ -17,13 +17,16 @@ after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(a * b), k), 0)   the sums of slices: (3
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
+from tilegrad.base.dtype import DType
 from tilegrad.ir.movement import pad_with_identity, permute, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.cost import WORTH_A_KERNEL
 from tilegrad.schedule.views import contiguous_axis
+from tilegrad.target import SHARED_ROWS
 
 __all__ = ["over_blocks"]
 
@@ -44,8 +47,12 @@ _FEWEST = 4
 _TILE, _TERMS_OF_A_BLOCK = 64, 512
 
 
-def over_blocks(node: UOp, blocks: int, multiprocessors: int) -> UOp | None:
-    """The reduction `node` in two stages; None where one stage is enough."""
+def over_blocks(
+    node: UOp, blocks: int, multiprocessors: int, of_units: Collection[DType]
+) -> UOp | None:
+    """The reduction `node` in two stages; None where one stage is enough. Products of values of the
+    dtypes `of_units` run on matrix units.
+    """
     if node.op is not Ops.REDUCE_AXIS or node.src[0].is_constant:
         return None
     (x,), (function, axes) = node.src, node.arg[:2]
@@ -56,7 +63,7 @@ def over_blocks(node: UOp, blocks: int, multiprocessors: int) -> UOp | None:
     if count < WORTH_A_KERNEL:
         return None
     if (product := _product(x, axes)) is not None:
-        return _split_product(node, product, multiprocessors)
+        return _split_product(node, product, multiprocessors, of_units)
     is_row = contiguous_axis(x) in axes
     lanes = results * (_LANES_OF_A_ROW if is_row else _LANES_OF_A_COLUMN)
     if not is_row and _itemsize(x) < 4:
@@ -75,6 +82,13 @@ def _itemsize(value: UOp) -> int:
     while value.op is Ops.CAST:
         (value,) = value.src
     return value.dtype.itemsize
+
+
+def _factor_dtype(value: UOp) -> DType:
+    """The dtype of the factors of a product before they are cast."""
+    while value.op in (Ops.CAST, Ops.PERMUTE, Ops.MUL):
+        value = value.src[0]
+    return value.dtype
 
 
 class _Product(NamedTuple):
@@ -122,14 +136,20 @@ def _repeated(value: UOp, axes: tuple[int, ...]) -> set[int]:
     return {names[axis] for axis, (old, new) in pairs if old != new}.difference(axes)
 
 
-def _split_product(node: UOp, product: _Product, multiprocessors: int) -> UOp | None:
+def _split_product(
+    node: UOp, product: _Product, multiprocessors: int, of_units: Collection[DType]
+) -> UOp | None:
     """A product of matrices with few tiles of results, whose sum has a slice for each block: the
     partial results are stored one slice after the other, so that tiles are stored as before.
     """
     (x,), (function, axes) = node.src, node.arg[:2]
     shape = x.shape
     sides = product.rows, product.columns
-    if node.dtype.itemsize < 4 or function is not Ops.ADD or min(sides) < _TILE // 4:
+    least = _TILE // 4
+    if _factor_dtype(x) in of_units:
+        # A unit's tile may be padding for the most.
+        least = 1 + (SHARED_ROWS if contiguous_axis(x) in axes else 1)
+    if node.dtype.itemsize < 4 or function is not Ops.ADD or min(sides) < least:
         return None
     tiles = product.both * int(prod(-(-side // _TILE) for side in sides))
     terms = int(prod(shape[axis] for axis in axes))

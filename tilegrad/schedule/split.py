@@ -52,6 +52,11 @@ def split_reductions(
     warps = max((target.busy_warps for target in targets), default=0)
     has_doubles = all(target.supports(dtypes.float64) for target in targets)
 
+    of_units = {dtype for target in targets for dtype in target.short_products}
+
+    def split(node: UOp) -> UOp | None:
+        return over_blocks(node, blocks, multiprocessors, of_units)
+
     def exact(node: UOp) -> UOp:
         return with_exact_sums(node) if has_doubles and is_crowded(node) else node
 
@@ -68,7 +73,7 @@ def split_reductions(
             fresh = channels_innermost(fresh, target_of) or fresh
             fresh = (
                 as_scatter(fresh, exact)
-                or (over_blocks(fresh, blocks, multiprocessors) if blocks else _in_slices(fresh))
+                or (split(fresh) if blocks else _in_slices(fresh))
                 or in_slices(fresh, has_lanes=blocks > 0, warps=warps)
                 or fresh
             )

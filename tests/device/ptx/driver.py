@@ -22,6 +22,7 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_INVALID_PTX = 218
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
 
@@ -55,6 +56,9 @@ class FakeDriver:
         # Shared memory that launches of a function may ask for.
         self.asked: dict[int, int] = {}
         self.events: dict[int, str] = {}
+        # When each event was recorded, and since when the stream goes no further.
+        self.order: dict[int, int] = {}
+        self.stuck: int | None = None
         self.graphs: dict[int, list[_Node]] = {}
         self.executables: dict[int, list[_Node]] = {}
         self.context: int | None = None
@@ -154,9 +158,6 @@ class FakeDriver:
     def cuStreamCreate(self, flags: int) -> Any:
         return OK, self._next()
 
-    def cuStreamSynchronize(self, stream: int) -> Any:
-        return (OK,)
-
     def cuEventCreate(self, flags: int) -> Any:
         made = self._next()
         self.events[made] = "made"
@@ -165,11 +166,13 @@ class FakeDriver:
     def cuEventRecord(self, event: int, stream: int) -> Any:
         assert event in self.events
         self.events[event] = "recorded"
+        self.order[event] = len(self.calls)
         return (OK,)
 
-    def cuEventSynchronize(self, event: int) -> Any:
+    def cuEventQuery(self, event: int) -> Any:
         assert event in self.events
-        return (OK,)
+        is_after = self.stuck is not None and self.order.get(event, 0) >= self.stuck
+        return (CUresult.CUDA_ERROR_NOT_READY if is_after else OK,)
 
     def cuEventElapsedTime(self, before: int, after: int) -> Any:
         assert self.events[before] == self.events[after] == "recorded"

@@ -52,6 +52,7 @@ def check_all(kind: str, cases: list[Case]) -> None:
 LOOSER = {"erfc-special-float32", "pow-special-float32"}
 
 
+@pytest.mark.row("P.8")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_part_of_the_sample_agrees(kind: str) -> None:
     check_all(kind, SAMPLE[5::STEP])

@@ -25,7 +25,13 @@ from tilegrad.engine.realize.known import Known, readers
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.sized import binding_for_sizes
 from tilegrad.engine.run import report
-from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf, overwrite
+from tilegrad.engine.run.memory import (
+    buffer_of,
+    is_overwritten,
+    leaf,
+    note_origin,
+    overwrite,
+)
 from tilegrad.engine.run.run import current_recording, run_plan, show_copy
 from tilegrad.engine.run.users import above, index
 from tilegrad.ir.op import Ops
@@ -218,10 +224,12 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     for number, position in binding.known:
         if request.nodes[number] not in passing:
             _known[request.nodes[number]] = memory[position]
+            note_origin(memory[position], request.nodes[number].origin)
     done: dict[UOp, UOp] = {}
     for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
         if at is not None:
             done[name] = memory[at]
+            note_origin(memory[at], name.origin)
             if position not in binding.unremembered and name not in passing:
                 # The request holds the memory of a root that was computed before, not its name.
                 _known[name] = memory[at]

@@ -12,15 +12,17 @@ import weakref
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TilegradError, TransformError
+from tilegrad.base.origin import Entry
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
     "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "empty", "is_overwritten",
-    "is_same", "leaf", "overwrite",
+    "is_same", "leaf", "note_origin", "overwrite",
 ]  # fmt: skip
 
 _slots = itertools.count()
@@ -107,6 +109,13 @@ def buffer_of(node: UOp) -> Buffer:
 def buffers() -> list[Buffer]:
     """All memory that some leaf stands for now."""
     return list(_memory.copy().values())
+
+
+def note_origin(node: UOp, origin: tuple[Entry, ...]) -> None:
+    """Note the user's calls behind the value in the memory of [movement of] a BUFFER."""
+    found = _memory.get(base_of(node).arg.slot)
+    if found is not None and origin:
+        (found.base or found).origin = origin
 
 
 def is_overwritten(node: UOp) -> bool:

@@ -26,11 +26,13 @@ from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
+from tilegrad.engine.run.in_use import largest
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
 from tilegrad.engine.run.watch import LaunchWatch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of
 from tilegrad.ir.uop import UOp, sint
+from tilegrad.runtime.allocator import LRUAllocator
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.runtime.protocol import Runtime
 
@@ -38,6 +40,8 @@ __all__ = [
     "Launch", "Recording", "current_recording", "load_program", "ready_plan", "record_of_thread",
     "recording", "run_plan", "run_step",
 ]  # fmt: skip
+
+LRUAllocator.describe = staticmethod(largest)
 
 
 class Launch(NamedTuple):

@@ -16,14 +16,16 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import MethodType
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.origin import Entry
 from tilegrad.engine.realize.numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
 from tilegrad.engine.run import memory as store
+from tilegrad.engine.run.in_use import lines_of_others
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.templates import Template
@@ -372,6 +374,20 @@ def is_only_thread() -> bool:
     return not any(pool.thread is not mine and pool.thread.is_alive() for pool in pools)
 
 
+def _lines_of_values() -> Iterator[tuple[Buffer, tuple[Entry, ...]]]:
+    """The memory that results of calls hold, each with the user's line."""
+    for pool in pools:
+        for reference in [*pool.waiting.values(), *pool.computed]:
+            tensor = reference()
+            call = None if tensor is None else tensor._call
+            if call is not None and call.value is not None:
+                buffer = call.value.buffer
+                yield buffer.base or buffer, call.entry
+
+
+lines_of_others.append(_lines_of_values)
+
+
 def expand(call: Call) -> UOp:
     """The node of a call's result; the nodes of what it needs are made with it."""
     with exclusive():
@@ -384,6 +400,7 @@ def expand(call: Call) -> UOp:
             if top.inputs is None:
                 assert top.value is not None
                 top.node = top.value.node(top.moves)
+                store.note_origin(top.node, top.entry)
                 tensor = top.handle()
                 if tensor is not None and tensor._call is top:
                     become_memory(tensor, top, top.node)
