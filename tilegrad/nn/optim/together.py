@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.recent import Recent
@@ -23,9 +23,6 @@ from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.undo import note, nothing_noted
-
-if TYPE_CHECKING:
-    from tilegrad.nn.optim.base import Optimizer
 
 __all__ = ["move_together"]
 
@@ -53,7 +50,7 @@ _updates: Recent[tuple[Any, ...], _Update] = Recent(lambda: 1024)
 _NONE = _Update(None, ())
 
 
-def move_together(optimizer: Optimizer, index: int) -> list[Tensor] | None:
+def move_together(optimizer: Any, index: int) -> list[Tensor] | None:
     """Let parameter number `index`, which has a gradient, and its state take their next values by
     the next run; gives these tensors. None, and nothing has happened, where that is no template, or
     a value is to be written in place.
@@ -86,12 +83,12 @@ def move_together(optimizer: Optimizer, index: int) -> list[Tensor] | None:
     return targets
 
 
-def _is_of_package(optimizer: Optimizer) -> bool:
+def _is_of_package(optimizer: Any) -> bool:
     """Whether the formula is one of ours: another one may do more than compute."""
     return type(optimizer)._update.__module__.startswith("tilegrad.")
 
 
-def _reads_of(optimizer: Optimizer, index: int) -> _Reads:
+def _reads_of(optimizer: Any, index: int) -> _Reads:
     tensor = optimizer.params[index]
     operands: list[Any] = [tensor, tensor.grad]
     options: list[Any] = []
@@ -103,7 +100,7 @@ def _reads_of(optimizer: Optimizer, index: int) -> _Reads:
     return _Reads(operands, tuple(options))
 
 
-def _values_of(optimizer: Optimizer, index: int) -> Iterator[Any]:
+def _values_of(optimizer: Any, index: int) -> Iterator[Any]:
     """The state of a parameter, the options of its group, and what that counts with."""
     for attribute, _ in optimizer._slots:
         yield getattr(optimizer, attribute)[index]
@@ -118,7 +115,7 @@ def _values_of(optimizer: Optimizer, index: int) -> Iterator[Any]:
     yield from optimizer._counts[group].values()
 
 
-def _recorded_update(optimizer: Optimizer, index: int, operands: Sequence[Any]) -> _Update | None:
+def _recorded_update(optimizer: Any, index: int, operands: Sequence[Any]) -> _Update | None:
     """The update as a template over `operands`; None if it is none."""
     taken: list[int] = []
 
@@ -162,7 +159,7 @@ def _stored(tensor: Any, node: UOp) -> UOp:
     return UOp(Ops.CONTIGUOUS, node.dtype, (value,), canonical(tensor.device))
 
 
-def _beside(optimizer: Optimizer, index: int, stand_ins: dict[int, Any]) -> Any:
+def _beside(optimizer: Any, index: int, stand_ins: dict[int, Any]) -> Any:
     """The optimizer as if it had one parameter, with stand-ins of all tensors."""
     made: Any = copy.copy(optimizer)
     group = optimizer._group_of[index]
