@@ -85,7 +85,8 @@ def move_together(optimizer: Any, index: int) -> list[Tensor] | None:
 
 def _is_of_package(optimizer: Any) -> bool:
     """Whether the formula is one of ours: another one may do more than compute."""
-    return type(optimizer)._update.__module__.startswith("tilegrad.")
+    module: str = type(optimizer)._update.__module__
+    return module.startswith("tilegrad.")
 
 
 def _reads_of(optimizer: Any, index: int) -> _Reads:
