@@ -17,8 +17,8 @@ from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
-    "Entry", "call_site", "called_from", "composed", "composing", "mark", "method_names",
-    "user_expression", "user_line", "user_lines", "users",
+    "Entry", "call_site", "called_from", "composed", "composing", "goes_by", "mark",
+    "method_names", "user_expression", "user_line", "user_lines", "users",
 ]  # fmt: skip
 
 # The user's code object, the offset of the call in it, and the code object of what was called.
@@ -84,6 +84,20 @@ def mark(node: Any) -> None:
         node.origin = (entry,)
     elif entry not in origin and len(origin) < _MOST:
         node.origin = (*origin, entry)
+
+
+def goes_by(function: Any, method: Any) -> CodeType:
+    """Let `function`, which wraps `method`, go by its name: an error, and a row of a report, name
+    what the user called. Its code from now on.
+    """
+    while hasattr(method, "__wrapped__"):
+        method = method.__wrapped__
+    inner: CodeType = method.__code__
+    code: CodeType = function.__code__.replace(
+        co_name=inner.co_name, co_qualname=inner.co_qualname, co_filename=inner.co_filename
+    )
+    function.__code__ = code
+    return code
 
 
 def composed(method: Callable[Given, Result]) -> Callable[Given, Result]:

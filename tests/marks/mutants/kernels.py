@@ -386,6 +386,12 @@ MUTANTS: dict[str, Mutant] = {
         "_HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11",
         "_HEADER = 2 | 2 << 9 | 2 << 11",
     ),
+    "P.8": Mutant(
+        "Metal's mathematics may be fast instead of right",
+        "tilegrad/device/metal.py",
+        '            objc.send(options, "setFastMathEnabled:", ctypes.c_bool(False), result=None)\n',
+        "",
+    ),
     "P.6": Mutant(
         "a module of PTX does not say for which architecture it is",
         _PTX,

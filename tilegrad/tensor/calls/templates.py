@@ -18,19 +18,18 @@ compares.
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import sys
 import weakref
 from collections.abc import Callable, Sequence
 from struct import Struct
-from types import CodeType, FrameType, MethodType
+from types import FrameType, MethodType
 from typing import Any, TypeVar, cast
 
 from tilegrad.base.config import current_config, gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
-from tilegrad.base.origin import call_site, composing, users
+from tilegrad.base.origin import call_site, composing, goes_by, users
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
@@ -294,12 +293,7 @@ def _templated(
                 _compare(tuple(made), plain, method.__qualname__)
         return made[0] if found.is_one else tuple.__new__(found.container, made)
 
-    # An error, and a row of a report, name what the user called.
-    renamed: Any = call
-    inner: CodeType = cast("Any", inspect.unwrap(method)).__code__
-    code = renamed.__code__ = renamed.__code__.replace(
-        co_name=inner.co_name, co_qualname=inner.co_qualname, co_filename=inner.co_filename
-    )
+    code = goes_by(call, method)
     return cast("Method", call)
 
 

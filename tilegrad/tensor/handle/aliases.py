@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
+from tilegrad.base.origin import goes_by
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.ir.view import ShapeTracker
@@ -164,6 +165,7 @@ def valued(method: Method) -> Method:
                 each._alias = None
         return made
 
+    goes_by(call, method)
     return cast("Method", call)
 
 

@@ -439,6 +439,11 @@ def _take(
         # No gradient goes on below what was assigned.
         call.inputs = None
         call.generation = 0
+        each = call.handle()
+        is_plain = each is not None and each._call is call and not each._requires_grad
+        if is_plain and call.node is not None and call.value is not None:
+            # What is written next goes to the memory, which its node does not show.
+            _become_memory(each, call, call.value.node(call.moves))
     if asked.value is None:
         # A view of memory that is made again.
         for number, value, moves, _, _ in computed:
