@@ -389,8 +389,8 @@ MUTANTS: dict[str, Mutant] = {
     "P.8": Mutant(
         "Metal's mathematics may be fast instead of right",
         "tilegrad/device/metal.py",
-        '            objc.send(options, "setFastMathEnabled:", ctypes.c_bool(False), result=None)\n',
-        "",
+        '"setFastMathEnabled:", ctypes.c_bool(False)',
+        '"setFastMathEnabled:", ctypes.c_bool(True)',
     ),
     "P.6": Mutant(
         "a module of PTX does not say for which architecture it is",
