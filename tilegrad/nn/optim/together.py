@@ -109,7 +109,7 @@ def _values_of(optimizer: Any, index: int) -> Iterator[Any]:
     for name, option in optimizer._param_groups[group].items():
         if name == "params":
             continue
-        if isinstance(option, tuple):
+        if isinstance(option, (tuple, list)):
             yield from option
         else:
             yield option
@@ -180,6 +180,6 @@ def _beside(optimizer: Any, index: int, stand_ins: dict[int, Any]) -> Any:
 
 def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
     # No closure: one that calls itself would keep the stand-ins alive, among the user's tensors.
-    if isinstance(value, tuple):
-        return tuple([_replaced(each, stand_ins) for each in value])
+    if isinstance(value, (tuple, list)):
+        return type(value)([_replaced(each, stand_ins) for each in value])
     return stand_ins[id(value)] if isinstance(value, Tensor) else value

@@ -164,8 +164,16 @@ def hold_also(node: UOp, reference: weakref.ref[Any]) -> None:
         # At powers of two, so that the dead never outnumber the living by much.
         if len(found) >= 16 and not len(found) & (len(found) - 1):
             found[:] = [
-                each for each in found if (tensor := each()) is not None and tensor.uop is node
+                each for each in found if (tensor := each()) is not None and _has(tensor, node)
             ]
+
+
+def _has(tensor: Any, node: UOp) -> bool:
+    """Whether `node` is that of a tensor now. One whose call waits is not asked for its node: it
+    would be made, and noted in the block that asks.
+    """
+    call = tensor._call
+    return (tensor._node if call is None else call.node) is node
 
 
 def holders_of(node: UOp) -> list[Any]:
