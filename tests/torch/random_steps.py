@@ -207,7 +207,7 @@ def _renamed(text: str, first: str, second: str) -> str:
 
 
 def made(torch: Any, seed: int) -> Program:
-    """A random program of which PyTorch computes every line."""
+    """A random program that PyTorch runs without an error."""
     chance = random.Random(seed)
     setup, names = _setup(chance)
     repeats = chance.randint(3, 6)

@@ -195,7 +195,7 @@ class Dependent(Constraint):
         super().__init__(name, self._refused, event_dim, is_discrete=is_discrete)
 
     def __call__(self, *, is_discrete: Any = False, event_dim: Any = 0) -> Dependent:
-        """The same, of which these are known."""
+        """This constraint with the given properties."""
         return Dependent(is_discrete=is_discrete, event_dim=event_dim)
 
     @staticmethod

@@ -21,7 +21,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import report
-from tilegrad.engine.run.unrolled import Inside, KernelLaunch, Number, Pick, launches_of
+from tilegrad.engine.run.unrolled import FixedInteger, Inside, KernelLaunch, Pick, launches_of
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
 
@@ -347,7 +347,7 @@ def _picked(pick: Pick, table: Mapping[int, Any], variables: Mapping[str, int]) 
         return variables[pick]
     if isinstance(pick, Inside):
         return table[pick.position] + pick.offset
-    return pick.value if isinstance(pick, Number) else table[pick]
+    return pick.value if isinstance(pick, FixedInteger) else table[pick]
 
 
 def _text(pick: Pick, texts: Mapping[int, str]) -> str:
@@ -356,7 +356,7 @@ def _text(pick: Pick, texts: Mapping[int, str]) -> str:
         return f"v[{pick!r}]"
     if isinstance(pick, Inside):
         return f"{texts[pick.position]} + {pick.offset}"
-    return str(pick.value) if isinstance(pick, Number) else texts[pick]
+    return str(pick.value) if isinstance(pick, FixedInteger) else texts[pick]
 
 
 def _is_copy(step: Step) -> bool:

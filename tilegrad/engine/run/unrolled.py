@@ -11,7 +11,7 @@ from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step
 from tilegrad.ir.args import STEP
 
-__all__ = ["Inside", "KernelLaunch", "Number", "Pick", "launches_of"]
+__all__ = ["FixedInteger", "Inside", "KernelLaunch", "Pick", "launches_of"]
 
 # Longer loops run launch by launch, which takes a few microseconds each.
 _MOST_LAUNCHES = 1 << 13
@@ -24,7 +24,7 @@ class Inside(NamedTuple):
     offset: int
 
 
-class Number(NamedTuple):
+class FixedInteger(NamedTuple):
     """An integer that is the same in each run."""
 
     value: int
@@ -32,7 +32,7 @@ class Number(NamedTuple):
 
 # What a launch takes: the buffer at a position of the plan, the value of a variable, and in a loop
 # temporaries and the number of the iteration.
-Pick = int | str | Inside | Number
+Pick = int | str | Inside | FixedInteger
 
 
 class KernelLaunch(NamedTuple):
@@ -96,7 +96,7 @@ def _iterations(step: Step, loop: LoopPlan) -> Iterator[KernelLaunch]:
     last = loop.length - 1
     for iteration in range(loop.length):
         table = tables[1 + (last - iteration) % 2 if iteration else 0]
-        number = Number(last - iteration if loop.is_reversed else iteration)
+        number = FixedInteger(last - iteration if loop.is_reversed else iteration)
         for inner in loop.plan.steps:
             assert inner.kernel is not None
             picks = [*[table[position] for position in inner.buffers], *[number] * len(inner.names)]

@@ -1,7 +1,7 @@
 """The update of a parameter and its state as one call.
 
-An optimizer's formula is some twenty methods for each parameter, of which each takes longer to call
-than a small parameter takes to move. What they make of one parameter is recorded on stand-ins once
+An optimizer calls some twenty methods for each parameter, and each call takes longer than a small
+parameter takes to move. What they make of one parameter is recorded on stand-ins once
 for each shape and each set of options, and is a template from then on (`tensor.calls.recorded`):
 the parameter and each tensor of its state take one result of it after the next run.
 """

@@ -74,12 +74,15 @@ def _end_step(tensors: Sequence[Any]) -> None:
     if this_thread.pool.count < _FEWEST_NODES:
         return
     here = call_site(sys._getframe(2))
-    for each in tensors:
-        call = getattr(each, "_call", None)
-        if call is None or call.value is not None or call.requires_grad:
-            continue
-        if here in call.entry and can_upload(device_of(each)):
-            for operand in reversed(tensors):
+    waiting = [
+        each
+        for each in tensors
+        if (call := getattr(each, "_call", None)) is not None and call.value is None
+    ]
+    for each in waiting:
+        call = each._call
+        if not call.requires_grad and here in call.entry and can_upload(device_of(each)):
+            for operand in reversed(waiting):
                 operand.realize()
             return
 
