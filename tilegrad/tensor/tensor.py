@@ -37,6 +37,7 @@ from tilegrad.base.config import training
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.engine.realize.realize import exclusive, realized
 from tilegrad.grad.backward import below, gradients
+from tilegrad.grad.node_hooks import has_watchers, is_watched
 from tilegrad.grad.rules import NO_DERIVATIVE, filled
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -283,9 +284,9 @@ class Tensor(Interchange, metaclass=_Kind):
         self._refuse_lost(names, are_leaves=True)
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
-        if not leaves:
-            if forgotten:
-                self._refuse_forgotten()
+        if not leaves and forgotten:
+            self._refuse_forgotten()
+        if not leaves and not self._requires_grad:
             raise TilegradError(
                 "backward: nothing below this tensor requires a gradient",
                 tensor=describe(self.uop),
@@ -293,7 +294,12 @@ class Tensor(Interchange, metaclass=_Kind):
                 remedy="make parameters with requires_grad=True, or give them to an optimizer",
             )
         below_here = list(itertools.compress(names, found_below))
-        found = self._gradients_of(below_here, gradient, nodes)
+        # A leaf may be gone by now, a layer that was made for one call: the hooks above it are
+        # called all the same.
+        watched = [(node,) for node in nodes if is_watched(node)] if has_watchers() else []
+        found = self._gradients_of([*below_here, *watched], gradient, nodes)[: len(leaves)]
+        if not leaves:
+            return [], []
         if all(node is None for node in found) and self._requires_grad:
             # Between here and the leaves are steps (`floor`, `trunc`), which are flat.
             found = [filled(leaf._sizes, 0, leaf.dtype) for leaf in leaves]
