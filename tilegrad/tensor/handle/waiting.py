@@ -46,8 +46,8 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "Value", "become_memory", "exchange",
-    "expand", "is_only_thread", "kind_of", "next_number", "next_serial", "postpone", "settle_alias",
-    "this_thread",
+    "expand", "is_only_thread", "kind_of", "next_number", "next_serial", "of_leaf", "postpone",
+    "settle_alias", "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -412,8 +412,9 @@ def expand(call: Call) -> UOp:
             inputs: Any = [each if isinstance(each, UOp) else each.node for each in top.inputs]
             nodes = top.template.make(inputs, top.entry)
             node = nodes[top.slot]
-            if top.is_write:
-                node = _of_leaf(top, node)
+            taker = top.handle() if top.is_write else None
+            if taker is not None and taker._requires_grad and taker._is_leaf:
+                node = of_leaf(taker, node)
             _has_node(top, node)
             for reference in top.siblings:
                 sibling = reference()
@@ -424,13 +425,11 @@ def expand(call: Call) -> UOp:
     return call.node
 
 
-def _of_leaf(call: Call, node: UOp) -> UOp:
-    """The node of a copy that a leaf takes. Equal copies are one node: where another leaf has it
-    this one is written to memory of its own, so that their gradients can be told apart.
+def of_leaf(tensor: Any, node: UOp) -> UOp:
+    """The node of a copy that `tensor` takes, for a leaf that requires a gradient. Equal copies are
+    one node: where another leaf has it, or it is a constant, as any tensor may be, this one is
+    written to memory of its own, so that their gradients can be told apart.
     """
-    tensor = call.handle()
-    if tensor is None or not (tensor._requires_grad and tensor._is_leaf):
-        return node
     value = node.src[0] if node.op is Ops.CONTIGUOUS else node
     others = [each for each in holders_of(node) if each is not tensor]
     if not value.is_constant and not any(each._is_leaf for each in others):

@@ -33,6 +33,7 @@ from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, 
 from tilegrad.tensor.handle.living import ends, owners
 from tilegrad.tensor.handle.sizes import Variables, here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
+from tilegrad.tensor.handle.waiting import of_leaf
 from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.storage import files, memory, running, writes
 from tilegrad.tensor.writing.at_once import has_written
@@ -359,6 +360,8 @@ class Assignment(Algebra):
     def _become_value(self, write: _Write) -> None:
         """Let the storage have the value for its content, where nothing is in memory yet."""
         fresh = self._of(write.value, self.device).contiguous().uop
+        for leaf in filter(_is_leaf, write.aliases):
+            fresh = of_leaf(leaf, fresh)
         self._show(write, fresh)
         for each in write.aliases:
             each._variables = merge(each._variables, write.variables)

@@ -1,0 +1,51 @@
+"""A parameter that takes a constant is no other tensor of that value: graphs that have the constant
+give it no gradient, whoever else runs in the process.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad.torch import nn
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "zero_": lambda parameter: parameter.data.zero_(),
+    "fill_": lambda parameter: parameter.data.fill_(0),
+    "copy_": lambda parameter: parameter.data.copy_(torch.zeros(3)),
+    "setitem": lambda parameter: parameter.data.__setitem__(slice(None), 0.0),
+    "data": lambda parameter: setattr(parameter, "data", torch.zeros(3)),
+    "init": nn.init.zeros_,
+}
+
+
+@pytest.fixture(params=["alone", "beside a thread"])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Beside another thread nothing waits to be assigned."""
+    if request.param == "alone":
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_parameter_of_zeros_has_no_gradient_of_other_zeros(name: str, threads: None) -> None:
+    for _ in range(3):
+        # Memory that it borrows from the tensor that was drawn for it.
+        layer, other = nn.Linear(2, 3), nn.Linear(2, 3)
+        WRITES[name](layer.bias)
+        WRITES[name](other.bias)
+        weight = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        (weight * (other.bias + 1) + torch.zeros(3)).sum().backward()
+        assert layer.bias.grad is None
+        assert other.bias.grad is not None
+        assert other.bias.grad.tolist() == [1.0, 2.0, 3.0]
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [1.0] * 3
