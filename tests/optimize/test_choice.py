@@ -1,10 +1,11 @@
-"""Of several proposals the least estimate is taken, where it is clearly less."""
+"""Of several proposals the cheapest is taken, where it is clearly cheaper."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -42,10 +43,28 @@ def test_the_least_estimate_is_taken() -> None:
 
 
 def test_the_first_stays_where_none_is_clearly_better() -> None:
-    cycles = [estimate(apply_opts(MATMUL, opts, CPU), CPU).cycles for opts in (ONE, TILE)]
-    share = cycles[1] / cycles[0]
+    found = [estimate(apply_opts(MATMUL, opts, CPU), CPU) for opts in (ONE, TILE)]
+    prices = [each.cycles + each.code * CPU.timing.code for each in found]
+    share = prices[1] / prices[0]
     assert chosen([ONE, TILE], share=0.99 * share) == tuple(ONE)
     assert chosen([ONE, TILE], share=1.01 * share) == tuple(TILE)
+
+
+def test_what_is_soon_compiled_is_taken_where_it_is_nearly_as_fast() -> None:
+    """A tile saves cycles of each launch, and costs instructions that are compiled once."""
+    tile, row = TILE, [TILE[0]]
+    large, small = (estimate(apply_opts(MATMUL, opts, CPU), CPU) for opts in (tile, row))
+    assert large.code > 3 * small.code
+    saved, spent = small.cycles - large.cycles, large.code - small.code
+    for code, expected in ((0.5 * saved / spent, tile), (2 * saved / spent, row)):
+        target = replace(CPU, timing=replace(CPU.timing, code=code))
+        shaper = Shaper(MATMUL, target)
+
+        def apply(opts: list[Opt], shaper: Shaper = shaper) -> None:
+            shaper.ast = apply_opts(shaper.ast, opts, shaper.target)
+
+        choose(shaper, [partial(apply, opts) for opts in (tile, row)], share=1.0)
+        assert shaper.ast.arg.opts == tuple(expected)
 
 
 def test_a_first_one_that_is_as_good_as_any_is_taken_unseen() -> None:

@@ -21,7 +21,7 @@ def sides(m: int, k: int, n: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "n"), [(4, 256, 96), (5, 130, 33), (11, 259, 40), (24, 256, 64), (70, 192, 10)]
+    ("m", "k", "n"), [(4, 256, 96), (5, 514, 33), (11, 1031, 40), (24, 256, 64), (70, 192, 10)]
 )
 def test_few_rows_of_one_side(m: int, k: int, n: int) -> None:
     a, b = sides(m, k, n)
@@ -34,7 +34,7 @@ def test_few_rows_of_one_side(m: int, k: int, n: int) -> None:
 
 def test_other_folds_of_products() -> None:
     """It is the way the operands lie that counts, not what is done to them."""
-    a, b = sides(6, 192, 80)
+    a, b = sides(6, 768, 80)
     x, y = Tensor(a).realize(), Tensor(b).realize()
     for result, expected in (
         ((x.unsqueeze(1) * y).max(-1), (a[:, None] * b).max(-1)),

@@ -1,10 +1,13 @@
-"""Of several shapes that generators propose for a kernel, the one with the least estimate."""
+"""Of several shapes that generators propose for a kernel, the one that costs least: by the estimate
+of its time, and by the text that is to be compiled.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.prepack import take_out
 from tilegrad.optimize.shaper import Shaper
@@ -23,8 +26,8 @@ def choose(
     share: float = CLEAR,
     least: float = 0.0,
 ) -> None:
-    """Shape the kernel by the first of `proposals`, or by the best one where its estimate is less
-    than `share` of that. Each of them moves the kernel of `shaper`; none takes fewer cycles than
+    """Shape the kernel by the first of `proposals`, or by the best one where its price is less than
+    `share` of that. Each of them moves the kernel of `shaper`; none costs fewer cycles than
     `least`, so that a first one that is near it is taken unseen.
     """
     if len(proposals) == 1:
@@ -32,20 +35,27 @@ def choose(
         return
     before = shaper.ast
     best, limit = before, math.inf
-    for number, propose in enumerate(proposals):
+    seen: set[UOp] = set()
+    for propose in proposals:
         shaper.ast = before
         propose()
-        cycles = _cycles(shaper)
-        if number == 0:
-            best, limit = shaper.ast, share * cycles
+        if shaper.ast in seen:
+            continue
+        found = _price(shaper)
+        if not seen:
+            best, limit = shaper.ast, share * found
             if least >= limit:
                 break
-        elif cycles < limit:
-            best, limit = shaper.ast, cycles
+        elif found < limit:
+            best, limit = shaper.ast, found
+        seen.add(shaper.ast)
     shaper.ast = best
 
 
-def _cycles(shaper: Shaper) -> float:
-    """The estimate, without the copies that are made beforehand."""
+def _price(shaper: Shaper) -> float:
+    """The cycles of a launch by the estimate, without the copies that are made beforehand, and its
+    share in compiling the kernel.
+    """
     ast = take_out(shaper.ast, shaper.given)[0] if shaper.given else shaper.ast
-    return estimate(ast, shaper.target).cycles
+    found = estimate(ast, shaper.target)
+    return found.cycles + found.code * shaper.target.timing.code

@@ -16,7 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
-from tilegrad.optimize.facts import heaviest, steps_of
+from tilegrad.optimize.facts import ROWS, heaviest, steps_of
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_stages import StageShaper
@@ -74,6 +74,10 @@ class _Heuristic(Streamer, StageShaper):
         tiles = [partial(self.tile, reuse, heavy) for reuse in worthy]
         # All lanes of all vectors add up products all the time.
         least = steps_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
+        # The text of a tile that is transposed has some accumulators**2 instructions. In a small
+        # kernel one vector by a few rows is hardly slower, and much sooner compiled.
+        if least < self.target.timing.code * self.target.accumulators**2:
+            tiles += [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]
         best = partial(choose, self, tiles, least=least)
         tile = find_contraction_tile(self.ast, heavy, self.target)
         if tile is None:

@@ -95,7 +95,7 @@ class _Tile:
             )
         )
         vectors = max(step // shaper.target.lanes_of(reduction.dtype), 1)
-        shaper.unroll_rows(rows, vectors, is_shared=not has_panels)
+        shaper.unroll_rows(rows, shaper.most_rows(vectors), is_shared=not has_panels)
         if not shaper.split_to(depth, OptOps.UNROLL, unit.k, is_shared=False):
             return False
         own = self.newest(Axis.UNROLL)

@@ -144,7 +144,7 @@ class StageShaper(Tiler):
             step = self.tile_size(tile.lanes, reduction)
             if self.split_to(tile.lanes, OptOps.UPCAST, step, is_shared=False):
                 vectors = max(vectors, step // self.target.lanes_of(reduction.dtype))
-        self.unroll_rows([row], vectors)
+        self.unroll_rows([row], self.most_rows(vectors))
         # Reductions side by side have a range in common.
         for loop in dict.fromkeys(reduction.src[-1] for reduction in light):
             self.lanes_of_reduction(self.reduction_over(loop))

@@ -42,10 +42,16 @@ _PANEL = 5 / 8
 class Tiler(Shaper):
     """Register tiles and copies of operands."""
 
-    def tile(self, reuse: Reuse, reduction: UOp) -> None:
-        """A register tile: some vectors of one axis by some rows of the other."""
+    def tile(self, reuse: Reuse, reduction: UOp, rows: int | None = None) -> None:
+        """A register tile: some vectors of one axis by some rows of the other; one vector by at
+        most so many `rows`, if given.
+        """
         width = self.target.lanes_of(reduction.dtype)
-        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, reduction) else (2, 3, 1)
+        counts: tuple[int, ...] = (2, 3, 1)
+        if self.is_wide(reuse, reduction):
+            counts = (_WIDE, *counts)
+        if rows is not None:
+            counts = (1,)
         step = self.tile_size(reuse.lanes, reduction, counts)
         if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
@@ -78,9 +84,10 @@ class Tiler(Shaper):
             overlaps = not is_copied or is_whole
             is_gated = not overlaps and reuse.overlapping is None
             padded = _GATED if is_gated else _PADDED
-            unrolled = self.unroll_rows(reuse.rows, vectors, padded=padded, overlaps=overlaps)
+            most = self.most_rows(vectors) if rows is None else rows
+            unrolled = self.unroll_rows(reuse.rows, most, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
-        if unrolled * vectors < self.target.busy_accumulators:
+        if rows is None and unrolled * vectors < self.target.busy_accumulators:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.unroll_beside(unrolled * vectors, reuse.stages if is_packed else None)
         if reuse.padded_loop is not None:
@@ -181,17 +188,20 @@ class Tiler(Shaper):
             step //= 2
         return step
 
+    def most_rows(self, vectors: int) -> int:
+        """The rows of so many `vectors` that there are accumulators for."""
+        return max(self.target.accumulators // vectors, 1)
+
     def unroll_rows(
         self,
         loops: list[UOp],
-        vectors: int,
+        most: int,
         *,
         padded: float = _PADDED,
         is_shared: bool = True,
         overlaps: bool = False,
     ) -> int:
-        """Unroll as many rows as there are accumulators for; `padded` is what a rest costs."""
-        most = max(self.target.accumulators // vectors, 1)
+        """Unroll at most so many rows; `padded` is what a rest costs."""
         unrolled = 1
         for loop in loops:
             rows = _best_rows(loop.vmax + 1, most // unrolled, padded)

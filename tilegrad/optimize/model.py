@@ -47,6 +47,7 @@ class Estimate:
         pages: cycles for addresses of pages, and for crowded sets of the nearest cache.
         launch: cycles to hand chunks to threads.
         cycles: all of it, over all threads.
+        code: instructions of the text: those of one iteration of each loop.
     """
 
     flops: int
@@ -61,6 +62,7 @@ class Estimate:
     pages: float
     launch: float
     cycles: float
+    code: float
 
     @property
     def components(self) -> dict[str, float]:
@@ -192,7 +194,7 @@ class _Counter:
             elif node not in self.fused and (_is_arithmetic(node) or node in self.positions):
                 self._operation(node, node.ranges)
         timing = self.target.timing
-        issue = stalled = spilled = instructions = 0.0
+        issue = stalled = spilled = instructions = code = 0.0
         for loops, body in self.bodies.items():
             times = _iterations(loops)
             starts = body.issue(self.target)
@@ -202,6 +204,7 @@ class _Counter:
                 vectors = body.accumulators + body.operands
                 spilled += times * max(vectors - self.target.registers, 0.0) * timing.spill
             instructions += times * body.instructions
+            code += body.instructions
         memory = Traffic(self.nodes, self.loops, self.target)
         traffic, pages = self._with_arrays(memory.levels()), memory.pages()
         levels = tuple(
@@ -227,6 +230,7 @@ class _Counter:
             pages,
             launch,
             self._spread(alone) + launch,
+            code,
         )
 
     def _body(self, ranges: Loops) -> _Body:
