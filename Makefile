@@ -6,6 +6,7 @@
 #   make nightly   the tests again, with the slow ones and many more random cases
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
 #   make kernels-diff REV=main~5  the kernels of the benchmark's programs in two revisions; ROWS=softmax: some rows
+#   make bench-revisions REV=main~5  the time of the benchmark's rows beside another revision's; ROWS=softmax: some rows
 #   make corpus    programs with random sizes beside PyTorch; ARGS="--candidates 12": their estimates beside their times
 #   make constants what each constant of the optimizer is worth: moved by a quarter, on the corpus; ARGS="--only shaper": some
 #   make marks     whether the tests of each row notice that its feature breaks: rows that changed. ROWS="F2.4 R3.4": some rows, ROWS=--again: all, for an hour
@@ -26,7 +27,7 @@ GUARDED := $(addprefix tests/,guarded engine schedule nn grad capture field_note
 GUARDED_BEFORE := $(addprefix tests/,engine schedule capture)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint nightly bench bench-diff kernels-diff corpus constants status marks docs conformance clean
+.PHONY: demo test lint nightly bench bench-diff bench-revisions kernels-diff corpus constants status marks docs conformance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -66,6 +67,10 @@ bench-diff: | $(BIN)/python
 # What this tree's compiler makes of the rows of the benchmark, and what another revision's does.
 kernels-diff: $(VENV)/.test
 	PYTHONPATH=$(CURDIR) $(BIN)/python bench/kernels.py '$(REV)' --rows '$(ROWS)'
+
+# This tree's time for the rows of the benchmark beside another revision's, in turns.
+bench-revisions: $(VENV)/.test
+	PYTHONPATH=$(CURDIR) $(BIN)/python bench/revisions.py '$(REV)' '$(ROWS)'
 
 # Programs with random sizes, whose figures go to bench/results.
 corpus: $(VENV)/.test

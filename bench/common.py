@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import platform
 import statistics
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ __all__ = [
     "measure_and_keep",
     "nanoseconds",
     "record_of",
+    "tree_of",
 ]
 
 ROOT = Path(__file__).parent
@@ -69,6 +72,19 @@ def environment(**more: str) -> dict[str, str]:
         if name == "TILEGRAD_CACHE" or not name.startswith("TILEGRAD_")
     }
     return {**kept, **more}
+
+
+@contextlib.contextmanager
+def tree_of(revision: str) -> Iterator[Path]:
+    """A folder with the files of a revision, for as long as the block runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "tree")
+        git = ["git", "-C", str(ROOT.parent), "worktree"]
+        subprocess.run([*git, "add", "--detach", "--quiet", str(tree), revision], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
 class Others:

@@ -153,20 +153,17 @@ def recorded(chosen: Sequence[Row]) -> dict[str, Any]:
 
 def of_revision(revision: str, pattern: str) -> dict[str, Any]:
     """The kernels of a revision, made by this script with that revision's package and rows."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder, "tree")
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--detach", "--quiet", str(tree), revision], check=True)
-        try:
-            kept = Path(folder, "kernels.json")
-            # -P: the revision's own rows, not those beside this file.
-            command = [sys.executable, "-P", __file__, "--keep", str(kept), "--rows", pattern]
-            paths = os.pathsep.join([str(tree), str(tree / "bench")])
-            if subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}).returncode:
-                raise SystemExit(f"kernels.py: {revision} cannot make these rows")
-            found: dict[str, Any] = json.loads(kept.read_text())
-        finally:
-            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+    # Not of the revision, whose script this is as well.
+    from common import tree_of
+
+    with tree_of(revision) as tree, tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder, "kernels.json")
+        # -P: the revision's own rows, not those beside this file.
+        command = [sys.executable, "-P", __file__, "--keep", str(kept), "--rows", pattern]
+        paths = os.pathsep.join([str(tree), str(tree / "bench")])
+        if subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}).returncode:
+            raise SystemExit(f"kernels.py: {revision} cannot make these rows")
+        found: dict[str, Any] = json.loads(kept.read_text())
     return found
 
 
