@@ -21,7 +21,8 @@ import sys
 from pathlib import Path
 
 from common import ROOT, Spread, environment, in_turns, tree_of
-from peers import OWN, Worker
+from peers import Worker
+from report import OWN
 from rows import Row, rows
 
 # Rounds for a figure, and how often a row that differs is taken.

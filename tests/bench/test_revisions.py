@@ -11,7 +11,7 @@ import revisions
 from common import ROOT
 from rows import Row
 
-COPY = Row("moved", "copy", "copy", {"m": 64, "n": 64}, 1.0, (), flops=0.0, nbytes=32768.0)
+COPY = Row("moved", "copy", "copy", {"rows": 64, "columns": 64}, 1.0, (), flops=0.0, nbytes=32768.0)
 
 
 def test_each_tree_runs_its_own_package(tmp_path: Path) -> None:
