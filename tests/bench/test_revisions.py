@@ -17,7 +17,7 @@ COPY = Row("moved", "copy", "copy", {"rows": 64, "columns": 64}, 1.0, (), flops=
 def test_each_tree_runs_its_own_package(tmp_path: Path) -> None:
     """The other tree is a copy that takes a fiftieth of a second longer for each call."""
     for folder in ("tilegrad", "bench", "examples"):
-        ignored = shutil.ignore_patterns("__pycache__", "results")
+        ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT.parent / folder, tmp_path / folder, ignore=ignored)
     worker = tmp_path / "bench" / "worker.py"
     text = worker.read_text()
