@@ -233,8 +233,12 @@ def cuda_target(arch: str) -> Target:
         has_wide_access=True,
         has_fragments=capability >= 75,
         has_async_copies=capability >= 80,
+        tile_counts=(4, 3) if capability >= 80 else (),
         busy_blocks=_MULTIPROCESSORS.get(capability, 64) * 8,
         shared_bytes=48 << 10,
+        # CUDA C++ Programming Guide, table of technical specifications per compute capability.
+        reserved_bytes=(1 << 10) if capability >= 80 else 0,
+        multiprocessor_registers=64 << 10,
         has_locals=True,
         block_lanes=1024,
         cache_bytes=(128 << 10, 40 << 20),

@@ -387,7 +387,10 @@ class _Kernel:
         code.emit(f"{on}cp.async.{cache}.shared.global {to.at()}, {source.at()}, {nbytes}{size}")
 
     def _wait(self, node: UOp) -> None:
-        if node.dtype is dtypes.void:
+        if node.dtype is dtypes.void and node.arg:
+            self.code.emit("cp.async.commit_group")
+            self.code.emit(f"cp.async.wait_group {node.arg}")
+        elif node.dtype is dtypes.void:
             self.code.emit("cp.async.wait_all")
         else:
             self._set(node, self.groups.wait(node))

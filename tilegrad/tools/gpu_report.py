@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilegrad.base.config import Context
-from tilegrad.base.dtype import AddressSpace, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError, ConfigError
 from tilegrad.compile import nvrtc
 from tilegrad.compile.ptxas import assemble, find_ptxas
@@ -132,8 +132,8 @@ class _Watched:
         self.note(index, len(values))
         self.memory.copy(index, values)  # type: ignore[attr-defined]
 
-    def land(self) -> None:
-        self.memory.land()  # type: ignore[attr-defined]
+    def land(self, but: int = 0) -> None:
+        self.memory.land(but)  # type: ignore[attr-defined]
 
     def combine(self, index: int, change: Any) -> None:
         self.note(index, 1)
@@ -163,6 +163,7 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
         instructions=kinds,
         lanes=math.prod(dims.local_size),
         unit_products=_unit_products(program),
+        copies=_copies(program),
     )
     memories, sizes = _memories(program)
     units = {
@@ -199,6 +200,18 @@ def _unit_products(program: Sequence[UOp]) -> float:
             found += times[-1] * unit.m * unit.n * unit.k * WARP / unit.lanes
             count += times[-1]
     return found / count if count else Counts.unit_products
+
+
+def _copies(program: Sequence[UOp]) -> int:
+    """Copies that a lane has begun and need not have landed when it goes on behind a WAIT and
+    begins the next ones: those of the groups that WAIT leaves, and of one more.
+    """
+    groups, group, between = 1, 0, 0
+    for node in program:
+        if node.op is Ops.WAIT and node.dtype is dtypes.void:
+            groups, group, between = max(groups, 1 + (node.arg or 0)), max(group, between), 0
+        between += node.op is Ops.COPY_ASYNC
+    return groups * max(group, between)
 
 
 def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:

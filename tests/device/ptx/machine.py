@@ -835,12 +835,22 @@ def _ldmatrix(entry: Entry, instruction: Instruction) -> Step:
 
 
 def _cp(entry: Entry, instruction: Instruction) -> Step:
-    """`cp.async` of 4, 8 or 16 bytes (`.cg`: 16), and `cp.async.wait_all`. A fourth operand is the
-    number of bytes copied; the bytes behind them become zero.
+    """`cp.async` of 4, 8 or 16 bytes (`.cg`: 16), `cp.async.wait_all`, and groups: what was begun
+    before `cp.async.commit_group`, and `cp.async.wait_group N`, for all but the latest N. A fourth
+    operand of a copy is the number of bytes copied; the bytes behind them become zero.
     """
     if instruction.parts[1:] == ("async", "wait_all"):
         return lambda launch, active: launch.shared.land(
             launch.block[active], launch.lane[active], instruction.text
+        )
+    if instruction.parts[1:] == ("async", "commit_group"):
+        return lambda launch, active: launch.shared.commit(
+            launch.block[active], launch.lane[active]
+        )
+    if instruction.parts[1:] == ("async", "wait_group"):
+        (most,) = map(int, instruction.operands)
+        return lambda launch, active: launch.shared.land(
+            launch.block[active], launch.lane[active], instruction.text, most
         )
     if instruction.parts[1:] not in (
         ("async", "ca", "shared", "global"),
