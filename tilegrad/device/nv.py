@@ -54,7 +54,10 @@ def nv_target(arch: str) -> Target:
     try:
         found = cuda_target(arch)
     except DeviceError as error:
-        raise DeviceError(error.headline.replace("cuda:", "nv:"), **error.details) from None
+        every = str(error.details["known"]).split(", ")
+        known = ", ".join(each for each in every if _number(each) >= _LEAST)
+        details = {**error.details, "known": known}
+        raise DeviceError(error.headline.replace("cuda:", "nv:"), **details) from None
     if _number(arch) < _LEAST:
         raise DeviceError(f"nv: {arch} is too old", rule=f"sm_{_LEAST} (Turing) and newer")
     return replace(

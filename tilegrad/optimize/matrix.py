@@ -119,6 +119,9 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
         return found
     outputs = [axis for axis in axes_of(ast) if axis.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
     outputs = [axis for axis in outputs if axis.src[0].op is Ops.CONST and axis in reduction.ranges]
+    # Lanes of a unit have no rows in scratch of their own.
+    owned = {axis for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL for axis in node.src}
+    outputs = [axis for axis in outputs if axis not in owned]
     depths = [
         axis
         for axis in reduction.src[1:]
