@@ -23,7 +23,7 @@ class Counts:
         buffer_bytes: of all buffers of the kernel; 0 where that is not known.
         shared_requests, conflicts: of shared memory, and the times that banks made a warp wait.
         instructions: per lane, by kind, where loops have constant extents.
-        unit_products: multiply-adds of a warp by one matrix instruction.
+        unit_products: multiply-adds of a warp by one matrix instruction, of operands of 16 bits.
         copies: of a lane from global to shared memory that go on at the same time.
         lanes: of a block.
         grid: blocks along each axis of the launch, of which the first is the fastest.

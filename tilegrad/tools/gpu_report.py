@@ -53,6 +53,7 @@ _MOST_ITERATIONS = 200_000
 # Products of 16x8x16 of a warp, by the shape of an instruction.
 _OF_WARP: Mapping[str, Callable[[str], float]] = {
     "HMMA": lambda shape: 1.0 if shape.startswith("16816") else 0.5,
+    "IMMA": lambda shape: 2.0 if shape.startswith("16832") else 1.0,
     "HGMMA": lambda shape: int(shape.split("x")[1]) / 8,
 }
 
@@ -188,7 +189,9 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
 
 
 def _unit_products(program: Sequence[UOp]) -> float:
-    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has."""
+    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has; of
+    bytes, of which a unit multiplies twice as many in a time, half of them.
+    """
     found, times, count = 0.0, [1], 0
     for node in program:
         if node.op is Ops.RANGE:
@@ -197,7 +200,8 @@ def _unit_products(program: Sequence[UOp]) -> float:
             del times[-sum(source.op is Ops.RANGE for source in node.src) :]
         elif node.op is Ops.WMMA:
             unit: MatrixUnit = node.arg
-            found += times[-1] * unit.m * unit.n * unit.k * WARP / unit.lanes
+            products = unit.m * unit.n * unit.k * WARP / unit.lanes
+            found += times[-1] * products * min(unit.dtype_in.itemsize, 2) / 2
             count += times[-1]
     return found / count if count else Counts.unit_products
 
