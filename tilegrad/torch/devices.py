@@ -9,7 +9,7 @@ from tilegrad.device.registry import Device
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
 
-__all__ = ["META", "as_device", "device", "has_gpu", "is_meta", "name_of"]
+__all__ = ["META", "as_device", "device", "has_gpu", "is_meta", "is_processor", "name_of"]
 
 # tilegrad's device of PyTorch's "meta": shapes and dtypes, and memory that is a number.
 META = "NULL"
@@ -120,6 +120,11 @@ def name_of(given: Any) -> str:
 def is_meta(name: str) -> bool:
     """Whether tilegrad's name of a device is that of `meta`."""
     return name == META
+
+
+def is_processor(name: str) -> bool:
+    """Whether tilegrad's name of a device is that of a CPU, of which PyTorch has one."""
+    return name.partition(":")[0] == "CPU"
 
 
 def has_gpu() -> bool:
