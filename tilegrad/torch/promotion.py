@@ -40,9 +40,9 @@ def brought_together(tensors: Sequence[Any]) -> list[Any] | None:
     """Operands on one device: those without axes that are on the CPU are moved to where the others
     are. None where these are on several, or on `meta`.
     """
-    places = {
+    devices = {
         device_of(each) for each in tensors if each.shape or not is_processor(device_of(each))
     }
-    if len(places) != 1 or is_meta(place := places.pop()):
+    if len(devices) != 1 or is_meta(target := devices.pop()):
         return None
-    return [each if device_of(each) == place else Tensor.to(each, place) for each in tensors]
+    return [each if device_of(each) == target else Tensor.to(each, target) for each in tensors]

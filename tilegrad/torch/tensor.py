@@ -332,12 +332,12 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     def __getitem__(self, key: Any) -> Any:
         if key.__class__ is tuple:
             if any(isinstance(each, Core) for each in key):
-                key = tuple([self._as_index(each) for each in key])
+                key = tuple([self._index_here(each) for each in key])
         elif isinstance(key, Core):
-            key = self._as_index(key)
+            key = self._index_here(key)
         return super().__getitem__(key)
 
-    def _as_index(self, entry: Any) -> Any:
+    def _index_here(self, entry: Any) -> Any:
         """An entry of a key: indices on the CPU are moved to where the tensor is."""
         if not isinstance(entry, OurTensor) or not entry.ndim:
             return self._as_number(entry)
@@ -359,9 +359,9 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     def __setitem__(self, key: Any, value: Any) -> None:
         if key.__class__ is tuple:
             if any(isinstance(each, Core) and each.ndim for each in key):
-                key = tuple([self._as_index(each) for each in key])
+                key = tuple([self._index_here(each) for each in key])
         elif isinstance(key, Core) and key.ndim:
-            key = self._as_index(key)
+            key = self._index_here(key)
         if isinstance(value, OurTensor) and device_of(value) != (here := device_of(self)):
             value = value if is_meta(here) else ours.Tensor.to(value, here)
         if _state.made is not None and self._requires_grad and self._is_leaf:

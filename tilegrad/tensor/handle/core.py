@@ -285,8 +285,9 @@ class Core:
         device, variables, requires_grad = self.device, self._variables, self._requires_grad
         for other in others:
             # A value without axes may have been brought to where the others are.
-            is_brought = other.device != device and not self.uop.shape and device[:3] == "CPU"
-            if is_brought or self.uop.op is Ops.CONST:
+            if self.uop.op is Ops.CONST or (
+                not self.uop.shape and device != other.device and device[:3] == "CPU"
+            ):
                 device = other.device
             if other._variables:
                 variables = merge(variables, other._variables)
