@@ -66,6 +66,28 @@ def _mma(k: int, dtype_in: DType, dtype_out: DType) -> MatrixUnit:
     return MatrixUnit(name, 16, 8, k, 32, dtype_in, dtype_out, tuple(a), tuple(b), tuple(c))
 
 
+def _mma_of_bytes(dtype_in: DType) -> MatrixUnit:
+    """PTX's `mma.m16n8k32` for integers of 8 bits, with sums of 32 (PTX ISA, "Matrix Fragments for
+    mma.m16n8k32"). Lanes, rows and columns are those of `_mma`; an operand comes in fours along k.
+    """
+    a, b, c = [], [], []
+    for lane in _WARP:
+        g, t = divmod(lane, 4)
+        a.append(
+            tuple(
+                (g + row, 4 * t + four + step)
+                for step in (0, 16)
+                for row in (0, 8)
+                for four in range(4)
+            )
+        )
+        b.append(tuple((4 * t + four + step, g) for step in (0, 16) for four in range(4)))
+        c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))
+    name = f"mma.m16n8k32.{dtype_in.name}.int32"
+    layouts = (tuple(a), tuple(b), tuple(c))
+    return MatrixUnit(name, 16, 8, 32, 32, dtype_in, dtypes.int32, *layouts)
+
+
 def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
     """PTX's `wgmma.mma_async.m64n{n}k16` for 16-bit operands in shared memory, on the 128 lanes of
     four warps (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts"). Lane 4*g+t of warp
@@ -182,7 +204,7 @@ def matrix_unit(
     if lanes == 1:
         return dot_unit(k, dtype_in, dtype_right or dtype_in, dtype_out)
     if name.startswith("mma"):
-        return _mma(k, dtype_in, dtype_out)
+        return _mma_of_bytes(dtype_in) if k == 32 else _mma(k, dtype_in, dtype_out)
     return _simdgroup(dtype_in, dtype_out)
 
 
@@ -233,8 +255,12 @@ def cuda_target(arch: str) -> Target:
         has_wide_access=True,
         has_fragments=capability >= 75,
         has_async_copies=capability >= 80,
+        tile_counts=(4, 3) if capability >= 80 else (),
         busy_blocks=_MULTIPROCESSORS.get(capability, 64) * 8,
         shared_bytes=48 << 10,
+        # CUDA C++ Programming Guide, table of technical specifications per compute capability.
+        reserved_bytes=(1 << 10) if capability >= 80 else 0,
+        multiprocessor_registers=64 << 10,
         has_locals=True,
         block_lanes=1024,
         cache_bytes=(128 << 10, 40 << 20),
@@ -246,13 +272,16 @@ def cuda_target(arch: str) -> Target:
 
 
 def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
-    """The units beyond those of warps that PTX has for `arch`, the largest first. Those of sm_90a
-    are in no later architecture (PTX ISA, "wgmma.mma_async", target notes).
+    """The units that PTX has for `arch` beyond those of CUDA C++ here: products of bytes, and those
+    of four warps, the largest first. The latter of sm_90a are in no later architecture (PTX ISA,
+    "wgmma.mma_async", target notes).
     """
+    number = int("".join(letter for letter in arch if letter.isdigit()))
+    bytes_ = (_mma_of_bytes(dtypes.int8),) if number >= 80 else ()
     if arch != "sm_90a":
-        return ()
+        return bytes_
     kinds = (dtypes.half, dtypes.bfloat16)
-    return tuple(_wgmma(n, kind) for n in (256, 128, 64) for kind in kinds)
+    return (*bytes_, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in kinds))
 
 
 def metal_target(has_matrix_units: bool = True) -> Target:

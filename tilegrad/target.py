@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 
-__all__ = ["SHARED_ROWS", "MatrixUnit", "Position", "Target", "Timing"]
+__all__ = ["SHARED_ROWS", "TILES", "MatrixUnit", "Position", "Target", "Timing"]
 
 Position = tuple[int, int]
 
@@ -20,6 +20,9 @@ Position = tuple[int, int]
 # Rows up to which lanes that share a row of the other operand, along which the sum runs, are as
 # quick as a matrix unit with a tile that is padding for the most.
 SHARED_ROWS = 4
+# Tiles of an operand in shared memory at a time, where nothing asks for more: one is copied while
+# another is read.
+TILES = 2
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,8 @@ class Target:
         registers: vector registers.
         shared_bytes: shared memory of a block; 0 where there are no blocks.
         most_shared_bytes: what a block may have at most, where its launch asks for it; 0: no more.
+        reserved_bytes: shared memory that a multiprocessor takes for each block besides.
+        multiprocessor_registers: registers that the lanes of a multiprocessor share.
         has_locals: whether a launch has blocks of lanes.
         most_blocks: of one axis of a launch, where the kernel counts more of them in rows; 0: no
             limit.
@@ -174,6 +179,8 @@ class Target:
             together (FRAGMENT).
         has_async_copies: whether a lane may copy 4, 8 or 16 bytes from global to shared memory and
             go on (COPY_ASYNC).
+        tile_counts: tiles of an operand that such copies may fill ahead of their use, more than
+            two, the most first.
         has_mask: whether vector loads and stores take a gate per lane.
         has_scatter: whether one instruction stores the lanes of a vector apart from each other.
         gather_bytes: bytes of a vector whose lanes are taken out as addresses of loads; 0: any. A
@@ -194,6 +201,8 @@ class Target:
     registers: int = 16
     shared_bytes: int = 0
     most_shared_bytes: int = 0
+    reserved_bytes: int = 0
+    multiprocessor_registers: int = 0
     has_locals: bool = False
     block_lanes: int = 1
     most_blocks: int = 0
@@ -215,6 +224,7 @@ class Target:
     has_wide_access: bool = False
     has_fragments: bool = False
     has_async_copies: bool = False
+    tile_counts: tuple[int, ...] = ()
     has_mask: bool = False
     has_scatter: bool = False
     gather_bytes: int = 0

@@ -56,6 +56,7 @@ MADE: dict[str, Callable[[], Tensor]] = {
     "product half": lambda: product("half"),
     "product float": lambda: product("float"),
     "product of odd sizes": lambda: product("half", 100),
+    "product of four tiles at a time": lambda: product("half", 256),
     "transposed half": lambda: transposed("half"),
     "transposed float": lambda: transposed("float"),
     "attention half": lambda: attention("half"),

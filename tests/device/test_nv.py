@@ -240,6 +240,9 @@ def test_a_driver_that_is_too_old_for_the_device_is_told(
 
 
 def test_a_device_that_is_too_old_is_told() -> None:
+    with pytest.raises(DeviceError, match="nv: 'foo' is no architecture") as caught:
+        nv.nv_target("foo")
+    assert str(caught.value.details["known"]).startswith("sm_75, ")
     with pytest.raises(DeviceError, match="nv: sm_70 is too old"):
         nv.opened("NV", FakeDriver((7, 0)))
 

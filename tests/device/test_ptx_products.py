@@ -119,7 +119,7 @@ def test_a_convolution_keeps_its_lanes_busy(
 def others_each(made: Compiled) -> float:
     """The other instructions for each product of 16x8x16 that a warp has of matrix units."""
     issued = sum(made.loop.values())
-    own = made.loop.get("HMMA", 0) + made.loop.get("HGMMA", 0)
+    own = sum(made.loop.get(name, 0) for name in ("HMMA", "HGMMA", "IMMA"))
     return (issued - own) / made.products
 
 

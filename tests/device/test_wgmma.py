@@ -218,6 +218,8 @@ VALUES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "both transposed": (lambda a, b: a.T @ b.T, ((192, 128), (128, 192))),
     "batch": (lambda a, b: a @ b, ((3, 64, 128), (3, 128, 64))),
     "padded": (lambda a, b: a @ b, ((250, 250), (250, 250))),
+    "three tiles at a time": (lambda a, b: a @ b, ((64, 448), (448, 64))),
+    "four tiles at a time": (lambda a, b: a @ b.T, ((64, 512), (64, 512))),
     "computed": (lambda a, b: (a * a) @ b, ((128, 128), (128, 64))),
     "epilogue": (lambda a, b, c: a @ b + c, ((64, 128), (128, 64), (64,))),
 }
@@ -289,7 +291,8 @@ def interpreted(text: str, m: int, n: int, k: int) -> Any:
     places = [held.allocate(size) for size in (m * n * 4, m * k * 2, k * n * 2)]
     for place, values in zip(places[1:], (left, right)):
         held.window(place, values.nbytes)[:] = values.view(np.uint8).reshape(-1)
-    run(entry, held, places, (1, 1, 1), _block(text), 0)
+    asked = TARGET.block_bytes if ".extern .shared" in text else 0
+    run(entry, held, places, (1, 1, 1), _block(text), asked)
     return held.window(places[0], m * n * 4).view(np.float32).reshape(m, n)
 
 
@@ -299,6 +302,8 @@ def _block(text: str) -> tuple[int, int, int]:
 
 
 SMALL = (64, 64, 128)
+# Of eight tiles four are in shared memory at a time.
+LONG = (64, 64, 512)
 
 
 def test_the_interpreter_reads_the_text(few_blocks: None) -> None:
@@ -327,6 +332,25 @@ def test_the_interpreter_refuses_a_text_without(
         interpreted(text.replace(line, instead), *SMALL)
 
 
+@pytest.mark.parametrize(
+    ("line", "instead", "said"),
+    [
+        ("cp.async.commit_group;", "", "asynchronous copy has not brought"),
+        ("cp.async.wait_group 2;", "", "asynchronous copy has not brought"),
+        ("cp.async.wait_group 2;", "cp.async.wait_group 3;", "asynchronous copy has not brought"),
+        ("wgmma.wait_group.sync.aligned 0;", "", "while a matrix unit"),
+        ("bar.sync 0;", "", "since the last barrier"),
+    ],
+)
+def test_the_interpreter_refuses_copies_ahead_without(
+    line: str, instead: str, said: str, few_blocks: None
+) -> None:
+    text = text_of(product(*LONG))
+    assert line in text
+    with pytest.raises(PTXError, match=re.escape(said)):
+        interpreted(text.replace(line, instead), *LONG)
+
+
 def test_descriptors_with_other_bits_are_refused() -> None:
     with pytest.raises(PTXError, match="not swizzled"):
         wgmma.decode(1 << 16)
@@ -334,10 +358,13 @@ def test_descriptors_with_other_bits_are_refused() -> None:
         wgmma.decode(1 << 62 | 1 << 50)
 
 
-def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(few_blocks: None) -> None:
-    found = program(product(*SMALL), None, TARGET)
+@pytest.mark.parametrize("sizes", [SMALL, pytest.param(LONG, marks=nightly)])
+def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(
+    sizes: tuple[int, int, int], few_blocks: None
+) -> None:
+    found = program(product(*sizes), None, TARGET)
     needed = [node for node in found if node.op in (Ops.BARRIER, Ops.WAIT)]
-    assert sum(node.dtype is not dtypes.void for node in needed) == 2
+    assert sum(node.dtype is not dtypes.void for node in needed) == (4 if sizes is LONG else 2)
     for gone in needed:
         with pytest.raises(InternalError, match=r"since the last barrier|without having waited"):
             execute(without(found, gone), memory(found))
@@ -354,7 +381,8 @@ def test_the_loop_of_a_large_product_is_short(tmp_path: Path) -> None:
     """
     made, lanes = assembled_kernel(product(4096, 4096, 4096), TARGET, tmp_path)
     assert made.spilled_bytes == 0 and made.registers <= 168 and lanes == 256
-    assert made.loop["HGMMA"] == 8 and sum(made.loop.values()) <= 190
+    # Of four tiles: the loop is unrolled over them.
+    assert made.loop["HGMMA"] == 16 and sum(made.loop.values()) <= 350
     # As many products as 32 instructions of mma.sync have, of each warp.
     assert made.products == 32 * made.loop["HGMMA"] and others_each(made) <= 0.75
 

@@ -327,8 +327,12 @@ def test_without_its_barrier_an_asynchronous_copy_is_a_race() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "terms"), [("", 64), ("cp.async.wait_all;", 96), ("bar.sync 0;", 128)]
-)
+    ("gone", "terms"),
+    [
+        ("", 64), ("cp.async.wait_all;", 96), ("bar.sync 0;", 128), ("", 256),
+        ("cp.async.commit_group;", 288), ("cp.async.wait_group 2;", 384), ("bar.sync 0;", 512),
+    ],
+)  # fmt: skip
 def test_the_interpreter_of_ptx_sees_what_is_missing(gone: str, terms: int) -> None:
     """Each in a kernel of its own, as a device keeps what it has loaded."""
     device = simulated("NVSIM80")
@@ -341,7 +345,7 @@ def test_the_interpreter_of_ptx_sees_what_is_missing(gone: str, terms: int) -> N
         assert gone in text
         return parse(text.replace(f"  {gone}\n", "") if gone else text)
 
-    with pytest.MonkeyPatch.context() as patch, Context(DISABLE_COMPILER_CACHE=1):
+    with pytest.MonkeyPatch.context() as patch, Context(DISABLE_COMPILER_CACHE=1, SIZES=0):
         patch.setattr(driver, "parse", broken)
         if gone:
             with pytest.raises(Exception, match=r"has not brought|since the last barrier"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 import tilegrad.torch as torch
@@ -54,3 +57,22 @@ def test_an_index_without_a_value_picks_a_shape() -> None:
     at = torch.zeros((), dtype=torch.long, device="meta")
     assert torch.ones(3, 4, device="meta")[at].shape == (4,)
     assert torch.ones(3, 4, device="meta")[torch.tensor(1)].shape == (4,)
+
+
+@pytest.mark.parametrize("name", ["null:NV:sm_80", "emu:CL", "cpu", "cuda:1", "meta"])
+def test_a_device_keeps_all_of_its_name(name: str) -> None:
+    """`NULL` alone is PyTorch's meta; with another device's name it compiles for that device."""
+    found = torch.device(name)
+    assert str(found) == name and found == torch.device(str(found))
+    assert pickle.loads(pickle.dumps(found)) == found == copy.deepcopy(found)
+    assert str.__str__(pickle.loads(pickle.dumps(found))) == str.__str__(found)
+
+
+def test_a_program_compiles_for_hardware_that_is_not_here() -> None:
+    with torch.device("null:NV:sm_80"):
+        layer = torch.nn.Linear(4, 3)
+        with torch.no_grad():
+            layer.weight.copy_(torch.ones(3, 4))
+        found = layer(torch.ones(2, 4))
+    assert not found.is_meta and str(found.device).lower() == "null:nv:sm_80"
+    assert found.detach().numpy().shape == (2, 3)

@@ -35,7 +35,10 @@ _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMO
 _OWN_UNITS = ((9, 0),)
 # Shared memory of a block that a launch may ask for (CUDA C++ Programming Guide, table of technical
 # specifications per compute capability).
-_MOST_SHARED = {90: 227 << 10}
+_MOST_SHARED = {
+    75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10,
+    90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
+}  # fmt: skip
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
 _RELEASES = {
     "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.6": 12070,
@@ -51,7 +54,10 @@ def nv_target(arch: str) -> Target:
     try:
         found = cuda_target(arch)
     except DeviceError as error:
-        raise DeviceError(error.headline.replace("cuda:", "nv:"), **error.details) from None
+        every = str(error.details["known"]).split(", ")
+        known = ", ".join(each for each in every if _number(each) >= _LEAST)
+        details = {**error.details, "known": known}
+        raise DeviceError(error.headline.replace("cuda:", "nv:"), **details) from None
     if _number(arch) < _LEAST:
         raise DeviceError(f"nv: {arch} is too old", rule=f"sm_{_LEAST} (Turing) and newer")
     return replace(

@@ -496,7 +496,12 @@ class Ops(Members):
         "(range,), the end of the loop.",
         Stage.CODE,
     )
-    BARRIER = op(None, "Every lane of the block waits here until all have come.", Stage.CODE)
+    BARRIER = op(
+        None,
+        "Every lane of the block waits here until all have come. `arg` is the number of tiles in "
+        "shared memory of each operand that is filled before it, if it is not two.",
+        Stage.CODE,
+    )
     SHUFFLE = op(
         1,
         "The source's value in another lane of the warp: the lane whose number differs in the bits "
@@ -517,8 +522,9 @@ class Ops(Members):
     )
     WAIT = op(
         None,
-        "The lane waits here until its own copies have landed. Of a value: until the matrix units "
-        "that give it have, and have read their operands.",
+        "The lane waits here until its own copies have landed. What it has begun since its last "
+        "WAIT is one group; with `arg`, the latest so many groups need not have landed. Of a "
+        "value: until the matrix units that give it have, and have read their operands.",
         Stage.CODE,
     )
     DESCRIPTOR = op(

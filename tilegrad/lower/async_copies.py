@@ -6,6 +6,9 @@ other one: until then the copies go on.
 
     before   BARRIER(k); STORE(AFTER(shared, BARRIER), i, LOAD(a, j))
     after    BARRIER(WAIT, k); COPY_ASYNC(AFTER(shared, BARRIER), i, LOAD(a, j))
+
+A barrier that separates n tiles, as its `arg` says, comes n - 1 tiles after the copies of the one
+that is read behind it: those of the n - 2 tiles between need not have landed (WAIT's `arg`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
-from tilegrad.target import Target
+from tilegrad.target import TILES, Target
 
 __all__ = ["use_async_copies"]
 
@@ -41,7 +44,8 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
         if node in copies:
             done[node] = UOp(Ops.COPY_ASYNC, dtypes.void, src)
         elif node in barriers:
-            done[node] = UOp(Ops.BARRIER, dtypes.void, (UOp(Ops.WAIT, dtypes.void, src), *src))
+            wait = UOp(Ops.WAIT, dtypes.void, src, node.arg - TILES if node.arg else None)
+            done[node] = UOp(Ops.BARRIER, dtypes.void, (wait, *src), node.arg)
         else:
             done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[ast]

@@ -10,6 +10,10 @@ barrier, loads the next tile, computes with its own, and stores the next (double
 loads from global memory have an iteration to arrive, and one barrier is enough: a lane that fills a
 tile anew has passed the barrier that all lanes reach after they have read it.
 
+Where BARRIER's `arg` says that there are more tiles, n, all but one are filled ahead: n - 1 before
+the loop, and in each iteration the one that is used n - 1 iterations later, if there is such an
+iteration. Copies that go on meanwhile (lower.async_copies) then have n - 1 iterations to arrive.
+
     before   k: { BARRIER(END(STORE(shared, ..., LOAD(a, k)), i, j)); LOAD(shared, ...) }
     after    STORE(shared, ..., LOAD(a, 0))                        i, j in terms of lanes
              k: { BARRIER; x = LOAD(a, k + 1 < n ? k + 1 : 0); LOAD(shared, k % 2 * size + ...);
@@ -28,12 +32,10 @@ from tilegrad.ir.queries import memory_of
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.target import Target
+from tilegrad.target import TILES, Target
 
-__all__ = ["TILES", "share_copies"]
+__all__ = ["share_copies"]
 
-# Tiles of one operand at the same time.
-TILES = 2
 # Banks of shared memory, and the bytes of each (CUDA C++ Programming Guide, shared memory).
 _BANKS, _WORD = 32, 4
 # From this many iterations on, an idle copy in the last one is an eighth of the copies at most.
@@ -63,25 +65,30 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     mapping: dict[UOp, UOp] = {}
     tiles: list[_Tiles] = []
     for barrier, own in barriers.items():
-        first: list[UOp] = []
+        count = _count(ranges, barrier)
         copies: list[tuple[_Copy, _Tiles]] = []
         for fill in own:
             memory = fill.src[0].src[0]
-            tile = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]))
-            copy = _Copy(fill, lanes, number, target)
-            first.append(tile.moved(copy.shared(), of_next=False))
-            copies.append((copy, tile))
+            tile = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]), count)
+            copies.append((_Copy(fill, lanes, number, target), tile))
             number += 2
+        stores = [copy.shared() for copy, _ in copies]
+        arg = count if count > TILES else None
+        first: list[UOp] = []
+        for trip in range(count - 1):
+            # A group of copies for each tile, one after the other.
+            fills = [node.end(*copy.unrolled) for node, (copy, _) in zip(first, copies)]
+            before = (UOp(Ops.WAIT, dtypes.void, tuple(fills), count - TILES),) if fills else ()
+            made = zip(stores, copies, strict=True)
+            first = [tile.filled(store, trip, before) for store, (_, tile) in made]
         loop = copies[0][1].loop
         # What is read behind the barrier changes with each of the loops.
         counted = dict.fromkeys(axis for _, tile in copies for axis in tile.counted)
-        mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, *counted))
+        mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, *counted), arg)
         # One barrier at the begin of an iteration is enough for all that it separates.
         mapping |= dict.fromkeys(begins.get(loop, ()), mapping[barrier])
-        for copy, tile in copies:
-            store = tile.moved(copy.shared(), of_next=True)
-            pointer = store.src[0].after(mapping[barrier])
-            ahead.append(store.replace(src=(pointer, *store.src[1:])).end(loop, *copy.unrolled))
+        for store, (copy, tile) in zip(stores, copies, strict=True):
+            ahead.append(tile.filled_ahead(store, mapping[barrier]).end(loop, *copy.unrolled))
             tiles.append(tile)
     ast = ast.substitute(mapping)
     ast = ast.replace(src=(*ast.src, *ahead))
@@ -93,8 +100,8 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     found = {node.op for node in ast.toposort()}
     is_plain = sum(each.axis is Axis.REDUCE for each in ranges) == 1
     if Ops.WMMA in found and Ops.RESCALED not in found and is_plain:
-        for loop in dict.fromkeys(tile.loop for tile in tiles):
-            ast = _by_tiles(ast, loop)
+        for loop, count in dict.fromkeys((tile.loop, tile.count) for tile in tiles):
+            ast = _by_tiles(ast, loop, count)
     return ast
 
 
@@ -109,20 +116,29 @@ def _loops_of_sum(ast: UOp, loop: UOp) -> tuple[UOp, ...]:
     return sums[0].src[1:] if len(sums) == 1 and is_worth_it else ()
 
 
-def _by_tiles(ast: UOp, loop: UOp) -> UOp:
+def _count(ranges: Sequence[UOp], barrier: UOp) -> int:
+    """The tiles of each operand that is filled before a barrier: two, where the loop is too short
+    to have more of them filled ahead, or not the only one.
+    """
+    count = int(barrier.arg or TILES)
+    loops = [each for each in ranges if each.axis is Axis.REDUCE]
+    return count if len(loops) == 1 and loops[0].extent.vmin >= count else TILES
+
+
+def _by_tiles(ast: UOp, loop: UOp, count: int) -> UOp:
     """`ast` with an inner loop over the tiles of an operand, where as many divide `loop`: it will
     be unrolled (lower.unroll_tiles), and which tile is read and filled is known in each copy.
     """
     trips = loop.extent
-    if trips.op is not Ops.CONST or trips.arg % TILES or trips.arg == TILES:
+    if trips.op is not Ops.CONST or trips.arg % count or trips.arg == count:
         return ast
     number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
-    outer = UOp.range(trips.arg // TILES, number, loop.axis)
-    inner = UOp.range(TILES, number + 1, loop.axis)
+    outer = UOp.range(trips.arg // count, number, loop.axis)
+    inner = UOp.range(count, number + 1, loop.axis)
     order = list(ast.arg.order)
     position = order.index(loop.number)
     order[position : position + 1] = [outer.number, inner.number]
-    ast = replace_ranges(ast, {loop: (outer * TILES + inner, (outer, inner))})
+    ast = replace_ranges(ast, {loop: (outer * count + inner, (outer, inner))})
     info = ast.arg
     return ast.replace(arg=type(info)(info.name, tuple(order), info.opts))
 
@@ -255,10 +271,11 @@ def _conflicts(starts: Sequence[int], nbytes: int) -> int:
 
 
 class _Tiles:
-    """`memory` as several tiles; each iteration of the loops around uses the next tile."""
+    """`memory` as `count` tiles; each iteration of the loops around uses the next tile."""
 
-    def __init__(self, memory: UOp, ranges: Sequence[UOp], of_sum: Sequence[UOp]):
+    def __init__(self, memory: UOp, ranges: Sequence[UOp], of_sum: Sequence[UOp], count: int):
         (self.loop,) = memory.src
+        self.count = count
         self.memory = memory
         around = [each for each in ranges[: ranges.index(self.loop) + 1] if each.axis in _LOOPS]
         # The loops whose iterations follow each other with a tile each: those of one sum.
@@ -270,33 +287,42 @@ class _Tiles:
         pointer = memory.dtype
         assert isinstance(pointer, Pointer)
         self.size = pointer.size
-        whole = pointer.base.ptr(pointer.size * TILES, AddressSpace.SHARED)
+        whole = pointer.base.ptr(pointer.size * count, AddressSpace.SHARED)
         self.whole = UOp(Ops.DEFINE_LOCAL, whole, (), memory.arg)
 
     def offset(self, trip: UOp) -> UOp:
-        return simplify(trip % TILES * self.size)
+        return simplify(trip % self.count * self.size)
 
-    def moved(self, store: UOp, *, of_next: bool) -> UOp:
-        """The fill of the first iteration's tile, or in each iteration that of the next one's. The
-        last iteration copies the first tile once more, which nobody reads.
-        """
-        zero = UOp.const(dtypes.index, 0)
-        first = dict.fromkeys(self.counted, zero)
-        if not of_next:
-            _, index, *rest = store.src
-            offset = self.offset(self.trip.substitute(first))
-            values = [simplify(each.substitute(first)) for each in rest]
-            return self.whole.store(simplify(index + offset), *values)
+    def filled(self, store: UOp, trip: int, after: Sequence[UOp]) -> UOp:
+        """The fill of the tile of iteration `trip`, one of the first, before the loop."""
+        first = dict.fromkeys(self.counted, UOp.const(dtypes.index, 0))
+        first[self.loop] = UOp.const(dtypes.index, trip)
         _, index, *rest = store.src
-        goes_on = self.loop < self.loop.extent - 1
+        offset = self.offset(self.trip.substitute(first))
+        values = [simplify(each.substitute(first)) for each in rest]
+        pointer = self.whole.after(*after) if after else self.whole
+        return pointer.store(simplify(index + offset), *values)
+
+    def filled_ahead(self, store: UOp, barrier: UOp) -> UOp:
+        """In each iteration, the fill of the last tile that is filled ahead. With two tiles the
+        last iteration copies the first one once more, which nobody reads; with more, it copies
+        none.
+        """
+        ahead, zero = self.count - 1, UOp.const(dtypes.index, 0)
+        _, index, *rest = store.src
+        goes_on = simplify(self.loop < self.loop.extent - ahead)
         *outer, _ = self.counted
         if outer:
             here, next_ = {self.loop: self.loop + 1}, {self.loop: zero, **_advanced(outer)}
             values = [_chosen(each, goes_on, here, next_) for each in rest]
         else:
-            at = goes_on.where(self.loop + 1, zero)
+            at = goes_on.where(self.loop + ahead, zero)
             values = [simplify(each.substitute({self.loop: at})) for each in rest]
-        return self.whole.store(simplify(index + self.offset(self.trip + 1)), *values)
+        if self.count > TILES:
+            value, *gates = values
+            values = [value, simplify(gates[0] & goes_on) if gates else goes_on]
+        at = simplify(index + self.offset(self.trip + ahead))
+        return self.whole.after(barrier).store(at, *values)
 
 
 def _advanced(loops: Sequence[UOp]) -> dict[UOp, UOp]:

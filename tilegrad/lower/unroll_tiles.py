@@ -11,14 +11,13 @@ the iteration but where the next tile comes from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.copies import TILES
-from tilegrad.target import Target
+from tilegrad.target import TILES, Target
 
 __all__ = ["unroll_tiles"]
 
@@ -30,7 +29,8 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
     wait for each other and matrix units compute.
     """
     program = list(program)
-    for loop in [node for node in program if _is_over_tiles(node)]:
+    counts = {node.arg or TILES for node in program if node.op is Ops.BARRIER}
+    for loop in [node for node in program if _is_over_tiles(node, counts)]:
         start = program.index(loop)
         end = next((at for at in range(start + 1, len(program)) if _ends(program[at])), start)
         body = program[start + 1 : end]
@@ -41,8 +41,8 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
     return program
 
 
-def _is_over_tiles(node: UOp) -> bool:
-    return node.op is Ops.RANGE and node.axis is Axis.REDUCE and node.extent.vmax == TILES
+def _is_over_tiles(node: UOp, counts: Collection[int]) -> bool:
+    return node.op is Ops.RANGE and node.axis is Axis.REDUCE and node.extent.vmax in counts
 
 
 def _ends(node: UOp) -> bool:
@@ -65,7 +65,7 @@ def _unrolled(program: list[UOp], start: int, end: int) -> list[UOp]:
     loop, foot, body = program[start], program[end], program[start + 1 : end]
     made = dict.fromkeys(program[:start])
     last: dict[UOp, UOp] = {}
-    for trip in range(TILES):
+    for trip in range(int(loop.extent.vmax)):
         last = {loop: UOp.const(loop.dtype, trip)}
         for node in (loop, *body):
             copy = last[node] if node is loop else _copied(node, last)

@@ -18,8 +18,9 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
 from tilegrad.optimize.stage import operand_of
+from tilegrad.target import TILES
 
-__all__ = ["BUSY", "LEAST_DEPTH", "LITTLE", "TILES", "VECTOR", "ProductShaper"]
+__all__ = ["BUSY", "LEAST_DEPTH", "LITTLE", "VECTOR", "ProductShaper"]
 
 # Tuning, worth shown by `bench/gpu.py`, products.
 # Blocks that keep a device busy: about one for each of its multiprocessors (A100: 108, H100: 132).
@@ -28,8 +29,6 @@ BUSY = 128
 VECTOR = 16
 # Padding may add this share of work.
 LITTLE = 1.34
-# Tiles of an operand in shared memory at a time (lower.copies).
-TILES = 2
 # A lane's other registers: addresses, the next tile on its way, loop variables.
 _OTHER_REGISTERS = 32
 # Products with a shorter sum are over before a copy pays.

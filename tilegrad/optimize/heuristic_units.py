@@ -7,7 +7,7 @@ of the unit's own: every operand that a lane reads serves as many products as th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.config import config
@@ -19,7 +19,6 @@ from tilegrad.optimize.heuristic_products import (
     BUSY,
     LEAST_DEPTH,
     LITTLE,
-    TILES,
     VECTOR,
     ProductShaper,
 )
@@ -28,7 +27,7 @@ from tilegrad.optimize.opt import Opt, OptOps, loop_order
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.optimize.split import next_number
 from tilegrad.optimize.stage import operand_of
-from tilegrad.target import SHARED_ROWS, MatrixUnit
+from tilegrad.target import SHARED_ROWS, TILES, MatrixUnit
 
 __all__ = ["UnitShaper"]
 
@@ -93,6 +92,7 @@ class UnitShaper(ProductShaper):
         if tile is None:
             return False
         operands = self._operands(unit, axes[0], axes[2])
+        count = self._count(unit, tile, axes) if self._are_moved(operands or ()) else TILES
         sides = [
             self.tiled(loop, size, kind)
             for loop, size, kind in zip(
@@ -105,9 +105,9 @@ class UnitShaper(ProductShaper):
             return False
         loops = loop_order(self.ast)
         outer = loops[loops.index(chunk) - 1]
+        rows_of = (*_rows_of(unit), *((0,) * (not unit.row_bytes) + (count,)) * (count > TILES))
         is_staged = all(
-            self.apply(OptOps.STAGE, outer, (name, order, *_rows_of(unit)))
-            for name, order in operands
+            self.apply(OptOps.STAGE, outer, (name, order, *rows_of)) for name, order in operands
         )
         products = find_products(self.ast, unit)
         if not is_staged or (rows, columns, chunk) not in products:
@@ -178,8 +178,7 @@ class UnitShaper(ProductShaper):
             # vectors their addresses and gates.
             copied = sum(tile.sides) * depth // lanes if self._has_slices() else 0
             results += copied * itemsize // (VECTOR // itemsize) if unit.row_bytes else copied
-            padding = 0 if unit.row_bytes else VECTOR
-            nbytes = TILES * sum(side * (depth * itemsize + padding) for side in tile.sides)
+            nbytes = TILES * self._tile_bytes(unit, tile)
             work = padded = 1
             for extent, size in zip(extents, (*tile.sides, depth), strict=True):
                 work, padded = work * extent, padded * (-(-extent // size) * size)
@@ -200,6 +199,43 @@ class UnitShaper(ProductShaper):
             # A product with few results has smaller tiles on another unit.
             if blocks >= BUSY or (tile is fitting[-1] and not unit.row_bytes):
                 yield tile
+
+    def _are_moved(self, operands: Sequence[tuple[int, tuple[int, int]]]) -> bool:
+        """Whether lanes need no registers for what they copy: it is not computed."""
+        sides = [operand_of(self.ast, name, is_rounded=True) for name, _ in operands]
+        return self.target.has_async_copies and all(
+            side is not None and side.op is Ops.LOAD for side in sides
+        )
+
+    def _count(self, unit: MatrixUnit, tile: _Tile, axes: tuple[UOp, UOp, UOp]) -> int:
+        """The tiles of an operand at a time: so many that a multiprocessor still has the blocks
+        that its registers hold and that there are.
+        """
+        target, lanes = self.target, int(prod(tile.groups)) * unit.lanes
+        trips = int(axes[2].src[0].arg) // tile.depth
+        if self._has_slices():
+            # Indices of a sum of several axes cost more instructions than what they hide.
+            return TILES
+        blocks = int(prod(axis.vmax + 1 for axis in self.grid()))
+        for axis, size in zip(axes, tile.sides, strict=False):
+            blocks = blocks // int(axis.src[0].arg) * -(-int(axis.src[0].arg) // size)
+        registers = int(prod(tile.each)) // unit.lanes * unit.dtype_out.itemsize // 4
+        resident = max(int(target.multiprocessor_registers * _RESULTS) // (lanes * registers), 1)
+        resident = min(resident, -(-blocks // max(target.multiprocessors, 1)))
+        for count in target.tile_counts:
+            nbytes = count * self._tile_bytes(unit, tile) + target.reserved_bytes
+            room = target.block_bytes + target.reserved_bytes
+            # A loop over whole rounds of the tiles is unrolled.
+            is_whole = trips % count == 0 or unit.row_bytes > 0
+            if resident * nbytes <= room and trips >= 2 * count and is_whole:
+                return count
+        return TILES
+
+    @staticmethod
+    def _tile_bytes(unit: MatrixUnit, tile: _Tile) -> int:
+        """The bytes of both operands."""
+        padding = 0 if unit.row_bytes else VECTOR
+        return sum(side * (tile.depth * unit.dtype_in.itemsize + padding) for side in tile.sides)
 
     def _is_thin(self, unit: MatrixUnit, axes: tuple[UOp, UOp, UOp]) -> bool:
         """Whether reading the operand of the columns takes longer than all products of a unit whose

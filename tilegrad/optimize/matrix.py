@@ -114,11 +114,14 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     ):
         return found
     (reduction,) = reductions
-    operands = _operands(reduction.src[0], unit)
+    operands = _operands(reduction, unit, ast)
     if operands is None:
         return found
     outputs = [axis for axis in axes_of(ast) if axis.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
     outputs = [axis for axis in outputs if axis.src[0].op is Ops.CONST and axis in reduction.ranges]
+    # Lanes of a unit have no rows in scratch of their own.
+    owned = {axis for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL for axis in node.src}
+    outputs = [axis for axis in outputs if axis not in owned]
     depths = [
         axis
         for axis in reduction.src[1:]
@@ -136,12 +139,18 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     return sorted(found, key=lambda each: _preference(each, stores))
 
 
-def _operands(value: UOp, unit: MatrixUnit) -> tuple[UOp, UOp] | None:
+def _operands(reduction: UOp, unit: MatrixUnit, ast: UOp) -> tuple[UOp, UOp] | None:
     """The two factors in the unit's dtype. A product rounded before it is added is not rounded by
-    the unit, which adds it exactly; that is within what the dtype of the sum promises.
+    the unit, which adds it exactly; that is within what the dtype of the sum promises. Of integers,
+    whose products wrap around, only where the sum does so too.
     """
+    value = reduction.src[0]
     if value.op is Ops.CAST and value.src[0].op is Ops.MUL:
         value = value.src[0]
+        users = [node for node in ast.toposort() if reduction in node.src]
+        is_cut = all(node.op is Ops.CAST and node.dtype is value.dtype for node in users)
+        if not value.dtype.is_float and not is_cut:
+            return None
     if value.op is not Ops.MUL:
         return None
     left, right = (

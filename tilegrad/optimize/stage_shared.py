@@ -22,6 +22,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
+from tilegrad.target import TILES
 
 __all__ = ["stage_shared"]
 
@@ -35,6 +36,8 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     `layout` is empty, or the order of the inner ranges of `load`, outermost first, as positions
     among them, and the elements that the rows of the innermost one are padded by. A third number
     is the elements of a row in memory: longer rows are cut, and the first cuts of all come first.
+    A fourth one says how many tiles there are at a time, if not two; all operands that are filled
+    in one loop have as many as the one that wants fewest.
     """
     loop, outer = _loops(ast, opt)
     if load is None:
@@ -47,7 +50,8 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     inner = [axis for axis in loop_order(ast) if axis in load.ranges and axis not in outer]
     if not inner or any(axis.src[0].op is not Ops.CONST for axis in inner):
         raise OptError("stage: the tile of the operand has no known size", opt=opt)
-    order, padding, row = (*layout, 0)[:3] if layout else (tuple(range(len(inner))), 0, 0)
+    defaults: list[object] = [tuple(range(len(inner))), 0, 0, TILES]
+    order, padding, row, tiles = [*layout, *defaults[len(layout) :]]
     if not isinstance(order, tuple) or sorted(order) != list(range(len(inner))):
         raise OptError(f"stage: {order} does not order the {len(inner)} inner ranges", opt=opt)
     if not isinstance(padding, int) or padding < 0 or (row and padding):
@@ -55,6 +59,8 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     packed = [inner[position] for position in order]
     if not isinstance(row, int) or row < 0 or (row and packed[-1].src[0].arg % row):
         raise OptError(f"stage: rows of {packed[-1].src[0].arg} cannot be cut by {row}", opt=opt)
+    if not isinstance(tiles, int) or tiles < TILES:
+        raise OptError(f"stage: {tiles} tiles of an operand at a time", opt=opt, least=TILES)
     nodes = ast.toposort()
     number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
     extents = [int(axis.src[0].arg) for axis in packed]
@@ -67,7 +73,10 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     value = load.substitute(dict(zip(packed, nest, strict=True)))
     filled = memory.store(_position(nest, strides, row), simplify(value)).end(*nest)
     known = _barrier(ast, loop)
-    barrier = UOp(Ops.BARRIER, dtypes.void, (*(known.src if known is not None else ()), filled))
+    before = () if known is None else known.src
+    fewest = tiles if known is None else min(tiles, known.arg or TILES)
+    arg = fewest if fewest > TILES else None
+    barrier = UOp(Ops.BARRIER, dtypes.void, (*before, filled), arg)
     read = memory.after(barrier).load(_position(packed, strides, row), dtype=load.dtype)
     mapping = {load: read} if known is None else {load: read, known: barrier}
     return simplify(ast.substitute(mapping))

@@ -192,10 +192,10 @@ def copy_async(u: UOp, ctx: Rendering) -> str:
 
 
 def wait(u: UOp, ctx: Rendering) -> str:
-    name = "__wait_for_copies"
-    ctx.need(
-        f'__device__ inline void {name}() {{ asm volatile("cp.async.wait_all;" : : : "memory"); }}'
-    )
+    name, text = "__wait_for_copies", "cp.async.wait_all;"
+    if u.arg:
+        name, text = f"{name}_but_{u.arg}", f"cp.async.commit_group; cp.async.wait_group {u.arg};"
+    ctx.need(f'__device__ inline void {name}() {{ asm volatile("{text}" : : : "memory"); }}')
     return f"{name}();"
 
 

@@ -55,7 +55,11 @@ _UNIT_TYPES = {
     dtypes.float16: "f16",
     dtypes.bfloat16: "bf16",
     dtypes.float32: "f32",
+    dtypes.int8: "s8",
+    dtypes.int32: "s32",
 }
+# Bytes of a register of 32 bits.
+_BYTES = 4
 # The name of shared memory that a launch asks for.
 _ASKED = "asked"
 # Which source of an access is its index.
@@ -102,10 +106,11 @@ class _Kernel:
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
         self.snapshots = _snapshots(program)
+        self.whole_words = _whole_words(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
-        # The 32-bit register of `ldmatrix` that two halves were unpacked from, by their registers.
-        self.words: dict[tuple[str, str], str] = {}
+        # The 32-bit register that two halves or four bytes were loaded as, by their registers.
+        self.words: dict[tuple[str, ...], str] = {}
         self.open: list[tuple[UOp, str, str]] = []
 
     def text(self, name: str) -> str:
@@ -301,7 +306,14 @@ class _Kernel:
         self._set(node, values)
 
     def _load(self, node: UOp) -> None:
-        self._set(node, self.memory.load(node))
+        if node not in self.whole_words:
+            self._set(node, self.memory.load(node))
+            return
+        # Nobody reads the bytes one by one: their names stand for the word alone.
+        names = tuple([self.code.new("b32") for _ in range(_BYTES)])
+        address = self.memory.address(node.src[0], node.index).at()
+        self.words[names] = self.code.op("b32", "ld.shared.b32", address)
+        self._set(node, names)
 
     def _store(self, node: UOp) -> None:
         self.memory.store(node)
@@ -366,11 +378,12 @@ class _Kernel:
         a, b, c = (self._packed(source) for source in node.src)
         kinds = (unit.dtype_out, unit.dtype_in, unit.dtype_in, unit.dtype_out)
         shape = f"m{unit.m}n{unit.n}k{unit.k}.row.col.{'.'.join(_UNIT_TYPES[k] for k in kinds)}"
-        kind = "f32" if unit.dtype_out is dtypes.float32 else "b32"
+        kind = kind_of(unit.dtype_out)
+        kind = "b32" if kind == "b16" else kind
         made = [self.code.new(kind) for _ in c]
         groups = ", ".join(f"{{{', '.join(group)}}}" for group in (made, a, b, c))
         self.code.emit(f"mma.sync.aligned.{shape} {groups}")
-        self._set(node, made if kind == "f32" else self._unpacked(made))
+        self._set(node, made if unit.dtype_out.itemsize == 4 else self._unpacked(made))
 
     def _copy_async(self, node: UOp) -> None:
         memory, index, load, *gate = node.src
@@ -387,7 +400,10 @@ class _Kernel:
         code.emit(f"{on}cp.async.{cache}.shared.global {to.at()}, {source.at()}, {nbytes}{size}")
 
     def _wait(self, node: UOp) -> None:
-        if node.dtype is dtypes.void:
+        if node.dtype is dtypes.void and node.arg:
+            self.code.emit("cp.async.commit_group")
+            self.code.emit(f"cp.async.wait_group {node.arg}")
+        elif node.dtype is dtypes.void:
             self.code.emit("cp.async.wait_all")
         else:
             self._set(node, self.groups.wait(node))
@@ -409,8 +425,13 @@ class _Kernel:
         self._set(node, halves)
 
     def _packed(self, node: UOp) -> list[str]:
-        """The registers of 32 bits that hold an operand, pairs of 16-bit floats in one."""
+        """The registers of 32 bits that hold an operand: pairs of 16-bit floats in one, or four
+        bytes.
+        """
         values = self.code.registers_of(self.code.lanes(node), kind_of(node.dtype))
+        if node.dtype.itemsize == 1:
+            fours = [tuple(values[at : at + _BYTES]) for at in range(0, len(values), _BYTES)]
+            return [self.words.get(four) or self._four(four) for four in fours]
         if kind_of(node.dtype) != "b16":
             return values
         pairs = zip(values[::2], values[1::2], strict=True)
@@ -418,6 +439,13 @@ class _Kernel:
             self.words.get((low, high)) or self.code.op("b32", "mov.b32", f"{{{low}, {high}}}")
             for low, high in pairs
         ]
+
+    def _four(self, values: Sequence[str]) -> str:
+        """The lowest bytes of four registers as one."""
+        low, high = (
+            self.code.op("b32", "prmt.b32", *values[at : at + 2], "0x0040") for at in (0, 2)
+        )
+        return self.code.op("b32", "prmt.b32", low, high, "0x5410")
 
     def _unpacked(self, words: Sequence[str]) -> list[str]:
         found = []
@@ -472,6 +500,54 @@ def _index_sums(program: Sequence[UOp]) -> set[UOp]:
         for number, source in enumerate(node.src):
             (indices if number == at else others).add(source)
     return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
+
+
+def _whole_words(program: Sequence[UOp]) -> set[UOp]:
+    """Loads of four bytes from shared memory that are only ever a word of a matrix unit's
+    operand.
+    """
+    operands = {
+        source
+        for node in program
+        if node.op is Ops.WMMA
+        for source in node.src[:2]
+        if source.op is Ops.VECTORIZE and source.dtype.itemsize == 1
+    }
+    words: set[UOp] = set()
+    others: set[UOp] = set()
+    for node in program:
+        if node not in operands:
+            # Whoever else reads a byte needs it in a register of its own.
+            others.update(node.src if node.op not in (Ops.GEP, Ops.WMMA) else node.src[2:])
+            continue
+        for at in range(0, len(node.src), _BYTES):
+            four = node.src[at : at + _BYTES]
+            if _is_word(four):
+                words.add(four[0].src[0])
+            else:
+                others.update(four)
+    read = {
+        source.src[0] if source.op is Ops.GEP else source
+        for node in others
+        for source in (node.src if node in operands else (node,))
+    }
+    return words - read
+
+
+def _is_word(four: Sequence[UOp]) -> bool:
+    """Whether these are the bytes of one load from shared memory, in their order."""
+    load = four[0].src[0] if four[0].op is Ops.GEP else four[0]
+    return (
+        load.op is Ops.LOAD
+        and not load.is_gated
+        and load.dtype.lanes == _BYTES
+        and load.index.dtype.lanes == 1
+        and root(load.src[0]).op is Ops.DEFINE_LOCAL
+        and all(
+            each.op is Ops.GEP and each.src[0] is load and each.arg == (lane,)
+            for lane, each in enumerate(four)
+        )
+    )
 
 
 def _snapshots(program: Sequence[UOp]) -> set[UOp]:

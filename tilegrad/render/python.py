@@ -23,6 +23,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp
+from tilegrad.render.inline import loads_inside
 from tilegrad.target import MatrixUnit
 
 __all__ = ["render_python"]
@@ -79,6 +80,10 @@ class _Writer:
             for load in node.src[0].toposort()
             if load.op is Ops.LOAD and load.src[0] is node.src[1]
         }
+        # Loads that a copy does, if its gate is open.
+        inside = loads_inside(program)
+        copied = [node.src[2] for node in program if node.op is Ops.COPY_ASYNC]
+        self.of_copies = {load for load in copied if load in inside}
         self.meets = False
         # How many lanes exchange values among themselves.
         self.group = 1
@@ -220,6 +225,10 @@ class _Writer:
         self.share(node, name, tuple(lanes[lane] for lane in node.arg))
 
     def load(self, node: UOp, name: str) -> None:
+        if node not in self.of_copies:
+            self.read(node, name)
+
+    def read(self, node: UOp, name: str) -> None:
         source, index, *rest = node.src
         memory, base = self.lanes(source)[0], _pointer(self.root(source)).base
         indices, width = self.lanes(index), node.dtype.lanes
@@ -349,9 +358,14 @@ class _Writer:
 
     def copy_async(self, node: UOp, name: str) -> None:
         target, index, value, *gate = node.src
+        if gate:
+            self.line(f"if {self.lanes(gate[0])[0]}:")
+            self.depth += 1
+        if value in self.of_copies:
+            self.read(value, name)
         text = f"copy({self.lanes(index)[0]}, ({', '.join(self.lanes(value))},))"
-        on = f"if {self.lanes(gate[0])[0]}: " if gate else ""
-        self.line(f"{on}{self.lanes(target)[0]}.{text}")
+        self.line(f"{self.lanes(target)[0]}.{text}")
+        self.depth -= len(gate)
         self.names[node] = ()
 
     def wait(self, node: UOp, name: str) -> None:
@@ -362,7 +376,7 @@ class _Writer:
             self.line(f"{', '.join(self.names[node])}, = {self.late[node.src[0]]}.values")
             return
         for memory in self.shared():
-            self.line(f"shared{memory.arg}.land()")
+            self.line(f"shared{memory.arg}.land({node.arg or 0})")
         self.names[node] = ()
 
     def descriptor(self, node: UOp, name: str) -> None:

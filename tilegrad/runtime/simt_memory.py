@@ -113,8 +113,9 @@ class TrackedMemory(Memory):
         self.block_start = 0
         self.start = 0
         self.stamp = 0
-        # By lane, its copies that have not landed, and by element, the lane whose copy fills it.
-        self.copies: dict[int, list[tuple[int, Sequence[Any]]]] = {}
+        # By lane, its copies that have not landed, in groups, and by element, the lane whose copy
+        # fills it.
+        self.copies: dict[int, list[list[tuple[int, Sequence[Any]]]]] = {}
         self.flying: dict[int, int] = {}
         # By lane, what a matrix unit may still read for it: positions, and who wrote them.
         self.open_reads: dict[int, list[tuple[int, list[int]]]] = {}
@@ -149,14 +150,19 @@ class TrackedMemory(Memory):
                 raise self.outside(index, len(values))
             self.note_write(position)
             self.flying[position] = lane
-        self.copies.setdefault(lane, []).append((index, values))
+        self.copies.setdefault(lane, [[]])[-1].append((index, values))
 
-    def land(self) -> None:
-        """The lane's copies have come."""
-        for index, values in self.copies.pop(self.stamp - self.start, ()):
-            for position in range(index, index + len(values)):
-                self.flying.pop(position, None)
-            self.write_vector(index, values)
+    def land(self, but: int = 0) -> None:
+        """The lane's copies have come: a group, which ends here, and those before it, but for the
+        latest `but` ones.
+        """
+        groups = self.copies.setdefault(self.stamp - self.start, [[]])
+        while len(groups) > but:
+            for index, values in groups.pop(0):
+                for position in range(index, index + len(values)):
+                    self.flying.pop(position, None)
+                self.write_vector(index, values)
+        groups.append([])
 
     def read_for_unit(self, index: int, count: int) -> Sequence[Any]:
         """Elements that a matrix unit reads for the lane, until it has waited."""

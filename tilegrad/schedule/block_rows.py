@@ -14,7 +14,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 from tilegrad.schedule.online_reductions import Row
-from tilegrad.target import Target
+from tilegrad.target import TILES, Target
 
 __all__ = ["is_worth_slicing", "slice_of_block"]
 
@@ -27,8 +27,8 @@ _SLICES = (32, 16, 8)
 _LITTLE = 1.15
 # Terms of a product at least, so that it outweighs the exponentials of a row.
 _LEAST_TERMS = 16
-# Bytes by which rows of a copy are padded; copies of a slice at a time (lower.copies).
-_PADDING, _TILES = 16, 2
+# Bytes by which rows of a copy are padded.
+_PADDING = 16
 # What slices and copies may take of a block's shared memory.
 _MOST_OF_SHARED = 15 / 16
 # Lanes that share a row (optimize.heuristic_slices).
@@ -83,7 +83,7 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
     fitting = [
         size
         for size in _SLICES
-        if _TILES * each * size + _LEAST_ROWS * 4 * (size + _LANES)
+        if TILES * each * size + _LEAST_ROWS * 4 * (size + _LANES)
         <= _MOST_OF_SHARED * target.shared_bytes
     ]
     padded = {size: -(-row.length // size) * size for size in fitting}

@@ -4,6 +4,7 @@ the same everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
@@ -13,9 +14,12 @@ from tilegrad.schedule.index import maximum_shape
 from tilegrad.target import Target
 
 __all__ = [
-    "MOST_INSTRUCTIONS", "SLICES", "WORTH_A_KERNEL", "elements", "flops_of", "instructions_of",
-    "nbytes",
+    "MOST_INSTRUCTIONS", "SLICES", "WORTH_A_KERNEL", "TargetOf", "elements", "flops_of",
+    "instructions_of", "nbytes",
 ]  # fmt: skip
+
+TargetOf = Callable[[UOp], Target]
+"""The hardware that computes a node of a graph."""
 
 # Tuning, worth shown by `bench/rows.py`, attention and sums.
 # Elements of a reduction or scan from which on it pays for a kernel, or a tile of registers, of its

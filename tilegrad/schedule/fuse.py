@@ -15,14 +15,13 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.collapse import collapse
-from tilegrad.schedule.cost import WORTH_A_KERNEL, elements, flops_of, nbytes
+from tilegrad.schedule.cost import WORTH_A_KERNEL, TargetOf, elements, flops_of, nbytes
 from tilegrad.schedule.index import KernelBuilder
 from tilegrad.schedule.inlining import Fusion, inline_values, readers_of, share_in_scratch
 from tilegrad.schedule.limits import cut_large, within_buffers
 from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.schedule.scans import stored_scans
-from tilegrad.target import Target
 
 __all__ = ["fuse"]
 
@@ -45,9 +44,12 @@ _LONG_EXPRESSION = 1 << 12
 _OF_BYTES = {Ops.COPY: Reason.COPIED, Ops.CUSTOM: Reason.CUSTOM}
 
 
-def fuse(sink: UOp, target: Target, *, plain: bool, needed_later: Sequence[UOp] = ()) -> Fusion:
+def fuse(
+    sink: UOp, target_of: TargetOf, *, plain: bool, needed_later: Sequence[UOp] = ()
+) -> Fusion:
     """Decide what is stored of the graph under `sink`, whose sources are the requested values; what
-    the values `needed_later` can be computed from later does not live in scratch.
+    the values `needed_later` can be computed from later does not live in scratch. A graph may have
+    kernels for several devices.
     """
     nodes = list(toposort([sink]))
     users = _users(nodes)
@@ -57,14 +59,12 @@ def fuse(sink: UOp, target: Target, *, plain: bool, needed_later: Sequence[UOp] 
     closed = frozenset() if plain else _without_loops(nodes)
     costs = {} if plain else _costs(nodes, closed)
     shared = _store_reduced(nodes, users, fusion, closed, costs, plain=plain)
-    fusion.stored = _in_order(cut_large(nodes, fusion.stored, shared, target), nodes)
+    fusion.stored = _in_order(cut_large(nodes, fusion.stored, shared, target_of), nodes)
     if not plain:
         _separate(nodes, fusion)
-        fusion = inline_values(nodes, fusion, target, needed_later)
-        share_in_scratch(costs, fusion, target)
-    if target.most_buffers:
-        found = within_buffers(nodes, fusion.stored, target.most_buffers)
-        fusion.stored = _in_order(found, nodes)
+        fusion = inline_values(nodes, fusion, target_of, needed_later)
+        share_in_scratch(costs, fusion, target_of)
+    fusion.stored = _in_order(within_buffers(nodes, fusion.stored, target_of), nodes)
     return fusion
 
 

@@ -16,6 +16,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import (
     MOST_INSTRUCTIONS,
+    TargetOf,
     elements,
     extent_product,
     flops_of,
@@ -106,7 +107,7 @@ def readers_of(nodes: Iterable[UOp], stored: dict[UOp, Reason]) -> dict[UOp, set
 
 
 def inline_values(
-    nodes: list[UOp], given: Fusion, target: Target, needed_later: Sequence[UOp]
+    nodes: list[UOp], given: Fusion, target_of: TargetOf, needed_later: Sequence[UOp]
 ) -> Fusion:
     """Stored values inlined into the kernel that reads them, last first, where legal and
     profitable.
@@ -114,10 +115,10 @@ def inline_values(
     Whether rows that do not fit can go through a kernel in slices is known when all of it is built:
     where they cannot, everything is inlined anew, and such rows are stored.
     """
-    fusion = _inlined(nodes, given, target, needed_later, is_long=True)
-    if all(_goes_in_slices(kernel, fusion, target) for kernel in fusion.long):
+    fusion = _inlined(nodes, given, target_of, needed_later, is_long=True)
+    if all(_goes_in_slices(kernel, fusion, target_of(kernel)) for kernel in fusion.long):
         return fusion
-    return _inlined(nodes, given, target, needed_later, is_long=False)
+    return _inlined(nodes, given, target_of, needed_later, is_long=False)
 
 
 def _goes_in_slices(kernel: UOp, fusion: Fusion, target: Target) -> bool:
@@ -130,7 +131,12 @@ def _goes_in_slices(kernel: UOp, fusion: Fusion, target: Target) -> bool:
 
 
 def _inlined(
-    nodes: list[UOp], given: Fusion, target: Target, needed_later: Sequence[UOp], *, is_long: bool
+    nodes: list[UOp],
+    given: Fusion,
+    target_of: TargetOf,
+    needed_later: Sequence[UOp],
+    *,
+    is_long: bool,
 ) -> Fusion:
     fusion = Fusion(dict(given.stored), refused=dict(given.refused), shaped=given.shaped)
     later = set(toposort(needed_later, stop=lambda node: node in fusion.stored))
@@ -144,6 +150,7 @@ def _inlined(
             fusion.refused[value] = (Reason.SHARED, nbytes(value), 0)
             continue
         (kernel,) = kernels
+        target = target_of(kernel)
         verdict = _can_join(value, kernel, fusion, target, traces)
         goes_on = not isinstance(verdict, Reason)
         if isinstance(verdict, Reason) and value not in later:
@@ -252,14 +259,13 @@ def _is_long(builder: KernelBuilder, target: Target) -> bool:
     return sum(counts) > MOST_INSTRUCTIONS
 
 
-def share_in_scratch(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
+def share_in_scratch(costs: dict[UOp, int], fusion: Fusion, target_of: TargetOf) -> None:
     """Find values that live in scratch as several loop nests of one kernel need them and they are
     costly to compute: the exponentials of a softmax row.
     """
-    if target.has_locals or not fusion.outer:
-        return
     for kernel in fusion.outer:
-        if kernel not in fusion.stored:
+        target = target_of(kernel) if kernel in fusion.stored else None
+        if target is None or target.has_locals:
             continue
         builder, outputs, *_ = _trace(kernel, fusion)
         indices: dict[UOp, list[tuple[UOp, ...]]] = {}

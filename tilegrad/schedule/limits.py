@@ -9,9 +9,8 @@ from collections.abc import Set
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.cost import MOST_INSTRUCTIONS, elements, instructions_of
+from tilegrad.schedule.cost import MOST_INSTRUCTIONS, TargetOf, elements, instructions_of
 from tilegrad.schedule.reason import Reason
-from tilegrad.target import Target
 
 __all__ = ["cut_large", "within_buffers"]
 
@@ -46,12 +45,12 @@ _NOTHING: frozenset[tuple[UOp, int]] = frozenset()
 
 
 def cut_large(
-    nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp], target: Target
+    nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp], target_of: TargetOf
 ) -> dict[UOp, Reason]:
     """`stored`, and values that must be too, lest a kernel become too large to compile. Values that
     are `shared` are computed again in each of several kernels, and values made of them, too.
     """
-    steps = _Steps(nodes, target)
+    steps = _Steps(nodes, target_of)
     found = _Cut(steps, stored).run(shared, frozenset())
     if len(found) == len(stored):
         return found
@@ -61,19 +60,20 @@ def cut_large(
 
 
 def within_buffers(
-    nodes: list[UOp], stored: dict[UOp, Reason], most_buffers: int
+    nodes: list[UOp], stored: dict[UOp, Reason], target_of: TargetOf
 ) -> dict[UOp, Reason]:
     """`stored`, and values that must be too, lest a kernel need more buffers than a device binds:
     of the sources of a value that would read too many, those that read most.
     """
-    found, most = dict(stored), most_buffers - 1
+    found = dict(stored)
+    limits = {node: target_of(node).most_buffers for node in nodes if node.op is not Ops.SINK}
+    if not any(limits.values()):
+        return found
     reads: dict[UOp, frozenset[UOp]] = {}
-    for node in nodes:
-        if node.op is Ops.SINK:
-            continue
+    for node, most in limits.items():
         while True:
             needed = frozenset[UOp]().union(*(reads[source] for source in node.src))
-            if len(needed) <= most:
+            if not most or len(needed) <= most - 1:
                 break
             base = max((base_of(source) for source in node.src), key=lambda each: len(reads[each]))
             if len(reads[base]) < 2:
@@ -106,7 +106,7 @@ class _Steps:
         way: for what reads elsewhere than it is read, a number for that.
     """
 
-    def __init__(self, nodes: list[UOp], target: Target):
+    def __init__(self, nodes: list[UOp], target_of: TargetOf):
         self.nodes = nodes
         position_of = {node: position for position, node in enumerate(nodes)}
         self.sources: list[tuple[int, ...]] = []
@@ -124,7 +124,9 @@ class _Steps:
             is_end = op.is_alu or op is Ops.GATHER or _is_narrowed(node)
             self.may_end.append(is_end and not node.is_constant)
             self.level.append(_STEP.get(op, 1))
-            own = _REDUCTION if op is Ops.REDUCE_AXIS else instructions_of(node, target)
+            own = _REDUCTION if op is Ops.REDUCE_AXIS else 0
+            if not is_sink and op is not Ops.REDUCE_AXIS:
+                own = instructions_of(node, target_of(node))
             # Integers that are constants are indices, perhaps, which are simplified.
             self.own.append(0 if node.is_constant and not node.dtype.is_float else own)
             is_moved = op.is_movement

@@ -104,9 +104,11 @@ class _Scheduler:
         }
         self.device = self._devices()
         self.targets = targets
-        target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
         self.fusion: Fusion = fuse(
-            sink, target, plain=plain, needed_later=[self.given[each] for each in needed_later]
+            sink,
+            lambda node: targets[self.device[node]],
+            plain=plain,
+            needed_later=[self.given[each] for each in needed_later],
         )
         for node in self.fusion.stored:
             if node.op is Ops.CONTIGUOUS and came_from[node].op is not Ops.CONTIGUOUS:

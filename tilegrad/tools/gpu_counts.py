@@ -23,7 +23,8 @@ class Counts:
         buffer_bytes: of all buffers of the kernel; 0 where that is not known.
         shared_requests, conflicts: of shared memory, and the times that banks made a warp wait.
         instructions: per lane, by kind, where loops have constant extents.
-        unit_products: multiply-adds of a warp by one matrix instruction.
+        unit_products: multiply-adds of a warp by one matrix instruction, of operands of 16 bits.
+        copies: of a lane from global to shared memory that go on at the same time.
         lanes: of a block.
         grid: blocks along each axis of the launch, of which the first is the fastest.
         strips: of each memory, the axes of the grid that its accesses depend on, and the distinct
@@ -40,6 +41,7 @@ class Counts:
     conflicts: int = 0
     instructions: Mapping[str, int] = field(default_factory=dict)
     unit_products: float = 16 * 8 * 16
+    copies: int = 0
     lanes: int = 1
     grid: tuple[int, int, int] = (1, 1, 1)
     strips: Mapping[str, tuple[frozenset[int], int]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilegrad.base.config import Context
-from tilegrad.base.dtype import AddressSpace, Pointer
+from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError, ConfigError
 from tilegrad.compile import nvrtc
 from tilegrad.compile.ptxas import assemble, find_ptxas
@@ -53,6 +53,7 @@ _MOST_ITERATIONS = 200_000
 # Products of 16x8x16 of a warp, by the shape of an instruction.
 _OF_WARP: Mapping[str, Callable[[str], float]] = {
     "HMMA": lambda shape: 1.0 if shape.startswith("16816") else 0.5,
+    "IMMA": lambda shape: 2.0 if shape.startswith("16832") else 1.0,
     "HGMMA": lambda shape: int(shape.split("x")[1]) / 8,
 }
 
@@ -132,8 +133,8 @@ class _Watched:
         self.note(index, len(values))
         self.memory.copy(index, values)  # type: ignore[attr-defined]
 
-    def land(self) -> None:
-        self.memory.land()  # type: ignore[attr-defined]
+    def land(self, but: int = 0) -> None:
+        self.memory.land(but)  # type: ignore[attr-defined]
 
     def combine(self, index: int, change: Any) -> None:
         self.note(index, 1)
@@ -163,6 +164,7 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
         instructions=kinds,
         lanes=math.prod(dims.local_size),
         unit_products=_unit_products(program),
+        copies=_copies(program),
     )
     memories, sizes = _memories(program)
     units = {
@@ -187,7 +189,9 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
 
 
 def _unit_products(program: Sequence[UOp]) -> float:
-    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has."""
+    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has; of
+    bytes, of which a unit multiplies twice as many in a time, half of them.
+    """
     found, times, count = 0.0, [1], 0
     for node in program:
         if node.op is Ops.RANGE:
@@ -196,9 +200,22 @@ def _unit_products(program: Sequence[UOp]) -> float:
             del times[-sum(source.op is Ops.RANGE for source in node.src) :]
         elif node.op is Ops.WMMA:
             unit: MatrixUnit = node.arg
-            found += times[-1] * unit.m * unit.n * unit.k * WARP / unit.lanes
+            products = unit.m * unit.n * unit.k * WARP / unit.lanes
+            found += times[-1] * products * min(unit.dtype_in.itemsize, 2) / 2
             count += times[-1]
     return found / count if count else Counts.unit_products
+
+
+def _copies(program: Sequence[UOp]) -> int:
+    """Copies that a lane has begun and need not have landed when it goes on behind a WAIT and
+    begins the next ones: those of the groups that WAIT leaves, and of one more.
+    """
+    groups, group, between = 1, 0, 0
+    for node in program:
+        if node.op is Ops.WAIT and node.dtype is dtypes.void:
+            groups, group, between = max(groups, 1 + (node.arg or 0)), max(group, between), 0
+        between += node.op is Ops.COPY_ASYNC
+    return groups * max(group, between)
 
 
 def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:

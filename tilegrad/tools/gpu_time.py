@@ -142,6 +142,6 @@ def _waiting(counts: Counts, rates: Rates, warps: int, moved: float) -> float:
     if not counts.requests:
         return 0.0
     loads = max(counts.instructions.get("load global", 1), 1)
-    asked = counts.moved_bytes / counts.requests * min(loads, _IN_FLIGHT)
+    asked = counts.moved_bytes / counts.requests * max(min(loads, _IN_FLIGHT), counts.copies)
     resident = min(warps, rates.warps * rates.multiprocessors)
     return moved / (resident * asked) * rates.latency / rates.clock

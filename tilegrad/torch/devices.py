@@ -9,7 +9,7 @@ from tilegrad.device.registry import Device
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
 
-__all__ = ["META", "as_device", "device", "has_gpu", "is_meta", "name_of"]
+__all__ = ["META", "as_device", "device", "has_gpu", "is_meta", "is_processor", "name_of"]
 
 # tilegrad's device of PyTorch's "meta": shapes and dtypes, and memory that is a number.
 META = "NULL"
@@ -31,27 +31,32 @@ class device(str):
     type: str
     index: int | None  # type: ignore[assignment]  # PyTorch's name
     _before: list[str]
+    _made_of: str
 
     def __new__(cls, type: Any = "cpu", index: int | None = None) -> Self:
         if isinstance(type, int):
             type, index = "cuda", type
         text = str.__str__(type)
-        kind, _, number = text.partition(":")
-        at = index if index is not None else int(number) if number.isdecimal() else None
+        kind, _, rest = text.partition(":")
+        at = int(rest) if rest.isdecimal() and index is None else index
         if kind.upper() not in Device and kind.lower() not in _THEIRS:
             raise DeviceError(
                 f"device: no kind of device is called {kind!r}{Device.meant(kind).lower()}",
                 known=", ".join(each.lower() for each in Device),
                 line=here(),
             )
-        is_bare = not number and kind.upper() == META
-        kind = "meta" if is_bare else kind
-        name = META if kind.lower() == "meta" else kind.upper() + (f":{at}" if at else "")
-        made = super().__new__(cls, name)
-        made.type, made.index, made._before = kind.lower(), at, []
+        kind = "meta" if not rest and kind.upper() == META else kind
+        # Of `NULL:NV:sm_80` and `DISK:file` the rest says more than which one.
+        made_of = rest if not rest.isdecimal() else ""
+        number = f":{at}" if at else ""
+        name = META if kind.lower() == "meta" else f"{kind}:{made_of}" if made_of else kind + number
+        made = super().__new__(cls, name if name == META else Device.canonical(name))
+        made.type, made.index, made._before, made._made_of = kind.lower(), at, [], made_of
         return made
 
     def __str__(self) -> str:
+        if self._made_of:
+            return f"{self.type}:{self._made_of}"
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __repr__(self) -> str:
@@ -62,7 +67,7 @@ class device(str):
         return format(str(self), spec)
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return self.type, self.index
+        return (str(self),)
 
     def __enter__(self) -> Self:
         self._before.append(Device.DEFAULT)
@@ -115,6 +120,11 @@ def name_of(given: Any) -> str:
 def is_meta(name: str) -> bool:
     """Whether tilegrad's name of a device is that of `meta`."""
     return name == META
+
+
+def is_processor(name: str) -> bool:
+    """Whether tilegrad's name of a device is that of a CPU, of which PyTorch has one."""
+    return name.partition(":")[0] == "CPU"
 
 
 def has_gpu() -> bool:

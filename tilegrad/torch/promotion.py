@@ -1,4 +1,4 @@
-"""Operands of one dtype, as PyTorch promotes those without axes."""
+"""Operands of one dtype and on one device, as PyTorch has those without axes give way."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.tensor import Tensor
+from tilegrad.torch.devices import is_meta, is_processor
 
-__all__ = ["given_way", "kind_of"]
+__all__ = ["brought_together", "given_way", "kind_of"]
 
 
 def kind_of(dtype: DType) -> int:
@@ -31,3 +34,15 @@ def given_way(tensors: Sequence[Any]) -> list[Any]:
                 each = each.cast(highest.dtype)
         made.append(each)
     return made
+
+
+def brought_together(tensors: Sequence[Any]) -> list[Any] | None:
+    """Operands on one device: those without axes that are on the CPU are moved to where the others
+    are. None where these are on several, or on `meta`.
+    """
+    devices = {
+        device_of(each) for each in tensors if each.shape or not is_processor(device_of(each))
+    }
+    if len(devices) != 1 or is_meta(target := devices.pop()):
+        return None
+    return [each if device_of(each) == target else Tensor.to(each, target) for each in tensors]

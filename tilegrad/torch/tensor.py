@@ -20,7 +20,7 @@ import numpy
 
 from tilegrad.base.absent import nearest
 from tilegrad.base.dtype import DType, dtypes, spellings
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DeviceError, DTypeError
 from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.grad.regions import unrecorded
@@ -35,11 +35,11 @@ from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.absent import hint_of
-from tilegrad.torch.devices import as_device, device, is_meta, name_of
+from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
-from tilegrad.torch.promotion import given_way, kind_of
+from tilegrad.torch.promotion import brought_together, given_way, kind_of
 from tilegrad.torch.resizing import Resizing
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.spelling import spelled
@@ -331,11 +331,19 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
 
     def __getitem__(self, key: Any) -> Any:
         if key.__class__ is tuple:
-            if any(isinstance(each, Core) and not each.ndim for each in key):
-                key = tuple([self._as_number(each) for each in key])
-        elif isinstance(key, Core) and not key.ndim:
-            key = self._as_number(key)
+            if any(isinstance(each, Core) for each in key):
+                key = tuple([self._index_here(each) for each in key])
+        elif isinstance(key, Core):
+            key = self._index_here(key)
         return super().__getitem__(key)
+
+    def _index_here(self, entry: Any) -> Any:
+        """An entry of a key: indices on the CPU are moved to where the tensor is."""
+        if not isinstance(entry, OurTensor) or not entry.ndim:
+            return self._as_number(entry)
+        here, there = device_of(self), device_of(entry)
+        is_moved = here != there and is_processor(there) and not is_meta(here)
+        return ours.Tensor.to(entry, here) if is_moved else entry
 
     def _as_number(self, entry: Any) -> Any:
         """The value of an index that is an integer tensor of no axes: what a number picks is a
@@ -349,6 +357,13 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         return entry.item()
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if key.__class__ is tuple:
+            if any(isinstance(each, Core) and each.ndim for each in key):
+                key = tuple([self._index_here(each) for each in key])
+        elif isinstance(key, Core) and key.ndim:
+            key = self._index_here(key)
+        if isinstance(value, OurTensor) and device_of(value) != (here := device_of(self)):
+            value = value if is_meta(here) else ours.Tensor.to(value, here)
         if _state.made is not None and self._requires_grad and self._is_leaf:
             stored = value.detach() if isinstance(value, OurTensor) else value
             self.detach()[key] = stored
@@ -384,6 +399,15 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
             tensors = given_way([self, *others])
             return super(Tensor, tensors[0])._meet(name, *tensors[1:], unify=unify)
         return super()._meet(name, *others, unify=unify)
+
+    def _on_one_device(self, name: str, tensors: list[Any]) -> list[Any]:
+        try:
+            return super()._on_one_device(name, tensors)
+        except DeviceError:
+            brought = brought_together(tensors)
+            if brought is None:
+                raise
+            return brought
 
     def _sides(self, name: str, other: Any) -> Any:
         if other.__class__ is int and self.dtype is dtypes.bool:

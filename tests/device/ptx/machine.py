@@ -500,6 +500,24 @@ def _lop3(entry: Entry, instruction: Instruction) -> Step:
     return _plain(entry, short, ("b32",) * 3, "b32", look)
 
 
+def _prmt(entry: Entry, instruction: Instruction) -> Step:
+    """Four bytes of two registers, each by a number in a hexadecimal digit of the selector."""
+    *rest, selector = instruction.operands
+    digits = [int(selector, 0) >> 4 * digit & 15 for digit in range(4)]
+    if instruction.parts != ("prmt", "b32") or any(digit > 7 for digit in digits):
+        raise PTXError("prmt of what is not written")
+
+    def pick(a: Array, b: Array) -> Array:
+        found = np.zeros_like(a)
+        for place, digit in enumerate(digits):
+            byte = (b if digit > 3 else a) >> a.dtype.type(8 * (digit & 3)) & a.dtype.type(0xFF)
+            found = found | byte << a.dtype.type(8 * place)
+        return found
+
+    short = Instruction(instruction.text, instruction.parts, tuple(rest))
+    return _plain(entry, short, ("b32",) * 2, "b32", pick)
+
+
 _RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "eq": np.equal, "ne": np.not_equal, "lo": np.less, "hi": np.greater,
@@ -835,12 +853,22 @@ def _ldmatrix(entry: Entry, instruction: Instruction) -> Step:
 
 
 def _cp(entry: Entry, instruction: Instruction) -> Step:
-    """`cp.async` of 4, 8 or 16 bytes (`.cg`: 16), and `cp.async.wait_all`. A fourth operand is the
-    number of bytes copied; the bytes behind them become zero.
+    """`cp.async` of 4, 8 or 16 bytes (`.cg`: 16), `cp.async.wait_all`, and groups: what was begun
+    before `cp.async.commit_group`, and `cp.async.wait_group N`, for all but the latest N. A fourth
+    operand of a copy is the number of bytes copied; the bytes behind them become zero.
     """
     if instruction.parts[1:] == ("async", "wait_all"):
         return lambda launch, active: launch.shared.land(
             launch.block[active], launch.lane[active], instruction.text
+        )
+    if instruction.parts[1:] == ("async", "commit_group"):
+        return lambda launch, active: launch.shared.commit(
+            launch.block[active], launch.lane[active]
+        )
+    if instruction.parts[1:] == ("async", "wait_group"):
+        (most,) = map(int, instruction.operands)
+        return lambda launch, active: launch.shared.land(
+            launch.block[active], launch.lane[active], instruction.text, most
         )
     if instruction.parts[1:] not in (
         ("async", "ca", "shared", "global"),
@@ -1035,6 +1063,7 @@ _MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
     "xor": _logic(np.bitwise_xor),
     "not": _logic(np.invert),
     "lop3": _lop3,
+    "prmt": _prmt,
     "setp": _setp,
     "selp": _selp,
     "mov": _mov,

@@ -1,5 +1,5 @@
 """`mma.sync`: which lane holds which element, from the tables of the PTX ISA manual ("Matrix
-Fragments for mma.m16n8k8" and "... m16n8k16 with floating point type").
+Fragments for mma.m16n8k8", "... m16n8k16 with floating point type" and "... m16n8k32").
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ class Shape:
 
     def rows(self, operand: str) -> tuple[Array, Array]:
         """Row and column of each element of each lane: arrays (32, elements)."""
-        if operand == "a":
+        if self.k == 32 and operand == "a":
+            numbers = range(16)
+            row = [_GROUP + (8 if 4 <= i < 8 or i >= 12 else 0) for i in numbers]
+            column = [_IN_GROUP * 4 + (i & 3) + (16 if i >= 8 else 0) for i in numbers]
+        elif self.k == 32 and operand == "b":
+            numbers = range(8)
+            row = [_IN_GROUP * 4 + (i & 3) + (16 if i >= 4 else 0) for i in numbers]
+            column = [_GROUP for _ in numbers]
+        elif operand == "a":
             numbers = range(4 if self.k == 8 else 8)
             row = [_GROUP + (8 if i in (2, 3, 6, 7) else 0) for i in numbers]
             column = [_IN_GROUP * 2 + (i & 1) + (8 if i >= 4 else 0) for i in numbers]
@@ -43,10 +51,12 @@ class Shape:
     def words(self, kind: str, operand: str) -> int:
         """How many registers of 32 bits a lane gives."""
         elements = self.rows(operand)[0].shape[1]
-        return elements if kind == "f32" else elements // 2
+        return elements // {"f32": 1, "s32": 1, "s8": 4}.get(kind, 2)
 
 
 def shape_of(name: str, kind: str, out: str) -> Shape:
+    if (name, kind, out) == ("m16n8k32", "s8", "s32"):
+        return Shape(32)
     known = {("m16n8k8", "f16"): 8, ("m16n8k16", "f16"): 16, ("m16n8k16", "bf16"): 16}
     if (name, kind) not in known or out not in ("f16", "f32") or (kind == "bf16" and out == "f16"):
         raise PTXError(f"no mma.{name} of {kind} and {out}")
@@ -56,6 +66,10 @@ def shape_of(name: str, kind: str, out: str) -> Shape:
 def _values(words: Array, kind: str) -> Array:
     if kind == "f32":
         return words.view(np.float32).astype(np.float64)
+    if kind == "s32":
+        return words.view(np.int32).astype(np.float64)
+    if kind == "s8":
+        return np.ascontiguousarray(words).view(np.int8).astype(np.float64)
     halves = np.stack([words & 0xFFFF, words >> 16], -1).reshape(*words.shape[:-1], -1)
     bits = halves.astype(np.uint16)
     return (from_bfloat(bits) if kind == "bf16" else bits.view(np.float16)).astype(np.float64)
@@ -79,6 +93,9 @@ def multiply(shape: Shape, kind: str, out: str, a: Array, b: Array, c: Array) ->
         exact = left @ right + total
         rows, columns = shape.rows("c")
         picked = exact[:, rows, columns]
+        if out == "s32":
+            # Exact in 53 bits; it wraps around.
+            return picked.astype(np.int64).astype(np.uint32)
         if out == "f32":
             return picked.astype(np.float32).view(np.uint32)
         halves = picked.astype(np.float16).view(np.uint16).astype(np.uint32)

@@ -95,7 +95,8 @@ class SharedMemory:
         self._writer = np.full(blocks * self.nbytes, -1, np.int64)
         self._reader = np.full(blocks * self.nbytes, -1, np.int64)
         self._flying = np.zeros(blocks * self.nbytes, bool)
-        self._copies: list[tuple[Array, Array, Array]] = []
+        # Owners, places and bytes, and how many groups the owners have closed since.
+        self._copies: list[tuple[Array, Array, Array, Array]] = []
         # By byte, the lane that wrote it without a fence to what reads by itself.
         self._unpublished = np.full(blocks * self.nbytes, -1, np.int64)
 
@@ -118,20 +119,28 @@ class SharedMemory:
         every = places[:, None] + np.arange(values.shape[1])
         self._claim(every, lane, what)
         self._flying[every] = True
-        self._copies.append((lane + block * _MOST_LANES, every, values))
+        owner = lane + block * _MOST_LANES
+        self._copies.append((owner, every, values, np.zeros(owner.size, np.int64)))
 
-    def land(self, block: Array, lane: Array, what: str) -> None:
-        """The copies of these lanes have come."""
+    def commit(self, block: Array, lane: Array) -> None:
+        """What these lanes have begun to copy, and have not committed, is a group."""
+        for owner, _, _, closed in self._copies:
+            closed[np.isin(owner, lane + block * _MOST_LANES)] += 1
+
+    def land(self, block: Array, lane: Array, what: str, but: int | None = None) -> None:
+        """The copies of these lanes have come, but for the latest `but` groups and what is in no
+        group; without `but` all.
+        """
         waited = lane + block * _MOST_LANES
         left = []
-        for owner, every, values in self._copies:
-            done = np.isin(owner, waited)
+        for owner, every, values, closed in self._copies:
+            done = np.isin(owner, waited) & (but is None or closed > but)
             self._claim(every[done], owner[done] % _MOST_LANES, what)
             self._bytes[every[done]] = values[done]
             self._unpublished[every[done]] = owner[done][:, None]
             self._flying[every[done]] = False
             if not done.all():
-                left.append((owner[~done], every[~done], values[~done]))
+                left.append((owner[~done], every[~done], values[~done], closed[~done]))
         self._copies = left
 
     def _claim(self, every: Array, lane: Array, what: str) -> None:

@@ -153,7 +153,7 @@ static void instruction(const char *text, unsigned, const void *row, unsigned *r
 }
 
 // cp.async: what a lane copies arrives when it waits, and no sooner.
-struct Copy { void *to; char bytes[16]; int size; };
+struct Copy { void *to; char bytes[16]; int size; int closed; };
 static Copy copies[1024][256];
 static int waiting[1024];
 
@@ -164,16 +164,26 @@ static void instruction(const char *text, int bytes, const void *from, void *to)
   if ((bytes && bytes != size) || (size_t)to % size || (bytes && (size_t)from % size)) abort();
   if (waiting[current] == 256) abort();
   Copy &made = copies[current][waiting[current]++];
-  made.to = to, made.size = size;
+  made.to = to, made.size = size, made.closed = 0;
   memset(made.bytes, 0, sizeof made.bytes);
   memcpy(made.bytes, from, bytes);
 }
 
 static void instruction(const char *text, int *ra, int *rb, void *rc) {
-  if (!strstr(text, "cp.async.wait_all")) return mma(text, ra, rb, rc);
-  for (int i = 0; i < waiting[current]; i++)
-    memcpy(copies[current][i].to, copies[current][i].bytes, copies[current][i].size);
-  waiting[current] = 0;
+  // All copies, or those before the latest groups, the last of which is closed here.
+  int but = -1, left = 0;
+  const char *group = strstr(text, "cp.async.commit_group; cp.async.wait_group ");
+  if (group && sscanf(group, "cp.async.commit_group; cp.async.wait_group %d", &but) != 1) abort();
+  if (!group && !strstr(text, "cp.async.wait_all")) return mma(text, ra, rb, rc);
+  for (int i = 0; i < waiting[current]; i++) {
+    Copy &made = copies[current][i];
+    made.closed++;
+    if (made.closed > but)
+      memcpy(made.to, made.bytes, made.size);
+    else
+      copies[current][left++] = made;
+  }
+  waiting[current] = left;
 }
 }  // namespace shim
 

@@ -10,12 +10,11 @@ __all__ = ["MUTANTS", "STORED_BEFORE"]
 STORED_BEFORE = Mutant(
     "the values that a reduction folds are stored first",
     "tilegrad/schedule/fuse.py",
-    "        share_in_scratch(costs, fusion, target)\n    if target.most_buffers:\n",
-    "        share_in_scratch(costs, fusion, target)\n"
+    "        share_in_scratch(costs, fusion, target_of)\n",
+    "        share_in_scratch(costs, fusion, target_of)\n"
     "    folds = [node for node in nodes if node.op is Ops.REDUCE_AXIS and node.src[0].op.is_alu]\n"
     "    more = {fold.src[0]: Reason.SHARED for fold in folds if not fold.is_constant}\n"
-    "    fusion.stored = _in_order({**more, **fusion.stored}, nodes)\n"
-    "    if target.most_buffers:\n",
+    "    fusion.stored = _in_order({**more, **fusion.stored}, nodes)\n",
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",

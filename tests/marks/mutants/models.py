@@ -41,7 +41,7 @@ MUTANTS: dict[str, Mutant] = {
     "P.3": Mutant(
         "no stored value moves into the kernel that reads it",
         "tilegrad/schedule/fuse.py",
-        "        fusion = inline_values(nodes, fusion, target, needed_later)\n",
+        "        fusion = inline_values(nodes, fusion, target_of, needed_later)\n",
         "",
     ),
     "P.5": Mutant(

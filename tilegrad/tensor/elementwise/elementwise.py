@@ -17,7 +17,6 @@ from tilegrad.tensor.handle.core import (
     Operand,
     broadcast,
     cast_node,
-    check_devices,
     compute,
     describe,
 )
@@ -68,12 +67,13 @@ class Elementwise(Arithmetic):
             yes = no._operand("where", yes)
         else:
             yes, no = condition._free_number(yes), condition._free_number(no)
-        check_devices("where", [condition, yes, no])
+        condition, yes, no = condition._on_one_device("where", [condition, yes, no])
         dtype = promote(yes.dtype, no.dtype)
         nodes = broadcast(
             "where", [condition.uop, cast_node(yes.uop, dtype), cast_node(no.uop, dtype)]
         )
-        return condition._joined(compute(Ops.WHERE, dtype, nodes), yes, no)
+        made: Self = condition._joined(compute(Ops.WHERE, dtype, nodes), yes, no)
+        return made
 
     def _free_number(self, value: Operand) -> Self:
         """A number in the default dtype of its kind."""

@@ -284,7 +284,10 @@ class Core:
         """The tensor around `uop`, made of this tensor and `others`, whose devices have met."""
         device, variables, requires_grad = self.device, self._variables, self._requires_grad
         for other in others:
-            if self.uop.op is Ops.CONST:
+            # A value without axes may have been brought to where the others are.
+            if self.uop.op is Ops.CONST or (
+                not self.uop.shape and device != other.device and device[:3] == "CPU"
+            ):
                 device = other.device
             if other._variables:
                 variables = merge(variables, other._variables)
@@ -460,13 +463,19 @@ class Core:
 
     # how operands meet
 
+    def _on_one_device(self, name: str, tensors: list[Any]) -> list[Any]:
+        """The operands of an op, which are on one device.
+
+        Raises DeviceError where they are not.
+        """
+        check_devices(name, tensors)
+        return tensors
+
     def _meet(self, name: str, *others: Any, unify: bool = True) -> tuple[UOp, ...]:
         """The nodes of this tensor and `others` on one device, in one dtype (unless told not to)
         and of one shape.
         """
-        tensors = [self, *others]
-        check_devices(name, tensors)
-        nodes = [tensor.uop for tensor in tensors]
+        nodes = [tensor.uop for tensor in self._on_one_device(name, [self, *others])]
         if unify:
             dtype = nodes[0].dtype
             for node in nodes[1:]:
