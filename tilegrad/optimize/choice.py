@@ -4,10 +4,8 @@ of its time, and by the text that is to be compiled.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
-from tilegrad.ir.uop import UOp
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.prepack import take_out
 from tilegrad.optimize.shaper import Shaper
@@ -25,37 +23,40 @@ def choose(
     proposals: Sequence[Callable[[], object]],
     share: float = CLEAR,
     least: float = 0.0,
+    shorter: Sequence[Callable[[], object]] = (),
 ) -> None:
     """Shape the kernel by the first of `proposals`, or by the best one where its price is less than
     `share` of that. Each of them moves the kernel of `shaper`; none costs fewer cycles than
-    `least`, so that a first one that is near it is taken unseen.
+    `least`, so that a first one that is near it is taken unseen. Those that are `shorter` have some
+    half of its text, and are tried where that would make the difference.
     """
-    if len(proposals) == 1:
+    if len(proposals) == 1 and not shorter:
         proposals[0]()
         return
     before = shaper.ast
-    best, limit = before, math.inf
-    seen: set[UOp] = set()
-    for propose in proposals:
+    proposals[0]()
+    cycles, text = _price(shaper)
+    best, limit = shaper.ast, share * (cycles + text)
+    others = [] if least + text >= limit else [*proposals[1:]]
+    if text / 2 > (1 - share) * (cycles + text):
+        others += shorter
+    seen = {best}
+    for propose in others:
         shaper.ast = before
         propose()
         if shaper.ast in seen:
             continue
-        found = _price(shaper)
-        if not seen:
-            best, limit = shaper.ast, share * found
-            if least >= limit:
-                break
-        elif found < limit:
-            best, limit = shaper.ast, found
         seen.add(shaper.ast)
+        price = sum(_price(shaper))
+        if price < limit:
+            best, limit = shaper.ast, price
     shaper.ast = best
 
 
-def _price(shaper: Shaper) -> float:
+def _price(shaper: Shaper) -> tuple[float, float]:
     """The cycles of a launch by the estimate, without the copies that are made beforehand, and its
-    share in compiling the kernel.
+    share in compiling the kernel's text.
     """
     ast = take_out(shaper.ast, shaper.given)[0] if shaper.given else shaper.ast
     found = estimate(ast, shaper.target)
-    return found.cycles + found.code * shaper.target.timing.code
+    return found.cycles, found.code * shaper.target.timing.code

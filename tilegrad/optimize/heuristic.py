@@ -74,11 +74,9 @@ class _Heuristic(Streamer, StageShaper):
         tiles = [partial(self.tile, reuse, heavy) for reuse in worthy]
         # All lanes of all vectors add up products all the time.
         least = steps_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
-        # The text of a tile that is transposed has some accumulators**2 instructions. In a small
-        # kernel one vector by a few rows is hardly slower, and much sooner compiled.
-        if least < self.target.timing.code * self.target.accumulators**2:
-            tiles += [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]
-        best = partial(choose, self, tiles, least=least)
+        # One vector by a few rows is hardly slower in a small kernel, and much sooner compiled.
+        shorter = [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]
+        best = partial(choose, self, tiles, least=least, shorter=shorter)
         tile = find_contraction_tile(self.ast, heavy, self.target)
         if tile is None:
             best()

@@ -249,14 +249,36 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp]]:
     """
     request = Request(_known.get)
     request.want(todo)
-    wanted = [*todo, *_late(request, todo, others)]
+    late = _late(request, todo, others)
+    lost = _lost(request)
+    # Before the graph is planned, which may be long.
+    if lost:
+        wanted = [root for root, number in zip([*todo, *late], request.roots) if number not in lost]
+        if wanted[: len(todo)] != todo:
+            buffer_of(next(request.nodes[n] for n in lost if request.nodes[n].op is Ops.BUFFER))
+        # What can never be computed is for its own reader to hear of.
+        request = Request(_known.get)
+        request.want(wanted)
+    else:
+        wanted = [*todo, *late]
     retained = [node for node in others.retained(request) if node not in wanted]
     request.want(retained)
-    for node in request.nodes:
-        # Before the graph is planned, which may be long.
-        if node.op is Ops.BUFFER and is_overwritten(node):
-            buffer_of(node)
     return request, wanted + retained
+
+
+def _lost(request: Request) -> dict[int, None]:
+    """The numbers of the nodes that are computed from memory which was overwritten, that memory
+    first.
+    """
+    nodes = request.nodes
+    lost = {
+        n: None for n, node in enumerate(nodes) if node.op is Ops.BUFFER and is_overwritten(node)
+    }
+    if lost:
+        for number, sources in enumerate(request.sources):
+            if any(source in lost for source in sources):
+                lost[number] = None
+    return lost
 
 
 def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> list[Buffer]:
