@@ -116,7 +116,8 @@ def test_a_zero_of_an_input_keeps_its_sign() -> None:
 def test_the_parts_of_a_logsumexp_that_cancel_are_rounded() -> None:
     """-0.25 and log(1 + exp(-1.25)) leave 0.0019, and the errors of both."""
     terms = np.array([-1.5, -0.25], "float32")
-    steps = (Step("input", (), (terms.tolist(), (2,), "float32", False)), Step("logsumexp", (0,), (0,)))
+    given = Step("input", (), (terms.tolist(), (2,), "float32", False))
+    steps = (given, Step("logsumexp", (0,), (0,)))
     found = meaning(Program(steps, (1,)))[1]
     top = terms.max()
     rounded = np.log(np.exp(terms - top).sum()) + top

@@ -112,10 +112,10 @@ class Optimizer(Ours):
             return own
         found: dict[Any, dict[str, Any]] = {}
         for number, tensor in enumerate(self.params):
-            counts = self._counts[self._group_of[number]]
-            count = {"step": as_ours(counts["step"].reshape(()))} if "step" in counts else {}
-            state = {name: as_ours(each) for name, each in self._state_at(number).items()}
-            found[tensor] = count | state
+            found[tensor] = {
+                name: as_ours(each.reshape(()) if name == "step" else each)
+                for name, each in self._state_at(number).items()
+            }
         return found
 
     @state.setter
@@ -160,7 +160,7 @@ class Optimizer(Ours):
     def _completed(self, number: int, state: dict[str, Any]) -> dict[str, Any]:
         at = self._group_of[number]
         taken = self.__dict__.get("_taken", 0)
-        group, counts = self._param_groups[at], self._counts[at]
+        group, counts = self._param_groups[at], self._counts[self._counts_of[number]]
         found = completed(self._name, state, counts, group, taken)
         return {name: as_shown(each) for name, each in found.items()}
 
