@@ -61,6 +61,7 @@ def _module(torch: Any, reads: bool) -> list[Any]:
     return [*found, layer.weight.grad.tolist()]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize("program", [_hooked, _retained, _module])
 def test_what_is_computed_in_the_same_way_is_not_watched(program: Any, reads: bool) -> None:
