@@ -23,6 +23,8 @@ def copied_with_aliases(tensor: Any, memo: dict[Any, Any]) -> Any:
     if whole is None:
         root = tensor._of(found.root, tensor.device, tensor._variables)
         whole = memo[key] = root.detach().clone()
+        if all(op is Ops.DETACH for op, _ in found.moves) and whole.shape == found.shape:
+            return whole
     made = whole.detach()
     if made.shape != found.shape:
         made = made._moved(Ops.RESHAPE, found.shape)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypedDict
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
 from tilegrad.engine.run.run import current_recording
+from tilegrad.nn.optim import counting
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import move_together
 from tilegrad.tensor.handle.gradient import set_gradient
@@ -156,16 +157,12 @@ class Optimizer:
                 found.add(id(tensor))
                 (own if self._is_trained(tensor) else self.buffers).append(tensor)
         for tensor in own:
-            self._ask_gradient(tensor)
-            if tensor.uop.is_constant and tensor._has_elements():
-                # Ones and zeros get memory, so that the first step's graph is the second's.
-                tensor.uop = memory.owned(tensor.uop, tensor.device)
+            self._prepare(tensor)
             state = self._first_state(tensor, group)
             for attribute, _ in self._slots:
                 getattr(self, attribute).append(state.get(attribute))
         self._group_of += [len(self._param_groups)] * len(own)
         self._counts_of += [len(self._counts)] * len(own)
-        self._group_of_counts.append(len(self._param_groups))
         self.params += own
         dtype = dtypes.float32
         for tensor in own or self.params:
@@ -175,13 +172,7 @@ class Optimizer:
         kind = type(own[0]) if own else Tensor
         dict.__setitem__(group, "lr", kind([rate], device=device, dtype=dtype, requires_grad=False))
         self._param_groups.append(group)
-        self._is_settled = False
-        self._counts.append(
-            {
-                name: Tensor.full_like(group["lr"], value, requires_grad=False)
-                for name, value in self._counts_at(group, 0).items()
-            }
-        )
+        counting.begin(self, len(self._param_groups) - 1)
 
     def __repr__(self) -> str:
         """The options of each group, and how much it trains.
@@ -220,6 +211,13 @@ class Optimizer:
     def _is_trained(self, tensor: Tensor) -> bool:
         """Whether a tensor that was passed is a parameter; it is a buffer otherwise."""
         return tensor.requires_grad is not False and tensor.dtype.is_float
+
+    def _prepare(self, tensor: Tensor) -> None:
+        """Let a tensor be a parameter from here on."""
+        self._ask_gradient(tensor)
+        if tensor.uop.is_constant and tensor._has_elements():
+            # Ones and zeros get memory, so that the first step's graph is the second's.
+            tensor.uop = memory.owned(tensor.uop, tensor.device)
 
     def _ask_gradient(self, tensor: Tensor) -> None:
         """Let a parameter keep gradients from here on."""
@@ -436,7 +434,7 @@ class Optimizer:
         if not self._is_settled:
             self._settle()
         if len(trained) < len(self.params):
-            self._part(trained)
+            counting.part(self, trained)
         with all_or_nothing():
             written: list[Tensor] = []
             for number in sorted({self._counts_of[index] for index in trained}):
@@ -446,21 +444,6 @@ class Optimizer:
                 written += move_together(self, index) or self._written(index)
             writes.realize_written([*written, *self._beside()])
         return loss
-
-    def _part(self, trained: Sequence[int]) -> None:
-        """Let the parameters that have no part in a step count by themselves from now on: what they
-        count with stays as it is.
-        """
-        for number, counts in enumerate(self._counts[:]):
-            members = [index for index, own in enumerate(self._counts_of) if own == number]
-            resting = sorted(set(members).difference(trained))
-            if counts and resting and len(resting) < len(members):
-                for index in resting:
-                    self._counts_of[index] = len(self._counts)
-                copies = {name: each.detach().clone() for name, each in counts.items()}
-                Tensor.realize(*copies.values())
-                self._counts.append(copies)
-                self._group_of_counts.append(self._group_of_counts[number])
 
     def _settle(self) -> None:
         """Let parameters and state be memory before the graph of the first step is made, so that it
@@ -555,7 +538,7 @@ class Optimizer:
             self._check(asked)
             groups.append((asked, options))
         steps = [saved.step(index) for index in range(len(self.params))]
-        counts, numbers = self._counts_after(steps)
+        counts, numbers = counting.counts_after(self, steps)
         for (at, step), number in numbers.items():
             for name, value in self._counts_at(groups[at][0], step).items():
                 if name not in counts[number]:
@@ -580,23 +563,6 @@ class Optimizer:
         if ready:
             Tensor.realize(*[value for _, value in ready])
             Tensor.realize(*[current.assign(value) for current, value in ready])
-
-    def _counts_after(
-        self, steps: Sequence[int]
-    ) -> tuple[list[dict[str, Tensor]], dict[tuple[int, int], int]]:
-        """What parameters count with that have had so many steps each, those of a group with as
-        many together; and the positions by group and number of steps.
-        """
-        counts: list[dict[str, Tensor]] = []
-        numbers: dict[tuple[int, int], int] = {}
-        for at, step in zip(self._group_of, steps, strict=True):
-            if (at, step) not in numbers:
-                is_first = all(other != at for other, _ in numbers)
-                numbers[at, step] = len(counts)
-                # The first of a group stay the tensors that they are.
-                known = self._counts[self._group_of_counts.index(at)] if is_first else {}
-                counts.append(dict(known))
-        return counts, numbers
 
 
 def _written_to(current: Any, value: Any) -> Any:
