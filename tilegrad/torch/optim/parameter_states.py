@@ -13,7 +13,26 @@ from tilegrad.torch.tensor import as_ours
 __all__ = ["States"]
 
 
-class States(MutableMapping[Any, Any]):
+class _Shown(MutableMapping[Any, Any]):
+    """What prints as a dict does, and its keys as those of a dict."""
+
+    def keys(self) -> Any:
+        """The keys, as of a dict."""
+        return dict.fromkeys(self).keys()
+
+    def values(self) -> Any:
+        """The values, as of a dict."""
+        return dict(self.items()).values()
+
+    def items(self) -> Any:
+        """The items, as of a dict."""
+        return {key: self[key] for key in self}.items()
+
+    def __repr__(self) -> str:
+        return repr(dict(self.items()))
+
+
+class States(_Shown):
     """The state of each parameter that has one, by parameter."""
 
     def __init__(self, optimizer: Any):
@@ -55,14 +74,11 @@ class States(MutableMapping[Any, Any]):
         # Of one without state `self[parameter]` would be an empty one.
         return self[parameter] if parameter in self else default  # noqa: SIM401
 
-    def __repr__(self) -> str:
-        return repr({parameter: dict(state) for parameter, state in self.items()})
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return copy.deepcopy({parameter: dict(state) for parameter, state in self.items()}, memo)
 
 
-class State(MutableMapping[str, Any]):
+class State(_Shown):
     """The state of one parameter, by PyTorch's names; a name of the program's own is kept. Once it
     was taken out of the optimizer, it is what it was then.
     """
@@ -183,9 +199,6 @@ class State(MutableMapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
 
 
 def _index(optimizer: Any, parameter: Any) -> int | None:
