@@ -434,7 +434,7 @@ class Optimizer:
         if not self._is_settled:
             self._settle()
         if len(trained) < len(self.params):
-            counting.part(self, trained)
+            counting.separate(self, trained)
         with all_or_nothing():
             written: list[Tensor] = []
             for number in sorted({self._counts_of[index] for index in trained}):

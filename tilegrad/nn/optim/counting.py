@@ -12,7 +12,7 @@ from typing import Any
 
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["begin", "counts_after", "part", "regroup", "restart"]
+__all__ = ["begin", "counts_after", "regroup", "restart", "separate"]
 
 
 def begin(optimizer: Any, at: int, step: int = 0) -> int:
@@ -28,7 +28,7 @@ def begin(optimizer: Any, at: int, step: int = 0) -> int:
     return len(optimizer._counts) - 1
 
 
-def part(optimizer: Any, trained: Sequence[int]) -> None:
+def separate(optimizer: Any, trained: Sequence[int]) -> None:
     """Let the parameters that are not among the `trained` ones count by themselves from now on:
     what they count with stays as it is.
     """
@@ -56,46 +56,46 @@ def regroup(optimizer: Any, groups: Sequence[Any]) -> None:
     """
     known = {id(tensor): index for index, tensor in enumerate(optimizer.params)}
     optimizer._param_groups[:] = groups
-    places = [(at, tensor) for at, group in enumerate(groups) for tensor in group["params"]]
-    before = [known.get(id(tensor)) for _, tensor in places]
+    listed = [(at, tensor) for at, group in enumerate(groups) for tensor in group["params"]]
+    before = [known.get(id(tensor)) for _, tensor in listed]
     for attribute, _ in optimizer._slots:
         values = getattr(optimizer, attribute)
         found = []
-        for (at, tensor), old in zip(places, before, strict=True):
+        for (at, tensor), old in zip(listed, before, strict=True):
             if old is None:
                 found.append(optimizer._first_state(tensor, groups[at]).get(attribute))
             else:
                 found.append(values[old])
         setattr(optimizer, attribute, found)
     counts_of = [None if old is None else optimizer._counts_of[old] for old in before]
-    for number, (at, tensor) in zip(counts_of, places, strict=True):
+    for number, (at, tensor) in zip(counts_of, listed, strict=True):
         if number is None:
             optimizer._prepare(tensor)
         else:
             optimizer._group_of_counts[number] = at
     begun: dict[int, int] = {}
-    for place, (at, _) in enumerate(places):
-        if counts_of[place] is None:
+    for position, (at, _) in enumerate(listed):
+        if counts_of[position] is None:
             if at not in begun:
                 begun[at] = begin(optimizer, at)
-            counts_of[place] = begun[at]
-    optimizer.params[:] = [tensor for _, tensor in places]
-    optimizer._group_of[:] = [at for at, _ in places]
+            counts_of[position] = begun[at]
+    optimizer.params[:] = [tensor for _, tensor in listed]
+    optimizer._group_of[:] = [at for at, _ in listed]
     optimizer._counts_of[:] = counts_of
     _drop_unused(optimizer)
 
 
 def _drop_unused(optimizer: Any) -> None:
     """Forget counts that no parameter has, but for those of groups without parameters."""
-    kept = [
+    remaining = [
         number
         for number, at in enumerate(optimizer._group_of_counts)
         if number in optimizer._counts_of or at not in optimizer._group_of
     ]
-    places = {number: place for place, number in enumerate(kept)}
-    optimizer._counts[:] = [optimizer._counts[number] for number in kept]
-    optimizer._group_of_counts[:] = [optimizer._group_of_counts[number] for number in kept]
-    optimizer._counts_of[:] = [places[number] for number in optimizer._counts_of]
+    listed = {number: position for position, number in enumerate(remaining)}
+    optimizer._counts[:] = [optimizer._counts[number] for number in remaining]
+    optimizer._group_of_counts[:] = [optimizer._group_of_counts[number] for number in remaining]
+    optimizer._counts_of[:] = [listed[number] for number in optimizer._counts_of]
 
 
 def counts_after(

@@ -51,14 +51,14 @@ def add_gradient(tensor: Any, gradient: Any) -> None:
     if block is not None:
         block.tensors[id(tensor)] = tensor
         if block.replaces:
-            _keep_graph(gradient)
+            _require_gradient(gradient)
     if tensor.grad is None:
         tensor.grad = gradient
     else:
         set_gradient(tensor, tensor.grad + gradient)
 
 
-def _keep_graph(gradient: Any) -> None:
+def _require_gradient(gradient: Any) -> None:
     """Let gradients be asked for of a gradient."""
     gradient._requires_grad, gradient._is_leaf = True, False
     if gradient._call is not None:

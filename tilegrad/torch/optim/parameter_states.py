@@ -125,7 +125,7 @@ class State(_Shown):
             # A program may write to it: it is that of this parameter alone then.
             index = self._index
             others = [each for each in range(len(self._optimizer.params)) if each != index]
-            counting.part(self._optimizer, others)
+            counting.separate(self._optimizer, others)
             return as_ours(self._counts()["step"].reshape(()))
         slot = self._slot(name)
         if slot is not None and slot[self._index] is not None:
