@@ -457,3 +457,14 @@ def test_a_kernels_root_is_walked_once() -> None:
     assert list(second)[-1] is root
     first.clear()
     assert len(root.toposort()) == len(second)
+
+
+def test_a_node_that_is_set_apart_is_found_by_nobody() -> None:
+    """And as it dies, the one that took its place is found still."""
+    one = UOp.variable("n", 0, 9) * 3
+    one.set_apart()
+    other = UOp.variable("n", 0, 9) * 3
+    assert other is not one
+    assert (one + 1) is not (other + 1)
+    del one
+    assert UOp.variable("n", 0, 9) * 3 is other

@@ -260,6 +260,15 @@ def test_rmsnorm() -> None:
     close(nn.RMSNorm(8)(Tensor(x)), x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6))
 
 
+def test_an_instancenorm_without_momentum_keeps_its_statistics() -> None:
+    """As in PyTorch, where it is the momentum 0; it was an AssertionError."""
+    layer = nn.InstanceNorm1d(1, eps=0.0, momentum=None, track_running_stats=True)
+    x = Tensor([[[1.0, 3.0]]])
+    assert layer(x).tolist() == [[[-1.0, 1.0]]]
+    layer.eval()
+    assert layer(x).tolist() == x.tolist()
+
+
 def test_groupnorm_and_instancenorm() -> None:
     x = numbers(2, 6, 4, 5)
     grouped = normalised(x.reshape(2, 3, -1), (2,), 1e-5).reshape(x.shape)

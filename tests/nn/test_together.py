@@ -24,14 +24,13 @@ _OPTIMIZERS: dict[str, Any] = {
 
 
 def _adam(p: Any, g: Any, state: list[Any], step: int, **o: Any) -> Any:
-    """One step, in float64."""
+    """One step, in float64; the divisors are of this step's betas, as PyTorch has it."""
     g = (-g if o["maximize"] else g) + o["weight_decay"] * p
     b1, b2 = o["betas"]
     state[0] = b1 * state[0] + (1 - b1) * g
     state[1] = b2 * state[1] + (1 - b2) * g * g
-    state[2] = state[2] * b1 + (1 - b1)
-    state[3] = state[3] * b2 + (1 - b2)
-    return p - o["lr"] * (state[0] / state[2]) / (np.sqrt(state[1] / state[3]) + o["eps"])
+    mean, square = state[0] / (1 - b1**step), state[1] / (1 - b2**step)
+    return p - o["lr"] * mean / (np.sqrt(square) + o["eps"])
 
 
 def test_options_that_change_count_from_the_next_step_on() -> None:
@@ -44,7 +43,7 @@ def test_options_that_change_count_from_the_next_step_on() -> None:
     }  # fmt: skip
     values = [np.linspace(-1, 2, 6).reshape(2, 3), np.linspace(1, 3, 4)]
     params = [Tensor(each.astype(np.float32), requires_grad=True) for each in values]
-    states = [[0.0, 0.0, 0.0, 0.0] for _ in values]
+    states = [[0.0, 0.0] for _ in values]
     optimizer = nn.optim.Adam(params, lr=0.1, betas=(0.9, 0.99))
     with Tensor.train():
         for step in range(18):

@@ -113,6 +113,17 @@ def test_a_zero_of_an_input_keeps_its_sign() -> None:
         assert failure(script(replace(program, calls=calls), "eager")) is None
 
 
+def test_the_parts_of_a_logsumexp_that_cancel_are_rounded() -> None:
+    """-0.25 and log(1 + exp(-1.25)) leave 0.0019, and the errors of both."""
+    terms = np.array([-1.5, -0.25], "float32")
+    given = Step("input", (), (terms.tolist(), (2,), "float32", False))
+    steps = (given, Step("logsumexp", (0,), (0,)))
+    found = meaning(Program(steps, (1,)))[1]
+    top = terms.max()
+    rounded = np.log(np.exp(terms - top).sum()) + top
+    assert 1e-8 < abs(rounded - found.array) <= found.error < 1e-6
+
+
 def test_a_kink_that_the_target_does_not_need_is_none() -> None:
     zeros = Step("input", (), ([0.0, 1.0], (2,), "float32", False))
     steps = (zeros, Step("relu", (0,)), Step("square", (0,)), Step("gradient", (2, 0)))

@@ -1,7 +1,7 @@
 """Functions that see, and may change, the gradient of a node as it flows down.
 
-They are kept beside the graph, by node, as long as the node lives: equal graphs are one node, and
-have one set of them.
+They are kept beside the graph, by node, as long as the node lives. Equal graphs are one node, and
+what was made before somebody watches has one set of them; what is made after that is another node.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = ["Watcher", "carry_over", "has_watchers", "is_watched", "seen", "watch"]
@@ -18,6 +19,8 @@ Watcher = Callable[[UOp, Set[UOp]], UOp | None]
 asked for; gives what goes on instead, or None.
 """
 
+# Nodes that are found again by what they are: memory and its versions, loops and their results.
+_FOUND_AGAIN = frozenset({Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT})
 _watchers: weakref.WeakKeyDictionary[UOp, dict[int, Watcher]] = weakref.WeakKeyDictionary()
 _count = 0
 
@@ -25,6 +28,8 @@ _count = 0
 def watch(node: UOp, watcher: Watcher) -> tuple[dict[int, Watcher], int]:
     """Let `watcher` see the gradients of `node`; what holds it, and its number there."""
     global _count
+    if node.src and node.op not in _FOUND_AGAIN:
+        node.set_apart()
     _count += 1
     watchers = _watchers.setdefault(node, {})
     watchers[_count] = watcher

@@ -311,6 +311,16 @@ class UOp:
         fields = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg, **changes}
         return UOp(**fields)
 
+    def set_apart(self) -> None:
+        """Let equal nodes that are made from now on be another object, for who notes of this one
+        what they have nothing to do with.
+        """
+        key = (self.op.serial, self.dtype, self.src, self.arg, self.arg.__class__)
+        found = _table.get(key)
+        if found is not None and found() is self:
+            # Without its reference it removes nothing as it dies.
+            _table.pop(key, None)
+
     # making nodes
 
     @staticmethod

@@ -507,7 +507,8 @@ class Softplus(Module):
 
     Args:
         beta: the larger, the sharper the bend at 0.
-        threshold: accepted for other libraries' sake; ignored.
+        threshold: where beta * input is above it, the output is the input; from 20 on that is less
+            than 3e-9 / beta away, and computed in any case.
 
     Shape: input of any shape, output of the same shape; floats keep their dtype.
 
@@ -516,10 +517,10 @@ class Softplus(Module):
     """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0):
-        self.beta = beta
+        self.beta, self.threshold = beta, threshold
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.softplus(self.beta)
+        return x.softplus(self.beta, self.threshold)
 
 
 class Softmax(Module):

@@ -298,7 +298,7 @@ class InstanceNorm2d(BatchNorm):
     Args:
         num_features: number of channels C.
         eps: added to the variance.
-        momentum: share of the new statistics in the running ones.
+        momentum: share of the new statistics in the running ones; with None these stay.
         affine: whether there are `weight` and `bias`, (C,).
         track_running_stats: whether there are running statistics.
         options: `device` and `dtype` of the weights.
@@ -315,7 +315,7 @@ class InstanceNorm2d(BatchNorm):
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
         **options: Unpack[FactoryOptions],
@@ -326,9 +326,9 @@ class InstanceNorm2d(BatchNorm):
         check_size(type(self).__name__, "channels", x, 1, self.num_features)
         uses_input = self.training or self.running_mean is None
         tracked = (self.running_mean, self.running_var)
-        assert self.momentum is not None
+        share = 0.0 if self.momentum is None else self.momentum
         return functional.instance_norm(
-            x, *tracked, self.weight, self.bias, uses_input, self.momentum, self.eps
+            x, *tracked, self.weight, self.bias, uses_input, share, self.eps
         )
 
 

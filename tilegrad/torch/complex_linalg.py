@@ -123,8 +123,9 @@ def _by_numpy(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _factors(array: Any, upper: bool = False) -> Any:
-    found = numpy.linalg.cholesky(array)
-    return found.swapaxes(-1, -2).conj() if upper else found
+    if not upper:
+        return numpy.linalg.cholesky(array)
+    return numpy.linalg.cholesky(array.swapaxes(-1, -2).conj()).swapaxes(-1, -2).conj()
 
 
 def add_linear_algebra() -> None:

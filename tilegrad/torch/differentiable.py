@@ -78,7 +78,7 @@ class Differentiable(OurTensor):
         inputs: Any = None,
     ) -> None:
         """Add the gradient of this tensor to `grad` of every leaf below that requires one, or of
-        `inputs`.
+        `inputs`; with `create_graph` it has gradients too.
         """
         if gradient is None and self.ndim and self.numel() == 1:
             gradient = self.detach().ones_like()

@@ -362,9 +362,12 @@ def vmap(
 
 @of_tensors
 def svd(input: Any, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S and V of U diag(S) V^T; `torch.linalg.svd` gives V^T."""
+    """U, S and V of U diag(S) V^T; `torch.linalg.svd` gives V^T. Without `compute_uv` U and V are
+    zeros.
+    """
     left, values, right = as_ours(input).svd(not some)
-    return left, values, right.mT
+    found = left, values, right.mT
+    return found if compute_uv else (found[0].zeros_like(), values, found[2].zeros_like())
 
 
 @of_tensors

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
-from tilegrad.base.dtype import DType
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
 from tilegrad.torch.absent import refusing
@@ -164,7 +164,9 @@ class LeastSquares(NamedTuple):
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
-    """The triangular factor L of A = L L^T."""
+    """The triangular factor L of A = L L^T, of which the lower triangle is read; with `upper` L^T,
+    from the upper one.
+    """
     return A.cholesky(upper)
 
 
@@ -199,14 +201,21 @@ def _lazily(A: Any, name: str, *args: Any) -> Any:
     return getattr(OurTensor, name)(A, *args)
 
 
+def _by_lower(name: str, A: Any, UPLO: str) -> Any:
+    """Matrices whose lower triangles are those, or the upper ones, of `A`."""
+    if UPLO not in ("L", "l", "U", "u"):
+        raise RuntimeError(f"linalg.{name}: UPLO is L or U, not {UPLO}")
+    return A.mT.conj() if UPLO in ("U", "u") else A
+
+
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
-    """Eigenvalues and eigenvectors of symmetric matrices."""
-    return Eigh(*A.eigh())
+    """Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read."""
+    return Eigh(*_by_lower("eigh", A, UPLO).eigh())
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
-    """Eigenvalues of symmetric matrices."""
-    return A.eigvalsh()
+    """Eigenvalues of symmetric matrices, of which one triangle is read."""
+    return _by_lower("eigvalsh", A, UPLO).eigvalsh()  # type: ignore[no-any-return]
 
 
 _OF_ANY = (
@@ -257,8 +266,14 @@ def qr(A: Tensor, mode: str = "reduced") -> Qr:
     return Qr(*A.qr(mode))
 
 
+def _check_pivot(name: str, pivot: bool) -> None:
+    if not pivot:
+        raise RuntimeError(f"linalg.{name}: LU without pivoting is not implemented on the CPU")
+
+
 def lu(A: Tensor, *, pivot: bool = True) -> Lu:
     """A permutation, a lower and an upper triangular matrix."""
+    _check_pivot("lu", pivot)
     return Lu(*A.lu())
 
 
@@ -266,6 +281,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     """A lower and an upper triangular matrix in one, and with which row each was exchanged, counted
     from 1.
     """
+    _check_pivot("lu_factor", pivot)
     packed, order = A.lu_factor()
     return LuFactor(packed, as_ours(pivots_of(order)))
 
@@ -288,6 +304,7 @@ def lu_solve(
 
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LuFactorWithInfo:
     """As `lu_factor`, which says in `info` where U has a 0 on its diagonal."""
+    _check_pivot("lu_factor", pivot)
     packed, order = A.lu_factor()
     is_zero = packed.detach().diagonal(0, -2, -1) == 0
     info = is_zero.any(-1).where(is_zero.int().argmax(-1) + 1, 0).int()
@@ -408,18 +425,69 @@ def matrix_norm(
     return found.movedim((-2, -1), tuple(dim)) if keepdim else found
 
 
+def _least(A: Any, largest: Any, atol: Any, rtol: Any) -> Any:
+    """What singular values have to be above, of which the `largest` are given: `atol`, or `rtol` of
+    that. Without an `atol` above 0, `rtol` is by default the larger size times the epsilon.
+    """
+    eps = max(A.shape[-2:]) * 2.0 ** -dtypes.finfo(largest.dtype)[1]
+    atol, rtol = (
+        each.unsqueeze(-1) if isinstance(each, OurTensor) and each.ndim else each
+        for each in (atol, rtol)
+    )
+    if rtol is None and isinstance(atol, OurTensor):
+        rtol = (atol > 0).where(0.0, eps)
+    elif rtol is None:
+        rtol = 0.0 if atol else eps
+    least = largest * rtol
+    return least if atol is None else least.maximum(atol)
+
+
 def matrix_rank(
-    A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
+    A: Tensor, tol: Any = None, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
 ) -> Tensor:
-    """The number of singular values that are not next to 0."""
-    return A.matrix_rank(rtol).long()
+    """The number of singular values that are not next to 0: above `atol` and `rtol` times the
+    largest; `tol` is another name of `atol`. Of `hermitian` matrices the lower triangle is read.
+    """
+    found = A.detach()
+    values: Any = found.eigvalsh().abs() if hermitian else found.svdvals()
+    if not values.numel():
+        return values.sum(-1).long()  # type: ignore[no-any-return]
+    least = _least(A, values.amax(-1, keepdim=True), tol if atol is None else atol, rtol)
+    return (values > least).sum(-1).long()  # type: ignore[no-any-return]
 
 
-def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """The pseudoinverse, rounded in `autocast`."""
-    found = without_autocast(OurTensor.pinv)(A, rtol)
+def pinv(
+    A: Tensor,
+    rcond: Any = None,
+    *,
+    atol: Any = None,
+    rtol: Any = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """The pseudoinverse, rounded in `autocast`; `rcond` is another name of `rtol`. Of `hermitian`
+    matrices the lower triangle is read.
+    """
+    rtol = rcond if rtol is None else rtol
+    if (atol is None and not hermitian and not isinstance(rtol, OurTensor)) or not A.numel():
+        found = without_autocast(OurTensor.pinv)(A, rtol)
+    else:
+        found = without_autocast(_pinv)(A, atol, rtol, hermitian)
     rounded: Tensor = as_ours(found).cast(autocast_dtype() or found.dtype)
     return rounded
+
+
+def _pinv(A: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    """As `pinv`, by the singular values, or the eigenvalues."""
+    if hermitian:
+        values, right = A.eigh()
+        left = right
+    else:
+        left, values, right = A.svd(False)
+        right = right.mT
+    sizes = values.detach().abs()
+    is_above = sizes > _least(A, sizes.amax(-1, keepdim=True), atol, rtol)
+    factors = is_above.where(1 / is_above.where(values, 1.0), 0.0)
+    return (right * factors.unsqueeze(-2)) @ left.mT
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:

@@ -35,7 +35,12 @@ from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.absent import hint_of
+<<<<<<< HEAD
 from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
+=======
+from tilegrad.torch.copying import copied_with_aliases
+from tilegrad.torch.devices import as_device, device, is_meta, name_of
+>>>>>>> right
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
@@ -286,7 +291,7 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
                 "protocol at the moment: detach() this one first."
             )
-        copied: Self = self.detach().clone()
+        copied: Self = copied_with_aliases(self, memo)
         copied._is_leaf = True
         copied.__dict__.update(self.__dict__)
         if self._requires_grad:
@@ -295,6 +300,16 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
             copied.grad = self._gradient.detach().clone()
         memo[id(self)] = copied
         return copied
+
+    def __copy__(self) -> Self:
+        if not self.is_leaf:
+            raise RuntimeError("Only Tensors created explicitly by the user can be copied")
+        made: Self = self.detach()
+        made._is_leaf = True
+        made.__dict__.update(self.__dict__)
+        if self._requires_grad:
+            made.requires_grad = True
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What a program or a module has set on it: a parameter comes back as one.

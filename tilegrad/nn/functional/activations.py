@@ -402,7 +402,8 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     Args:
         input: a tensor of any shape.
         beta: the larger, the sharper the bend at 0.
-        threshold: accepted for other libraries' sake; ignored.
+        threshold: where beta * input is above it, the result is `input`; from 20 on that is less
+            than 3e-9 / beta away, and computed in any case.
 
     Returns a tensor of the shape of `input`; floats keep their dtype, bool and integers give the
     default float (float32).
@@ -410,7 +411,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     >>> nn.functional.softplus(Tensor([1000.0])).tolist()
     [1000.0]
     """
-    return input.softplus(beta)
+    return input.softplus(beta, threshold)
 
 
 def tanh(input: Tensor) -> Tensor:

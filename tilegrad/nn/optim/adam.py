@@ -13,13 +13,14 @@ __all__ = ["LAMB", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "SparseAdam"]
 
 
 class _Moments(Optimizer):
-    """What keeps m and v, which begin at 0, and for each group the divisors that make up for that:
+    """What keeps m and v, which begin at 0, and the divisors that make up for that:
 
         m = b1 * m + (1 - b1) * g;    c1 = 1 - b1^t
         v = b2 * v + (1 - b2) * g^2;  c2 = 1 - b2^t
 
-    The divisors move by c = b * c + (1 - b), from 0. To keep b^t and take it from 1, in float32,
-    would lose four digits of c2 in the first steps.
+    As in PyTorch the divisors are those of this step's betas, whatever they were before. To take
+    b^t from 1, in float32, would lose four digits of c2 in the first steps: it is
+    -expm1(t * log(b)).
     """
 
     _slots: ClassVar[tuple[tuple[str, str], ...]] = (("m", "exp_avg"), ("v", "exp_avg_sq"))
@@ -34,17 +35,13 @@ class _Moments(Optimizer):
         b1, b2 = group["betas"]
         return {"step": step, "c1": 1 - b1**step, "c2": 1 - b2**step}
 
-    def _advance(self) -> list[Tensor]:
-        written = []
-        for group, counts in self._groups():
-            for name, b in zip(("c1", "c2"), group["betas"]):
-                if isinstance(b, Tensor):
-                    # It moves: as in PyTorch the divisor is that of this step's alone.
-                    moved = 1 - b.pow(counts["step"].detach() + 1)
-                else:
-                    moved = counts[name] * b + (1 - b)
-                written.append(counts[name].assign(moved))
-        return [*written, *super()._advance()]
+    def _advance(self, group: ParamGroup, counts: dict[str, Tensor]) -> list[Tensor]:
+        written = super()._advance(group, counts)
+        step = counts["step"].detach()
+        for name, b in zip(("c1", "c2"), group["betas"]):
+            if name in counts:
+                written.append(counts[name].assign(-(step * _logarithm(b)).expm1()))
+        return written
 
     @property
     def c1(self) -> Tensor:
@@ -68,6 +65,13 @@ class _Moments(Optimizer):
         m = self.m[index].assign(self.m[index] * b1 + g * (1 - b1))
         v = self.v[index].assign(self.v[index] * b2 + g.square() * (1 - b2))
         return m, v
+
+
+def _logarithm(b: Any) -> Any:
+    """The logarithm of a share: a number, or a tensor where a scheduler moves it."""
+    if isinstance(b, Tensor):
+        return b.log()
+    return math.log(b) if b else -math.inf
 
 
 class Adam(_Moments):
@@ -364,14 +368,13 @@ class NAdam(_Moments):
         decay, product = group["momentum_decay"], 1.0
         for t in range(1, step + 1):
             product *= group["betas"][0] * (1 - 0.5 * 0.96 ** (t * decay))
-        return {**super()._counts_at(group, step), "product": product}
+        counts = super()._counts_at(group, step)
+        return {"step": step, "c2": counts["c2"], "product": product}
 
-    def _advance(self) -> list[Tensor]:
-        written = super()._advance()
-        for group, counts in self._groups():
-            u = _lookahead(group["betas"][0], counts["step"], group["momentum_decay"])
-            written.append(counts["product"].assign(counts["product"] * u))
-        return written
+    def _advance(self, group: ParamGroup, counts: dict[str, Tensor]) -> list[Tensor]:
+        written = super()._advance(group, counts)
+        u = _lookahead(group["betas"][0], counts["step"], group["momentum_decay"])
+        return [*written, counts["product"].assign(counts["product"] * u)]
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         value, g = self._decay(index, value, gradient)
@@ -398,8 +401,8 @@ class RAdam(_Moments):
         p = p - lr * m / c1 * s,  where s is 1 up to r = 5, then
         s = sqrt((r - 4) * (r - 2) * k / ((k - 4) * (k - 2) * r)) * sqrt(c2) / (sqrt(v) + eps)
 
-    r is a difference of nearly equal numbers. Here it is 2 * d / a - 1, where a, the sum of b2^i
-    for i < t, is c2 / (1 - b2), and d, the sum of (i + 1) * b2^i for i < t, is added up.
+    r is a difference of nearly equal numbers. With l = -log(b2) and x = t * l it is
+    2 / l * (1 - x / expm1(x)) + (k - 2 / l), and for small x the bracket is x / 2 - x^2 / 12 + ...
 
     `decoupled_weight_decay` takes the decay out of the gradient, as in AdamW.
 
@@ -447,31 +450,32 @@ class RAdam(_Moments):
             decoupled_weight_decay=decoupled_weight_decay,
         )
 
-    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
-        b2 = group["betas"][1]
-        added = math.fsum((t + 1) * b2**t for t in range(step))
-        return {**super()._counts_at(group, step), "power": b2**step, "added": added}
-
-    def _advance(self) -> list[Tensor]:
-        written = super()._advance()
-        for group, counts in self._groups():
-            power = counts["power"]
-            added = counts["added"].assign(counts["added"] + counts["step"] * power.detach())
-            written += [added, power.assign(power * group["betas"][1])]
-        return written
-
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         value, g = self._decay(index, value, gradient)
         m, v = self._moved_moments(index, g)
-        c1, c2, added = (self._count(index, name, g) for name in ("c1", "c2", "added"))
+        t, c1, c2 = (self._count(index, name, g) for name in ("step", "c1", "c2"))
         b2 = self._option(index, "betas")[1]
         k = 2 / (1 - b2) - 1
-        r = added / c2 * (2 * (1 - b2)) - 1
-        is_known = r > 5
-        safe = is_known.where(r, 6.0)
-        factor = ((safe - 4) * (safe - 2) / safe * (k / ((k - 4) * (k - 2)))) if k > 5 else safe * 0
-        scale = (factor * c2).sqrt() / (v.sqrt() + self._option(index, "eps"))
-        return value - self._scaled(index, m / c1 * is_known.where(scale, 1.0)), [m, v]
+        step = m / c1
+        if k > 5:
+            r = _terms_known(t, b2)
+            is_known = r > 5
+            safe = is_known.where(r, 6.0)
+            factor = (safe - 4) * (safe - 2) / safe * (k / ((k - 4) * (k - 2)))
+            scale = (factor * c2).sqrt() / (v.sqrt() + self._option(index, "eps"))
+            step = step * is_known.where(scale, 1.0)
+        return value - self._scaled(index, step), [m, v]
+
+
+def _terms_known(t: Tensor, b2: float) -> Tensor:
+    """r of `RAdam` in step `t`: of how many gradients v is the mean."""
+    rate = -math.log(b2)
+    x = t * rate
+    # The first terms of 1 - x / expm1(x), whose coefficients are Bernoulli's.
+    series = x * 0.5 - x.square() * (1 / 12 - x.square() * (1 / 720 - x.square() * (1 / 30240)))
+    bracket = (x < 0.5).where(series, 1 - x / x.expm1())
+    found: Tensor = bracket * (2 / rate) + ((1 + b2) / (1 - b2) - 2 / rate)
+    return found
 
 
 class Adamax(_Moments):

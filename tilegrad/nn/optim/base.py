@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, TypedDict
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
 from tilegrad.engine.run.run import current_recording
+from tilegrad.nn.optim import counting
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import move_together
 from tilegrad.tensor.handle.gradient import set_gradient
@@ -112,8 +114,11 @@ class Optimizer:
         self.params: list[Tensor] = []
         self.buffers: list[Tensor] = []
         self._group_of: list[int] = []
-        # For each group the tensors that it counts with.
+        # What parameters count with that have had the same steps, as tensors; for each of these the
+        # group, and for each parameter the position of its own. A group begins with one.
         self._counts: list[dict[str, Tensor]] = []
+        self._group_of_counts: list[int] = []
+        self._counts_of: list[int] = []
         for attribute, _ in self._slots:
             setattr(self, attribute, [])
         for group in groups:
@@ -152,14 +157,12 @@ class Optimizer:
                 found.add(id(tensor))
                 (own if self._is_trained(tensor) else self.buffers).append(tensor)
         for tensor in own:
-            self._ask_gradient(tensor)
-            if tensor.uop.is_constant and tensor._has_elements():
-                # Ones and zeros get memory, so that the first step's graph is the second's.
-                tensor.uop = memory.owned(tensor.uop, tensor.device)
+            self._prepare(tensor)
             state = self._first_state(tensor, group)
             for attribute, _ in self._slots:
                 getattr(self, attribute).append(state.get(attribute))
         self._group_of += [len(self._param_groups)] * len(own)
+        self._counts_of += [len(self._counts)] * len(own)
         self.params += own
         dtype = dtypes.float32
         for tensor in own or self.params:
@@ -169,13 +172,7 @@ class Optimizer:
         kind = type(own[0]) if own else Tensor
         dict.__setitem__(group, "lr", kind([rate], device=device, dtype=dtype, requires_grad=False))
         self._param_groups.append(group)
-        self._is_settled = False
-        self._counts.append(
-            {
-                name: Tensor.full_like(group["lr"], value, requires_grad=False)
-                for name, value in self._counts_at(group, 0).items()
-            }
-        )
+        counting.begin(self, len(self._param_groups) - 1)
 
     def __repr__(self) -> str:
         """The options of each group, and how much it trains.
@@ -215,6 +212,13 @@ class Optimizer:
         """Whether a tensor that was passed is a parameter; it is a buffer otherwise."""
         return tensor.requires_grad is not False and tensor.dtype.is_float
 
+    def _prepare(self, tensor: Tensor) -> None:
+        """Let a tensor be a parameter from here on."""
+        self._ask_gradient(tensor)
+        if tensor.uop.is_constant and tensor._has_elements():
+            # Ones and zeros get memory, so that the first step's graph is the second's.
+            tensor.uop = memory.owned(tensor.uop, tensor.device)
+
     def _ask_gradient(self, tensor: Tensor) -> None:
         """Let a parameter keep gradients from here on."""
         tensor.requires_grad = True
@@ -233,13 +237,12 @@ class Optimizer:
         return {name: self._zeros(tensor) for name, _ in self._slots}
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
-        """What a group counts with, by name, after so many steps: "step", if anything."""
+        """What parameters of a group count with, by name, after so many steps: "step", if any."""
         return {}
 
-    def _advance(self) -> list[Tensor]:
-        """Move what the groups count with to this step; gives what it has written."""
-        steps = [counts["step"] for counts in self._counts if "step" in counts]
-        return [step.assign(step + 1) for step in steps]
+    def _advance(self, group: ParamGroup, counts: dict[str, Tensor]) -> list[Tensor]:
+        """Move what parameters of a group count with to this step; gives what it has written."""
+        return [counts["step"].assign(counts["step"] + 1)] if "step" in counts else []
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The new value of parameter number `index`, and the state written for it."""
@@ -252,8 +255,8 @@ class Optimizer:
         return self._param_groups[self._group_of[index]][name]
 
     def _count(self, index: int, name: str, like: Tensor) -> Tensor:
-        """What the group of parameter number `index` counts with, to be computed with `like`."""
-        count = self._counts[self._group_of[index]][name]
+        """What parameter number `index` counts with, to be computed with `like`."""
+        count = self._counts[self._counts_of[index]][name]
         return _alongside(count, like)
 
     def _momentum(self, index: int, like: Tensor) -> Any:
@@ -430,8 +433,13 @@ class Optimizer:
             )
         if not self._is_settled:
             self._settle()
+        if len(trained) < len(self.params):
+            counting.separate(self, trained)
         with all_or_nothing():
-            written = self._advance()
+            written: list[Tensor] = []
+            for number in sorted({self._counts_of[index] for index in trained}):
+                group = self._param_groups[self._group_of_counts[number]]
+                written += self._advance(group, self._counts[number])
             for index in trained:
                 written += move_together(self, index) or self._written(index)
             writes.realize_written([*written, *self._beside()])
@@ -472,19 +480,18 @@ class Optimizer:
     # state
 
     def _children_by_name(self) -> Iterator[tuple[str, object]]:
-        """What `nn.state` finds: the rate and the counts, as lists where there are several groups;
+        """What `nn.state` finds: the rate and the counts, as lists where there are several of them;
         then parameters and their state.
         """
-        rates = [{"lr": group["lr"], **counts} for group, counts in self._groups()]
-        for name in rates[0] if rates else ():
-            yield name, rates[0][name] if len(rates) == 1 else [each[name] for each in rates]
+        for several in (self._param_groups, self._counts):
+            names = {"lr"} if several is self._param_groups else dict.fromkeys(chain(*several))
+            for name in names:
+                found = [each[name] for each in several if name in each]
+                yield name, found[0] if len(several) == 1 else found
         yield "params", self.params
         yield "buffers", self.buffers
         for attribute, _ in self._slots:
             yield attribute, getattr(self, attribute)
-
-    def _groups(self) -> Iterator[tuple[ParamGroup, dict[str, Tensor]]]:
-        return zip(self._param_groups, self._counts, strict=True)
 
     def state_dict(self) -> dict[str, Any]:
         """The state in PyTorch's form: {"state": {0: {"exp_avg": ..., ...}, ...}, "param_groups":
@@ -497,18 +504,22 @@ class Optimizer:
         >>> opt.state_dict()["state"][0]["momentum_buffer"].tolist()
         [0.0, 0.0]
         """
-        groups, state, first = [], dict[int, dict[str, Tensor]](), 0
-        for group, counts in self._groups():
+        groups, first = [], 0
+        for group in self._param_groups:
             indices = list(range(first, first := first + len(group["params"])))
             groups.append({**group.numbers(), "params": indices})
-            count = {"step": counts["step"]} if "step" in counts else {}
-            state |= {index: count | self._state_at(index) for index in indices}
+        state = {index: self._state_at(index) for index in range(len(self.params))}
         return {"state": state, "param_groups": groups}
 
     def _state_at(self, index: int) -> dict[str, Tensor]:
         """The state of parameter number `index`, by PyTorch's names."""
+        counts = self._counts[self._counts_of[index]]
         own = {name: getattr(self, attribute)[index] for attribute, name in self._slots}
-        return {name: tensor for name, tensor in own.items() if tensor is not None}
+        return {
+            name: tensor
+            for name, tensor in {"step": counts.get("step"), **own}.items()
+            if tensor is not None
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over the options and the state of `state_dict`, of this form, by PyTorch too. What
@@ -521,14 +532,19 @@ class Optimizer:
         saved = Saved(self._name, state_dict, sizes)
         pairs: list[tuple[Tensor, Any]] = []
         groups = []
-        for at, (group, counts) in enumerate(self._groups()):
+        for at, group in enumerate(self._param_groups):
             options = saved.options(at, set(group))
             asked = ParamGroup({**group, **options})
             self._check(asked)
             groups.append((asked, options))
-            for name, value in self._counts_at(asked, saved.step(at)).items():
-                counts.setdefault(name, Tensor.zeros_like(group["lr"], requires_grad=False))
-                pairs.append((counts[name], value))
+        steps = [saved.step(index) for index in range(len(self.params))]
+        counts, numbers = counting.counts_after(self, steps)
+        for (at, step), number in numbers.items():
+            for name, value in self._counts_at(groups[at][0], step).items():
+                if name not in counts[number]:
+                    rate = self._param_groups[at]["lr"]
+                    counts[number][name] = Tensor.zeros_like(rate, requires_grad=False)
+                pairs.append((counts[number][name], value))
         for index, tensor in enumerate(self.params):
             first = self._first_state(tensor, groups[self._group_of[index]][0])
             for attribute, name in self._slots:
@@ -539,6 +555,8 @@ class Optimizer:
                     value = saved.state(index, name)
                     pairs.append((current[index], first[attribute] if value is None else value))
         ready = [(current, saved.fitted(current, value)) for current, value in pairs]
+        self._counts, self._group_of_counts = counts, [at for at, _ in numbers]
+        self._counts_of = [numbers[pair] for pair in zip(self._group_of, steps, strict=True)]
         for group, (_, options) in zip(self._param_groups, groups, strict=True):
             for name, value in options.items():
                 group[name] = value

@@ -55,16 +55,15 @@ class Saved:
             if name in wanted
         }
 
-    def step(self, group: int) -> int:
-        """How many steps the parameters of a group have had; at least 1 where there is state that
-        does not count them.
+    def step(self, index: int) -> int:
+        """How many steps parameter number `index` has had; at least 1 where it has state that does
+        not count them.
         """
-        current = [self._state.get(number) for number in self._groups[group]["params"]]
-        for state in current:
-            if state and state.get("step") is not None:
-                count = state["step"]
-                return int(count.item() if hasattr(count, "item") else count)
-        return int(any(current))
+        state = self._state.get(self._numbers[index])
+        if not state or state.get("step") is None:
+            return int(bool(state))
+        count = state["step"]
+        return int(count.item() if hasattr(count, "item") else count)
 
     def state(self, index: int, name: str) -> Any:
         """State of parameter number `index`; None where there is none."""

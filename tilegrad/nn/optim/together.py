@@ -102,7 +102,7 @@ def _reads_of(optimizer: Any, index: int) -> _Reads:
 
 
 def _values_of(optimizer: Any, index: int) -> Iterator[Any]:
-    """The state of a parameter, the options of its group, and what that counts with."""
+    """The state of a parameter, the options of its group, and what it counts with."""
     for attribute, _ in optimizer._slots:
         yield getattr(optimizer, attribute)[index]
     group = optimizer._group_of[index]
@@ -113,7 +113,7 @@ def _values_of(optimizer: Any, index: int) -> Iterator[Any]:
             yield from option
         else:
             yield option
-    yield from optimizer._counts[group].values()
+    yield from optimizer._counts[optimizer._counts_of[index]].values()
 
 
 def _recorded_update(optimizer: Any, index: int, operands: Sequence[Any]) -> _Update | None:
@@ -170,7 +170,8 @@ def _beside(optimizer: Any, index: int, stand_ins: dict[int, Any]) -> Any:
     made._param_groups = [
         {name: _replaced(value, stand_ins) for name, value in options if name != "params"}
     ]
-    counts = optimizer._counts[group].items()
+    counts = optimizer._counts[optimizer._counts_of[index]].items()
+    made._counts_of = [0]
     made._counts = [{name: _replaced(one, stand_ins) for name, one in counts}]
     for attribute, _ in optimizer._slots:
         state = getattr(optimizer, attribute)[index]

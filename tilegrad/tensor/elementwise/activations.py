@@ -254,11 +254,13 @@ class Activations(Trigonometry):
         return self._in_float(lambda x: x * (x * 1.702).sigmoid())
 
     @templated
-    def softplus(self, beta: float = 1.0) -> Self:
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """Smooth `relu`: log(1 + exp(beta * self)) / beta, without overflow.
 
         Args:
             beta: the larger, the sharper the bend at 0.
+            threshold: where beta * self is above it, the result is self; from 20 on that is less
+                than 3e-9 / beta away, and computed in any case.
 
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
         float (float32).
@@ -267,14 +269,17 @@ class Activations(Trigonometry):
         [1000.0]
         """
         beta = as_number("softplus", "beta", beta)
+        threshold = as_number("softplus", "threshold", threshold)
+        share = 1 / beta if beta else math.copysign(math.inf, beta)
 
         def function(x: Self) -> Self:
             scaled = x if beta == 1 else x * beta
             # Not `abs` and `maximum`, which have no second derivative at 0.
-            is_negative = x < 0
+            is_negative = scaled < 0
             beyond = is_negative.where(scaled, -scaled).exp()._log1p_to_one()
             upper = is_negative.where(0, x)
-            return upper + (beyond if beta == 1 else beyond * (1 / beta))
+            smooth = upper + (beyond if beta == 1 else beyond * share)
+            return smooth if threshold >= 20 else (scaled > threshold).where(x, smooth)
 
         return self._in_float(function)
 

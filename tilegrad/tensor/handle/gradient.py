@@ -20,8 +20,8 @@ __all__ = ["Adding", "add_gradient", "adding", "set_gradient"]
 
 
 class Adding:
-    """What a block that adds to gradients does: whether it replaces each, whoever has it, and the
-    tensors whose gradient it has added to, by identity.
+    """What a block that adds to gradients does: whether it replaces each, whoever has it, as each
+    has gradients in turn, and the tensors whose gradient it has added to, by identity.
     """
 
     def __init__(self, *, replaces: bool = False):
@@ -50,10 +50,19 @@ def add_gradient(tensor: Any, gradient: Any) -> None:
     block = _adding.get()
     if block is not None:
         block.tensors[id(tensor)] = tensor
+        if block.replaces:
+            _require_gradient(gradient)
     if tensor.grad is None:
         tensor.grad = gradient
     else:
         set_gradient(tensor, tensor.grad + gradient)
+
+
+def _require_gradient(gradient: Any) -> None:
+    """Let gradients be asked for of a gradient."""
+    gradient._requires_grad, gradient._is_leaf = True, False
+    if gradient._call is not None:
+        gradient._call.requires_grad = True
 
 
 def set_gradient(tensor: Any, value: Any) -> None:

@@ -68,7 +68,7 @@ class Decompositions(Determinants):
         definite.
 
         Args:
-            upper: give L^T.
+            upper: give L^T, and read the upper triangle.
 
         Returns a float triangle of this shape (..., n, n).
 
@@ -100,7 +100,8 @@ class Decompositions(Determinants):
             made = a._by_rule("cholesky", (count, size, size), build, [a], rule)
             return made if upper else made.transpose(1, 2)
 
-        return self._each_matrix(factor, (size, size))
+        read = self.transpose(-1, -2) if upper else self
+        return read._each_matrix(factor, (size, size))
 
     @templated
     @composed

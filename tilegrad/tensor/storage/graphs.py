@@ -27,11 +27,13 @@ class _Graphs(Mapping[UOp, UOp]):
 
     def __setitem__(self, leaf: UOp, graph: UOp) -> None:
         graph = _without_what_no_gradient_reaches(graph)
-        self._fields[leaf] = (graph.op, graph.dtype, graph.src, graph.arg, graph.origin)
+        fields = graph.op, graph.dtype, graph.src, graph.arg
+        self._fields[leaf] = (*fields, graph.origin, weakref.ref(graph))
 
     def __getitem__(self, leaf: UOp) -> UOp:
-        *fields, origin = self._fields[leaf]
-        graph = UOp(*fields)
+        *fields, origin, reference = self._fields[leaf]
+        # Where its gradient is watched, an equal node is another one.
+        graph: UOp = reference() or UOp(*fields)
         if origin and not graph.origin:
             graph.origin = origin
         return graph

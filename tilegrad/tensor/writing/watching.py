@@ -99,7 +99,8 @@ class Watching(Updating):
         `gradient`.
 
         The hooks of a leaf that requires a gradient are its own, whatever is assigned to it. Other
-        tensors of equal graphs are one value, and have the hooks of all of them.
+        tensors of equal graphs that were made before are one value, and have the hooks of all of
+        them; what is made later in the same way is apart.
 
         Args:
             hook: takes the gradient, a lazy tensor of this shape; what it returns, unless None,

@@ -139,8 +139,10 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Add the gradients of tensors to `grad` of the leaves below."""
-    _total(tensors, grad_tensors).backward(inputs=inputs)
+    """Add the gradients of tensors to `grad` of the leaves below; with `create_graph` they have
+    gradients too.
+    """
+    _total(tensors, grad_tensors).backward(create_graph=create_graph, inputs=inputs)
 
 
 class Function(OurFunction):

@@ -265,10 +265,17 @@ class Module(ours.Module):
     def named_modules(  # type: ignore[override]
         self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """This module and each below it, by name."""
+        """This module and each below it, once or by each of its names."""
         if isinstance(memo, str):
             memo, prefix = None, memo
-        return super().named_modules(prefix)
+        if remove_duplicate:
+            yield from super().named_modules(prefix)
+            return
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                below = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(prefix=below, remove_duplicate=False)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -289,8 +296,17 @@ class Module(ours.Module):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """The buffers, each once, by name."""
-        return super().named_buffers(prefix, recurse)
+        """The buffers, each once or by each of its names; without `recurse` only this module's
+        own.
+        """
+        if remove_duplicate:
+            yield from super().named_buffers(prefix, recurse)
+            return
+        everyone = self.named_modules(prefix=prefix, remove_duplicate=False)
+        for name, module in everyone if recurse else [(prefix, self)]:
+            for key, tensor in module._buffers.items():
+                if tensor is not None:
+                    yield (f"{name}.{key}" if name else key), tensor
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
         """Call `fn` on every module below, then on this one; gives this module."""

@@ -8,15 +8,18 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from operator import is_
 from typing import Any
 
 from tilegrad.nn.optim import Optimizer as Ours
+from tilegrad.nn.optim import counting
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.optim.groups import GroupView, options_of, without_effect
+from tilegrad.torch.optim.parameter_states import States
 from tilegrad.torch.optim.states import as_shown, completed, steps_in
 from tilegrad.torch.tensor import as_ours, written
 
@@ -49,9 +52,6 @@ class Optimizer(Ours):
     def param_groups(self) -> list[Any]:
         """The parameters in groups with their options; rates are numbers."""
         views: list[Any] = self.__dict__.setdefault("_views", [])
-        for group in self._param_groups[len(views) :]:
-            order = options_of(self) or self.__dict__.get("_options")
-            views.append(GroupView(group, without_effect(self, group), order))
         return views
 
     @param_groups.setter
@@ -72,7 +72,51 @@ class Optimizer(Ours):
             )
         return super()._listed(params)
 
+    def _follow_groups(self) -> None:
+        """Have the groups and the parameters that a program left in `param_groups`, which it may
+        change as PyTorch's.
+        """
+        groups = [view._group for view in self.param_groups]
+        params = [tensor for group in groups for tensor in group["params"]]
+        if len(params) == len(self.params) and len(groups) == len(self._param_groups):
+            if all(map(is_, params, self.params)) and all(map(is_, groups, self._param_groups)):
+                return
+        counting.regroup(self, groups)
+        for tensor in [each for each in self._states_to_come if any(each is p for p in params)]:
+            self.state[tensor] = self._states_to_come.pop(tensor)
+
+    @property
+    def _makes_its_steps(self) -> bool:
+        """Whether there is no formula here: it is a program's own optimizer, or iterates."""
+        return type(self)._update is Ours._update
+
+    @property
+    def _states_to_come(self) -> dict[Any, Any]:
+        """States that were given for what is no parameter so far."""
+        found: dict[Any, Any] = self.__dict__.setdefault("_to_come", {})
+        return found
+
+    @property
+    def _state_views(self) -> dict[Any, Any]:
+        """By parameter, what a program was given as its state."""
+        found: dict[Any, Any] = self.__dict__.setdefault("_views_of_states", {})
+        return found
+
+    @property
+    def _own_names(self) -> dict[Any, Any]:
+        """What a program has put into the state of a parameter, by names of its own."""
+        found: dict[Any, Any] = self.__dict__.setdefault("_names_of_state", {})
+        return found
+
+    @property
+    def _with_state(self) -> dict[Any, None]:
+        """The parameters that have had a step since their state began."""
+        found: dict[Any, None] = self.__dict__.setdefault("_stepped", {})
+        return found
+
     def _join(self, given: Mapping[str, Any]) -> None:
+        if self.params:
+            self._follow_groups()
         present = {id(tensor) for tensor in self.params}
         members, names = _members(given["params"])
         for each in members:
@@ -87,6 +131,11 @@ class Optimizer(Ours):
             own.pop("lr", None)
             extra["lr"] = None
         super()._join({**own, "params": members})
+        order = options_of(self) or self.__dict__.get("_options")
+        view = GroupView(
+            self._param_groups[-1], without_effect(self, self._param_groups[-1]), order
+        )
+        self.param_groups.append(view)
         if names:
             extra["param_names"] = names
         # What only the program reads.
@@ -110,20 +159,20 @@ class Optimizer(Ours):
         own = self.__dict__.get("_own_state")
         if own is not None:
             return own
-        found: dict[Any, dict[str, Any]] = {}
-        for number, tensor in enumerate(self.params):
-            counts = self._counts[self._group_of[number]]
-            count = {"step": as_ours(counts["step"].reshape(()))} if "step" in counts else {}
-            state = {name: as_ours(each) for name, each in self._state_at(number).items()}
-            found[tensor] = count | state
-        return found
+        return States(self)
 
     @state.setter
     def state(self, value: Any) -> None:
-        self.__dict__["_own_state"] = value
+        if self._makes_its_steps:
+            self.__dict__["_own_state"] = value
+            return
+        given = {parameter: dict(each) for parameter, each in value.items()}
+        self.state.clear()
+        self.state.update(given)
 
     def state_dict(self) -> dict[str, Any]:
         """The state by numbers of parameters, and the options of the groups."""
+        self._follow_groups()
         own = self.__dict__.get("_own_state")
         found = super().state_dict()
         if own is not None:
@@ -149,7 +198,7 @@ class Optimizer(Ours):
             found["state"] = {
                 number: _as_parameters(self.params[number], each)
                 for number, each in found["state"].items()
-                if each
+                if each and (self._makes_its_steps or self.params[number] in self._with_state)
             }
         found["param_groups"] = [
             {**{key: view[key] for key in view if key != "params"}, "params": group["params"]}
@@ -160,17 +209,23 @@ class Optimizer(Ours):
     def _completed(self, number: int, state: dict[str, Any]) -> dict[str, Any]:
         at = self._group_of[number]
         taken = self.__dict__.get("_taken", 0)
-        group, counts = self._param_groups[at], self._counts[at]
+        group, counts = self._param_groups[at], self._counts[self._counts_of[number]]
         found = completed(self._name, state, counts, group, taken)
         return {name: as_shown(each) for name, each in found.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
+        self._follow_groups()
         state_dict = _as_pairs(state_dict)
         groups = state_dict["param_groups"]
         rated = [{**each, "lr": 0.0} if each.get("lr", 0.0) is None else each for each in groups]
         super().load_state_dict({**state_dict, "param_groups": rated})
         self.__dict__["_taken"] = steps_in(state_dict)
+        listed = [number for group in groups for number in group["params"]]
+        self._with_state.clear()
+        for number, tensor in zip(listed, self.params, strict=True):
+            if state_dict["state"].get(number):
+                self._with_state[tensor] = None
         for view, given in zip(self.param_groups, state_dict["param_groups"]):
             known = view._group
             if "lr" in given:
@@ -193,6 +248,11 @@ class Optimizer(Ours):
         return "\n".join([*lines, ")"])
 
     # steps
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or let them be zeros."""
+        self._follow_groups()
+        super().zero_grad(set_to_none)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call hook(optimizer, args, kwargs) before each step."""
@@ -218,8 +278,11 @@ class Optimizer(Ours):
         if closure is not None:
             with modes.enable_grad():
                 loss = closure()
+        self._follow_groups()
         if any(tensor.grad is not None for tensor in self.params):
             stepping(super().step)
+            moved = [tensor for tensor in self.params if tensor.grad is not None]
+            self._with_state.update(dict.fromkeys(moved))
             self.__dict__["_taken"] = self.__dict__.get("_taken", 0) + 1
         return loss
 

@@ -28,7 +28,7 @@ def completed(
     name: str, state: dict[str, Any], counts: dict[str, Any], group: Any, taken: int
 ) -> dict[str, Any]:
     """The state of one parameter of the optimizer `name` with all of PyTorch's keys, after `taken`
-    steps; `counts` are what its group counts with.
+    steps; `counts` are what it counts with.
     """
     if name in _COUNTING and "step" not in state:
         return {"step": tensor(float(taken)), **state}

@@ -105,6 +105,11 @@ def _logsumexp(a: Any, axis: int) -> Any:
     return _np().log(_np().exp(a - top).sum(axis)) + top.squeeze(axis)
 
 
+def _logsumexp_error(given: Sequence[Value], out: Any, axis: int) -> float:
+    """The largest term and the logarithm of the others' sum are rounded, and may cancel."""
+    return given[0].error + 4 * EPSILON * (1 + magnitude(given[0]))
+
+
 REDUCING = [
     Instruction("sum", 1, "{a}.sum({p[0]})", _sum, _axes, _F, error=_sum_error, any_size=True, has_loose_zero=True),
     Instruction("int_sum", 1, "{a}.sum({p[0]}).cast('int64')", _sum, _axes, (*_I, "bool"), "int64", is_wild_safe=True, any_size=True, torch="{a}.sum({p[0]})"),
@@ -116,7 +121,7 @@ REDUCING = [
     Instruction("var", 1, "{a}.var({p[0]})", lambda a, axis: a.var(axis, ddof=1), _longer, _F, error=_spread_error, is_exact=False, has_loose_zero=True),
     Instruction("norm", 1, "{a}.square().sum({p[0]}).sqrt()", lambda a, axis: _np().sqrt((a * a).sum(axis) ), _axis, _F, error=_norm_error, rounding=16.0, is_exact=False, needs_exact=True),
     Instruction("softmax", 1, "{a}.softmax({p[0]})", _softmax, _axis, _F, error=lambda given, out, axis: 2 * given[0].error, rounding=32.0, is_exact=False, any_size=True),
-    Instruction("logsumexp", 1, "{a}.logsumexp({p[0]})", _logsumexp, _axis, _F, rounding=16.0, is_exact=False, any_size=True),
+    Instruction("logsumexp", 1, "{a}.logsumexp({p[0]})", _logsumexp, _axis, _F, error=_logsumexp_error, rounding=16.0, is_exact=False, any_size=True),
     Instruction("cumsum", 1, "{a}.cumsum({p[0]})", _scan, _axis, _F, error=lambda given, out, axis: _sum_error(given, out, axis), any_size=True, has_loose_zero=True),
     Instruction("int_cumsum", 1, "{a}.cumsum({p[0]}).cast('int64')", _scan, _axis, _I, "int64", any_size=True, torch="{a}.cumsum({p[0]})"),
     Instruction("cummax", 1, "{a}.cummax({p[0]}).values", lambda a, axis: _np().maximum.accumulate(a, axis), _axis, _FI, any_size=True, torch="{a}.cummax({p[0]})[0]", has_loose_zero=True),
