@@ -234,6 +234,8 @@ uint16 = _dtypes.uint16
 uint32 = _dtypes.uint32
 uint64 = _dtypes.uint64
 float8_e4m3fn = _dtypes.float8_e4m3fn
+float8_e4m3fnuz = _dtypes.float8_e4m3fnuz
+float8_e5m2fnuz = _dtypes.float8_e5m2fnuz
 float8_e5m2 = _dtypes.float8_e5m2
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
@@ -278,7 +280,8 @@ __all__ = [
     "double", "dropout",
     "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad",
     "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine",
-    "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
+    "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
     "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",
     "hann_window", "hardshrink", "hinge_embedding_loss", "hstack", "inf", "inference_mode",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilegrad.torch.hints import FAMILIES, HINTS
 
-__all__ = ["absent", "hint_of", "refusing"]
+__all__ = ["Advising", "absent", "hint_of", "refusing"]
 
 
 def hint_of(name: str) -> str | None:
@@ -45,6 +45,23 @@ def absent(module: str, name: str, known: Iterable[str]) -> str:
 def _is_misspelt(name: str, known: str) -> bool:
     """Whether `name` is surely meant to be `known`, which is there, and not what is not."""
     return difflib.SequenceMatcher(None, name, known).ratio() >= 0.9
+
+
+class Advising:
+    """Base of classes whose AttributeError says what to write instead of a name of PyTorch's."""
+
+    # The class by its name in PyTorch.
+    _advised: str
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name[:1] != "_" and any(name in vars(kind) for kind in type(self).__mro__):
+                # A property that has no value here: its own error says why.
+                return object.__getattribute__(self, name)
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            hint = HINTS.get(f"{type(self)._advised}.{name}")
+            raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=self)
 
 
 def refusing(module: str) -> Callable[[str], NoReturn]:

@@ -93,6 +93,30 @@ class GradScaler:
         """The scale: 1 where there is none."""
         return self._scale if self._is_enabled else 1.0
 
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied by after many steps."""
+        return self._growth
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Let the scale be multiplied by another factor after many steps."""
+        self._growth = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied by after a step that was left out."""
+        return self._backoff
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Let the scale be multiplied by another factor after a step that was left out."""
+        self._backoff = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many steps the scale grows."""
+        return self._interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Let the scale grow after another number of steps."""
+        self._interval = new_interval
+
     def is_enabled(self) -> bool:
         """Whether losses are scaled."""
         return self._is_enabled

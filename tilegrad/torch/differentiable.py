@@ -115,6 +115,11 @@ class Differentiable(OurTensor):
         self._retained = super().register_hook(store)
         retaining.add(self)
 
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `backward` adds to `grad` of this tensor, which was computed."""
+        return not self.is_leaf and self._retained is not None
+
     def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call `hook(gradient)` whenever a gradient flows through this tensor. What `retain_grad`
         keeps is what the hooks made of it, whichever came first.

@@ -215,7 +215,8 @@ class autocast(contextlib.ContextDecorator):
             warnings.warn("autocast: there is no GPU, so it does nothing", stacklevel=2)
             enabled = False
         usual = dtypes.float16 if kind == "cuda" else dtypes.bfloat16
-        self._dtype = (dtype or usual) if enabled else None
+        self.device, self.fast_dtype = kind, dtype or usual
+        self._dtype = self.fast_dtype if enabled else None
         self._before: list[DType | None] = []
 
     def __enter__(self) -> Self:

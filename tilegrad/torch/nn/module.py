@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, KindError, TilegradError, UnsupportedError
@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.aliases import is_alone
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.absent import Advising
 from tilegrad.torch.capturing import compiled
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import is_meta, name_of
@@ -164,8 +165,15 @@ def adopted(module: Any) -> Any:
     return module
 
 
-class Module(ours.Module):
+T_destination = TypeVar("T_destination", bound=dict[str, Any])
+
+
+class Module(Advising, ours.Module):
     """A layer, or a model made of layers: a call runs `forward`."""
+
+    _advised = "torch.nn.Module"
+    call_super_init = dump_patches = False
+    T_destination = T_destination
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (OurTensor, ours.Module)):
@@ -399,6 +407,12 @@ class Module(ours.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} takes no extra state: define this method")
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Take what a copy or a file holds. It is here for classes that ask another module for
+        names that they lack, which a copy without attributes cannot.
+        """
+        self.__dict__.update(state)
+
     def _register_load_state_dict_pre_hook(self, hook: Any, with_module: bool = False) -> Any:
         """As `register_load_state_dict_pre_hook`; the module is passed only `with_module`."""
         called = hook if with_module else lambda module, *given: hook(*given)
@@ -532,6 +546,18 @@ class Module(ours.Module):
         Raises DeviceError where there is none.
         """
         return self.to("cuda" if device is None else device)
+
+    def xpu(self, device: Any = None) -> Self:
+        """Raises DeviceError: there is no such device."""
+        return self.to("xpu" if device is None else device)
+
+    def ipu(self, device: Any = None) -> Self:
+        """Raises DeviceError: there is no such device."""
+        return self.to("ipu" if device is None else device)
+
+    def mtia(self, device: Any = None) -> Self:
+        """Raises DeviceError: there is no such device."""
+        return self.to("mtia" if device is None else device)
 
     def share_memory(self) -> Self:
         """Nothing: threads share memory as it is."""

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tilegrad.nn.optim import Rprop as Rprop
 else:
 
+    def _share_memory(self: Any) -> None:
+        """Nothing: threads share memory as it is."""
+
     def _made(name: str) -> type:
         kind = getattr(ours, name)
 
@@ -36,6 +39,8 @@ else:
             kind.__init__(self, *args, **options)
 
         space = {"__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__}
+        if name == "Adagrad":
+            space["share_memory"] = _share_memory
         return type(name, (Optimizer, kind), space)
 
     globals().update(
