@@ -15,6 +15,7 @@ import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.base.absent import as_asked
 from tilegrad.base.dtype import DType as dtype
 from tilegrad.base.dtype import dtypes as _dtypes
 from tilegrad.torch import complexes as _complexes
@@ -250,9 +251,10 @@ layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
-    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributed",
-    "distributions", "fft", "func", "jit", "linalg", "mps", "nn", "optim", "profiler", "random",
-    "signal", "sparse", "special", "testing", "types", "utils", "version", "xpu",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed",
+    "distributions", "fft", "func", "jit", "linalg", "mps", "multiprocessing", "nn", "optim",
+    "profiler", "random", "serialization", "signal", "sparse", "special", "testing", "types",
+    "utils", "version", "xpu",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
     "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
@@ -324,7 +326,7 @@ if not TYPE_CHECKING:
             return getattr(sparse, "mm" if name == "spmm" else name)
         if name == "GradScaler":
             return importlib.import_module("tilegrad.torch.amp").GradScaler
-        raise AttributeError(absent("torch", name, __all__), name=name)
+        raise as_asked(AttributeError(absent("torch", name, __all__), name=name))
 
 
 def __dir__() -> list[str]:

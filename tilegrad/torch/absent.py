@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib.abc
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tilegrad.base.absent import as_asked
 from tilegrad.torch.hints import FAMILIES, HINTS
 
 __all__ = ["Advising", "absent", "hint_of", "refusing"]
@@ -71,6 +73,21 @@ def refusing(module: str) -> Callable[[str], NoReturn]:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
         known = vars(sys.modules[module])["__all__"]
-        raise AttributeError(absent(module.removeprefix("tilegrad."), name, known), name=name)
+        text = absent(module.removeprefix("tilegrad."), name, known)
+        raise as_asked(AttributeError(text, name=name))
 
     return refuse
+
+
+class _Absent(importlib.abc.MetaPathFinder):
+    """Comes last, and says of a module of PyTorch's that is not here what to write."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname.startswith("tilegrad.torch."):
+            name = fullname.removeprefix("tilegrad.")
+            text = f"{name}: not in tilegrad.torch"
+            hint = hint_of(name) or "docs/moving-from-pytorch.md says what there is"
+            raise ModuleNotFoundError(f"{text}; {hint}", name=fullname)
+
+
+sys.meta_path.append(_Absent())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.torch import modes
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.devices import has_gpu
 from tilegrad.torch.modes import autocast
 
@@ -154,6 +156,9 @@ custom_bwd = custom_fwd
 def is_autocast_available(device_type: str) -> bool:
     """Whether products on such a device can be computed in a half type."""
     return device_type in ("cpu", "cuda")
+
+
+also_known(sys.modules[__name__], ("autocast_mode", "grad_scaler"), sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

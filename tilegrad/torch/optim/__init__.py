@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import optim as ours
 from tilegrad.torch import modes
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.optim import lr_scheduler, optimizer, swa_utils
 from tilegrad.torch.optim.base import Optimizer, stepping
 
@@ -108,6 +110,13 @@ __all__ = [
     "Adamax", "Lion", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam",
     "lr_scheduler", "optimizer", "swa_utils",
 ]  # fmt: skip
+
+
+_FILES = (
+    "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "lbfgs", "nadam", "radam", "rmsprop",
+    "rprop", "sgd", "sparse_adam",
+)  # fmt: skip
+also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

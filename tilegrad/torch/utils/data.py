@@ -493,7 +493,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 also_known(
     sys.modules[__name__],
-    ("dataset", "dataloader", "sampler", "distributed"),
+    ("_utils", "_utils.collate", "dataset", "dataloader", "sampler", "distributed"),
     sys.modules[__name__],
     {},
 )
