@@ -61,6 +61,9 @@ class Advising:
             if name[:1] != "_" and any(name in vars(kind) for kind in type(self).__mro__):
                 # A property that has no value here: its own error says why.
                 return object.__getattribute__(self, name)
+            others = getattr(super(), "__getattr__", None)
+            if others is not None:
+                return others(name)
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
             hint = HINTS.get(f"{type(self)._advised}.{name}")
             raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=self)

@@ -73,7 +73,8 @@ class detect_anomaly(contextlib.ContextDecorator):  # a name of PyTorch
 
 def gradients_before() -> dict[int, Any]:
     """Copies of all gradients that there are, by the identity of their tensors."""
-    return {id(each): each.grad.detach().clone().realize() for each in list(with_gradient)}
+    found = [(id(each), each.grad) for each in list(with_gradient)]
+    return {key: grad.detach().clone().realize() for key, grad in found if grad is not None}
 
 
 def check_gradients(found: Iterable[tuple[str, Any]]) -> None:

@@ -78,7 +78,6 @@ HINTS = {
     "torch.utils.collect_env": "python -m tilegrad devices",
     "torch.empty_strided": "torch.empty(*shape), and permute",
     "torch.empty_permuted": "torch.empty(*shape), and permute",
-    "torch.serialization": "torch.save and torch.load",
     "torch.package": "torch.save and torch.load",
     "torch.ops": "the function of torch or torch.nn.functional",
     "torch.classes": "a class of Python",
