@@ -274,3 +274,121 @@ def test_strided_writes_and_kept_gradients(torch: Any) -> None:
     assert (w.retains_grad, y.retains_grad) == (False, False)
     y.retain_grad()
     assert y.retains_grad
+
+
+@BOTH
+def test_lazy_layers_print_what_they_are_to_be(torch: Any) -> None:
+    nn = torch.nn
+    assert repr(nn.LazyLinear(3)) == "LazyLinear(in_features=0, out_features=3, bias=True)"
+    assert repr(nn.LazyConv2d(4, 3, padding=1, bias=False)) == (
+        "LazyConv2d(0, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)"
+    )
+    assert repr(nn.LazyConvTranspose1d(2, 3, stride=2)) == (
+        "LazyConvTranspose1d(0, 2, kernel_size=(3,), stride=(2,))"
+    )
+    assert repr(nn.LazyBatchNorm1d()) == (
+        "LazyBatchNorm1d(0, eps=1e-05, momentum=0.1, affine=True, bias=True, "
+        "track_running_stats=True)"
+    )
+
+
+@BOTH
+def test_lists_of_modules_add_up_and_shared_ones_have_all_names(torch: Any) -> None:
+    nn = torch.nn
+    both = nn.ModuleList([nn.ReLU()]) + [nn.Tanh()]  # noqa: RUF005  # what is tested
+    assert isinstance(both, nn.ModuleList)
+    assert [type(each).__name__ for each in both] == ["ReLU", "Tanh"]
+    shared = nn.Linear(2, 2)
+    tied = nn.Sequential(shared, nn.Sequential(shared), nn.Tanh())
+    assert [name for name, _ in tied.named_modules()] == ["", "0", "1", "2"]
+    every = [name for name, _ in tied.named_modules(prefix="net", remove_duplicate=False)]
+    assert every == ["net", "net.0", "net.1", "net.1.0", "net.2"]
+
+
+@BOTH
+def test_programs_derive_losses_and_norms_from_those_behind_the_layers(torch: Any) -> None:
+    batchnorm = torch.nn.modules.batchnorm
+    loss = torch.nn.modules.loss
+
+    class Focal(loss._WeightedLoss):  # type: ignore[misc]
+        def __init__(self, gamma: float = 2.0, weight: Any = None, reduction: str = "mean"):
+            super().__init__(weight=weight, reduction=reduction)
+            self.gamma = gamma
+
+        def forward(self, x: Any, target: Any) -> Any:
+            each = torch.nn.functional.cross_entropy(x, target, self.weight, reduction="none")
+            whole = (1 - (-each).exp()) ** self.gamma * each
+            return whole.sum() if self.reduction == "sum" else whole.mean()
+
+    class Norm(batchnorm._BatchNorm):  # type: ignore[misc]
+        def _check_input_dim(self, x: Any) -> None:
+            assert x.dim() == 2
+
+        def forward(self, x: Any) -> Any:
+            self._check_input_dim(x)
+            return super().forward(x) * 2
+
+    focal = Focal(weight=torch.tensor([1.0, 3.0]), reduction="sum")
+    assert list(focal.state_dict()) == ["weight"]
+    assert isinstance(focal, loss._Loss)
+    assert not isinstance(torch.nn.MSELoss(), Focal)
+    assert isinstance(torch.nn.MSELoss(), loss._Loss)
+    x = torch.tensor([[0.5, -0.5], [1.0, 2.0]])
+    log = np.log(1 + np.exp(-np.array([-1.0, -1.0]))) * 3
+    each = np.array([log[0], np.log(1 + np.exp(1.0))])
+    expected = ((1 - np.exp(-each)) ** 2 * each).sum()
+    np.testing.assert_allclose(focal(x, torch.tensor([1, 0])).item(), expected, rtol=1e-5)
+    norm = Norm(3)
+    assert isinstance(norm, batchnorm._BatchNorm)
+    found = norm(torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    np.testing.assert_allclose(found.detach().numpy(), [[-2, 0, 2], [2, 0, -2]], atol=1e-4)
+
+
+@BOTH
+def test_arrays_meet_tensors_in_functions_of_numpy(torch: Any) -> None:
+    x = torch.tensor([4.0, 9.0])
+    root = np.sqrt(x)
+    assert isinstance(root, torch.Tensor)
+    assert root.tolist() == [2, 3]
+    assert np.add(x, 1).tolist() == [5, 10]
+    assert np.isnan(x).dtype == torch.uint8
+    assert isinstance(np.asarray(x), np.ndarray)
+    z = torch.tensor([3 + 4j])
+    z.real *= 2
+    z.imag[0] = 1
+    assert z.tolist() == [6 + 1j]
+
+
+@BOTH
+def test_a_truth_of_several_values_is_ambiguous(torch: Any) -> None:
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        bool(torch.ones(2) > 0)
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        bool(torch.zeros(0))
+
+
+@BOTH
+def test_what_transforms_give_requires_gradients_where_parameters_are_known(torch: Any) -> None:
+    w = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+    x = torch.linspace(0, 1, 3)
+    func = torch.func
+
+    def f(u: Any) -> Any:
+        assert torch.is_grad_enabled()
+        return (w * u).sin().sum()
+
+    with torch.no_grad():
+        # Beside it no gradients are recorded, and none are afterwards.
+        assert not func.vmap(func.grad(f))(torch.stack([x, x])).requires_grad
+    for transform in (func.grad, func.jacrev, func.jacfwd, func.hessian):
+        w.grad = None
+        made = transform(f)(x)
+        assert made.requires_grad
+        assert not transform(lambda u: (u * u).sum())(x).requires_grad
+        made.sum().backward()
+        assert w.grad is not None
+    assert func.vmap(f)(torch.stack([x, x])).requires_grad
+    assert func.jvp(f, (x,), (x,))[1].requires_grad
+    jacobian = torch.autograd.functional.jacobian
+    assert not jacobian(f, x).requires_grad
+    assert jacobian(f, x, create_graph=True).requires_grad

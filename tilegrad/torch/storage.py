@@ -284,6 +284,12 @@ class InMemory:
         """As complex numbers, complex128."""
         return _complex().as_complex(self).cdouble()
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        """What NumPy's functions give of a tensor: a tensor; PyTorch has bytes for its bools."""
+        made = numpy.asarray(array)
+        made = made.astype(numpy.uint8) if made.dtype == numpy.bool_ else made
+        return importlib.import_module("tilegrad.torch").from_numpy(made)
+
     # one number after the other, in Python
 
     def apply_(self: Any, function: Callable[[Any], Any]) -> Any:

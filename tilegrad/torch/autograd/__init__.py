@@ -96,7 +96,7 @@ def grad(
         found = total.gradient(*wanted, materialize_grads=materialize_grads)
     if not (allow_unused or materialize_grads) and any(each is None for each in found):
         raise TilegradError(
-            "grad: an output does not depend on one of the inputs",
+            "grad: one of the inputs appears to not have been used in the graph of the outputs",
             line=here(),
             remedy="allow_unused=True gives None for it",
         )

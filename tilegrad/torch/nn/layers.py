@@ -320,6 +320,9 @@ class _ModuleList:
             check_module(module)
         list.__setitem__(self, index, module)
 
+    def __add__(self: Any, other: Iterable[Any]) -> Any:
+        return counterparts[ours.ModuleList]([*self, *other])
+
     # Modules among the attributes are among the modules of a list, too.
 
     def __len__(self: Any) -> int:

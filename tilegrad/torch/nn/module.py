@@ -276,7 +276,15 @@ class Module(Advising, ours.Module):
         """This module and each below it, by name."""
         if isinstance(memo, str):
             memo, prefix = None, memo
-        return super().named_modules(prefix)
+        if remove_duplicate:
+            yield from super().named_modules(prefix)
+            return
+        stack: list[tuple[str, Any]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            yield name, module
+            start = f"{name}." if name else ""
+            stack += [(start + key, each) for key, each in reversed(module._modules.items())]
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

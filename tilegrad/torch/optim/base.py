@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer as Ours
 from tilegrad.nn.tree import Paired
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
@@ -74,7 +76,14 @@ class Optimizer(Advising, Ours):
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got {as_ours(params).type()}"
             )
-        return super()._listed(params)
+        found = super()._listed(params)
+        if not found:
+            raise ConfigError(
+                "optimizer got an empty parameter list",
+                line=here(),
+                fix="pass model.parameters(); what gives them one by one is empty the second time",
+            )
+        return found
 
     def _join(self, given: Mapping[str, Any]) -> None:
         present = {id(tensor) for tensor in self.params}
