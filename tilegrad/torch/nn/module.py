@@ -441,6 +441,8 @@ class Module(Advising, ours.Module):
         extra = self._with_extra_state()
         states = {name: given.pop(name) for name, _ in extra if name in given}
         lost = [name for name, _ in extra if name not in states]
+        if not assign:
+            given = self._in_own_kinds(given)
         try:
             if strict and lost:
                 raise DataError("load_state_dict: state beside tensors is missing")
@@ -464,6 +466,19 @@ class Module(Advising, ours.Module):
         # Files from before batches were counted are whole.
         lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
         return IncompatibleKeys(lacking + lost, unexpected)
+
+    def _in_own_kinds(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Tensors of another kind of dtype than the module's in the module's: means of counts."""
+        own = {name: each for name, each in super().state_dict().items() if is_tensor(each)}
+        return {
+            name: value.to(own[name].dtype)
+            if isinstance(value, OurTensor)
+            and name in own
+            and isinstance(own[name], OurTensor)
+            and value.dtype.is_float is not own[name].dtype.is_float
+            else value
+            for name, value in given.items()
+        }
 
     def _assigned(self, given: Mapping[str, Any], strict: bool) -> tuple[list[str], list[str]]:
         extra = dict.fromkeys(name for name, _ in self._with_extra_state())
