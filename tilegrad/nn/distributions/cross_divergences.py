@@ -57,8 +57,9 @@ def _to_exponential(p: Any, q: Exponential) -> Tensor:
 
 def _to_gamma(p: Any, q: Gamma) -> Tensor:
     a, rate = q.concentration, q.rate
-    found: Tensor = a.lgamma() - a * rate.log() - (a - 1) * _mean_log(p) + rate * p.mean
-    return found - p.entropy()
+    mean = (a - 1) * _mean_log(p) - rate * p.mean
+    found: Tensor = a.lgamma() - a * rate.log() - mean - p.entropy()
+    return found
 
 
 def _to_gumbel(p: Any, q: Gumbel) -> Tensor:
