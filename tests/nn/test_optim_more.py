@@ -265,7 +265,7 @@ def test_options_that_do_not_fit(make: Callable[[list[Tensor]], Any], message: s
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("ASGD", {"lr": 0.3, "lambd": 0.05, "t0": 2}), ("Rprop", {"lr": 0.05})],
+    [("ASGD", {"lr": 0.02, "lambd": 0.5, "t0": 2}), ("Rprop", {"lr": 0.05})],
 )
 def test_a_rate_that_a_schedule_moves_counts_when_pytorch_looks_at_it(
     name: str, options: dict[str, float]

@@ -392,3 +392,29 @@ def test_what_transforms_give_requires_gradients_where_parameters_are_known(torc
     jacobian = torch.autograd.functional.jacobian
     assert not jacobian(f, x).requires_grad
     assert jacobian(f, x, create_graph=True).requires_grad
+
+
+@BOTH
+def test_programs_derive_classes_from_tensors(torch: Any) -> None:
+    class Tagged(torch.Tensor):  # type: ignore[misc]
+        @staticmethod
+        def __new__(cls: Any, x: Any, tag: str = "none") -> Any:
+            return super().__new__(cls, x)
+
+        def __init__(self, x: Any, tag: str = "none") -> None:
+            self.tag = tag
+
+        def size_of_all(self) -> Any:
+            return self.abs().sum()
+
+    made = Tagged([1.0, -2.0], tag="mine")
+    assert (made.tag, made.size_of_all().item()) == ("mine", 3)
+    assert isinstance(made * 2, Tagged)
+    assert isinstance(made[0], Tagged)
+    x = torch.ones(3, requires_grad=True)
+    other = x.as_subclass(Tagged)
+    assert other.size_of_all().item() == 3
+    assert type(x) is torch.Tensor
+    other.size_of_all().backward()
+    assert x.grad.tolist() == [1, 1, 1]
+    assert torch.Tensor._make_subclass(Tagged, torch.ones(2)).size_of_all().item() == 2

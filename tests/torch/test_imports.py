@@ -131,3 +131,24 @@ def test_a_file_names_only_classes_that_are_let_through(torch: Any) -> None:
     assert argparse.Namespace in torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     assert not torch.serialization.get_safe_globals()
+
+
+@BOTH
+def test_a_statement_is_timed(torch: Any) -> None:
+    benchmark = importlib.import_module(f"{torch.__name__}.utils.benchmark")
+    calls: list[int] = []
+    space = {"x": torch.ones(4), "calls": calls}
+    timer = benchmark.Timer(
+        stmt="calls.append(1)\ny + x", setup="y = x * 2", globals=space, label="sums",
+        sub_label="small", description="plain",
+    )  # fmt: skip
+    found = timer.timeit(7)
+    assert len(calls) >= 7
+    assert found.number_per_run == 7
+    assert found.mean == found.median > 0
+    assert "sums" in repr(found)
+    several = timer.blocked_autorange(min_run_time=1e-3)
+    assert len(several.times) >= 1
+    text = str(benchmark.Compare([found]))
+    assert "small" in text
+    assert "plain" in text

@@ -276,6 +276,17 @@ class InMemory:
         angles = (self < 0).where(self.full_like(numpy.pi), self.zeros_like())
         return self.isnan().where(self, angles)
 
+    def as_subclass(self: Any, cls: type) -> Any:
+        """The same tensor as one of a class that derives from `torch.Tensor`."""
+        found = self.view_as(self)
+        found.__class__ = cls
+        return found
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
+        found = data.detach().as_subclass(cls)
+        return found.requires_grad_() if require_grad else found
+
     def cfloat(self: Any) -> Any:
         """As complex numbers, complex64."""
         return _complex().as_complex(self).cfloat()
