@@ -127,6 +127,7 @@ BOUNDED = {
     "torch/pairs.py _kinds": "methods that give pairs",
     "torch/nn/module.py counterparts": "layers of the package",
     "torch/objects.py _safe": "classes that a program names",
+    "tensor/handle/tracing.py front_ends": "front ends with modes of their own: tilegrad.torch",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.
 CACHED = {

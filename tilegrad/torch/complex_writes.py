@@ -55,9 +55,9 @@ def _writing(name: str) -> Callable[..., Complex]:
             key = "value"
         source = as_complex(where[key])
         found = []
-        for own, part in ((self.real, source.real), (self.imag, source.imag)):
+        for own, component in ((self.real, source.real), (self.imag, source.imag)):
             is_number = not isinstance(where[key], (OurTensor, Complex))
-            value = part.item() if is_number else part.to(own.dtype)
+            value = component.item() if is_number else component.to(own.dtype)
             each_given, each_named = list(given), dict(named)
             (each_given if where is given else each_named)[key] = value
             found.append(getattr(own, name)(*each_given, **each_named))
@@ -101,8 +101,8 @@ def _new_tensor(self: Complex, data: Any, **options: Any) -> Complex:
     if isinstance(data, (Complex, OurTensor)):
         data = data.detach().numpy()
     array = numpy.asarray(data, f"complex{16 * self.pair.dtype.itemsize}")
-    parts = numpy.stack([array.real, array.imag], -1)
-    return Complex(tensor(parts, dtype=self.pair.dtype))
+    pairs = numpy.stack([array.real, array.imag], -1)
+    return Complex(tensor(pairs, dtype=self.pair.dtype))
 
 
 def _register_hook(self: Complex, hook: Callable[[Any], Any]) -> Any:

@@ -92,12 +92,11 @@ class Timer:
         language: Any = None,
     ):
         self._space = dict(globals or {})
-        self._kept: list[Any] = []
-        self._space["_keep"] = self._keep
+        self._space["_compute"] = self._compute
         lines = stmt.strip().splitlines()
         try:
             compile(lines[-1].strip(), "<stmt>", "eval")
-            lines[-1] = f"_keep({lines[-1].strip()})"
+            lines[-1] = f"_compute({lines[-1].strip()})"
         except SyntaxError:
             pass
         self._timer = timeit.Timer("\n".join(lines), setup, timer, self._space)
@@ -105,7 +104,7 @@ class Timer:
         self._threads = num_threads
         self._named = {"label": label, "sub_label": sub_label, "description": description}
 
-    def _keep(self, value: Any) -> None:
+    def _compute(self, value: Any) -> None:
         """Compute what a call gave."""
         if isinstance(value, Tensor):
             value.detach().realize()
@@ -173,12 +172,12 @@ class Compare:
     def __str__(self) -> str:
         rows = list(dict.fromkeys(each.sub_label or each.title for each in self._results))
         columns = list(dict.fromkeys(each.description or "" for each in self._results))
-        by_place = {
+        by_name = {
             (each.sub_label or each.title, each.description or ""): _shown(each.median)
             for each in self._results
         }
         table = [["", *columns]]
-        table += [[row, *(by_place.get((row, column), "") for column in columns)] for row in rows]
+        table += [[row, *(by_name.get((row, column), "") for column in columns)] for row in rows]
         widths = [max(len(line[at]) for line in table) for at in range(len(columns) + 1)]
         lines = [
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in table
