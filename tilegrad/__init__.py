@@ -62,7 +62,9 @@ if not TYPE_CHECKING:
         if name in ("func", "nn"):
             return importlib.import_module(f"tilegrad.{name}")
         if name not in _HOME:
-            raise _absent(name)
+            from tilegrad.base.absent import as_asked
+
+            raise as_asked(_absent(name))
         found = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = found
         return found

@@ -126,6 +126,8 @@ BOUNDED = {
     "torch/steps.py _kinds": "names of steps: PyTorch's, and classes of the program",
     "torch/pairs.py _kinds": "methods that give pairs",
     "torch/nn/module.py counterparts": "layers of the package",
+    "torch/objects.py _safe": "classes that a program names",
+    "tensor/handle/tracing.py front_ends": "front ends with modes of their own: tilegrad.torch",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.
 CACHED = {

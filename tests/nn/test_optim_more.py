@@ -4,6 +4,7 @@ and the state in PyTorch's form.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -260,3 +261,41 @@ def test_a_closure_and_named_parameters() -> None:
 def test_options_that_do_not_fit(make: Callable[[list[Tensor]], Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make([Tensor.ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("ASGD", {"lr": 0.02, "lambd": 0.5, "t0": 2}), ("Rprop", {"lr": 0.05})],
+)
+def test_a_rate_that_a_schedule_moves_counts_when_pytorch_looks_at_it(
+    name: str, options: dict[str, float]
+) -> None:
+    """ASGD's step leaves the next one its rate, and Rprop's first step looks at the rate then."""
+    theirs = pytest.importorskip("torch")
+    ours = importlib.import_module("tilegrad.torch")
+    found = []
+    for torch in (theirs, ours):
+        weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5]))
+
+        def made(torch: Any = torch, weight: Any = weight) -> tuple[Any, Any]:
+            optimizer = getattr(torch.optim, name)([weight], **options)
+            return optimizer, torch.optim.lr_scheduler.LinearLR(optimizer, 0.2, total_iters=3)
+
+        def steps(optimizer: Any, schedule: Any, weight: Any = weight) -> list[Any]:
+            values = []
+            for _ in range(3):
+                optimizer.zero_grad()
+                ((weight - 1) ** 4).sum().backward()
+                optimizer.step()
+                schedule.step()
+                values.append(weight.detach().tolist())
+            return values
+
+        optimizer, schedule = made()
+        values = steps(optimizer, schedule)
+        states = optimizer.state_dict(), schedule.state_dict()
+        optimizer, schedule = made()
+        optimizer.load_state_dict(states[0])
+        schedule.load_state_dict(states[1])
+        found.append(values + steps(optimizer, schedule))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)

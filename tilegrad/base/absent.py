@@ -4,12 +4,15 @@ write instead.
 
 from __future__ import annotations
 
+import opcode
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-__all__ = ["absent", "nearest", "refusing", "says_what_to_call"]
+__all__ = ["absent", "as_asked", "nearest", "refusing", "says_what_to_call"]
+
+_IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -49,6 +52,16 @@ def absent(
     return AttributeError(text, name=name, obj=None)
 
 
+def as_asked(error: AttributeError) -> AttributeError | ImportError:
+    """What the `__getattr__` of a module raises: `error`, or where a `from` import asks, which
+    would put another text in its place, an ImportError that says the same.
+    """
+    asker = sys._getframe(2)
+    if asker.f_code.co_code[asker.f_lasti] == _IMPORT_FROM:
+        return ImportError(str(error), name=error.name)
+    return error
+
+
 def refusing(module: str, instead: Mapping[str, str] | None = None) -> Callable[[str], Any]:
     """The `__getattr__` of a module, which refuses every name.
 
@@ -62,7 +75,8 @@ def refusing(module: str, instead: Mapping[str, str] | None = None) -> Callable[
     def refuse(name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        raise absent(f"module {module!r}", name, vars(sys.modules[module])["__all__"], instead)
+        known = vars(sys.modules[module])["__all__"]
+        raise as_asked(absent(f"module {module!r}", name, known, instead))
 
     return refuse
 

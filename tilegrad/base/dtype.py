@@ -98,6 +98,18 @@ class DType:
         return False
 
     @property
+    def abbr(self) -> str:
+        """A letter for the kind, and the bits (PyTorch's name)."""
+        if self.name.startswith("fp8"):
+            return f"f{self.name[2:]}" + "fn" * (self.name == "fp8e4m3")
+        letter = "bf" if self.name == "bfloat16" else self.kind[0]
+        return f"{letter}{self.itemsize * 8}"
+
+    def to_real(self) -> DType:
+        """This dtype: its numbers are real (PyTorch's name)."""
+        return self
+
+    @property
     def bits(self) -> int:
         return 1 if self.kind == "bool" else self.itemsize * 8
 

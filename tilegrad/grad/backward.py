@@ -10,7 +10,7 @@ shows at the user's line that made the forward one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError, article
 from tilegrad.grad.loops import LOOPS, loop_gradients
@@ -118,6 +118,7 @@ def pullback(
         {node: found[node] for node in order if node in through and node in found},
         targets,
         elsewhere,
+        lambda given: from_memory(given, order, computed),
     )
     is_any_watched = has_watchers()
     # The gradients of a loop's outputs: the loop comes when all of them are known.
@@ -198,8 +199,14 @@ class _Regions:
     region above it gave to the targets, so that the memory of one copy is free for the next.
     """
 
-    def __init__(self, outputs: Outputs, targets: Sequence[UOp], computed: Computed):
-        self._computed = computed
+    def __init__(
+        self,
+        outputs: Outputs,
+        targets: Sequence[UOp],
+        computed: Computed,
+        from_memory: Callable[[Sequence[UOp | None]], list[UOp | None]],
+    ):
+        self._computed, self._from_memory = computed, from_memory
         self._targets = frozenset(targets)
         self._open: dict[Region, int] = {}
         self._found: dict[Region, dict[int, UOp]] = {}
@@ -224,11 +231,11 @@ class _Regions:
         if self._open[region] or region not in self._found:
             return
         given = self._found.pop(region)
-        if region.gradients is not None:
-            whole = [
-                given.get(number, filled(own.shape, 0.0, own.dtype))
-                for number, own in enumerate(region.leaves)
-            ]
+        if not region.is_computed_anew:
+            whole = [given.get(number) for number in range(len(region.leaves))]
+            if region.rule is not None:
+                # Its values may be asked for.
+                whole = self._from_memory(whole)
             self._add(region, region.passed_on(whole), flow, through)
             return
         first = dict.fromkeys([*given.values(), *self._given])
@@ -285,7 +292,7 @@ def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed
     plain: set[Region] = set()
     for node, (region, _) in found.items():
         edge = frozenset(region.sources)
-        if region.gradients is None and region not in plain and not asked <= edge:
+        if region.is_computed_anew and region not in plain and not asked <= edge:
             inside = toposort([node], stop=edge.__contains__)
             if any(each in asked and each not in edge and each is not node for each in inside):
                 plain.add(region)

@@ -17,17 +17,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from tilegrad.grad.node_hooks import carry_over
 from tilegrad.grad.partial_writes import partly_written
+from tilegrad.grad.rules import filled
 from tilegrad.ir.args import KernelArg, KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = [
-    "Mark", "Region", "has_regions", "is_leaf", "leaf", "moved", "output", "region_of",
+    "Mark", "Region", "Rule", "has_regions", "is_leaf", "leaf", "moved", "output", "region_of",
     "regions_among", "register", "unrecorded", "waiting_copy", "without_outputs",
 ]  # fmt: skip
 
@@ -55,12 +56,23 @@ def is_leaf(node: UOp) -> bool:
     return node.op is Ops.CONTIGUOUS and isinstance(node.arg, Mark)
 
 
+class Rule(Protocol):
+    """Gives the gradients of a region's inputs, None where nothing flows."""
+
+    def of(self, given: Sequence[UOp | None]) -> Sequence[UOp | None]:
+        """From those of the outputs, None for one that nothing depends on."""
+
+    def traced(self) -> Sequence[UOp | None]:
+        """As graphs in which the region's leaves stand for those of the outputs."""
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     """A graph from `leaves`, which stand for `inputs`, and from the values `outer` to `outputs`.
 
     One with `gradients` is not computed anew: these are graphs, one for each input or None where
-    nothing flows, in which `leaves` stand for the gradients of the outputs.
+    nothing flows, in which `leaves` stand for the gradients of the outputs. Nor is one with a
+    `rule`, which is asked for them when gradients of the outputs come.
     """
 
     leaves: tuple[UOp, ...]
@@ -68,6 +80,16 @@ class Region:
     outer: tuple[UOp, ...]
     outputs: tuple[UOp, ...]
     gradients: tuple[UOp | None, ...] | None = None
+    rule: Rule | None = None
+
+    @property
+    def is_computed_anew(self) -> bool:
+        """Whether its gradients are those of a copy of its graph."""
+        return self.gradients is None and self.rule is None
+
+    @property
+    def _own_gradients(self) -> Sequence[UOp | None] | None:
+        return self.gradients if self.rule is None else self.rule.traced()
 
     @property
     def sources(self) -> tuple[UOp, ...]:
@@ -77,7 +99,7 @@ class Region:
     @property
     def nodes(self) -> list[UOp]:
         """All graphs that the region is made of."""
-        given = [] if self.gradients is None else [g for g in self.gradients if g is not None]
+        given = [g for g in self._own_gradients or () if g is not None]
         return [*self.leaves, *self.sources, *self.outputs, *given]
 
     def replaced(self, done: Mapping[UOp, UOp]) -> Region:
@@ -86,15 +108,23 @@ class Region:
             tuple(done.get(node, node) for node in nodes)
             for nodes in (self.leaves, self.inputs, self.outer, self.outputs)
         )
-        given = self.gradients
+        given = self._own_gradients
         if given is not None:
             given = tuple(g if g is None else done.get(g, g) for g in given)
         return Region(leaves, inputs, outer, outputs, given)
 
-    def passed_on(self, given: Sequence[UOp]) -> list[UOp | None]:
-        """By the region's own `gradients`: that of each input, from those of the outputs."""
+    def passed_on(self, given: Sequence[UOp | None]) -> Sequence[UOp | None]:
+        """By the region's own `gradients` or `rule`: that of each input, from those of the outputs,
+        None for one that nothing depends on.
+        """
+        if self.rule is not None:
+            return self.rule.of(given)
         assert self.gradients is not None
-        seeds = dict(zip(self.leaves, given, strict=True))
+        whole = [
+            filled(own.shape, 0.0, own.dtype) if each is None else each
+            for own, each in zip(self.leaves, given, strict=True)
+        ]
+        seeds = dict(zip(self.leaves, whole, strict=True))
         gradients = iter(moved([g for g in self.gradients if g is not None], seeds))
         return [g if g is None else next(gradients) for g in self.gradients]
 

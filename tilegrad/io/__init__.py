@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tilegrad.base.absent import absent
+from tilegrad.base.absent import absent, as_asked
 
 __all__ = [
     "TensorIO", "gguf_load", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load",
@@ -34,7 +34,7 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise absent("module 'tilegrad.io'", name, __all__)
+        raise as_asked(absent("module 'tilegrad.io'", name, __all__))
     found = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = found
     return found

@@ -537,12 +537,12 @@ def shown(item: object) -> Iterator[tuple[str, Any]]:
             yield str(name), child
 
 
-def arguments_of(module: Module, kind: type) -> str:
+def arguments_of(module: Any, kind: type) -> str:
     """What stands in the brackets of a layer of the class `kind`, or of one below it."""
     return ", ".join(_arguments(module, kind))
 
 
-def _arguments(module: Module, kind: type) -> Iterator[str]:
+def _arguments(module: Any, kind: type) -> Iterator[str]:
     """`name=value` for each argument of the constructor of `kind` that the module keeps."""
     try:
         names = inspect.signature(kind).parameters

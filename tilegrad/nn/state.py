@@ -10,7 +10,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import tilegrad.io
-from tilegrad.base.absent import absent
+from tilegrad.base.absent import absent, as_asked
 from tilegrad.base.errors import DataError, DTypeError, ShapeError, article
 from tilegrad.engine.realize.realize import readers_of
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
@@ -33,7 +33,7 @@ _READERS = ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract")
 def __getattr__(name: str) -> Any:
     """The readers of other formats."""
     if name not in _READERS:
-        raise absent("module 'tilegrad.nn.state'", name, [*__all__, *_READERS])
+        raise as_asked(absent("module 'tilegrad.nn.state'", name, [*__all__, *_READERS]))
     return getattr(tilegrad.io, name)
 
 

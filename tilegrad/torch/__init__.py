@@ -15,6 +15,7 @@ import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.base.absent import as_asked
 from tilegrad.base.dtype import DType as dtype
 from tilegrad.base.dtype import dtypes as _dtypes
 from tilegrad.torch import complexes as _complexes
@@ -234,6 +235,8 @@ uint16 = _dtypes.uint16
 uint32 = _dtypes.uint32
 uint64 = _dtypes.uint64
 float8_e4m3fn = _dtypes.float8_e4m3fn
+float8_e4m3fnuz = _dtypes.float8_e4m3fnuz
+float8_e5m2fnuz = _dtypes.float8_e5m2fnuz
 float8_e5m2 = _dtypes.float8_e5m2
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
@@ -248,9 +251,10 @@ layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
-    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributed",
-    "distributions", "fft", "func", "jit", "linalg", "mps", "nn", "optim", "profiler", "random",
-    "signal", "sparse", "special", "testing", "types", "utils", "version", "xpu",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed",
+    "distributions", "fft", "func", "jit", "linalg", "mps", "multiprocessing", "nn", "optim",
+    "profiler", "random", "serialization", "signal", "sparse", "special", "testing", "types",
+    "utils", "version", "xpu",
 ])  # fmt: skip
 _FUNCTIONS = frozenset([
     "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
@@ -278,7 +282,8 @@ __all__ = [
     "double", "dropout",
     "dstack", "dtype", "e", "embedding", "embedding_bag", "enable_grad",
     "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine",
-    "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e5m2", "float16",
+    "feature_alpha_dropout", "fft", "float", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float16",
     "float32", "float64", "fork_rng", "frobenius_norm", "from_dlpack", "frombuffer",
     "full_like", "func", "get_rng_state", "gradient", "group_norm", "half", "hamming_window",
     "hann_window", "hardshrink", "hinge_embedding_loss", "hstack", "inf", "inference_mode",
@@ -321,7 +326,7 @@ if not TYPE_CHECKING:
             return getattr(sparse, "mm" if name == "spmm" else name)
         if name == "GradScaler":
             return importlib.import_module("tilegrad.torch.amp").GradScaler
-        raise AttributeError(absent("torch", name, __all__), name=name)
+        raise as_asked(AttributeError(absent("torch", name, __all__), name=name))
 
 
 def __dir__() -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import importlib.abc
 import sys
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from tilegrad.base.absent import as_asked
 from tilegrad.torch.hints import FAMILIES, HINTS
 
-__all__ = ["absent", "hint_of", "refusing"]
+__all__ = ["Advising", "absent", "hint_of", "refusing"]
 
 
 def hint_of(name: str) -> str | None:
@@ -47,6 +49,26 @@ def _is_misspelt(name: str, known: str) -> bool:
     return difflib.SequenceMatcher(None, name, known).ratio() >= 0.9
 
 
+class Advising:
+    """Base of classes whose AttributeError says what to write instead of a name of PyTorch's."""
+
+    # The class by its name in PyTorch.
+    _advised: str
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name[:1] != "_" and any(name in vars(kind) for kind in type(self).__mro__):
+                # A property that has no value here: its own error says why.
+                return object.__getattribute__(self, name)
+            others = getattr(super(), "__getattr__", None)
+            if others is not None:
+                return others(name)
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            hint = HINTS.get(f"{type(self)._advised}.{name}")
+            raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=self)
+
+
 def refusing(module: str) -> Callable[[str], NoReturn]:
     """The `__getattr__` of `module`, which refuses every name and says what to write."""
 
@@ -54,6 +76,21 @@ def refusing(module: str) -> Callable[[str], NoReturn]:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
         known = vars(sys.modules[module])["__all__"]
-        raise AttributeError(absent(module.removeprefix("tilegrad."), name, known), name=name)
+        text = absent(module.removeprefix("tilegrad."), name, known)
+        raise as_asked(AttributeError(text, name=name))
 
     return refuse
+
+
+class _Absent(importlib.abc.MetaPathFinder):
+    """Comes last, and says of a module of PyTorch's that is not here what to write."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname.startswith("tilegrad.torch."):
+            name = fullname.removeprefix("tilegrad.")
+            text = f"{name}: not in tilegrad.torch"
+            hint = hint_of(name) or "docs/moving-from-pytorch.md says what there is"
+            raise ModuleNotFoundError(f"{text}; {hint}", name=fullname)
+
+
+sys.meta_path.append(_Absent())

@@ -32,8 +32,11 @@ class _Names(ModuleType):
 def also_known(
     package: ModuleType, names: Iterable[str], source: ModuleType, own: Mapping[str, Any]
 ) -> None:
-    """Let `package.name` be a module with the names of `source` and `own`, for each of `names`."""
+    """Let `package.name` be a module with the names of `source` and `own`, for each of `names`. A
+    function of that name stays what the package has.
+    """
     for name in names:
         made = _Names(f"{package.__name__}.{name}", source, own)
         sys.modules[made.__name__] = made
-        setattr(package, name, made)
+        if name not in package.__dict__:
+            setattr(package, name, made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.torch import modes
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.devices import has_gpu
 from tilegrad.torch.modes import autocast
 
@@ -93,6 +95,30 @@ class GradScaler:
         """The scale: 1 where there is none."""
         return self._scale if self._is_enabled else 1.0
 
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied by after many steps."""
+        return self._growth
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Let the scale be multiplied by another factor after many steps."""
+        self._growth = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied by after a step that was left out."""
+        return self._backoff
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Let the scale be multiplied by another factor after a step that was left out."""
+        self._backoff = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many steps the scale grows."""
+        return self._interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Let the scale grow after another number of steps."""
+        self._interval = new_interval
+
     def is_enabled(self) -> bool:
         """Whether losses are scaled."""
         return self._is_enabled
@@ -130,6 +156,9 @@ custom_bwd = custom_fwd
 def is_autocast_available(device_type: str) -> bool:
     """Whether products on such a device can be computed in a half type."""
     return device_type in ("cpu", "cuda")
+
+
+also_known(sys.modules[__name__], ("autocast_mode", "grad_scaler"), sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

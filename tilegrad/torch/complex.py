@@ -191,17 +191,25 @@ class Complex(InMemory, Paired):
 
     # parts
 
-    @property
-    def real(self) -> Tensor:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def real(self) -> Tensor:
         """The real parts, a view."""
         found: Tensor = self.pair[..., 0]
         return found
 
-    @property
-    def imag(self) -> Tensor:  # type: ignore[override]
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.pair[..., 0] = value
+
+    @property  # type: ignore[override]
+    def imag(self) -> Tensor:
         """The imaginary parts, a view."""
         found: Tensor = self.pair[..., 1]
         return found
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.pair[..., 1] = value
 
     def abs(self) -> Tensor:
         """The distance from 0."""

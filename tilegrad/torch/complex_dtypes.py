@@ -42,6 +42,19 @@ complex64 = ComplexDType("complex64", dtypes.float32)
 complex128 = ComplexDType("complex128", dtypes.float64)
 
 
+def _to_complex(dtype: DType) -> ComplexDType:
+    """The dtype of complex numbers with such parts; that of bfloat16 has parts of float32.
+
+    Raises RuntimeError for what is no float, or has no complex counterpart.
+    """
+    if dtype in (dtypes.float32, dtypes.float64, dtypes.bfloat16):
+        return complex_dtype_of(dtype)
+    raise RuntimeError(f"Unknown Complex ScalarType for {dtype.name}: there is none of such parts")
+
+
+DType.to_complex = _to_complex  # type: ignore[attr-defined]
+
+
 def complex_dtype_of(component: DType) -> ComplexDType:
     """The dtype of complex numbers with parts of a float dtype."""
     return complex128 if component is dtypes.float64 else complex64

@@ -21,6 +21,7 @@ from tilegrad.torch.complex import einsum as complex_einsum
 from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
 from tilegrad.torch.complex_functions import add_functions
 from tilegrad.torch.complex_linalg import add_linear_algebra
+from tilegrad.torch.complex_writes import add_writes
 from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import as_ours
@@ -35,6 +36,7 @@ __all__ = [
 
 add_functions()
 add_linear_algebra()
+add_writes()
 
 # The name is that of a function here.
 _PYTHONS = builtins.complex

@@ -12,7 +12,7 @@ from tilegrad.tensor.handle.gradient import add_gradient, adding
 from tilegrad.tensor.handle.living import Some
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
-from tilegrad.torch import modes
+from tilegrad.torch import anomalies, modes
 from tilegrad.torch.steps import Step, step_of
 
 __all__ = ["Differentiable", "follow_retained", "retaining"]
@@ -82,6 +82,7 @@ class Differentiable(OurTensor):
         """
         if gradient is None and self.ndim and self.numel() == 1:
             gradient = self.detach().ones_like()
+        before = anomalies.gradients_before() if anomalies.is_looking() else None
         # A gradient that has a graph is not written to.
         with modes.enable_grad(), adding(replaces=create_graph) as added:
             if inputs is None:
@@ -91,6 +92,16 @@ class Differentiable(OurTensor):
                 for leaf, found in zip(wanted, self.gradient(*wanted, gradient=gradient)):
                     if found is not None:
                         add_gradient(leaf, found)
+        if before is not None:
+            leaves = list(added.tensors.values())
+            try:
+                anomalies.check_gradients(
+                    (f"a leaf of shape {tuple(leaf.shape)}", leaf.grad) for leaf in leaves
+                )
+            except RuntimeError:
+                for leaf in leaves:
+                    leaf.grad = before.get(id(leaf))
+                raise
         for leaf in list(_accumulating.values()):
             if id(leaf) in added.tensors:
                 for hook in list(leaf._when_accumulated.values()):
@@ -114,6 +125,11 @@ class Differentiable(OurTensor):
         self._store = store
         self._retained = super().register_hook(store)
         retaining.add(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `backward` adds to `grad` of this tensor, which was computed."""
+        return not self.is_leaf and self._retained is not None
 
     def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call `hook(gradient)` whenever a gradient flows through this tensor. What `retain_grad`

@@ -19,9 +19,29 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _recorded(made: Any, given: Any) -> Any:
-    """What a transformed function has `made`: it requires gradients where what is `given` does."""
-    if is_grad_enabled() and any(each.requires_grad for each in _tensors(given)):
+class _Watched:
+    """A function, and whether what it gave requires gradients: it may know parameters."""
+
+    def __init__(self, func: Callable[..., Any]):
+        functools.update_wrapper(self, func)
+        self._func = func
+        self.requires_grad = False
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        found = self._func(*args, **options)
+        leaves = flatten(found)[0]
+        if any(isinstance(each, OurTensor) and each._requires_grad for each in leaves):
+            self.requires_grad = True
+        return found
+
+
+def _recorded(made: Any, given: Any, func: _Watched) -> Any:
+    """What a transformed function has `made`: it requires gradients where what is `given` does, or
+    what the function itself knows.
+    """
+    if is_grad_enabled() and (
+        func.requires_grad or any(each.requires_grad for each in _tensors(given))
+    ):
         for each in _tensors(made):
             if each.dtype.is_float and not each._requires_grad:
                 each._requires_grad, each._is_leaf = True, False
@@ -37,11 +57,13 @@ def _made(transform: Callable[..., Any]) -> Any:
 
     @functools.wraps(transform)
     def of(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        made = transform(func, *args, **options)
+        watched = _Watched(func)
+        made = transform(watched, *args, **options)
 
         @functools.wraps(func)
         def call(*given: Any, **named: Any) -> Any:
-            return _recorded(with_ours(made(*given, **named)), (given, named))
+            watched.requires_grad = False
+            return _recorded(with_ours(made(*given, **named)), (given, named), watched)
 
         return call
 
@@ -76,19 +98,22 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """What `func` gives, and the function that pulls gradients back."""
-    found = ours.vjp(func, *primals, has_aux=has_aux)
+    watched = _Watched(func)
+    found = ours.vjp(watched, *primals, has_aux=has_aux)
     value, pull, *rest = found
 
     def pulled(*cotangents: Any, **options: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
-        return _recorded(with_ours(pull(given)), (primals, cotangents))
+        return _recorded(with_ours(pull(given)), (primals, cotangents), watched)
 
-    return (with_ours(value), pulled, *rest)
+    return (_recorded(with_ours(value), primals, watched), pulled, *rest)
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, **options: Any) -> Any:
     """What `func` gives, and how it changes along `tangents`."""
-    return _recorded(with_ours(ours.jvp(func, primals, tangents, **options)), (primals, tangents))
+    watched = _Watched(func)
+    found = with_ours(ours.jvp(watched, primals, tangents, **options))
+    return _recorded(found, (primals, tangents), watched)
 
 
 def functional_call(

@@ -19,7 +19,7 @@ from tilegrad.torch import modes
 from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
-from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, wide_pair
+from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, MantissaAndExponent, wide_pair
 from tilegrad.torch.pivots import order_of
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.streams import drawing
@@ -148,6 +148,7 @@ def adjust(kind: Any) -> None:
         (_FILLS, _filling),
         (("clamp", "clip"), _limited),
         (("aminmax",), _extremes),
+        (("frexp",), _split_up),
         (("cross",), _default_cross_axis),
         (("lu_solve",), _by_exchanges),
         (_PRODUCTS, _product),
@@ -249,6 +250,14 @@ def _extremes(method: Callable[..., Any]) -> Any:
         return LowestAndHighest(*method(self, *args, **options))
 
     return give
+
+
+def _split_up(method: Any) -> Any:
+    @functools.wraps(method)
+    def split(self: Any) -> MantissaAndExponent:
+        return MantissaAndExponent(*method(self))
+
+    return split
 
 
 def _filling(method: Callable[..., Any]) -> Any:

@@ -20,7 +20,7 @@ from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.capture.modes import add_mode
 from tilegrad.ir.op import Ops
-from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.handle.tracing import front_ends, transforms
 from tilegrad.torch.devices import has_gpu
 
 __all__ = [
@@ -42,6 +42,19 @@ class _State(threading.local):
 
 state = _State()
 add_mode(lambda: (state.made is None, state.is_inference, state.autocast, state.is_stepping))
+
+
+def _enabled_in_transform() -> Callable[[], None]:
+    """Record gradients while a transform runs a function; what goes back to the mode before."""
+    before, state.made = state.made, None
+
+    def restore() -> None:
+        state.made = before
+
+    return restore
+
+
+front_ends.append(_enabled_in_transform)
 
 
 def is_grad_enabled() -> bool:
@@ -215,7 +228,8 @@ class autocast(contextlib.ContextDecorator):
             warnings.warn("autocast: there is no GPU, so it does nothing", stacklevel=2)
             enabled = False
         usual = dtypes.float16 if kind == "cuda" else dtypes.bfloat16
-        self._dtype = (dtype or usual) if enabled else None
+        self.device, self.fast_dtype = kind, dtype or usual
+        self._dtype = self.fast_dtype if enabled else None
         self._before: list[DType | None] = []
 
     def __enter__(self) -> Self:

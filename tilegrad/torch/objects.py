@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
+from collections import OrderedDict
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
@@ -17,7 +18,10 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.tensor import as_ours
 
-__all__ = ["MEMBER", "RefusedObjects", "pickled", "unpickled"]
+__all__ = [
+    "MEMBER", "RefusedObjects", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
+    "pickled", "safe_globals", "unpickled",
+]  # fmt: skip
 
 MEMBER = "archive/objects.pkl"
 """The member of the archive that holds the pickle; bytes of tensors are `archive/data/<number>`."""
@@ -25,6 +29,52 @@ MEMBER = "archive/objects.pkl"
 
 class RefusedObjects(DataError, pickle.UnpicklingError):
     """A file of objects that is to be read as one of plain data."""
+
+
+# Classes and functions that a program lets files of objects name, without `weights_only=False`.
+_safe: list[Any] = []
+
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Let files name these classes and functions, whatever else they need is refused; one that is
+    written otherwise there is given as a pair with its name.
+    """
+    _safe.extend(each for each in safe_globals if each not in _safe)
+
+
+def get_safe_globals() -> list[Any]:
+    """The classes and functions that files may name."""
+    return list(_safe)
+
+
+def clear_safe_globals() -> None:
+    """Let files name none."""
+    _safe.clear()
+
+
+class safe_globals:  # a name of PyTorch
+    """A block in which files may name these classes and functions, too."""
+
+    def __init__(self, safe_globals: list[Any]):
+        self._given = safe_globals
+
+    def __enter__(self) -> None:
+        self._before = list(_safe)
+        add_safe_globals(self._given)
+
+    def __exit__(self, *error: object) -> None:
+        _safe[:] = self._before
+
+
+def _by_name() -> dict[tuple[str, str], Any]:
+    found: dict[tuple[str, str], Any] = {("collections", "OrderedDict"): OrderedDict}
+    for each in _safe:
+        if isinstance(each, tuple):
+            module, _, name = each[1].rpartition(".")
+            found[module, name] = each[0]
+        else:
+            found[each.__module__, each.__qualname__] = each
+    return found
 
 
 class _Pickler(pickle.Pickler):
@@ -60,10 +110,29 @@ def pickled(obj: Any) -> tuple[bytes, list[Any]]:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, archive: zipfile.ZipFile, device: str | None):
+    def __init__(self, archive: zipfile.ZipFile, device: str | None, is_trusted: bool):
         super().__init__(io.BytesIO(archive.read(MEMBER)))
+        self._allowed = None if is_trusted else _by_name()
         self._archive, self._device = archive, device
         self._tensors: dict[int, Any] = {}
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        """A class or function that the file names.
+
+        Raises RefusedObjects for one that no program has let through.
+        """
+        if self._allowed is None:
+            return super().find_class(module_name, global_name)
+        found = self._allowed.get((module_name, global_name))
+        if found is None:
+            raise RefusedObjects(
+                f"torch.load: the file holds more than tensors and plain data: "
+                f"{module_name}.{global_name}, and reading it runs what it says",
+                line=here(),
+                fix="weights_only=False, for a file that you trust, or "
+                f"torch.serialization.add_safe_globals([{global_name}])",
+            )
+        return found
 
     def persistent_load(self, pid: Any) -> Any:
         """The tensor that a number stands for."""
@@ -79,12 +148,15 @@ class _Unpickler(pickle.Unpickler):
         return self._tensors[number]
 
 
-def unpickled(archive: zipfile.ZipFile, device: str | None) -> Any:
-    """The object of an archive, whose classes are imported and made.
+def unpickled(archive: zipfile.ZipFile, device: str | None, is_trusted: bool) -> Any:
+    """The object of an archive, whose classes are imported and made; unless it is trusted, only
+    those that a program lets through.
 
-    Raises DataError where a class is absent.
+    Raises DataError where a class is absent, RefusedObjects for one that is not let through.
     """
     try:
-        return _Unpickler(archive, device).load()
+        return _Unpickler(archive, device, is_trusted).load()
+    except RefusedObjects:
+        raise
     except (pickle.UnpicklingError, AttributeError, ImportError) as error:
         raise DataError(f"torch.load: {error}", line=here()) from error

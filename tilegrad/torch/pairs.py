@@ -6,7 +6,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["CountsAndEdges", "LowestAndHighest", "ValuesAndIndices", "pair_of", "wide_pair"]
+__all__ = [
+    "CountsAndEdges",
+    "LowestAndHighest",
+    "MantissaAndExponent",
+    "ValuesAndIndices",
+    "pair_of",
+    "wide_pair",
+]
 
 
 class ValuesAndIndices(NamedTuple):
@@ -38,6 +45,17 @@ class CountsAndEdges(NamedTuple):
 
     def __repr__(self) -> str:
         return f"torch.return_types.histogram(\nhist={self.hist!r},\nbin_edges={self.bin_edges!r})"
+
+
+class MantissaAndExponent(NamedTuple):
+    """Numbers as a mantissa times a power of 2."""
+
+    mantissa: Any
+    exponent: Any
+
+    def __repr__(self) -> str:
+        text = f"mantissa={self.mantissa!r},\nexponent={self.exponent!r}"
+        return f"torch.return_types.frexp(\n{text})"
 
 
 _kinds: dict[str, type[ValuesAndIndices]] = {}

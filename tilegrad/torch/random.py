@@ -35,6 +35,22 @@ class Generator(Stream):
         super().__init__()
         self.device = devices.device(device)
 
+    def get_offset(self) -> int:
+        """Raises RuntimeError: only streams of a GPU have offsets."""
+        raise RuntimeError("CPU Generator does not use offset; get_state() tells where it is")
+
+    def set_offset(self, offset: int) -> Self:
+        """Raises RuntimeError: only streams of a GPU have offsets."""
+        raise RuntimeError("CPU Generator does not use offset; set_state() lets it go on")
+
+    def graphsafe_get_state(self) -> Self:
+        """Raises NotImplementedError: only streams of a GPU have such a state."""
+        raise NotImplementedError("graphsafe_get_state: write get_state() or clone_state()")
+
+    def graphsafe_set_state(self, state: Generator) -> Self:
+        """Raises NotImplementedError: only streams of a GPU have such a state."""
+        raise NotImplementedError("graphsafe_set_state: write set_state(state.get_state())")
+
     def clone_state(self) -> Generator:
         """Another generator, which goes on as this one does."""
         return Generator().set_state(self.get_state())

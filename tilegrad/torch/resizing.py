@@ -80,6 +80,18 @@ class Resizing:
         plain: Any = super(Resizing, whole)
         return plain.as_strided(size, stride, offset)
 
+    def as_strided_scatter(
+        self: Any,
+        src: Any,
+        size: Sequence[int],
+        stride: Sequence[int],
+        storage_offset: int | None = None,
+    ) -> Any:
+        """A copy with `src` at the elements that `as_strided` gives."""
+        made = self.clone()
+        made.as_strided(size, stride, storage_offset).copy_(src)
+        return made
+
     def _all_memory(self: Any) -> Any:
         """The storage as a vector, an alias of it."""
         if self._whole is not None and same_storage(self._whole, self):

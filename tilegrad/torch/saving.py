@@ -28,7 +28,7 @@ from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import device, name_of
-from tilegrad.torch.objects import MEMBER, RefusedObjects, pickled, unpickled
+from tilegrad.torch.objects import MEMBER, pickled, unpickled
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -237,14 +237,7 @@ def load(
     if isinstance(file, (io.BytesIO, str, os.PathLike)) and zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             if MEMBER in archive.namelist():
-                if weights_only is not False:
-                    raise RefusedObjects(
-                        "torch.load: the file holds more than tensors and plain data, and reading "
-                        "it runs what it says",
-                        line=here(),
-                        fix="weights_only=False, for a file that you trust",
-                    )
-                return unpickled(archive, target)
+                return unpickled(archive, target, weights_only is False)
     found: list[Any] = []
     marks = Marks()
     value = _own(torch_load(source, target, marks=marks), found, marks)

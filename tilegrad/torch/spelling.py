@@ -8,7 +8,10 @@ from tilegrad.base.dtype import DType, dtypes
 
 __all__ = ["spelled"]
 
-_OWN_NAMES = {dtypes.fp8e4m3: "float8_e4m3fn", dtypes.fp8e5m2: "float8_e5m2"}
+_OWN_NAMES = {
+    dtypes.fp8e4m3: "float8_e4m3fn", dtypes.fp8e5m2: "float8_e5m2",
+    dtypes.fp8e4m3fnuz: "float8_e4m3fnuz", dtypes.fp8e5m2fnuz: "float8_e5m2fnuz",
+}  # fmt: skip
 
 
 def spelled(dtype: DType, frame: FrameType) -> str | None:

@@ -55,6 +55,10 @@ class AccumulateGrad(Step):
         """The leaf."""
         return self._leaf()
 
+    def name(self) -> str:
+        """PyTorch's name."""
+        return "torch::autograd::AccumulateGrad"
+
 
 # What gives a new tensor in PyTorch, where it changes nothing too.
 _VIEWS = frozenset({

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy
 
 from tilegrad.tensor.handle.aliases import shared, steps
 
-__all__ = ["InMemory", "Storage"]
+__all__ = ["InMemory", "Storage", "TypedStorage"]
 
 
 class Storage:
@@ -28,16 +28,73 @@ class Storage:
         """
         return id(self._token) << 40
 
-    def nbytes(self) -> int:
-        """The bytes of the elements of the tensor that this was asked of."""
-        return int(self._tensor.numel() * self._tensor.element_size())
+    def _memory(self) -> Any:
+        """The elements of the memory as a vector that shares it."""
+        return self._tensor.detach()._all_memory()
 
-    __len__ = size = nbytes
+    def nbytes(self) -> int:
+        """The bytes of the memory."""
+        return int(self._memory().numel() * self._tensor.element_size())
+
+    def size(self) -> int:
+        """The number of elements: bytes."""
+        return self.nbytes()
+
+    def __len__(self) -> int:
+        return self.size()
+
+    def element_size(self) -> int:
+        """The bytes of one element."""
+        return 1
+
+    def tolist(self) -> list[Any]:
+        """The elements: bytes as numbers."""
+        return list(self._memory().numpy().tobytes())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.tolist()[index]
+
+    def clone(self) -> Self:
+        """A copy."""
+        return type(self)(self._memory().clone())
+
+    def copy_(self, source: Storage, non_blocking: bool = False) -> Self:
+        """Write what another storage of this size holds."""
+        self._memory().copy_(source._memory())
+        return self
+
+    def cpu(self) -> Self:
+        """This memory, or a copy of it on the CPU."""
+        return type(self)(self._tensor.cpu())
+
+    def untyped(self) -> Storage:
+        """The memory as bytes."""
+        return Storage(self._tensor)
 
     @property
     def device(self) -> Any:
         """The device that holds it."""
         return self._tensor.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether a GPU of CUDA's holds it."""
+        return bool(self._tensor.is_cuda)
+
+    def get_device(self) -> int:
+        """The number of the GPU that holds it, or -1."""
+        return int(self._tensor.get_device())
+
+    def is_pinned(self) -> bool:
+        """False: host memory is not pinned."""
+        return False
+
+    def is_shared(self) -> bool:
+        """False: one process computes."""
+        return False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Storage) and self._token is other._token
@@ -46,8 +103,41 @@ class Storage:
         return id(self._token)
 
 
+class TypedStorage(Storage):
+    """The memory behind a tensor and its views, as elements of its dtype."""
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the elements."""
+        return self._tensor.dtype
+
+    def size(self) -> int:
+        """The number of elements."""
+        return int(self._memory().numel())
+
+    def element_size(self) -> int:
+        """The bytes of one element."""
+        return int(self._tensor.element_size())
+
+    def tolist(self) -> list[Any]:
+        """The elements."""
+        return list(self._memory().tolist())
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._memory()[index] = value
+
+    def fill_(self, value: Any) -> Self:
+        """Write a number everywhere."""
+        self._memory().fill_(value)
+        return self
+
+
 def _sparse() -> Any:
     return importlib.import_module("tilegrad.torch.sparse_tensor")
+
+
+def _complex() -> Any:
+    return importlib.import_module("tilegrad.torch.complex")
 
 
 def _is_not(name: str) -> Any:
@@ -65,6 +155,11 @@ class InMemory:
     is_mkldnn = _is_not("in MKL's layout")
     is_mps = _is_not("on a Metal device")
     is_xpu = _is_not("on an XPU")
+    is_xla = _is_not("of XLA")
+    is_ipu = _is_not("on an IPU")
+    is_mtia = _is_not("on such a device")
+    is_vulkan = _is_not("of Vulkan")
+    is_maia = _is_not("on such a device")
 
     def to_sparse(self: Any, sparse_dim: int | None = None, *, layout: Any = None) -> Any:
         """The elements that are not 0, with their positions along the first `sparse_dim` axes."""
@@ -109,7 +204,9 @@ class InMemory:
         """The memory, as something to compare."""
         return Storage(self)
 
-    storage = untyped_storage
+    def storage(self) -> TypedStorage:
+        """The memory, as elements of this tensor's dtype."""
+        return TypedStorage(self)
 
     def data_ptr(self: Any) -> int:
         """What names the first element's memory: equal where two tensors begin at the same one. It
@@ -178,6 +275,31 @@ class InMemory:
             return self.float().angle()
         angles = (self < 0).where(self.full_like(numpy.pi), self.zeros_like())
         return self.isnan().where(self, angles)
+
+    def as_subclass(self: Any, cls: type) -> Any:
+        """The same tensor as one of a class that derives from `torch.Tensor`."""
+        found = self.view_as(self)
+        found.__class__ = cls
+        return found
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Any, require_grad: bool = False) -> Any:
+        found = data.detach().as_subclass(cls)
+        return found.requires_grad_() if require_grad else found
+
+    def cfloat(self: Any) -> Any:
+        """As complex numbers, complex64."""
+        return _complex().as_complex(self).cfloat()
+
+    def cdouble(self: Any) -> Any:
+        """As complex numbers, complex128."""
+        return _complex().as_complex(self).cdouble()
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        """What NumPy's functions give of a tensor: a tensor; PyTorch has bytes for its bools."""
+        made = numpy.asarray(array)
+        made = made.astype(numpy.uint8) if made.dtype == numpy.bool_ else made
+        return importlib.import_module("tilegrad.torch").from_numpy(made)
 
     # one number after the other, in Python
 

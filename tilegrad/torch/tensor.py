@@ -108,6 +108,15 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
     def _hint_of(name: str) -> str | None:
         return hint_of(f"torch.Tensor.{name}")
 
+    def __new__(cls, *data: Any, **options: Any) -> Self:
+        """A tensor; of a class that a program derives with its values already, so that the
+        `__init__` there is its own.
+        """
+        made = super().__new__(cls)
+        if cls is not Tensor:
+            Tensor.__init__(made, *data, **options)
+        return made
+
     def __init__(
         self,
         *data: Any,
@@ -115,6 +124,9 @@ class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: igno
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ):
+        if type(self) is not Tensor and hasattr(self, "_requires_grad"):
+            # `__new__` has made it.
+            return
         if device is None and dtype is None:
             # PyTorch's old constructor.
             if all(isinstance(size, int) and not isinstance(size, bool) for size in data) and data:

@@ -14,6 +14,7 @@ from tilegrad.nn.distributions.base import (
     over_last,
 )
 from tilegrad.nn.distributions.continuous import Exponential, Laplace, Uniform
+from tilegrad.nn.distributions.cross_divergences import CROSS_DIVERGENCES
 from tilegrad.nn.distributions.discrete import (
     Bernoulli,
     Categorical,
@@ -166,6 +167,7 @@ _BETWEEN: _Formulas = {
     (LowRankMultivariateNormal, LowRankMultivariateNormal): _kl_multivariate,
     (LowRankMultivariateNormal, MultivariateNormal): _kl_multivariate,
     (MultivariateNormal, LowRankMultivariateNormal): _kl_multivariate,
+    **CROSS_DIVERGENCES,
 }
 
 
@@ -199,11 +201,13 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 def _formula_of(first: type[Any], second: type[Any]) -> Callable[[Any, Any], Tensor] | None:
     """The formula of two classes, or of the nearest classes that they are kinds of."""
-    for registered in (_REGISTERED, _BETWEEN):
+    # What is lognormal is normal in the class only.
+    is_apart = issubclass(first, LogNormal) is not issubclass(second, LogNormal)
+    for registered in (_REGISTERED,) if is_apart else (_REGISTERED, _BETWEEN):
         for pair in itertools.product(first.__mro__, second.__mro__):
             if pair in registered:
                 return registered[pair]
-    for kind in first.__mro__:
+    for kind in () if is_apart else first.__mro__:
         if kind in DIVERGENCES and issubclass(second, kind):
             return DIVERGENCES[kind]
     return None

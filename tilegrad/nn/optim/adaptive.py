@@ -306,10 +306,15 @@ class Rprop(Optimizer):
         size = zeros.full_like(float(group["lr"]), requires_grad=False)
         return {"before": zeros, "size": size}
 
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        return {"step": step}
+
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         (less, more), limits = self._option(index, "etas"), self._option(index, "step_sizes")
         product = gradient * self.before[index].detach()
-        old = self.size[index].detach()
+        # The first step is as large as the learning rate that it finds.
+        is_first = self._count(index, "step", value) == 1
+        old = is_first.where(self._rate(index, value), self.size[index].detach())
         new = (product > 0).where(old * more, (product < 0).where(old * less, old))
         size = self.size[index].assign(new.clip(*limits))
         g = (product < 0).where(gradient * 0, gradient)

@@ -138,8 +138,9 @@ class ASGD(Optimizer):
     [0.8, 1.6]
     """
 
-    _slots = (("ax", "ax"),)
+    _slots = (("ax", "ax"), ("eta", "eta"))
     ax: list[Tensor]
+    eta: list[Tensor]
 
     def __init__(
         self,
@@ -165,10 +166,18 @@ class ASGD(Optimizer):
         lambd, alpha, t0 = (self._option(index, name) for name in ("lambd", "alpha", "t0"))
         g = self._decayed(index, value, gradient)
         before, lr = self._count(index, "step", value) - 1, self._rate(index, value)
-        eta = lr / (lr * before * lambd + 1).pow(alpha)
+        # Each step leaves the next one its rate, by the learning rate that it has itself.
+        own = self.eta[index].detach()
+        eta = (before > 0).where(own, lr)
+        next_eta = lr / (lr * (before + 1) * lambd + 1).pow(alpha)
         moved = value * (1 - eta * lambd) - g * eta
         old = self.ax[index]
-        return moved, [old.assign(old + (moved - old) / (before - t0).maximum(1.0))]
+        ax = old.assign(old + (moved - old) / (before - t0).maximum(1.0))
+        return moved, [ax, self.eta[index].assign(next_eta.reshape(()))]
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        zeros = self._zeros(tensor)
+        return {"ax": zeros, "eta": Tensor.zeros(dtype=tensor.dtype, device=tensor.device)}
 
 
 class LARS(Optimizer):

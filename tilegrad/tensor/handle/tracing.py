@@ -10,7 +10,7 @@ captured function is called, not replayed, as a replay builds no graph.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +22,8 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.sizes import here
 
 __all__ = [
-    "closed", "is_open", "is_transforming", "needs_value", "transforming", "transforms", "waits",
-    "watch",
+    "closed", "front_ends", "is_open", "is_transforming", "needs_value", "transforming",
+    "transforms", "waits", "watch",
 ]  # fmt: skip
 
 
@@ -43,6 +43,11 @@ class _Open(threading.local):
 
 # Its `depth` is not 0 while this thread runs a function for the graph that it builds.
 transforms = _open = _Open()
+
+
+# What front ends with modes of their own do when a transform begins, which gives what they do at
+# its end: their modes have to agree with the one here.
+front_ends: list[Callable[[], Callable[[], None]]] = []
 
 
 @contextmanager
@@ -66,9 +71,12 @@ def transforming(
     _open.depth += 1
     # A derivative is one under `no_grad`, too.
     token = gradients.set(True)
+    ends = [begin() for begin in front_ends]
     try:
         yield
     finally:
+        for end in ends:
+            end()
         gradients.reset(token)
         _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched = before
         _open.depth -= 1

@@ -359,7 +359,15 @@ class Realized(Attention):
         return memory.bound(self.shape[0], self._variables)
 
     def __bool__(self) -> bool:
-        return bool(self.item())
+        try:
+            return bool(self.item())
+        except ShapeError as error:
+            raise ShapeError(
+                f"bool: the truth of {self.numel()} values is ambiguous",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="any() or all() of it, or isinstance(x, Tensor), or x is not None",
+            ) from error
 
     def __int__(self) -> int:
         return int(self.item())

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Iterator
+import sys
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.base.config import Context
+from tilegrad.base.absent import as_asked
 from tilegrad.base.errors import TilegradError
+from tilegrad.engine.run.run import current_recording
 from tilegrad.func import Function as OurFunction
 from tilegrad.func import vmap
+from tilegrad.grad.regions import without_outputs
+from tilegrad.nn.tree import is_tensor
 from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
+from tilegrad.torch.aliases import also_known
+from tilegrad.torch.anomalies import check_gradients, detect_anomaly, is_looking, set_detect_anomaly
 from tilegrad.torch.autograd import function, functional, graph
 from tilegrad.torch.autograd.checking import gradcheck, gradgradcheck
 from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
@@ -91,11 +96,13 @@ def grad(
         found = total.gradient(*wanted, materialize_grads=materialize_grads)
     if not (allow_unused or materialize_grads) and any(each is None for each in found):
         raise TilegradError(
-            "grad: an output does not depend on one of the inputs",
+            "grad: one of the inputs appears to not have been used in the graph of the outputs",
             line=here(),
             remedy="allow_unused=True gives None for it",
         )
     made = [each if each is None else as_ours(each) for each in found]
+    if is_looking():
+        check_gradients(zip([f"an input of shape {tuple(each.shape)}" for each in wanted], made))
     if not create_graph:
         return tuple(each if each is None else each.detach() for each in made)
     for each in made:
@@ -147,9 +154,19 @@ def backward(
 
 class Function(OurFunction):
     """A computation whose gradient its author says: `forward(ctx, ...)`, `backward(ctx, ...)`, and
-    `apply(...)` to use it. `backward` runs when `apply` does and makes a graph, so it cannot look
-    at values.
+    `apply(...)` to use it. `backward` runs when gradients come. Within `torch.func`, `checkpoint`
+    and what `torch.compile` captures it runs when `apply` does, and cannot look at values.
     """
+
+    @classmethod
+    def _positions(cls, value: Any) -> list[int] | None:
+        if not isinstance(value, tuple) or all(isinstance(each, OurTensor) for each in value):
+            return None
+        return [at for at, each in enumerate(value) if is_tensor(each)]
+
+    @classmethod
+    def _is_asked_later(cls) -> bool:
+        return not is_transforming() and current_recording() is None
 
     @staticmethod
     def _wants_gradient(argument: object) -> bool:
@@ -161,11 +178,21 @@ class Function(OurFunction):
         with modes.enable_grad():
             made = with_ours(super().apply(*args))
         note(made, f"{cls.__name__}Backward", args)
-        if not modes.is_grad_enabled():
-            for each in _listed(made):
-                if isinstance(each, OurTensor):
-                    each._requires_grad = None
-        return made
+        if modes.is_grad_enabled() or is_transforming():
+            return made
+        if isinstance(made, tuple):
+            return tuple([_without_gradient(each, args) for each in made])
+        return _without_gradient(made, args)
+
+
+def _without_gradient(output: Any, args: Any) -> Any:
+    """An output without the gradient that its function has, unless it is an argument that was
+    written to.
+    """
+    if not isinstance(output, OurTensor) or any(output is each for each in args):
+        return output
+    value = without_outputs(output.uop)
+    return as_ours(output._of(value, output.device, output._variables, False)).detach()
 
 
 def Variable(data: Any, requires_grad: bool = False) -> Tensor:
@@ -174,16 +201,12 @@ def Variable(data: Any, requires_grad: bool = False) -> Tensor:
     return made.requires_grad_() if requires_grad else made
 
 
-@contextlib.contextmanager
-def detect_anomaly(check_nan: bool = True) -> Iterator[None]:
-    """A block in which kernels look for NaN and for indices out of bounds."""
-    with Context(CHECK=1):
-        yield
-
-
-def set_detect_anomaly(mode: bool, check_nan: bool = True) -> Any:
-    """As `detect_anomaly`, as a context."""
-    return detect_anomaly() if mode else contextlib.nullcontext()
+also_known(
+    sys.modules[__name__],
+    ("anomaly_mode", "grad_mode", "gradcheck", "variable"),
+    sys.modules[__name__],
+    {},
+)
 
 
 if not TYPE_CHECKING:
@@ -191,4 +214,4 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name == "profiler":
             return importlib.import_module("tilegrad.torch.autograd.profiler")
-        raise AttributeError(absent("torch.autograd", name, __all__), name=name)
+        raise as_asked(AttributeError(absent("torch.autograd", name, __all__), name=name))

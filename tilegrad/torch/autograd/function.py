@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.base.absent import as_asked
 from tilegrad.func.function import FunctionContext
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import absent
@@ -39,4 +40,4 @@ if not TYPE_CHECKING:
             from tilegrad.torch import autograd
 
             return autograd.Function
-        raise AttributeError(absent("torch.autograd.function", name, __all__), name=name)
+        raise as_asked(AttributeError(absent("torch.autograd.function", name, __all__), name=name))

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
+from tilegrad.torch.backends import cuda, cudnn, mkldnn, mps
 
-__all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum"]
+__all__ = [
+    "cpu", "cuda", "cudnn", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum",
+    "quantized",
+]  # fmt: skip
 
 
 def _never() -> bool:
     return False
 
 
-cudnn = SimpleNamespace(
-    enabled=False, deterministic=True, benchmark=False, allow_tf32=False, is_available=_never
-)
-cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False), is_built=_never)
-mps = SimpleNamespace(is_available=_never, is_built=_never)
-mkl = mkldnn = openmp = SimpleNamespace(is_available=_never)
 opt_einsum = SimpleNamespace(enabled=False, strategy=None, is_available=_never)
 cpu = SimpleNamespace(get_cpu_capability=lambda: "DEFAULT")
+mha = SimpleNamespace(get_fastpath_enabled=_never, set_fastpath_enabled=lambda value: None)
+quantized = SimpleNamespace(engine="none", supported_engines=["none"])
+also_known(sys.modules[__name__], ("mkl", "nnpack", "openmp"), mkldnn, {})
 
 
 if not TYPE_CHECKING:

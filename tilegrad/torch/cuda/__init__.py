@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.device.registry import Device
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.configuration import OutOfMemoryError
 from tilegrad.torch.cuda import amp
 from tilegrad.torch.devices import has_gpu
@@ -77,6 +79,9 @@ is_tf32_supported = is_bf16_supported
 def synchronize(device: Any = None) -> None:
     """Wait until every launch has ended."""
     Device[Device.DEFAULT].runtime.synchronize()
+
+
+also_known(sys.modules[__name__], ("memory", "random"), sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.torch import amp
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.amp import custom_bwd, custom_fwd
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
@@ -34,6 +36,9 @@ class GradScaler(amp.GradScaler):
     ):
         options: tuple[Any, ...] = (growth_factor, backoff_factor, growth_interval, enabled)
         super().__init__("cuda", init_scale, *options)
+
+
+also_known(sys.modules[__name__], ("autocast_mode", "grad_scaler"), sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

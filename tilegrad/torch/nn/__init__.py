@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.base.absent import as_asked
 from tilegrad.torch.absent import absent
 from tilegrad.torch.nn import functional, init, parameter, utils
 from tilegrad.torch.nn.module import Buffer, Module, Parameter
@@ -211,4 +212,4 @@ if not TYPE_CHECKING:
             return importlib.import_module(f"tilegrad.torch.nn.{name}")
         if name in ("RNNBase", "RNNCellBase"):
             return getattr(importlib.import_module("tilegrad.torch.nn.modules"), name)
-        raise AttributeError(absent("torch.nn", name, __all__), name=name)
+        raise as_asked(AttributeError(absent("torch.nn", name, __all__), name=name))

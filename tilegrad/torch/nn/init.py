@@ -6,6 +6,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.base.absent import as_asked
 from tilegrad.nn import init as ours
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
@@ -87,4 +88,4 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         if name in _FORMER:
             return globals()[f"{name}_"]
-        raise AttributeError(absent("torch.nn.init", name, __all__), name=name)
+        raise as_asked(AttributeError(absent("torch.nn.init", name, __all__), name=name))

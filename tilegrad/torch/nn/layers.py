@@ -21,6 +21,7 @@ from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.modes import no_grad
 from tilegrad.torch.nn import functional
 from tilegrad.torch.nn.adapted import ADAPTED
+from tilegrad.torch.nn.attributes import attributes_of
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
 from tilegrad.torch.nn.module import (
     Module,
@@ -64,6 +65,7 @@ _OF_SOME_AXIS = {
 
 def _made(name: str, kind: type) -> type:
     space: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": "tilegrad.torch.nn"}
+    space |= attributes_of(name)
     if name.endswith("Loss"):
         space["__init__"] = _without_old(kind)
     call: Any = kind.__call__
@@ -317,6 +319,9 @@ class _ModuleList:
         else:
             check_module(module)
         list.__setitem__(self, index, module)
+
+    def __add__(self: Any, other: Iterable[Any]) -> Any:
+        return counterparts[ours.ModuleList]([*self, *other])
 
     # Modules among the attributes are among the modules of a list, too.
 

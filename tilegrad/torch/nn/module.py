@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, KindError, TilegradError, UnsupportedError
@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.aliases import is_alone
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.absent import Advising
 from tilegrad.torch.capturing import compiled
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import is_meta, name_of
@@ -164,8 +165,15 @@ def adopted(module: Any) -> Any:
     return module
 
 
-class Module(ours.Module):
+T_destination = TypeVar("T_destination", bound=dict[str, Any])
+
+
+class Module(Advising, ours.Module):
     """A layer, or a model made of layers: a call runs `forward`."""
+
+    _advised = "torch.nn.Module"
+    call_super_init = dump_patches = False
+    T_destination = T_destination
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (OurTensor, ours.Module)):
@@ -271,11 +279,20 @@ class Module(ours.Module):
         if remove_duplicate:
             yield from super().named_modules(prefix)
             return
+<<<<<<< HEAD
         yield prefix, self
         for name, module in self._modules.items():
             if module is not None:
                 below = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(prefix=below, remove_duplicate=False)
+=======
+        stack: list[tuple[str, Any]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            yield name, module
+            start = f"{name}." if name else ""
+            stack += [(start + key, each) for key, each in reversed(module._modules.items())]
+>>>>>>> move
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -415,6 +432,12 @@ class Module(ours.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} takes no extra state: define this method")
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Take what a copy or a file holds. It is here for classes that ask another module for
+        names that they lack, which a copy without attributes cannot.
+        """
+        self.__dict__.update(state)
+
     def _register_load_state_dict_pre_hook(self, hook: Any, with_module: bool = False) -> Any:
         """As `register_load_state_dict_pre_hook`; the module is passed only `with_module`."""
         called = hook if with_module else lambda module, *given: hook(*given)
@@ -435,6 +458,8 @@ class Module(ours.Module):
         extra = self._with_extra_state()
         states = {name: given.pop(name) for name, _ in extra if name in given}
         lost = [name for name, _ in extra if name not in states]
+        if not assign:
+            given = self._in_own_kinds(given)
         try:
             if strict and lost:
                 raise DataError("load_state_dict: state beside tensors is missing")
@@ -458,6 +483,19 @@ class Module(ours.Module):
         # Files from before batches were counted are whole.
         lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
         return IncompatibleKeys(lacking + lost, unexpected)
+
+    def _in_own_kinds(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Tensors of another kind of dtype than the module's in the module's: means of counts."""
+        own = {name: each for name, each in super().state_dict().items() if is_tensor(each)}
+        return {
+            name: value.to(own[name].dtype)
+            if isinstance(value, OurTensor)
+            and name in own
+            and isinstance(own[name], OurTensor)
+            and value.dtype.is_float is not own[name].dtype.is_float
+            else value
+            for name, value in given.items()
+        }
 
     def _assigned(self, given: Mapping[str, Any], strict: bool) -> tuple[list[str], list[str]]:
         extra = dict.fromkeys(name for name, _ in self._with_extra_state())
@@ -548,6 +586,18 @@ class Module(ours.Module):
         Raises DeviceError where there is none.
         """
         return self.to("cuda" if device is None else device)
+
+    def xpu(self, device: Any = None) -> Self:
+        """Raises DeviceError: there is no such device."""
+        return self.to("xpu" if device is None else device)
+
+    def ipu(self, device: Any = None) -> Self:
+        """Raises DeviceError: there is no such device."""
+        return self.to("ipu" if device is None else device)
+
+    def mtia(self, device: Any = None) -> Self:
+        """Raises DeviceError: there is no such device."""
+        return self.to("mtia" if device is None else device)
 
     def share_memory(self) -> Self:
         """Nothing: threads share memory as it is."""

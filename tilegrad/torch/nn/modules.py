@@ -18,25 +18,28 @@ __all__ = [
 
 
 class _Family(type):
-    """A class that is only asked for by `isinstance` and `issubclass`."""
+    """A class that layers answer `isinstance` and `issubclass` for, beside those that derive from
+    it.
+    """
 
     members: tuple[str, ...]
 
     def _kinds(cls) -> tuple[type, ...]:
-        return tuple(getattr(nn, name) for name in cls.members)
+        # A class that a program derives has none but its own.
+        return tuple(getattr(nn, name) for name in cls.__dict__.get("members", ()))
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, cls._kinds())
+        return type.__instancecheck__(cls, value) or isinstance(value, cls._kinds())
 
     def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, cls._kinds())
+        return type.__subclasscheck__(cls, kind) or issubclass(kind, cls._kinds())
 
 
 def _numbered(stem: str, end: str = "d") -> tuple[str, ...]:
     return tuple(f"{stem}{axes}{end}" for axes in (1, 2, 3))
 
 
-class _BatchNorm(metaclass=_Family):
+class _BatchNorm(nn.SyncBatchNorm, metaclass=_Family):
     """A batch normalisation of any number of axes."""
 
     members = (*_numbered("BatchNorm"), "SyncBatchNorm")
@@ -81,14 +84,37 @@ class RNNCellBase(metaclass=_Family):
 _LOSSES = tuple(name for name in nn.__all__ if name.endswith("Loss"))
 
 
-class _Loss(metaclass=_Family):
-    """A loss."""
+def _reduction(size_average: Any, reduce: Any, reduction: str) -> str:
+    """The reduction, by PyTorch's older arguments if they are given."""
+    if size_average is None and reduce is None:
+        return reduction
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+class _Loss(nn.Module, metaclass=_Family):
+    """A loss; one of a program's own reads `self.reduction`."""
 
     members = _LOSSES
 
+    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+        super().__init__()
+        self.reduction = _reduction(size_average, reduce, reduction)
 
-class _WeightedLoss(metaclass=_Family):
-    """A loss with a weight for each class."""
+
+class _WeightedLoss(_Loss):
+    """A loss with a weight for each class, a buffer."""
+
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+    ):
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
 
     members = ("NLLLoss", "BCELoss", "CrossEntropyLoss", "MultiMarginLoss")
 

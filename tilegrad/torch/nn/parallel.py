@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.nn.module import Module
 
 __all__ = ["DataParallel"]
@@ -22,6 +24,14 @@ class DataParallel(Module):
 
     def forward(self, *args: Any, **options: Any) -> Any:
         return self.module(*args, **options)
+
+
+also_known(
+    sys.modules[__name__],
+    ("data_parallel", "distributed", "scatter_gather"),
+    sys.modules[__name__],
+    {},
+)
 
 
 if not TYPE_CHECKING:

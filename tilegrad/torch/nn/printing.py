@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+from tilegrad.nn.lazy import _Lazy
 from tilegrad.nn.module import arguments_of as of_class
 
 __all__ = ["arguments_of", "text_of"]
@@ -74,11 +77,30 @@ def arguments_of(module: Any) -> str:
     """What stands in the brackets of a layer of this package, also of one that a program derives;
     of what a program defines itself, nothing.
     """
+    if isinstance(module, _Lazy):
+        return _of_lazy(module)
     for kind in type(module).__mro__:
         if kind.__module__ == "tilegrad.torch.nn":
             rule = _RULES.get(kind.__name__)
             return of_class(module, kind) if rule is None else rule(module)
     return ""
+
+
+def _of_lazy(module: Any) -> str:
+    """The arguments of the layer that it will be, of which the size to come is 0."""
+    args, options = module.__dict__["_given"]
+    kind = module._kind
+    bound = inspect.signature(kind).bind(0, *args, **options)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    given.setdefault("bias", given.get("affine", True))
+    axes = int(kind.__name__[-2]) if kind.__name__[-2:-1].isdecimal() else 1
+    for name in ("kernel_size", "stride", "dilation", "output_padding"):
+        if isinstance(given.get(name), int):
+            given[name] = (given[name],) * axes
+    layer = SimpleNamespace(**given, _given=given)
+    rule = _RULES.get(kind.__name__)
+    return of_class(layer, kind) if rule is None else rule(layer)
 
 
 def _named(module: Any, *names: str) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import optim as ours
 from tilegrad.torch import modes
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.optim import lr_scheduler, optimizer, swa_utils
 from tilegrad.torch.optim.base import Optimizer, stepping
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from tilegrad.nn.optim import Rprop as Rprop
 else:
 
+    def _share_memory(self: Any) -> None:
+        """Nothing: threads share memory as it is."""
+
     def _made(name: str) -> type:
         kind = getattr(ours, name)
 
@@ -36,6 +41,8 @@ else:
             kind.__init__(self, *args, **options)
 
         space = {"__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__}
+        if name == "Adagrad":
+            space["share_memory"] = _share_memory
         return type(name, (Optimizer, kind), space)
 
     globals().update(
@@ -103,6 +110,13 @@ __all__ = [
     "Adamax", "Lion", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam",
     "lr_scheduler", "optimizer", "swa_utils",
 ]  # fmt: skip
+
+
+_FILES = (
+    "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "lbfgs", "nadam", "radam", "rmsprop",
+    "rprop", "sgd", "sparse_adam",
+)  # fmt: skip
+also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

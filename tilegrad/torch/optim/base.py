@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 from typing import Any
 
+from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer as Ours
 from tilegrad.nn.optim import counting
 from tilegrad.nn.tree import Paired
+from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import modes
+from tilegrad.torch.absent import Advising
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.optim.groups import GroupView, options_of, without_effect
 from tilegrad.torch.optim.parameter_states import States
@@ -28,12 +31,15 @@ __all__ = ["Optimizer", "stepping"]
 _numbers = itertools.count()
 
 
-class Optimizer(Ours):
+class Optimizer(Advising, Ours):
     """What all optimizers share.
 
     A program's own says `super().__init__(params, defaults)` and gives `step`, which reads
     `self.param_groups` and `self.state[p]`.
     """
+
+    _advised = "torch.optim.Optimizer"
+    OptimizerPreHook = OptimizerPostHook = Callable[..., Any]
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         options = {name: value for name, value in defaults.items() if name != "lr"}
@@ -70,7 +76,14 @@ class Optimizer(Ours):
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got {as_ours(params).type()}"
             )
-        return super()._listed(params)
+        found = super()._listed(params)
+        if not found:
+            raise ConfigError(
+                "optimizer got an empty parameter list",
+                line=here(),
+                fix="pass model.parameters(); what gives them one by one is empty the second time",
+            )
+        return found
 
     def _follow_groups(self) -> None:
         """Have the groups and the parameters that a program left in `param_groups`, which it may
@@ -172,7 +185,19 @@ class Optimizer(Ours):
 
     def state_dict(self) -> dict[str, Any]:
         """The state by numbers of parameters, and the options of the groups."""
+<<<<<<< HEAD
         self._follow_groups()
+=======
+        for hook in self._hooks_of("_before_state"):
+            hook(self)
+        found = self._state_dict()
+        for hook in self._hooks_of("_after_state"):
+            changed = hook(self, found)
+            found = found if changed is None else changed
+        return found
+
+    def _state_dict(self) -> dict[str, Any]:
+>>>>>>> move
         own = self.__dict__.get("_own_state")
         found = super().state_dict()
         if own is not None:
@@ -215,7 +240,18 @@ class Optimizer(Ours):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
+<<<<<<< HEAD
         self._follow_groups()
+=======
+        for hook in self._hooks_of("_before_loading"):
+            changed = hook(self, dict(state_dict))
+            state_dict = state_dict if changed is None else changed
+        self._load_state_dict(state_dict)
+        for hook in self._hooks_of("_after_loading"):
+            hook(self)
+
+    def _load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+>>>>>>> move
         state_dict = _as_pairs(state_dict)
         groups = state_dict["param_groups"]
         rated = [{**each, "lr": 0.0} if each.get("lr", 0.0) is None else each for each in groups]
@@ -262,10 +298,48 @@ class Optimizer(Ours):
         """Call hook(optimizer, args, kwargs) after each step."""
         return self._hooked("_after", hook)
 
-    def _hooked(self, when: str, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer) before `state_dict`."""
+        return self._hooked("_before_state", hook, prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer, state_dict) after `state_dict`, which gives what the hook gives."""
+        return self._hooked("_after_state", hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer, state_dict) before loading a state: what the hook gives."""
+        return self._hooked("_before_loading", hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer) after a state was loaded."""
+        return self._hooked("_after_loading", hook, prepend)
+
+    def _hooked(
+        self, when: str, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         hooks = self.__dict__.setdefault(when, {})
+        others = dict(hooks)
+        if prepend:
+            hooks.clear()
         hooks[key := next(_numbers)] = hook
+        hooks.update(others)
         return RemovableHandle(hooks, key)
+
+    def _hooks_of(self, when: str) -> list[Callable[..., Any]]:
+        return list(self.__dict__.get(when, {}).values())
+
+    @staticmethod
+    def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
+        """A `step` of one's own between the hooks of its optimizer."""
+        return _with_hooks(func)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

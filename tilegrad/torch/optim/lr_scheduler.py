@@ -194,7 +194,13 @@ def _made(name: str) -> type:
         if last >= 0:
             _resume(self, last + 1)
 
-    space = {"__init__": __init__, "_begin": begin, "__doc__": kind.__doc__}
+    space: dict[str, Any] = {"__init__": __init__, "_begin": begin, "__doc__": kind.__doc__}
+    if name == "CyclicLR":
+        space |= {
+            "max_lrs": property(lambda self: list(self._peaks)),
+            "total_size": property(lambda self: float(self.step_size_up + self.step_size_down)),
+            "step_ratio": property(lambda self: self.step_size_up / self.total_size),
+        }
     return type(name, (LRScheduler, kind), {**space, "__module__": __name__})
 
 

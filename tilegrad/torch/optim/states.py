@@ -14,7 +14,7 @@ from tilegrad.torch.tensor import as_ours
 __all__ = ["as_shown", "completed", "steps_in"]
 
 # Optimizers of PyTorch's that count steps, where tilegrad's need no count.
-_COUNTING = frozenset(["Adadelta", "Adagrad", "RMSprop", "Rprop"])
+_COUNTING = frozenset(["Adadelta", "Adagrad", "RMSprop"])
 
 
 def as_shown(value: Any) -> Any:
@@ -35,9 +35,7 @@ def completed(
     if name == "NAdam":
         return {**state, "mu_product": counts["product"].reshape(())}
     if name == "ASGD":
-        step, rate = state["step"], as_number(group["lr"])
-        eta = rate / (1 + group["lambd"] * rate * step) ** group["alpha"]
-        return {**state, "eta": eta, "mu": 1 / (step - group["t0"]).maximum(1)}
+        return {**state, "mu": 1 / (state["step"] - group["t0"]).maximum(1)}
     return state
 
 

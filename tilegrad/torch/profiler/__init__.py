@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import enum
 import json
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.profiler.events import EventList
 from tilegrad.torch.profiler.recorder import Recorder, record_function
 
@@ -195,6 +197,9 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None) -> 
         prof.export_chrome_trace(str(folder / name))
 
     return write
+
+
+also_known(sys.modules[__name__], ("profiler",), sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from tilegrad.torch.absent import refusing
-from tilegrad.torch.utils import checkpoint, data, dlpack
+from tilegrad.torch.utils import checkpoint, data, dlpack, hooks
 
-__all__ = ["checkpoint", "data", "dlpack"]
+__all__ = ["checkpoint", "data", "dlpack", "hooks"]
 
 
 if not TYPE_CHECKING:

@@ -353,7 +353,10 @@ class DataLoader(Generic[Item]):
             raise ConfigError("sampler option is mutually exclusive with shuffle", line=here())
         self.dataset, self.batch_size, self.num_workers = dataset, batch_size, num_workers
         self.drop_last, self.generator, self.pin_memory = drop_last, generator, pin_memory
-        self.prefetch_factor = prefetch_factor or 2
+        self.prefetch_factor = (prefetch_factor or 2) if num_workers else None
+        self.timeout, self.persistent_workers, self.in_order = timeout, persistent_workers, in_order
+        self.multiprocessing_context = multiprocessing_context
+        self.pin_memory_device = pin_memory_device
         self.is_stream = isinstance(dataset, ours.IterableDataset)
         plain = default_convert if batch_size is None and batch_sampler is None else default_collate
         self.collate_fn = plain if collate_fn is None else collate_fn
@@ -443,7 +446,7 @@ class DataLoader(Generic[Item]):
         fetched = ours.DataLoader(
             self.dataset,
             num_workers=self.num_workers,
-            prefetch=self.prefetch_factor,
+            prefetch=self.prefetch_factor or 2,
             batch_sampler=[[indices] for indices in map(list, self.batch_sampler)],  # type: ignore[list-item]
             collate_fn=lambda items: items[0],
             tensors=False,
@@ -490,7 +493,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 also_known(
     sys.modules[__name__],
-    ("dataset", "dataloader", "sampler", "distributed"),
+    ("_utils", "_utils.collate", "dataset", "dataloader", "sampler", "distributed"),
     sys.modules[__name__],
     {},
 )

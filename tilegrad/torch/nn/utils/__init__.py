@@ -20,6 +20,7 @@ from tilegrad.nn.utils.fusion import fused_weights
 from tilegrad.torch import modes
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
+from tilegrad.torch.nn import init
 from tilegrad.torch.nn.module import marked
 from tilegrad.torch.nn.utils import parametrizations, parametrize, prune, rnn
 from tilegrad.torch.nn.utils.marking import marking
@@ -131,8 +132,9 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 # PyTorch's files of the same names.
-_FILES = ("clip_grad", "convert_parameters", "fusion")
+_FILES = ("clip_grad", "convert_parameters", "fusion", "spectral_norm", "weight_norm")
 also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
+also_known(sys.modules[__name__], ("init",), init, {})
 
 if not TYPE_CHECKING:
     __getattr__ = refusing(__name__)

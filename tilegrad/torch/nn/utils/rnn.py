@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn.utils import rnn as ours
-from tilegrad.nn.utils.rnn import PackedSequence
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -16,7 +15,72 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _packed(found: PackedSequence) -> PackedSequence:
+class PackedSequence(ours.PackedSequence):
+    """Sequences without padding: the first steps of all of them, longest sequence first, then the
+    second steps of all that have one, and so on.
+    """
+
+    __slots__ = ()
+
+    def to(self, *args: Any, **options: Any) -> Any:
+        """With its steps on another device, or in another dtype."""
+        return self._replace(data=self.data.to(*args, **options))
+
+    def cpu(self) -> Any:
+        """With its steps on the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Any:
+        """With its steps on a GPU."""
+        return self._replace(data=self.data.cuda(device))
+
+    def double(self) -> Any:
+        """With steps in float64."""
+        return self._replace(data=self.data.double())
+
+    def float(self) -> Any:
+        """With steps in float32."""
+        return self._replace(data=self.data.float())
+
+    def half(self) -> Any:
+        """With steps in float16."""
+        return self._replace(data=self.data.half())
+
+    def long(self) -> Any:
+        """With steps in int64."""
+        return self._replace(data=self.data.long())
+
+    def int(self) -> Any:
+        """With steps in int32."""
+        return self._replace(data=self.data.int())
+
+    def short(self) -> Any:
+        """With steps in int16."""
+        return self._replace(data=self.data.short())
+
+    def char(self) -> Any:
+        """With steps in int8."""
+        return self._replace(data=self.data.char())
+
+    def byte(self) -> Any:
+        """With steps in uint8."""
+        return self._replace(data=self.data.byte())
+
+    def pin_memory(self) -> Any:
+        """These sequences: host memory is not pinned."""
+        return self
+
+    def is_pinned(self) -> bool:
+        """False: host memory is not pinned."""
+        return False
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether a GPU of CUDA's holds the steps."""
+        return bool(self.data.is_cuda)
+
+
+def _packed(found: Any) -> PackedSequence:
     """What was packed, in tensors of `torch`; its numbers are int64."""
     data, *numbers = found
     return PackedSequence(

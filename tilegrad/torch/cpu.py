@@ -1,0 +1,48 @@
+"""`torch.cpu`: the CPU under the names that `torch.cuda` has."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.torch import amp
+from tilegrad.torch.absent import refusing
+from tilegrad.torch.aliases import also_known
+
+__all__ = [
+    "amp", "current_device", "device_count", "is_available", "is_initialized", "set_device",
+    "synchronize",
+]  # fmt: skip
+
+
+def is_available() -> bool:
+    """True."""
+    return True
+
+
+is_initialized = is_available
+
+
+def device_count() -> int:
+    """One."""
+    return 1
+
+
+def current_device() -> str:
+    """`cpu`."""
+    return "cpu"
+
+
+def set_device(device: Any) -> None:
+    """Nothing: there is one."""
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing: what is read has been computed."""
+
+
+also_known(sys.modules[__name__], ("amp",), amp, {})
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

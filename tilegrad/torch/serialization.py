@@ -1,0 +1,23 @@
+"""`torch.serialization`: files, and the classes that may be read from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilegrad.torch.absent import refusing
+from tilegrad.torch.objects import (
+    add_safe_globals,
+    clear_safe_globals,
+    get_safe_globals,
+    safe_globals,
+)
+from tilegrad.torch.saving import load as load
+from tilegrad.torch.saving import save as save
+
+__all__ = [
+    "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save",
+]  # fmt: skip
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)
