@@ -27,7 +27,7 @@ from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.uop import UOp
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.calls.templates import alias
+from tilegrad.tensor.calls.postponed import alias
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient

@@ -24,7 +24,7 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import kind_of, next_number
 
 __all__ = [
-    "TELLING", "Recorded", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
+    "TELLING", "MethodTemplate", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
 ]  # fmt: skip
 
 # What methods look for in an operand's graph.
@@ -71,22 +71,31 @@ class WaitingKind:
         )
 
 
-class Recorded(NamedTuple):
-    template: Template
+class MethodTemplate(NamedTuple):
+    """What a method makes of operands with one signature.
+
+    Attributes:
+        graph: the nodes of the results, above the operands that are no constants.
+        results: what the method gives, in order.
+        is_one: whether that is one tensor. Else `container` is the class of its results: a tuple,
+            or one with names.
+        requires_grad: whether a result does.
+        has_view: whether a result is a view of an operand; `has_reshape`, whether it may be in
+            another shape: of an operand that is a view itself that may be a copy.
+        waiting: for each result what its calls have in common while they wait; None if nodes are
+            made at once.
+        constants: for each Python number that is an input, behind the operands: the dtype of the
+            constant that it becomes, and whether it is negated.
+    """
+
+    graph: Template
     results: tuple[Result, ...]
     is_one: bool
-    # The class of several results: a tuple, or one with names.
     container: type
-    # Slot and `requires_grad` of a single result that is no more.
-    plain: tuple[int, bool | None] | None
-    # Whether a result is a view of an operand, and whether one in another shape: of what is a view
-    # itself that may be a copy.
+    requires_grad: bool
     has_view: bool
     has_reshape: bool
-    # Of each result, where their nodes are made only when somebody asks for them; else None.
     waiting: tuple[WaitingKind, ...] | None
-    # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
-    # becomes, and whether it is negated.
     constants: tuple[tuple[DType, bool], ...] = ()
 
 
@@ -97,7 +106,7 @@ def recorded(
     kwargs: Any,
     numbers: Sequence[float] = (),
     shapes: Sequence[tuple[int, ...]] | None = None,
-) -> Recorded | None:
+) -> MethodTemplate | None:
     """What `method` makes of stand-ins, of other `shapes` if these are given, with inputs for the
     constants that become of `numbers`; None if that is not all there is to it.
     """
@@ -146,18 +155,16 @@ def recorded(
         if result is None:
             return None
         results.append(result)
-    last = results[-1]
-    is_plain = is_one and last.depth is None
     may_wait = (
         all(_may_wait(each, result) for each, result in zip(several, results, strict=True))
         and len({template.is_view_at(result.slot) for result in results}) == 1
     )
-    return Recorded(
+    return MethodTemplate(
         template,
         tuple(results),
         is_one,
         made.__class__,
-        (last.slot, last.requires_grad) if is_plain else None,
+        requires_grad=any(each.requires_grad for each in results),
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
         waiting=tuple([WaitingKind(template, each, next_number()) for each in results])
@@ -239,11 +246,11 @@ def _no_call(data: Any) -> memoryview:
 
 def recorded_with_numbers(
     method: Any, operands: list[Any], args: tuple[Any, ...]
-) -> Recorded | None:
+) -> MethodTemplate | None:
     """What `method` makes of stand-ins and of any numbers; None if it makes more of numbers than a
     constant each.
     """
-    made: list[Recorded] = []
+    made: list[MethodTemplate] = []
     for examples in _EXAMPLES:
         left = iter(examples)
         given = [each if isinstance(each, Core) else each.__class__(next(left)) for each in args]
@@ -253,7 +260,7 @@ def recorded_with_numbers(
             return None
         made.append(one)
     # Nothing else may depend on the values.
-    is_equal = made[0].template.is_equal(made[1].template)
+    is_equal = made[0].graph.is_equal(made[1].graph)
     return made[0] if is_equal and made[0].constants == made[1].constants else None
 
 

@@ -155,6 +155,7 @@ class Core:
     # Not set as long as nobody asks for it, where the tensor knows the call that makes it.
     _node: UOp
     _call: Call | None
+    _device: str
     _gradient: Self | None
     _symbols: Variables
     device: str
@@ -597,8 +598,9 @@ def broadcast_shape(name: str, nodes: Sequence[UOp | Core]) -> tuple[sint, ...]:
     return shape
 
 
-# A tensor's device, without what a class of tensors shows for it: its name, and how to set it.
+# The name of a tensor's device: a class of tensors may show something else as `device`.
 _slot: Any = vars(Core)["device"]
+Core._device = _slot
 device_of, set_device = _slot.__get__, _slot.__set__
 
 

@@ -248,7 +248,7 @@ class _Elsewhere:
                 values = call.pattern.values(shapes)
                 if values is None:
                     return None
-                template = call.pattern.at(values).template
+                template = call.pattern.at(values).graph
             elif shapes != tuple([each.shape for each in call.inputs or ()]):
                 return None
             nodes[call] = found[call] = template.make(inputs, ())[call.slot]
