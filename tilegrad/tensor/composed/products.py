@@ -9,6 +9,7 @@ from typing import Self
 from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.composed.creating import Creating
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import as_axis, here, show_shape
@@ -20,7 +21,7 @@ __all__ = ["Products"]
 _EXPONENTIAL_TERMS = 18
 
 
-class Products(Layouts):
+class Products(Creating):
     """Products of vectors and matrices, and what is added to them."""
 
     __slots__ = ()
