@@ -22,7 +22,8 @@ from tilegrad.engine.run import report
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import over, size_class
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.handle.waiting import Value, stands_on_memory
+from tilegrad.tensor.handle.replaced import stands_on_memory
+from tilegrad.tensor.handle.waiting import Value
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["are_few", "can_upload", "upload", "upload_bytes", "uploaded"]
