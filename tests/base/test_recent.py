@@ -93,7 +93,7 @@ BOUNDED = {
     "tensor/handle/aliases.py _answers": "_MOST_ANSWERS",
     "tensor/handle/waiting.py _kinds": "_MOST_KINDS",
     "tensor/storage/past.py _names": "weak: the nodes that are alive",
-    "tensor/storage/known.py _looked": "weak: the memory that is alive",
+    "tensor/storage/host_readable.py _looked": "weak: the memory that is alive",
     "tensor/handle/device.py _names": "_MOST",
     "tensor/exchange/dlpack.py _given": "what others hold of ours",
     "tensor/spectral/fft.py _chirps": "_MOST_KEPT",

@@ -224,7 +224,7 @@ class _Scheduler:
         elif node.op is Ops.SCATTER_ADD:
             table = node.src[0]
             if table.op is Ops.SCATTER_ADD and self.position[table] == self.position[node]:
-                # Both are steps of one sum (crowded.py): nobody else reads the first.
+                # Both are steps of one sum (scatter_collisions.py): nobody else reads the first.
                 self.memory[node] = self.memory[table]
             else:
                 self.memory[node] = self._buffer_for(node)

@@ -21,9 +21,9 @@ from tilegrad.base.trace import counters
 from tilegrad.base.tracers import install_tracer
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
-from tilegrad.engine.realize.known import Known, readers
+from tilegrad.engine.realize.computed_nodes import Known, readers
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.sized import binding_for_sizes
+from tilegrad.engine.realize.size_ranges import binding_for_sizes
 from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import (
     buffer_of,

@@ -74,8 +74,8 @@ class Recording(list[Launch]):
 
     A capture asks for two things more. Steps that make what was computed before the block are
     missing from the record, so with `known` only what the block computed itself counts as computed
-    (engine.realize.known). And `on_read` is called before a value is read by the host, as a replay
-    would not read it.
+    (engine.realize.computed_nodes). And `on_read` is called before a value is read by the host, as
+    a replay would not read it.
     """
 
     def __init__(self, on_read: Callable[[UOp], None] | None, is_closed: bool):

@@ -31,7 +31,7 @@ __all__ = ["are_few", "can_upload", "upload", "upload_bytes", "uploaded"]
 # More takes longer to copy than the nodes of a copy take to make.
 _MOST_BYTES = 1 << 16
 # Elements of an integer array in memory that are checked where it is an index or a label
-# (`tensor.storage.known`).
+# (`tensor.storage.host_readable`).
 _MOST_INDICES = 1 << 10
 # By NumPy's dtype.
 _dtypes: dict[Any, DType] = {}

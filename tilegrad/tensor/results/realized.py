@@ -26,7 +26,7 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, s
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, overwritten, running, segments, writes
-from tilegrad.tensor.storage.known import known_elements
+from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.memory import is_stored
 
 __all__ = ["Realized"]

@@ -1,8 +1,8 @@
 """Segments for all sizes: equal calls over leaves that differ in sizes only run one plan.
 
 Calls that have templates of all sizes (`tensor.calls.sized`) are one structure at each size. If the
-plan of a segment is one for a range of sizes (`engine.realize.sized`), what it has to know of other
-sizes follows from those of the leaves: the lengths of its launches, and constants such as the
+plan of a segment is one for a range of sizes (`engine.realize.size_ranges`), what it has to know of
+other sizes follows from those of the leaves: the lengths of its launches, and constants such as the
 divisor of a mean. These are found at a few made-up sizes, as polynomials, and the plan is asked at
 each of them whether it is for those. So no node is made for sizes that come later.
 """
