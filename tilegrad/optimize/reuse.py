@@ -26,9 +26,9 @@ from tilegrad.target import Target
 __all__ = ["Reuse", "find_reuse", "find_reuses"]
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and gradients.
-# So many rows of one axis are as good as more.
+# Rows of one axis beyond which more gain nothing.
 _ENOUGH_ROWS = 7
-# A reduction of so few iterations takes as long as storing its results apart.
+# Iterations of a reduction that takes no longer than storing its results one by one.
 _SHALLOW = 512
 # What it costs to store an element that is alone in memory, or to pack one, in multiply-adds.
 _SCATTERED = 32

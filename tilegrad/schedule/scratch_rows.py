@@ -42,8 +42,8 @@ _VECTORS = 32
 # cycles to pack an element, which each chunk of rows does for itself.
 _LOST = 0.045
 _PACKED = 2.5
-# A value so many times the last cache and the kernel's results is in scratch also where a dot unit
-# would multiply it in a kernel of its own, in less time.
+# Size of a value, as a multiple of the last cache and of the kernel's results, from which it is in
+# scratch even where a dot unit would multiply it in a kernel of its own, in less time.
 _HUGE = 16
 # The share of the largest reduction's iterations below which another needs no tile of registers.
 _LIGHT = 1 / 16

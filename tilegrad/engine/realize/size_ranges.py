@@ -34,7 +34,7 @@ _REACHES = (1 << 10, 1 << 16, 1 << 22)
 # A size that came so often, while others came too, has a plan of its own; the next one must come
 # twice as often, so that many sizes that come again and again do not have one each.
 _OFTEN = 8
-# So many sizes are counted.
+# The most sizes of a graph that are counted.
 _COUNTED = 64
 # Earlier graphs that an explanation must fit.
 _MOST_GRAPHS = 3

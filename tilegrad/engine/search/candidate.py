@@ -34,8 +34,8 @@ from tilegrad.runtime.protocol import launch_dims, variable_names
 
 __all__ = ["main"]
 
-# The plain kernel, one element at a time, is run for at most so many operations; of a larger one
-# the first and last parts of each axis are checked.
+# The most operations of a plain kernel, one element at a time, that is run to check a candidate; of
+# a larger one only the ends of each axis are checked.
 _PLAIN_OPERATIONS = 1 << 27
 _LEAST_EXTENT = 16
 _FUNCTION = "candidate"

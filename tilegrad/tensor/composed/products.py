@@ -16,8 +16,8 @@ from tilegrad.tensor.handle.sizes import as_axis, here, show_shape
 
 __all__ = ["Products"]
 
-# Of a matrix whose 1-norm is at most 1/2 so many terms of its exponential's series are enough for
-# float64: 0.5^18 / 18! is 6e-22.
+# Terms of the series of a matrix's exponential that are enough for float64 where its 1-norm is at
+# most 1/2: 0.5^18 / 18! is 6e-22.
 _EXPONENTIAL_TERMS = 18
 
 
@@ -29,7 +29,7 @@ class Products(Creating):
     def _matrices_of(
         self, name: str, other: Self, ours: int, theirs: int, dtype: DType | None = None
     ) -> Self:
-        """self @ other, of so many axes each.
+        """self @ other, with a check of the number of axes of each.
 
         Raises ShapeError for others.
         """

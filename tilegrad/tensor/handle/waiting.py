@@ -258,7 +258,7 @@ class Pool:
         self.waiting: dict[int, weakref.ref[Any]] = {}
         self.computed: list[weakref.ref[Any]] = []
         self.losses = Some()
-        # So many of these, and the dead are looked for.
+        # The number of these from which the dead among them are looked for.
         self.many = _MANY
         self.has_new = self.is_full = False
         # The thread that makes nodes of all results just now.

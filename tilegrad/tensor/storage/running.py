@@ -61,7 +61,7 @@ _NEVER_MATERIALISED = frozenset({
 })  # fmt: skip
 # The number of runs between a materialised value and memory that has no graph, by the value.
 _generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
-# So many of them, and no more, hold the memory of earlier states.
+# The most such runs: more would hold the memory of all earlier states.
 MOST_GENERATIONS = 4
 # The most bytes that a run materialises of values that nobody asked for.
 _MOST_BYTES = 1 << 29

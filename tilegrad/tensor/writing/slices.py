@@ -31,7 +31,7 @@ __all__ = ["take_slice"]
 
 # Slices at one line that begin at more positions are written in place: each is a graph of its own.
 _MOST_SLICES = 4
-# So many assignments over one another run: one graph copies all of the tensor as often.
+# Assignments over one another that may wait: each copies all of the tensor in their graph.
 _MOST_WAITING = 8
 # 0 and 1 shape code, so positions are counted from a number that does not.
 _FIRST = 2
