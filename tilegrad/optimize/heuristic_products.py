@@ -30,7 +30,7 @@ VECTOR = 16
 LITTLE = 1.34
 # Tiles of an operand in shared memory at a time (lower.copies).
 TILES = 2
-# A lane's other registers: addresses, the next tile on its way, loop variables.
+# Registers of a lane for addresses, the next tile and loop variables.
 _OTHER_REGISTERS = 32
 # Products with a shorter sum are over before a copy pays.
 LEAST_DEPTH = 32

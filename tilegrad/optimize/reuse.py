@@ -30,9 +30,9 @@ __all__ = ["Reuse", "find_reuse", "find_reuses"]
 _ENOUGH_ROWS = 7
 # Iterations of a reduction that takes no longer than storing its results one by one.
 _SHALLOW = 512
-# What it costs to store an element that is alone in memory, or to pack one, in multiply-adds.
+# Cost of storing an element without neighbours in memory, or of packing one, in multiply-adds.
 _SCATTERED = 32
-# What a tile is worth where each lane has a gate of its own.
+# Factor on the rating of a tile whose vector loads have a mask for each lane.
 _SPREAD = 0.8
 
 

@@ -32,8 +32,8 @@ __all__ = [
 # Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.
 _ROWS = 8
 _MANY_ROWS = 32
-# What all rows read, as a multiple of the second cache: the last cache gives a tile of eight rows
-# that much in time. What is in scratch of some rows may take half of it.
+# Bytes that all rows read, as a multiple of the second cache, up to which the last cache delivers
+# them in time for a tile of eight rows. The scratch of some rows may take half of the second cache.
 _PASSED_OVER = 2
 # A slice of rows that do not fit the second cache is a multiple of this many elements, whole
 # vectors; with fewer than two of these, correcting the sums of each slice costs more.

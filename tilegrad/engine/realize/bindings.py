@@ -48,7 +48,7 @@ _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.LOOP_OUTPUT)
 _MOST_BINDINGS = 256
 # Keys have few bindings, as a rule: all are counted once in as many new keys.
 _COUNT_EVERY = 64
-# More would be more parameters than a kernel should have.
+# The most numbers of a graph that are variables: each is a parameter of a kernel.
 _MOST_NUMBERS = 64
 
 Moves = tuple[tuple[Ops, Any], ...]

@@ -47,11 +47,11 @@ __all__ = [
 
 _known = Known()
 _lock = held_at_fork(threading.RLock(), 10)
-# What memory is once it was written to, whole or in part.
+# Ops of memory that was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _MEMORY = (Ops.BUFFER, Ops.AFTER)
 _PAGE = 4096
-# Less is computed again sooner than it is found out who needs it.
+# Elements up to which computing a value again takes less time than finding out who needs it.
 _SMALL = 16
 
 
