@@ -128,9 +128,48 @@ def recorded(
     ]
     # The method may assign to them.
     inputs = [each._node for each in stand_ins if not each._node.is_constant]
+    made = _made_of(stand_ins, method, operands, args, kwargs)
+    several = made if isinstance(made, tuple) else (made,)
+    if not all(isinstance(each, Core) for each in several):
+        return None
+    nodes = [each._node for each in several]
+    changing = _constants_in(nodes, numbers)
+    if changing is None:
+        return None
+    constants, kinds = changing
+    graph = record(nodes, [*inputs, *constants])
+    if graph is None:
+        return None
+    results: list[Result] = []
+    for each, slot in zip(several, graph.results, strict=True):
+        result = _result(each, slot, stand_ins)
+        if result is None:
+            return None
+        results.append(result)
+    may_wait = (
+        all(_may_wait(each, result) for each, result in zip(several, results, strict=True))
+        and len({graph.is_view_at(result.slot) for result in results}) == 1
+    )
+    return MethodTemplate(
+        graph,
+        tuple(results),
+        is_one=not isinstance(made, tuple),
+        container=made.__class__,
+        requires_grad=any(each.requires_grad for each in results),
+        has_view=any(each.view_of is not None for each in results),
+        has_reshape=any(step[0] is Ops.RESHAPE for step in graph.steps),
+        waiting=tuple([WaitingKind(graph, each, next_number()) for each in results])
+        if may_wait
+        else None,
+        constants=kinds,
+    )
+
+
+def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, kwargs: Any) -> Any:
+    """What `method` gives for stand-ins instead of the operands; None if it raises."""
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     try:
-        made = method(
+        return method(
             stand_ins[0],
             *[_replaced(value, by_identity) for value in args],
             **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
@@ -138,40 +177,6 @@ def recorded(
     except Exception:
         # The method itself says why, of the user's operands.
         return None
-    is_one = not isinstance(made, tuple)
-    several = (made,) if is_one else made
-    if not all(isinstance(each, Core) for each in several):
-        return None
-    nodes = [each._node for each in several]
-    changing = _constants_in(nodes, numbers)
-    if changing is None:
-        return None
-    template = record(nodes, [*inputs, *changing[0]])
-    if template is None:
-        return None
-    results: list[Result] = []
-    for each, slot in zip(several, template.results, strict=True):
-        result = _result(each, slot, stand_ins)
-        if result is None:
-            return None
-        results.append(result)
-    may_wait = (
-        all(_may_wait(each, result) for each, result in zip(several, results, strict=True))
-        and len({template.is_view_at(result.slot) for result in results}) == 1
-    )
-    return MethodTemplate(
-        template,
-        tuple(results),
-        is_one,
-        made.__class__,
-        requires_grad=any(each.requires_grad for each in results),
-        has_view=any(each.view_of is not None for each in results),
-        has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
-        waiting=tuple([WaitingKind(template, each, next_number()) for each in results])
-        if may_wait
-        else None,
-        constants=changing[1],
-    )
 
 
 def _may_wait(made: Any, result: Result) -> bool:
