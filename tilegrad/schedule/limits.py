@@ -141,8 +141,8 @@ class _Steps:
 class _Cut:
     """Goes through a graph, sources first, and stores what makes kernels too large.
 
-    By position: how deep the value is, what is read for it and where (a number for the movements on
-    the way), and what it takes as shares of what a kernel may, all in all and to compute it again.
+    By position: the depth of the value; its reads, each with a number for the movements on the way;
+    and its share of the limits of a kernel, as a whole and to compute it again.
     """
 
     def __init__(self, steps: _Steps, stored: dict[UOp, Reason]):

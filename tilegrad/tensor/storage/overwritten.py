@@ -42,8 +42,8 @@ def note_past(computed: Mapping[UOp, UOp]) -> None:
 
 
 def leave_out_overwritten() -> None:
-    """Let the tensors that wait for an assignment be as they were before it, where it needs what
-    was overwritten: it can never run, nor what is assigned on top of it.
+    """Undo assignments that wait and need overwritten memory: they can never run, nor can those on
+    top of them. Their tensors have the values from before.
     """
     for tensor in live():
         node = tensor.uop

@@ -186,8 +186,8 @@ def _apart(tensor: Any, stored: UOp) -> UOp:
 
 
 def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
-    """The values that a run of `request` materialises beside what is asked for, where the nodes
-    `needed` are those of live tensors, or what they will be computed from.
+    """The values that a run of `request` materialises beside its results: of the nodes `needed`,
+    which live tensors hold or will be computed from.
     """
     left = _MOST_BYTES
     wanted = {below_views(request.nodes[number]) for number in request.roots}
@@ -413,8 +413,8 @@ class _Others(engine.Others):
                 ends.add(tensor.uop)
 
     def look_again(self, excluded: Collection[int]) -> None:
-        """After the run: tensors that looked at memory that was overwritten look at the copy of its
-        old value, and those that look at memory as an assignment leaves it at that memory.
+        """After the run, let views of overwritten memory look at the copy of its old value, and
+        views of an assignment's result at the memory that it wrote.
         """
         for tensor, node in self.lookers.values():
             memory = self.passing.get(node) or engine.realized(node)
