@@ -19,8 +19,8 @@ from tilegrad.optimize.facts import (
     stores,
     stride,
 )
+from tilegrad.optimize.filter_padding import find_padding
 from tilegrad.optimize.opt import loop_order
-from tilegrad.optimize.padding import find_padding
 from tilegrad.target import Target
 
 __all__ = ["Reuse", "find_reuse", "find_reuses"]

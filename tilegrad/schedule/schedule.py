@@ -1,6 +1,6 @@
 """This stage's pass list: split, versions, fuse, index, collapse, order, plan memory.
 
-    split      a large reduction to one number becomes two             split.py
+    split      a large reduction to one number becomes two             split_reductions.py
       channels   operands of convolutions are stored in another order  channels.py
       blocks     reductions with few results have more blocks          over_blocks.py
     versions   old values that are needed beside newer ones are copied versions.py
@@ -52,7 +52,7 @@ from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Reason
 from tilegrad.schedule.region import KernelRegion, region_of
-from tilegrad.schedule.split import split_reductions
+from tilegrad.schedule.split_reductions import split_reductions
 from tilegrad.schedule.versions import overwritten_by, store_old_versions, writer_of
 from tilegrad.target import Target
 

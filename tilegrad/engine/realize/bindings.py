@@ -28,7 +28,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.plans.plan import Plan, Step
 from tilegrad.engine.plans.plans import Graph, normalise, plan_for
 from tilegrad.engine.realize.causes import tell
-from tilegrad.engine.realize.numbers import bits_of, number_variable, variable_name
+from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, variable_name
 from tilegrad.engine.realize.numbers_by_call import changed_since
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.slice_offsets import with_variable_offsets

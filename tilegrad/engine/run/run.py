@@ -27,8 +27,8 @@ from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.in_use import largest
+from tilegrad.engine.run.nan_check import LaunchWatch
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
-from tilegrad.engine.run.watch import LaunchWatch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of
 from tilegrad.ir.uop import UOp, sint

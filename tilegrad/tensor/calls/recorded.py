@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize.numbers import may_change
+from tilegrad.engine.realize.launch_numbers import may_change
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record

@@ -21,7 +21,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.origin import Entry
-from tilegrad.engine.realize.numbers import changing_bits
+from tilegrad.engine.realize.launch_numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.in_use import lines_of_others

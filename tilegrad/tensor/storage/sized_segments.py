@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize.bindings import Binding, constants_of
-from tilegrad.engine.realize.numbers import changing_bits, variable_name
+from tilegrad.engine.realize.launch_numbers import changing_bits, variable_name
 from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made

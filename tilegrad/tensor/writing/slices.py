@@ -16,7 +16,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing
 from tilegrad.base.recent import Recent
-from tilegrad.engine.realize.numbers import bits_of, may_change
+from tilegrad.engine.realize.launch_numbers import bits_of, may_change
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
