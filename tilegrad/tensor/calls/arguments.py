@@ -137,16 +137,14 @@ def short_signature(
     first: Any, call: Call, args: Sequence[Any]
 ) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
     """A signature that is quick to compute, and the calls that made the operands; `call` made
-    `first`. None unless all of them know their calls and there is at most one argument, another
-    operand or a plain value. A call's `kind` is a number for its dtype and shape.
+    `first`, and there is at most one argument. None unless that is a plain value, or a tensor that
+    knows its call. A call's `kind` is a number for its dtype and shape.
     """
     kind, grad, device = type(first), first._requires_grad, first._device
     if not args:
         return (call.kind, kind, grad, device), (call,)
     value = args[0]
     value_kind = type(value)
-    if len(args) > 1:
-        return None, ()
     if value is first:
         return (call.kind, kind, grad, device, "itself"), (call,)
     if value_kind is kind:

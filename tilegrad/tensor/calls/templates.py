@@ -99,7 +99,7 @@ def _templated(method: Method, *, takes_numbers: bool, at_once: Joins | None = N
         )
         # The quick way of loops: the operands are results of calls, and a call like this one came.
         short, made_by = None, self._call
-        if made_by is not None and not kwargs:
+        if made_by is not None and not kwargs and len(args) < 2:
             short, inputs = short_signature(self, made_by, args)
             last = None if short is None else recent.get(short)
             if last is not None and last.holds(config, made_by.pool):
@@ -266,14 +266,13 @@ def _copies(template: MethodTemplate, operands: list[Any], call: Call | None) ->
         if storage is None or not storage[1]:
             # No view, or one of all elements.
             continue
+        path = storage[1]
+        is_known = path.__class__ is int
+        if is_known and not template.has_reshape:
+            continue
         if operand._call is None and operand._node.is_constant:
             continue
-        path = storage[1]
-        if path.__class__ is not int:
-            return None
-        if not template.has_reshape:
-            continue
-        if call is None or not template.graph.is_view:
+        if not is_known or call is None or not template.graph.is_view:
             return None
         for result in template.results:
             moves = template.graph.moves(result.slot, template.graph.size)[0]
