@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pytest
 
-from tilegrad import Device
+from tilegrad import Context, Device, Tensor
 from tilegrad.device.backend import Backend
 from tilegrad.hardware import webgpu_target
+from tilegrad.runtime.protocol import Runtime
 
-__all__ = ["LEAST", "needs", "with_least_adapter"]
+__all__ = [
+    "LEAST", "check_a_row_softmax", "check_threads_share_a_kernel", "needs", "registered",
+    "with_least_adapter",
+]  # fmt: skip
 
 LEAST = "LEAST"
 """The device WEBGPU with the target that every adapter can run: without float16 and float64, with
@@ -43,3 +49,44 @@ def with_least_adapter() -> Iterator[None]:
         yield
     finally:
         Device.unregister(LEAST)
+
+
+@contextlib.contextmanager
+def registered(name: str, opened: Callable[[str], Backend]) -> Iterator[str]:
+    """A device is known by `name`, and is the default meanwhile; nothing compiled is on disk."""
+
+    def factory(called: str, given: Runtime | None = None) -> Backend:
+        return opened(called)
+
+    Device.register(name, factory)
+    try:
+        with Context(DEVICE=name, DISABLE_COMPILER_CACHE=1):
+            yield name
+    finally:
+        Device.unregister(name)
+
+
+def check_a_row_softmax() -> None:
+    """A product and a softmax of its rows on the default device are those of NumPy."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((40, 33)), rng.standard_normal((33, 50))
+    found = (Tensor(a.astype(np.float32)) @ Tensor(b.astype(np.float32))).softmax(1).numpy()
+    powers = np.exp(a @ b - (a @ b).max(1, keepdims=True))
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), atol=1e-5)
+
+
+def check_threads_share_a_kernel(inputs: Sequence[Tensor], times: int) -> None:
+    """Threads that run one kernel at once, each on an input of its own that holds its number."""
+    (inputs[0] * 2).realize()
+    found: dict[int, bool] = {}
+
+    def run(number: int) -> None:
+        results = [(inputs[number] * 2).realize() for _ in range(times)]
+        found[number] = all((each.numpy() == 2.0 * number).all() for each in results)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == dict.fromkeys(range(len(inputs)), True)

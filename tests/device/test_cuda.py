@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.device.fake_cuda import FakeCUDA
+from tests.device.helpers import check_a_row_softmax, registered
 from tests.device.shim.device import SHIMS
 from tests.optimize.kernels import program
 from tests.schedule.plans import kernel_of
@@ -40,26 +41,13 @@ def fake() -> FakeCUDA:
 @pytest.fixture
 def device(fake: FakeCUDA) -> Iterator[str]:
     """A name under which the fake is a device, which is the default meanwhile."""
-    name = "FAKECUDA"
-
-    def factory(called: str, given: Runtime | None = None) -> Backend:
-        return cuda.opened(called, fake, as_it_is, (13, 0))
-
-    Device.register(name, factory)
-    try:
-        with Context(DEVICE=name, DISABLE_COMPILER_CACHE=1):
-            yield name
-    finally:
-        Device.unregister(name)
+    with registered("FAKECUDA", lambda name: cuda.opened(name, fake, as_it_is, (13, 0))) as name:
+        yield name
 
 
 @has_compiler
 def test_products_and_rows_are_those_of_numpy(device: str, fake: FakeCUDA) -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((40, 33)), rng.standard_normal((33, 50))
-    found = (Tensor(a.astype(np.float32)) @ Tensor(b.astype(np.float32))).softmax(1).numpy()
-    powers = np.exp(a @ b - (a @ b).max(1, keepdims=True))
-    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), atol=1e-5)
+    check_a_row_softmax()
     assert "cuLaunchKernel" in fake.names()
 
 

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.device.helpers import registered
 from tests.device.shim.device import SHIMS, ShimRuntime
 from tests.device.test_amd import FakeLibrary
-from tilegrad import Context, Device, Tensor
+from tilegrad import Device, Tensor
 from tilegrad.base.errors import CompileError, DeviceError
 from tilegrad.compile.hiprtc import compile_hip
 from tilegrad.device import hip
-from tilegrad.device.backend import Backend
 from tilegrad.runtime.hip import HipSourceRuntime
-from tilegrad.runtime.protocol import Runtime
 
 has_compiler = pytest.mark.skipif(not SHIMS["HIP"].is_here, reason="no C++ compiler is here")
 
@@ -106,17 +105,9 @@ class Library(FakeLibrary):
 @pytest.fixture
 def library() -> Iterator[Library]:
     """What is behind the default device."""
-    name, found, compiler = "FAKEHIP", Library(), Compiler()
-
-    def factory(called: str, given: Runtime | None = None) -> Backend:
-        return hip.opened(called, found, compiler, ["gfx942"])
-
-    Device.register(name, factory)
-    try:
-        with Context(DEVICE=name, DISABLE_COMPILER_CACHE=1):
-            yield found
-    finally:
-        Device.unregister(name)
+    found, compiler = Library(), Compiler()
+    with registered("FAKEHIP", lambda name: hip.opened(name, found, compiler, ["gfx942"])):
+        yield found
     assert not compiler.programs
     assert compiler.options[:3] == ["--offload-arch=gfx942", "-O3", "-ffp-contract=off"]
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from tests.device.fake_metal import IS_KNOWN, FakeMetal
+from tests.device.helpers import check_a_row_softmax, registered
 from tests.device.shim.device import SHIMS
-from tilegrad import Context, Device, Tensor, jit
+from tilegrad import Tensor, jit
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.device import metal
 from tilegrad.device.metal import MetalRuntime
-from tilegrad.runtime.protocol import Runtime
 
 pytestmark = pytest.mark.skipif(not IS_KNOWN, reason="the jump of this processor is not known")
 runs = pytest.mark.skipif(not SHIMS["METAL"].is_here, reason="no C++ compiler is here")
@@ -51,18 +51,9 @@ def runtime(fake: FakeMetal) -> MetalRuntime:
 @pytest.fixture
 def device(fake: FakeMetal) -> Iterator[str]:
     """A name under which the fake is a device, which is the default meanwhile."""
-    name = "FAKEMETAL"
-    opened = metal.opened(name, fake.objc)
-
-    def factory(called: str, given: Runtime | None = None) -> metal.Backend:
-        return opened
-
-    Device.register(name, factory)
-    try:
-        with Context(DEVICE=name, DISABLE_COMPILER_CACHE=1):
-            yield name
-    finally:
-        Device.unregister(name)
+    opened = metal.opened("FAKEMETAL", fake.objc)
+    with registered("FAKEMETAL", lambda _: opened) as name:
+        yield name
 
 
 # whole programs
@@ -70,11 +61,7 @@ def device(fake: FakeMetal) -> Iterator[str]:
 
 @runs
 def test_products_and_rows_are_those_of_numpy(device: str, fake: FakeMetal) -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((40, 33)), rng.standard_normal((33, 50))
-    found = (Tensor(a.astype(np.float32)) @ Tensor(b.astype(np.float32))).softmax(1).numpy()
-    powers = np.exp(a @ b - (a @ b).max(1, keepdims=True))
-    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), atol=1e-5)
+    check_a_row_softmax()
     assert ("ComputeCommandEncoder", "endEncoding") in fake.calls
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.device.helpers import needs
+from tests.device.helpers import check_threads_share_a_kernel, needs
 from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, jit
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
@@ -168,20 +167,9 @@ def test_launches_are_timed_by_the_device(capsys: pytest.CaptureFixture[str]) ->
 
 def test_threads_share_a_kernel() -> None:
     """Each launch has its own arguments, though the kernel keeps them."""
-    inputs = [Tensor([float(n)] * 1000, device="CL").realize() for n in range(8)]
-    (inputs[0] * 2).realize()
-    found: dict[int, bool] = {}
-
-    def run(number: int) -> None:
-        results = [(inputs[number] * 2).realize() for _ in range(20)]
-        found[number] = all((each.numpy() == 2.0 * number).all() for each in results)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == dict.fromkeys(range(8), True)
+    check_threads_share_a_kernel(
+        [Tensor([float(n)] * 1000, device="CL").realize() for n in range(8)], times=20
+    )
 
 
 # what goes wrong

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.device.helpers import LEAST, needs, with_least_adapter
+from tests.device.helpers import LEAST, check_threads_share_a_kernel, needs, with_least_adapter
 from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, jit
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
@@ -258,20 +257,7 @@ def test_launches_are_timed_by_the_device(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_threads_share_a_kernel_and_the_queue() -> None:
-    inputs = [on([float(n)] * 1000) for n in range(4)]
-    (inputs[0] * 2).realize()
-    found: dict[int, bool] = {}
-
-    def run(number: int) -> None:
-        results = [(inputs[number] * 2).realize() for _ in range(10)]
-        found[number] = all((each.numpy() == 2.0 * number).all() for each in results)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == dict.fromkeys(range(4), True)
+    check_threads_share_a_kernel([on([float(n)] * 1000) for n in range(4)], times=10)
 
 
 # what goes wrong

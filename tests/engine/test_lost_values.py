@@ -1,5 +1,5 @@
-"""A value that can never be computed, as memory below it was overwritten: its own reader hears of it,
-and nobody else.
+"""A value that can never be computed, as memory below it was overwritten: its own reader hears of
+it, and nobody else.
 """
 
 import numpy as np

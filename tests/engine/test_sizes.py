@@ -18,7 +18,7 @@ from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Device, GlobalCounters, Tensor, dtypes, jit, nn
 from tilegrad.base.trace import counters
 from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import bindings, sized, slice_offsets
+from tilegrad.engine.realize import bindings, size_ranges, slice_offsets
 from tilegrad.tensor.storage import segments
 
 Array = np.ndarray
@@ -33,7 +33,7 @@ def _nothing_known() -> Iterator[None]:
     """No graph has come before, so that plans can be counted."""
     for table in (
         bindings._bindings,
-        sized._families,
+        size_ranges._families,
         slice_offsets._seen,
         plans._plans,
         segments._known,

@@ -14,7 +14,7 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.base.recent import Recent
 from tilegrad.base.trace import counters, recording
 from tilegrad.engine.build import pipeline, workers
-from tilegrad.engine.build.beside import count_of_helpers
+from tilegrad.engine.build.background import count_of_helpers
 from tilegrad.engine.build.kernels import compile_kernels
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_key, make_kernel
 from tilegrad.engine.build.worker import answer

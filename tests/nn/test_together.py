@@ -9,7 +9,7 @@ import pytest
 
 from tilegrad import Context, Tensor, nn
 from tilegrad.nn.optim import together
-from tilegrad.tensor.calls import templates
+from tilegrad.tensor.calls import postponed, templates
 
 _OPTIMIZERS: dict[str, Any] = {
     "adam": lambda params: nn.optim.Adam(params, lr=0.05),
@@ -87,7 +87,7 @@ def test_a_step_is_a_few_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     group and for the gradients alone, not for each parameter.
     """
     count = 0
-    waiting = templates._waiting
+    waiting = postponed.postponed
 
     def counted(*args: Any) -> Any:
         nonlocal count
@@ -101,7 +101,8 @@ def test_a_step_is_a_few_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> No
             optimizer.zero_grad()
             Tensor.stack(*[each.square().sum() for each in params]).sum().backward()
             if step == 5:
-                monkeypatch.setattr(templates, "_waiting", counted)
+                for module in (postponed, templates):
+                    monkeypatch.setattr(module, "postponed", counted)
             optimizer.step()
             monkeypatch.undo()
     assert count <= 12, "two for each parameter"

@@ -25,7 +25,7 @@ from tilegrad.engine.realize import bindings
 from tilegrad.engine.run import memory, run
 from tilegrad.grad import templates as grad_templates
 from tilegrad.ir import uop
-from tilegrad.tensor.calls import templates as tensor_templates
+from tilegrad.tensor.calls import template_table
 from tilegrad.tensor.storage import segments
 
 Graph = Callable[[Tensor, int], Tensor]
@@ -139,7 +139,7 @@ def held() -> tuple[int, int, int]:
     """Live nodes, live buffers, and bytes in use, but for the constants of templates, of which
     there is a limited number (tests/base/test_recent.py).
     """
-    for kept in (tensor_templates, grad_templates):
+    for kept in (template_table, grad_templates):
         kept._known.clear()
         kept._met.clear()
     gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -31,17 +32,23 @@ def close(ours: Any, theirs: Any, tol: float = 1e-4) -> None:
     np.testing.assert_allclose(found, theirs, rtol=tol, atol=tol)
 
 
-@pytest.fixture(autouse=True, params=["often", "once"])
-def fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@contextlib.contextmanager
+def calls_wait(written: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Calls wait in each test, whatever the tests before it did. Code for a segment is written
-    when it has run often, or the first time that it comes again.
+    when it has run "often", or "once", the first time that it comes again.
     """
-    if request.param == "once":
+    if written == "once":
         monkeypatch.setattr(segments, "_OFTEN", 1)
         monkeypatch.setattr(ready, "_OFTEN", 1)
     this_thread.pool.end()
     this_thread.pool.was_of_use()
     with Context(TEMPLATES=1, SEGMENTS=1):
+        yield
+
+
+@pytest.fixture(autouse=True, params=["often", "once"])
+def fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with calls_wait(request.param, monkeypatch):
         yield
 
 

@@ -12,26 +12,16 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import numbers
-from tests.tensor.test_segments import close, of_use
+from tests.tensor.test_segments import calls_wait, close, of_use
 from tilegrad import Context, GlobalCounters, Tensor, jit, nn, no_grad
 from tilegrad.base.errors import DTypeError, ShapeError
-from tilegrad.engine.run import ready
 from tilegrad.ir.uop import node_count
 from tilegrad.tensor.handle.waiting import this_thread
-from tilegrad.tensor.storage import segments
 
 
 @pytest.fixture(autouse=True, params=["often", "once"])
 def fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Calls wait in each test, whatever the tests before it did. Code for a segment is written
-    when it has run often, or the first time that it comes again.
-    """
-    if request.param == "once":
-        monkeypatch.setattr(segments, "_OFTEN", 1)
-        monkeypatch.setattr(ready, "_OFTEN", 1)
-    this_thread.pool.end()
-    this_thread.pool.was_of_use()
-    with Context(TEMPLATES=1, SEGMENTS=1):
+    with calls_wait(request.param, monkeypatch):
         yield
 
 

@@ -24,33 +24,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tilegrad.torch as ours
+from tests.torch import program_lines as shared
 from tilegrad.base.errors import TilegradError
 
 __all__ = ["Program", "difference_of", "made", "shortened"]
 
-# Of `x` and `y`, tensors made before.
+# Of `x` and `y`, tensors made before, and `n`, the number of the step.
 VIEWS = (
-    "x[:]", "x[1:]", "x[::2]", "x[0]", "x[-1]", "x[None]", "x[..., 0]", "x.t()", "x.view(-1)",
-    "x.reshape(-1)", "x.unsqueeze(0)", "x.squeeze()", "x.transpose(0, -1)", "x.T", "x.data",
-    "x.diagonal()", "x.chunk(2)[0]", "x.unbind(0)[0]", "x.narrow(0, 0, 1)", "x.detach()",
-    "x.flatten()", "x.movedim(0, -1)", "x.unflatten(0, (-1, 1))", "x.expand(2, *x.shape)",
-    "x.view_as(x)", "x.select(0, 0)", "x.data[0]", "x.detach()[1:]", "x.swapaxes(0, -1)",
-    "x.split(1)[-1]", "x.grad", "x.grad.view(-1)", "x.grad[0]",
+    *shared.VIEWS,
+    "x.T", "x.data", "x.unflatten(0, (-1, 1))", "x.expand(2, *x.shape)", "x.data[0]",
+    "x.detach()[1:]", "x.swapaxes(0, -1)", "x.split(1)[-1]", "x.grad", "x.grad.view(-1)",
+    "x.grad[0]",
 )  # fmt: skip
 VALUES = (
-    "x * 2", "x + 1", "x * x", "x.sin()", "x.relu()", "x.sum()", "x.mean(0)", "x - x.mean()",
-    "torch.cat([x, x])", "torch.stack([x, y])", "x.cumsum(0)", "x.softmax(-1)", "x.max()",
-    "x.flip(0)", "x.abs()", "x.clamp(-1, 1)", "torch.where(x > 0, x, -x)", "x.pow(2)",
-    "x.sigmoid()", "x.masked_fill(x > 1, 0.0)", "x.sort(0)[0]", "x[[0]]", "x + y", "x * y",
-    "x - y", "torch.maximum(x, y)", "x / (y.abs() + 1)", "torch.where(x > y, x, y)", "x.clone()",
-    "x.double()", "x.float()", "x.half()", "x.detach().clone()", "x.tanh()", "F.gelu(x)", "x @ y",
-    "x.log_softmax(-1)", "x.exp().clamp(max=4)", "x.norm()", "x.var()", "x + n", "x * (n + 1)",
-    "F.dropout(x, 0.5, False)",
-    "x[:, [0]]", "x[..., index[:2]]", "x.cumsum(-1).view(-1)",
-    "x.argmax()", "x.long()", "x > 0", "x.to(y.dtype)", "x.amax(0)",
-    "torch.zeros_like(x)", "torch.ones_like(x) * n", "x.logsumexp(-1)", "x.contiguous()",
-    "torch.nn.Parameter(x)", "torch.nn.Parameter(x.data, False)",
-    "x.requires_grad_()", "x.detach().requires_grad_()", "x.clone().detach().requires_grad_(True)",
+    *shared.VALUES,
+    "torch.stack([x, y])", "x.softmax(-1)", "x.clone()", "x.double()", "x.float()", "x.half()",
+    "x.detach().clone()", "x.tanh()", "F.gelu(x)", "x @ y", "x.log_softmax(-1)",
+    "x.exp().clamp(max=4)", "x.norm()", "x.var()", "x + n", "x * (n + 1)",
+    "F.dropout(x, 0.5, False)", "x[:, [0]]", "x[..., index[:2]]", "x.cumsum(-1).view(-1)",
+    "x.argmax()", "x.long()", "x > 0", "x.to(y.dtype)", "x.amax(0)", "torch.zeros_like(x)",
+    "torch.ones_like(x) * n", "x.logsumexp(-1)", "x.contiguous()", "torch.nn.Parameter(x)",
+    "torch.nn.Parameter(x.data, False)", "x.requires_grad_()", "x.detach().requires_grad_()",
+    "x.clone().detach().requires_grad_(True)",
 )  # fmt: skip
 LAYERS = (
     "linear(x)", "norm(x)", "batch(x)", "mlp(x)", "F.linear(x, linear.weight)",
@@ -61,18 +56,16 @@ LAYERS = (
     "next(mlp.parameters())",
 )  # fmt: skip
 WRITES = (
-    "x.add_(1)", "x.mul_(2)", "x.fill_(3)", "x.zero_()", "x.copy_(x * 0 + 2)", "x.clamp_(-1, 1)",
-    "x.relu_()", "x[0] = 5.0", "x[:1] += 1", "x.sin_()", "x.neg_()", "x.div_(2)", "x.add_(y * 1)",
-    "x.copy_(y * 1)", "x.mul_(y * 1)", "x[:] = y * 1", "x.data.add_(1)", "x.data.mul_(0.5)",
-    "x.detach().mul_(0.9)", "x.data.copy_(y.detach() * 1)", "x.data = y.detach() * 1",
-    "x.data = x.data * 0.9", "x.sub_(y * 1, alpha=0.1)", "x.lerp_(y * 1, 0.3)", "x += y * 1",
-    "x -= 0.1", "x *= 0.5", "x.data[0] = 1.5", "x[..., 0] = 0.5", "x[0].mul_(2)",
-    "x.mul_(0.9).add_(y.detach() * 1, alpha=0.1)", "x.view(-1).add_(1)", "x.t().mul_(0.5)",
-    "x.addcmul_(y * 1, y * 1)", "x.fill_(n)", "x[x > 0.2] = 0.1", "x.masked_fill_(x > 0, 0.5)",
-    "x.grad.mul_(0.5)", "x.grad.zero_()", "x.grad = None", "x.sub_(0.1 * x.grad)",
-    "x.data.sub_(0.1 * x.grad)", "x.data -= 0.1 * x.grad.data", "x.grad = y.detach() * 1",
-    "x.index_add_(0, index[:1], y[:1] * 1)", "x.detach_()",
-    "x.retain_grad()",
+    *shared.WRITES,
+    "x.data.add_(1)", "x.data.mul_(0.5)", "x.detach().mul_(0.9)", "x.data.copy_(y.detach() * 1)",
+    "x.data = y.detach() * 1", "x.data = x.data * 0.9", "x.sub_(y * 1, alpha=0.1)",
+    "x.lerp_(y * 1, 0.3)", "x += y * 1", "x -= 0.1", "x *= 0.5", "x.data[0] = 1.5",
+    "x[..., 0] = 0.5", "x[0].mul_(2)", "x.mul_(0.9).add_(y.detach() * 1, alpha=0.1)",
+    "x.view(-1).add_(1)", "x.t().mul_(0.5)", "x.addcmul_(y * 1, y * 1)", "x.fill_(n)",
+    "x[x > 0.2] = 0.1", "x.masked_fill_(x > 0, 0.5)", "x.grad.mul_(0.5)", "x.grad.zero_()",
+    "x.grad = None", "x.sub_(0.1 * x.grad)", "x.data.sub_(0.1 * x.grad)",
+    "x.data -= 0.1 * x.grad.data", "x.grad = y.detach() * 1",
+    "x.index_add_(0, index[:1], y[:1] * 1)", "x.detach_()", "x.retain_grad()",
 )  # fmt: skip
 STEPS = (
     "(x * x).sum().backward()", "x.mean().backward()", "x.sum().backward()", "opt.step()",

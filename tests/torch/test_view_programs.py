@@ -13,28 +13,8 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as ours
+from tests.torch.program_lines import VALUES, VIEWS, WRITES
 from tilegrad.base.errors import TilegradError
-
-_VIEWS = (
-    "x[:]", "x[1:]", "x[::2]", "x[0]", "x[-1]", "x[None]", "x[..., 0]", "x.t()", "x.view(-1)",
-    "x.reshape(-1)", "x.unsqueeze(0)", "x.squeeze()", "x.expand(*x.shape)", "x.transpose(0, -1)",
-    "x.permute(*range(x.dim() - 1, -1, -1))", "x.diagonal()", "x.chunk(2)[0]", "x.split(1)[0]",
-    "x.unbind(0)[0]", "x.narrow(0, 0, 1)", "x.detach()", "x.view_as(x)", "x.flatten()",
-    "x.movedim(0, -1)", "x.select(0, 0)", "x.broadcast_to(x.shape)", "x.swapaxes(0, 0)",
-)  # fmt: skip
-_VALUES = (
-    "x * 2", "x + 1", "x * x", "x.sin()", "x.relu()", "x.sum()", "x.mean(0)", "x - x.mean()",
-    "torch.cat([x, x])", "torch.stack([x, x])", "x.cumsum(0)", "x.softmax(0)", "x.max()",
-    "x.flip(0)", "x.abs()", "x.clamp(-1, 1)", "torch.where(x > 0, x, -x)", "x.pow(2)",
-    "x.sigmoid()", "x.masked_fill(x > 1, 0.0)", "x.sort(0)[0]", "x[[0]]", "x + y", "x * y", "x - y",
-    "torch.maximum(x, y)", "x / (y.abs() + 1)", "torch.where(x > y, x, y)",
-)  # fmt: skip
-# Values are copies: PyTorch leaves open what becomes of operands that overlap the target.
-_WRITES = (
-    "x.add_(1)", "x.mul_(2)", "x.fill_(3)", "x.zero_()", "x.copy_(x * 0 + 2)", "x.clamp_(-1, 1)",
-    "x.relu_()", "x[0] = 5.0", "x[:1] += 1", "x.sin_()", "x.neg_()", "x.div_(2)", "x.add_(y * 1)",
-    "x.copy_(y * 1)", "x.mul_(y * 1)", "x[:] = y * 1",
-)  # fmt: skip
 
 
 class _Line(NamedTuple):
@@ -59,8 +39,8 @@ def _program(chance: random.Random) -> _Program:
         if pick < 0.05:
             lines.append(first)
             continue
-        kinds = _VIEWS if pick < 0.42 else _VALUES if pick < 0.72 else _WRITES
-        is_write = kinds is _WRITES
+        kinds = VIEWS if pick < 0.42 else VALUES if pick < 0.72 else WRITES
+        is_write = kinds is WRITES
         is_recorded = chance.random() > (0.4 if is_write else 0.25)
         lines.append(_Line(chance.choice(kinds), first, second, is_write, is_recorded))
         count += not is_write

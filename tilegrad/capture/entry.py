@@ -26,7 +26,7 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.views.movement import is_inside
+from tilegrad.tensor.views.shrinking import is_inside
 
 __all__ = ["Entry", "Mismatch", "set_aside"]
 

@@ -69,7 +69,7 @@ class Reads:
         self._alive: dict[int, Any] = {}
         self._anchors: dict[int, list[Any]] = {}
         self._labels: dict[int, str] = {}
-        # Containers that changed in ways that no guard says; those all of whose items are guarded.
+        # Containers that changed in ways that no guard says; containers with a guard for each item.
         self._altered: set[int] = set()
         self._complete: set[int] = set()
         self._deep: set[int] = set()

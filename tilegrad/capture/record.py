@@ -410,8 +410,8 @@ class Run:
         return steps
 
     def _own(self) -> set[int]:
-        """The older tensors that the run may have changed: those that it has read, what they are
-        computed from, and what stands on memory that it used. Other threads change others.
+        """The older tensors that the run may have changed: those that it has read, their sources,
+        and tensors over memory that it used. Other threads change others.
         """
         read = [known.uop for tensor in self.guards.tensors if (known := self.known(tensor))]
         nodes = set(toposort(read))

@@ -79,7 +79,7 @@ class _Batch(Lifted):
         return list(regions)
 
     def node(self, node: UOp) -> UOp:
-        """`node`, of whose sources at least one is mapped."""
+        """`node` for a batch, where at least one source is mapped."""
         made = self.plain(node)
         if made is not None:
             return made

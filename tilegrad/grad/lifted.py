@@ -29,7 +29,7 @@ class Lifted:
         self.done: dict[UOp, UOp] = dict(mapped)
 
     def plain(self, node: UOp) -> UOp | None:
-        """`node`, of whose sources at least one has the axis; None if its op asks for more."""
+        """`node` where at least one source has the axis; None if its op asks for more."""
         op = node.op
         if op.is_alu:
             src = tuple(self.operand(source, node) for source in node.src)

@@ -319,9 +319,9 @@ def batched_loop(
     size: int,
     batch: Callable[[Sequence[UOp], Mapping[UOp, UOp]], list[UOp | None]],
 ) -> UOp:
-    """`loop` for `size` examples, of whose sources those `mapped` have an axis of them in front.
+    """`loop` for `size` examples, where the sources in `mapped` have an axis of examples in front.
 
-    Carries have that axis, rows of stacks have it behind that of the steps; so have the parts,
+    Carries have that axis, rows of stacks have it behind that of the steps; so have the slices,
     unless a row is the same for all examples. `batch` gives values over other leaves with the axis,
     None for those that depend on none of these.
     """

@@ -53,7 +53,7 @@ _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
 # The zeros that a PAD adds are summed too: while they make the work no more than this many times
 # larger, one sum is better than two.
 _MOST_GROWTH = 4
-# So many operations deep a factor is looked at, and so many factors of one product.
+# Depth to which the operations of a factor are looked at, and the most factors of a product.
 _DEPTH = 3
 _MOST_FACTORS = 16
 

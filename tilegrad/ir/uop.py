@@ -79,7 +79,8 @@ class UOp:
     origin: tuple[Any, ...]
     # The result of `simplify` (`ir/rules`) for this node: True for itself, None if unknown.
     simple: UOp | Literal[True] | None
-    # [Movement of] the BUFFER that holds the value, once it was computed (`engine.realize.known`).
+    # [Movement of] the BUFFER that holds the value, once it was computed
+    # (`engine.realize.computed_nodes`).
     stored: UOp | None
     # Weak references to the tensors that hold this node (`tensor.handle.living`).
     holders: Any

@@ -38,7 +38,7 @@ __all__ = ["share_copies"]
 
 # Banks of shared memory, and the bytes of each (CUDA C++ Programming Guide, shared memory).
 _BANKS, _WORD = 32, 4
-# From this many iterations on, an idle copy in the last one is an eighth of the copies at most.
+# Iterations from which an idle copy in the last one is at most an eighth of all copies.
 _LONG = 8
 _LANES = (Axis.LOCAL, Axis.GROUP)
 _LOOPS = (Axis.LOOP, Axis.REDUCE)

@@ -16,8 +16,8 @@ __all__ = ["fix_launch", "spread_shared", "use_grid"]
 
 _GRID_AXES = 3
 _LANES = (Axis.LOCAL, Axis.GROUP)
-# A launch may have many more blocks along its first axis than along the others, and the fewest
-# lanes along the last (CUDA: 65,535 blocks along y and z, 64 lanes along z).
+# The most blocks along the second and third axis of a launch, and the most lanes along the third
+# (CUDA: 65,535 blocks along y and z, 64 lanes along z).
 _MOST_BLOCKS, _MOST_DEEP = 65535, 64
 
 

@@ -33,7 +33,8 @@ __all__ = ["skip_iterations"]
 _LOOPS = (Axis.LOOP, Axis.THREAD, Axis.REDUCE)
 # The identities of the reductions that have skipped iterations.
 _NOTHING = (0, -math.inf)
-# A loop is trimmed to its partly open last iterations only if it has this many times as many.
+# The least ratio of a loop's iterations to its partly masked last ones for which these are split
+# off.
 _LONG = 8
 
 

@@ -23,9 +23,9 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["skip_slices"]
 
-# What gathers values of several iterations.
+# Ops that combine values of several iterations.
 _GATHERS = (Ops.REDUCE, Ops.PREFIX)
-# What takes its value from one other value.
+# Ops whose value is that of one source.
 _SAME = (Ops.CAST, Ops.GEP, Ops.SHUFFLE)
 
 

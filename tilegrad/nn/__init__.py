@@ -52,6 +52,15 @@ from tilegrad.nn.containers import (
     ParameterList,
     Sequential,
 )
+from tilegrad.nn.distance_losses import (
+    CosineEmbeddingLoss,
+    CosineSimilarity,
+    HingeEmbeddingLoss,
+    MarginRankingLoss,
+    PairwiseDistance,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
+)
 from tilegrad.nn.dropout import (
     AlphaDropout,
     Dropout,
@@ -90,27 +99,20 @@ from tilegrad.nn.lazy import (
 from tilegrad.nn.losses import (
     BCELoss,
     BCEWithLogitsLoss,
-    CosineEmbeddingLoss,
-    CosineSimilarity,
     CrossEntropyLoss,
     CTCLoss,
     GaussianNLLLoss,
-    HingeEmbeddingLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
-    MarginRankingLoss,
     MSELoss,
     MultiLabelMarginLoss,
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     NLLLoss,
-    PairwiseDistance,
     PoissonNLLLoss,
     SmoothL1Loss,
     SoftMarginLoss,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
 )
 from tilegrad.nn.module import Module, Parameter
 from tilegrad.nn.norms import (

@@ -191,7 +191,7 @@ def _glorot(rows: int, columns: int) -> Tensor:
 
 
 def _longer(mask: Tensor, more: int) -> Tensor:
-    """A mask for so many keys more, which it does not hide."""
+    """A mask for additional keys, which it does not hide."""
     return mask.pad((*[(0, 0)] * (mask.ndim - 1), (0, more))) if more else mask
 
 

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.functional.ctc import Lengths
 from tilegrad.nn.functional.losses import IGNORED
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CosineSimilarity",
-    "CrossEntropyLoss", "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss",
-    "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss",
-    "MultiMarginLoss", "NLLLoss", "PairwiseDistance", "PoissonNLLLoss", "SmoothL1Loss",
-    "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
+    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CrossEntropyLoss", "GaussianNLLLoss", "HuberLoss",
+    "KLDivLoss", "L1Loss", "Loss", "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
 ]  # fmt: skip
 
 
-class _Loss(Module):
+class Loss(Module):
     """A loss trains nothing: the weights of its classes are state."""
 
     buffer_names = ("weight", "pos_weight")
 
 
 @dataclass(eq=False, repr=False)
-class CrossEntropyLoss(_Loss):
+class CrossEntropyLoss(Loss):
     """Cross-entropy of softmax(input) over axis 1: `functional.cross_entropy` as a module.
 
     Args:
@@ -62,7 +57,7 @@ class CrossEntropyLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class NLLLoss(_Loss):
+class NLLLoss(Loss):
     """Negated log-probability of each target class: `functional.nll_loss` as a module.
 
     Args:
@@ -85,7 +80,7 @@ class NLLLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MSELoss(_Loss):
+class MSELoss(Loss):
     """Squared difference: (input - target)^2. It is `functional.mse_loss` as a module.
 
     Args:
@@ -104,7 +99,7 @@ class MSELoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class L1Loss(_Loss):
+class L1Loss(Loss):
     """Magnitude of the difference: |input - target|. It is `functional.l1_loss` as a module.
 
     Args:
@@ -123,7 +118,7 @@ class L1Loss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(Loss):
     """Smooth magnitude of the difference: `huber_loss` divided by `beta`; the magnitude itself
     where that is 0 (Girshick 2015, arXiv:1504.08083). It is `functional.smooth_l1_loss` as a
     module.
@@ -146,7 +141,7 @@ class SmoothL1Loss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class HuberLoss(_Loss):
+class HuberLoss(Loss):
     """Huber loss: half the squared difference d up to |d| = delta, then the line delta * (|d| -
     delta / 2) (Huber 1964). It is `functional.huber_loss` as a module.
 
@@ -168,7 +163,7 @@ class HuberLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class BCELoss(_Loss):
+class BCELoss(Loss):
     """Binary cross-entropy: -(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least
     -100. It is `functional.binary_cross_entropy` as a module.
 
@@ -191,7 +186,7 @@ class BCELoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(Loss):
     """Binary cross-entropy of sigmoid(input), without overflow:
     `functional.binary_cross_entropy_with_logits` as a module.
 
@@ -217,7 +212,7 @@ class BCEWithLogitsLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class KLDivLoss(_Loss):
+class KLDivLoss(Loss):
     """Kullback-Leibler divergence of log-probabilities: target * (log target - input). It is
     `functional.kl_div` as a module.
 
@@ -241,7 +236,7 @@ class KLDivLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class PoissonNLLLoss(_Loss):
+class PoissonNLLLoss(Loss):
     """Negated log-probability of counts in Poisson distributions: exp(input) - target * input, or
     input - target * log(input + eps) without `log_input`. It is `functional.poisson_nll_loss` as a
     module.
@@ -271,7 +266,7 @@ class PoissonNLLLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class GaussianNLLLoss(_Loss):
+class GaussianNLLLoss(Loss):
     """Negated log-probability in normal distributions: (log v + (input - target)^2 / v) / 2, v the
     variance, at least `eps`, whose gradient goes on below that. It is
     `functional.gaussian_nll_loss` as a module.
@@ -297,146 +292,7 @@ class GaussianNLLLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MarginRankingLoss(_Loss):
-    """Ranking loss: max(0, margin - target * (input1 - input2)); the first should be above the
-    second where the target is 1, below it where it is -1. It is `functional.margin_ranking_loss` as
-    a module.
-
-    Args:
-        margin: the least difference.
-        reduction: "mean" and "sum" give one number, "none" one for each element.
-
-    Shape: input1 a tensor; input2 a tensor that broadcasts with it; target 1 or -1; broadcasts. The
-    loss is a float number, or for "none" a tensor of the shape of the elements.
-
-    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
-    """
-
-    margin: float = 0.0
-    reduction: str = "mean"
-
-    def __call__(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return functional.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
-
-
-@dataclass(eq=False, repr=False)
-class HingeEmbeddingLoss(_Loss):
-    """Hinge loss of distances: themselves where the target is 1, max(0, margin - input) where it is
-    -1. It is `functional.hinge_embedding_loss` as a module.
-
-    Args:
-        margin: least distance of unlike things.
-        reduction: "mean" and "sum" give one number, "none" one for each element.
-
-    Shape: input distances, of any shape; target 1 or -1; broadcasts. The loss is a float number, or
-    for "none" a tensor of the shape of the elements.
-
-    Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
-    """
-
-    margin: float = 1.0
-    reduction: str = "mean"
-
-    def __call__(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.hinge_embedding_loss(input, target, self.margin, self.reduction)
-
-
-@dataclass(eq=False, repr=False)
-class CosineEmbeddingLoss(_Loss):
-    """Cosine loss of pairs of vectors: 1 - cos where the target is 1, max(0, cos - margin) where it
-    is -1. It is `functional.cosine_embedding_loss` as a module.
-
-    Args:
-        margin: the largest cosine of unlike vectors that costs nothing.
-        reduction: "mean" and "sum" give one number, "none" one for each element.
-
-    Shape: input1 (N, D) or (D,); input2 the same shape; target 1 or -1, (N,) or (). The loss is a
-    float number, or (N,) for "none".
-
-    Raises ShapeError for other shapes, ConfigError for another `reduction`.
-    """
-
-    margin: float = 0.0
-    reduction: str = "mean"
-
-    def __call__(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return functional.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
-
-
-@dataclass(eq=False, repr=False)
-class TripletMarginLoss(_Loss):
-    """Triplet loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm
-    of a - b + eps along the last axis (Balntas et al. 2016). It is `functional.triplet_margin_loss`
-    as a module.
-
-    Args:
-        margin: how much farther the negative is to be.
-        p: order of the norm.
-        eps: added to the differences.
-        swap: take the nearer of anchor and positive to the negative.
-        reduction: "mean" and "sum" give one number, "none" one for each element.
-
-    Shape: anchor (N, D) or (D,); positive the same shape; negative the same shape. The loss is a
-    float number, or (N,) for "none".
-
-    Raises ShapeError unless the shapes broadcast, ConfigError for another option and unless
-    `margin` is above 0.
-    """
-
-    margin: float = 1.0
-    p: float = 2.0
-    eps: float = 1e-6
-    swap: bool = False
-    reduction: str = "mean"
-
-    def __post_init__(self) -> None:
-        if self.margin <= 0:
-            raise ConfigError(
-                f"TripletMarginLoss: margin must be above 0, not {self.margin}", line=here()
-            )
-
-    def __call__(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return functional.triplet_margin_loss(
-            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction
-        )
-
-
-@dataclass(eq=False, repr=False)
-class TripletMarginWithDistanceLoss(_Loss):
-    """`triplet_margin_loss` by a distance of one's own:
-    `functional.triplet_margin_with_distance_loss` as a module.
-
-    Args:
-        distance_function: takes two tensors and gives (N,); by default `pairwise_distance`.
-        margin: how much farther the negative is to be.
-        swap: take the nearer of anchor and positive to the negative.
-        reduction: "mean" and "sum" give one number, "none" one for each element.
-
-    Shape: anchor (N, D) or (D,); positive the same shape; negative the same shape. The loss is a
-    float number, or (N,) for "none".
-
-    Raises ConfigError for another option, ShapeError unless the shapes broadcast.
-    """
-
-    distance_function: Callable[[Tensor, Tensor], Tensor] | None = field(default=None, kw_only=True)
-    margin: float = field(default=1.0, kw_only=True)
-    swap: bool = field(default=False, kw_only=True)
-    reduction: str = field(default="mean", kw_only=True)
-
-    def __call__(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return functional.triplet_margin_with_distance_loss(
-            anchor,
-            positive,
-            negative,
-            distance_function=self.distance_function,
-            margin=self.margin,
-            swap=self.swap,
-            reduction=self.reduction,
-        )
-
-
-@dataclass(eq=False, repr=False)
-class SoftMarginLoss(_Loss):
+class SoftMarginLoss(Loss):
     """Logistic loss: log(1 + exp(-target * input)), without overflow. It is
     `functional.soft_margin_loss` as a module.
 
@@ -456,7 +312,7 @@ class SoftMarginLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MultiMarginLoss(_Loss):
+class MultiMarginLoss(Loss):
     """Multi-class hinge loss: the sum over the other classes i of max(0, margin - input[target] +
     input[i])^p, divided by C, times the weight of the target's class. It is
     `functional.multi_margin_loss` as a module.
@@ -485,7 +341,7 @@ class MultiMarginLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelMarginLoss(_Loss):
+class MultiLabelMarginLoss(Loss):
     """Hinge loss of several classes at once: the sum over each target class t and each class i that
     is none of them of max(0, 1 - input[t] + input[i]), divided by C. It is
     `functional.multilabel_margin_loss` as a module.
@@ -506,7 +362,7 @@ class MultiLabelMarginLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelSoftMarginLoss(_Loss):
+class MultiLabelSoftMarginLoss(Loss):
     """Mean over the classes of the binary cross-entropy of sigmoid(input):
     `functional.multilabel_soft_margin_loss` as a module.
 
@@ -528,7 +384,7 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 @dataclass(eq=False, repr=False)
-class CTCLoss(_Loss):
+class CTCLoss(Loss):
     """Connectionist temporal classification: the negated log-probability of label sequences, summed
     over all alignments (Graves et al. 2006). It is `functional.ctc_loss` as a module.
 
@@ -564,50 +420,3 @@ class CTCLoss(_Loss):
             self.reduction,
             self.zero_infinity,
         )
-
-
-@dataclass(eq=False, repr=False)
-class CosineSimilarity(_Loss):
-    """Cosine of the angle between vectors: x1 * x2 summed along an axis, divided by the product of
-    the lengths. It is `functional.cosine_similarity` as a module.
-
-    Args:
-        dim: the axis; a negative one counts from the last.
-        eps: least length.
-
-    Shape: x1 a tensor; x2 a tensor whose shape broadcasts with it. The result is a float tensor of
-    the broadcast shape without `dim`.
-
-    Raises ShapeError unless the shapes broadcast, IndexBoundsError for an axis that is out of
-    range.
-    """
-
-    dim: int = 1
-    eps: float = 1e-8
-
-    def __call__(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return functional.cosine_similarity(x1, x2, self.dim, self.eps)
-
-
-@dataclass(eq=False, repr=False)
-class PairwiseDistance(_Loss):
-    """Distance of vectors: the p-norm of x1 - x2 + eps along the last axis. It is
-    `functional.pairwise_distance` as a module.
-
-    Args:
-        p: order of the norm.
-        eps: added to the difference, so that there is a gradient at 0.
-        keepdim: keep the last axis, with size 1.
-
-    Shape: x1 (..., D); x2 (..., D), which broadcasts with it. The result is a float tensor of the
-    broadcast shape without the last axis.
-
-    Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
-    """
-
-    p: float = 2.0
-    eps: float = 1e-6
-    keepdim: bool = False
-
-    def __call__(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return functional.pairwise_distance(x1, x2, self.p, self.eps, self.keepdim)

@@ -13,8 +13,8 @@ from tilegrad.optimize.shaper import Shaper
 __all__ = ["CLEAR", "choose"]
 
 # Tuning, worth shown by `bench/corpus.py`.
-# A proposal takes the place of the first, the heuristic's, if its estimate is this share of it at
-# most: nearer ones are as often slower as faster.
+# The largest ratio of estimates at which a proposal replaces the first one, the heuristic's: those
+# that are nearer are as often slower as faster.
 CLEAR = 0.85
 
 

@@ -32,7 +32,7 @@ LONG = 16
 LIGHT = 1 / 8
 # The iterations up to which a loop is unrolled as a whole.
 UNROLLED = 16
-# What it costs to copy an element to scratch, in multiply-adds.
+# Cost of copying an element to scratch, in multiply-adds.
 COPIED = 24
 # Uses of an operand from which on it may be packed more than once; with fewer, it takes as long to
 # arrive from memory as to be used.

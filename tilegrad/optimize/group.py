@@ -22,7 +22,7 @@ from tilegrad.target import Target
 
 __all__ = ["group", "is_second_stage"]
 
-# What stands around a reduction that lanes share: each runs once per block, lane or unrolled copy.
+# Axes outside a reduction that lanes share: it runs once per block, lane or unrolled copy.
 _PARALLEL = (Axis.GLOBAL, Axis.LOCAL, Axis.UPCAST)
 
 

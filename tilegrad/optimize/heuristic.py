@@ -21,10 +21,10 @@ from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_stages import StageShaper
 from tilegrad.optimize.heuristic_streams import Streamer
+from tilegrad.optimize.latency_hiding import hide_waits
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.optimize.reuse import Reuse, find_reuses
-from tilegrad.optimize.waits import hide_waits
 from tilegrad.target import Target
 
 __all__ = ["heuristic", "shape"]

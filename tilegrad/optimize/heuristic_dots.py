@@ -109,8 +109,8 @@ class _Tile:
         return [loop for loop in axes_of(self.shaper.ast) if loop.arg[1] is kind][-1]
 
     def side(self, unrolled: UOp, *, has_lanes: bool) -> tuple[int, UOp] | None:
-        """The factor that the lanes move, or the other one: what STAGE calls it and what it is,
-        without what it is cast to.
+        """The factor that depends on the lanes, or the other one: its number for STAGE, and its
+        value before a cast.
         """
         dots = find_dots(self.shaper.ast, self.unit)
         sides = dots[0].reduction.src[0].src if dots else ()

@@ -29,7 +29,7 @@ BUSY = 128
 VECTOR = 16
 # Padding may add this share of work.
 LITTLE = 1.34
-# A lane's other registers: addresses, the next tile on its way, loop variables.
+# Registers of a lane for addresses, the next tile and loop variables.
 _OTHER_REGISTERS = 32
 # Products with a shorter sum are over before a copy pays.
 LEAST_DEPTH = 32

@@ -27,10 +27,10 @@ __all__ = [
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/gpu.py`, reductions and rows.
-# With fewer results than this, lanes share a reduction.
+# The number of results below which lanes share a reduction.
 FEW_RESULTS = 8192
-# A reduction of at most this depth has no lanes that share it, unless they exchange values; it is
-# unrolled.
+# Depths up to which a reduction is unrolled, and not shared by lanes: without and with an exchange
+# of values between them.
 SHORT, _SHORT_ROW = 32, 16
 # Lanes share a reduction of columns that is this deep where one lane for each column would leave
 # too few of them, and a shallower one where there are fewer results; with as many results, a tile
@@ -38,8 +38,7 @@ SHORT, _SHORT_ROW = 32, 16
 _DEEP, WORTH_TILING = 64, 1024
 # Values of a row that a lane holds in registers.
 _IN_REGISTERS = 32
-# A row of at most this many vectors for each lane of a warp has one warp, where there are that
-# many rows.
+# The most vectors for each lane of a row that one warp reduces, and the fewest such rows.
 _WARP_VECTORS, _MANY_ROWS = 8, 1024
 # Vectors that a lane loads before it waits for the first.
 _IN_FLIGHT = (4, 3, 5, 2)

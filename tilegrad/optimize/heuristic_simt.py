@@ -40,7 +40,7 @@ from tilegrad.target import Target
 
 __all__ = ["heuristic"]
 
-# A block, and the lanes of it that follow the contiguous axis of a register tile.
+# Lanes of a block, and those of them along the contiguous axis of a register tile.
 _BLOCK, _TILE_LANES = 256, 16
 
 

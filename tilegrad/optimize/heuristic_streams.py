@@ -38,7 +38,7 @@ _WHOLE_REDUCTION = 13
 _WORTH_PADDING = 0.9
 # An axis may be so much longer for whole iterations of several vectors.
 _LITTLE = 1.03
-# Rows are taken in pairs where so many bytes at most are loaded for one, and registers hold both.
+# The most bytes loaded for a row, and the fewest registers, where rows are taken in pairs.
 _SHORT_ROW, _PAIR_REGISTERS = 3 << 10, 32
 
 # Limits of compile time.

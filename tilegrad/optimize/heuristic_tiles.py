@@ -31,9 +31,9 @@ __all__ = ["Tiler"]
 
 # Vectors of a wide tile.
 _WIDE = max(PER_VECTOR)
-# Tuning, worth shown by `bench/corpus.py`, families products and convolutions.
-# What each row costs that a tile has less than the best number, that some rows are computed twice
-# or for nothing, and that each load of a row has a gate (products, 512x8192x512: 4 against 6 rows).
+# Tuning, worth shown by `bench/corpus.py`, families products and convolutions. Penalties of a tile:
+# per row below the best number, a share; for rows that are computed twice or not needed, and for
+# loads with masks, factors (products, 512x8192x512: 4 against 6 rows).
 _FEWER, _PADDED, _GATED = 0.035, 1.05, 1.35
 # The share of the second cache that a panel may take.
 _PANEL = 5 / 8

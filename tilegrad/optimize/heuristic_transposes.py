@@ -2,7 +2,7 @@
 another.
 
 A lane has a tile of registers: it loads vectors along the one axis and stores vectors along the
-other. Its neighbours along both make up whole sectors of what is read and of what is written.
+other. Together with its neighbours along both axes it reads and writes whole sectors of memory.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _TILES = (
     ((16, 32), (1, 4)),
 )
 # The registers of a lane that may hold results; half as many where a long sum has more accumulators
-# (lower.levels: each takes so many terms, of which a unit adds several at a time).
+# (lower.levels: each takes a limited number of terms, and a unit adds several at a time).
 _RESULTS, _MOST_TERMS = 5 / 9, 512
 
 

@@ -37,7 +37,7 @@ from tilegrad.target import Target
 
 __all__ = ["apply_opt", "apply_opts", "start"]
 
-# What shared memory that lives inside such an axis has a copy for.
+# Axes for each iteration of which shared memory inside of them has a copy.
 _PER_BLOCK = (Axis.LOCAL, Axis.UPCAST)
 
 

@@ -1,8 +1,8 @@
 """Copies of operands that a kernel packs, taken out of it: made once, for constant memory.
 
 A STAGE fills scratch from an operand at every launch. Where the operand is known to be the same
-from launch to launch, the nest that fills it becomes a kernel of its own, and what it filled, for
-every iteration of the loops around it, is memory that the kernel is given instead of the operand.
+from launch to launch, the loop nest that fills it becomes a kernel of its own. Its result, for
+every iteration of the loops around it, is memory that the kernel takes instead of the operand.
 """
 
 from __future__ import annotations

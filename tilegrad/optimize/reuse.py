@@ -19,20 +19,20 @@ from tilegrad.optimize.facts import (
     stores,
     stride,
 )
+from tilegrad.optimize.filter_padding import find_padding
 from tilegrad.optimize.opt import loop_order
-from tilegrad.optimize.padding import find_padding
 from tilegrad.target import Target
 
 __all__ = ["Reuse", "find_reuse", "find_reuses"]
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and gradients.
-# So many rows of one axis are as good as more.
+# Rows of one axis beyond which more gain nothing.
 _ENOUGH_ROWS = 7
-# A reduction of so few iterations takes as long as storing its results apart.
+# Iterations of a reduction that takes no longer than storing its results one by one.
 _SHALLOW = 512
-# What it costs to store an element that is alone in memory, or to pack one, in multiply-adds.
+# Cost of storing an element without neighbours in memory, or of packing one, in multiply-adds.
 _SCATTERED = 32
-# What a tile is worth where each lane has a gate of its own.
+# Factor on the rating of a tile whose vector loads have a mask for each lane.
 _SPREAD = 0.8
 
 

@@ -36,16 +36,16 @@ VERSION = 1
 Opts = tuple[Opt, ...]
 
 # Limits of a search, `bench/search.py`.
-# A list replaces the default if it needs at most this share of its time.
+# The largest ratio of times at which a list replaces the default.
 _MARGIN = 0.97
-# And it must be the faster one in this share of the rounds.
+# The share of rounds in which it must be faster.
 _SURE = 0.8
 _FINALISTS = 3
 _ROUNDS = 25
-# A proposal that the model puts so far behind the best is not built.
+# The ratio of a proposal's estimate to the best one's from which it is not built.
 _HOPELESS = 4.0
-# A round looks around so many lists, and tries so many times the width. It must gain this much, or
-# be one of the last.
+# Of a round of the search: the lists whose neighbours it looks at, its trials as a multiple of the
+# width, the ratio of times that counts as progress, and the rounds without progress before it ends.
 _EXPANDED, _TRIED, _GAIN, _PATIENCE = 3, 2, 0.98, 3
 
 

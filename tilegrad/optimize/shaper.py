@@ -26,13 +26,14 @@ from tilegrad.target import Target
 __all__ = ["Shaper"]
 
 # Tuning, worth shown by `bench/launch.py` and `bench/rows.py`.
-# What it costs, as a share, that chunks are half as many as would let no slow core hold up others.
+# Share of the time that is lost where chunks are half as many as would let no slow core hold up the
+# others.
 _UNEVEN = 1 / 8
 # The fewest operations of a chunk where there are few chunks, as a multiple of
 # `Timing.worth_threads`.
 _WORTH_CHUNK = 4
-# What it costs that two chunks store to one line of memory, over the bytes that a chunk stores in a
-# row, and from how many on that does not matter.
+# Penalty for two chunks that store to one line of memory, divided by the bytes that a chunk stores
+# in a row; and the number of bytes from which it is left out.
 _SHARED_LINE, _SHORT = 16, 512
 
 

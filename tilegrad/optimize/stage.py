@@ -27,7 +27,7 @@ from tilegrad.target import Target
 
 __all__ = ["name_of_side", "operand_of", "stage"]
 
-# So many vectors of a copy are unrolled, so that the gates of each are known.
+# The most vectors of a copy that are unrolled, so that the gate of each is known.
 _MOST_VECTORS = 16
 
 

@@ -26,7 +26,7 @@ from tilegrad.target import TILES
 
 __all__ = ["stage_shared"]
 
-# What the whole block has in common: the block's number, and the loop that it is in.
+# Axes with one value for the whole block: its number, and the loop that it is in.
 _COMMON = (Axis.GLOBAL, Axis.REDUCE)
 
 

@@ -29,7 +29,7 @@ _LITTLE = 1.15
 _LEAST_TERMS = 16
 # Bytes by which rows of a copy are padded.
 _PADDING = 16
-# What slices and copies may take of a block's shared memory.
+# The share of a block's shared memory that slices and copies may take.
 _MOST_OF_SHARED = 15 / 16
 # Lanes that share a row (optimize.heuristic_slices).
 _LANES = 8

@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["split_concatenation"]
 
-# What runs over ranges that are not those of the store.
+# Ops with ranges that are not those of the store.
 _NESTS = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL)
 # Tuning, worth shown by `bench/rows.py`, concatenations.
 # Arithmetic operations of all slices together, below which one store is enough.

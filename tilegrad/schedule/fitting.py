@@ -1,8 +1,8 @@
 """Values of variables at which the slices of a graph lie inside of their memory.
 
 A slice such as `x[:, :n]` is allowed where the bound value of `n` fits, whatever other values `n`
-may have: who binds one checks that (`tensor.views.movement`, `capture.entry`). So in the kernels of
-that graph `n` has no other values, and every access is inside of its memory:
+may have: who binds one checks that (`tensor.views.shrinking`, `capture.entry`). So in the kernels
+of that graph `n` has no other values, and every access is inside of its memory:
 
 before   n in 1..20, x of 10 columns, x[:, :n]
 after    n in 1..10

@@ -32,7 +32,7 @@ _MOST_PADDED = 1.5
 # Operations per element from which recomputing an expanded value is dearer than storing it.
 _COSTLY = 3
 
-# What lies between a value and the stored values that need it, in bits.
+# Bits for the ops between a value and the stored values that need it.
 _EXPANDED, _REPEATED, _REDUCED = 1, 2, 4
 
 # Limits of compile time.

@@ -22,7 +22,7 @@ __all__ = ["MOST_BUFFERS", "Update", "is_update", "join_updates"]
 _MOST_OUTPUTS = 8
 MOST_BUFFERS = 24
 """Buffers of a kernel that was joined, where the target sets no lower limit."""
-# How often reductions that share a pass may use an element.
+# The most uses of an element by reductions that share a pass.
 _MOST_USES = 2
 
 

@@ -25,16 +25,17 @@ _LEAVES = 48
 # Values read by what several kernels compute anew: x = x - x.mean() forty times would be forty
 # kernels, each with all steps.
 _SHARED_LEAVES = 8
-# A value that meets itself elsewhere (x + x.roll(1)) is computed at both indices, and at four
-# if that meets itself again.
+# The most indices at which one value is computed in a kernel: two in x + x.roll(1), four if that is
+# added to its own roll.
 _POSITIONS = 128
-# A reduction's loops count for many.
+# Instructions that the loops of a reduction count for.
 _REDUCTION = 50
 # Instructions are counted in blocks of this many.
 _BLOCK = 25
-# A value that several kernels need is stored from this share of a kernel on.
+# The share of a kernel from which a value that several kernels need is stored.
 _AGAIN = 1 / 8
-# How far beyond that a kernel may grow where all that could be stored is larger than its sources.
+# The multiple of the limit to which a kernel may grow where all values that could be stored are
+# larger than their sources.
 _WORTH_WAITING = 4
 # Nodes, in the order of the graph, that are searched for a value to store where a kernel becomes
 # too large: before that one, and behind it for uses.
@@ -142,8 +143,8 @@ class _Steps:
 class _Cut:
     """Goes through a graph, sources first, and stores what makes kernels too large.
 
-    By position: how deep the value is, what is read for it and where (a number for the movements on
-    the way), and what it takes as shares of what a kernel may, all in all and to compute it again.
+    By position: the depth of the value; its reads, each with a number for the movements on the way;
+    and its share of the limits of a kernel, as a whole and to compute it again.
     """
 
     def __init__(self, steps: _Steps, stored: dict[UOp, Reason]):

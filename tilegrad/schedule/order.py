@@ -20,7 +20,7 @@ from tilegrad.schedule.versions import Versions
 __all__ = ["UnorderedItem", "join_items", "order_items"]
 
 # Limits of compile time.
-# How far up an update may move to join another.
+# The most positions that an update may move up to join another.
 _REACH = 16
 
 

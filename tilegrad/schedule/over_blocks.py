@@ -38,7 +38,7 @@ _BUSY_LANES = 1 << 15
 # Elements that a block reduces at least. A block of columns is a warp: 32 columns, and an eighth of
 # the lanes, so there are more of them.
 _LEAST_OF_A_BLOCK, _COLUMNS_OF_A_BLOCK, _MORE_BLOCKS = 4096, 32, 4
-# What the length of a slice is a multiple of, where slices are padded.
+# The divisor of the length of a slice, where slices are padded.
 _WHOLE = 1024
 # Fewer slices do not pay for a second kernel.
 _FEWEST = 4

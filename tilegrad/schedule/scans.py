@@ -25,7 +25,7 @@ __all__ = ["in_slices", "stored_scans"]
 # least elements of a lane.
 _LANES = 1 << 12
 _OF_A_LANE = 16
-# Where a warp shares a row: elements of a slice at least, and what its length is a multiple of.
+# The fewest elements of a slice that a warp shares, and the divisor of its length.
 _OF_A_WARP, _WHOLE = 1024, 128
 
 

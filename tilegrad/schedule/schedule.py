@@ -1,6 +1,6 @@
 """This stage's pass list: split, versions, fuse, index, collapse, order, plan memory.
 
-    split      a large reduction to one number becomes two             split.py
+    split      a large reduction to one number becomes two             split_reductions.py
       channels   operands of convolutions are stored in another order  channels.py
       blocks     reductions with few results have more blocks          over_blocks.py
     versions   old values that are needed beside newer ones are copied versions.py
@@ -29,7 +29,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
 from tilegrad.ir.args import KernelArg
 from tilegrad.ir.copies import direct_copies
@@ -37,9 +36,9 @@ from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import base_of, below_reshapes, device_of
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import elements
+from tilegrad.schedule.edges import edges_between
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.fuse import fuse
@@ -47,11 +46,13 @@ from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.inlining import Fusion
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
 from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
+from tilegrad.schedule.node_devices import devices_of
 from tilegrad.schedule.order import UnorderedItem, join_items, order_items
+from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
 from tilegrad.schedule.random import random_variables
-from tilegrad.schedule.reason import Edge, Reason
+from tilegrad.schedule.reason import Reason
 from tilegrad.schedule.region import KernelRegion, region_of
-from tilegrad.schedule.split import split_reductions
+from tilegrad.schedule.split_reductions import split_reductions
 from tilegrad.schedule.versions import overwritten_by, store_old_versions, writer_of
 from tilegrad.target import Target
 
@@ -74,6 +75,17 @@ class _Made(NamedTuple):
 
 
 class _Scheduler:
+    """A graph on its way to a schedule.
+
+    Attributes:
+        given, nodes: the nodes of the graph that came, and of the graph once reductions are split
+            and old versions stored; `position` has, for each of `nodes`, an index of `given`.
+        device, targets: the device of each node, and the target of each device.
+        fusion: which values are stored, and why.
+        buffers, memory: the buffers of the schedule, and the number of each stored value's.
+        items: what was made so far, in no order yet.
+    """
+
     def __init__(
         self,
         sink: UOp,
@@ -94,7 +106,6 @@ class _Scheduler:
         )
         sink, came_from = store_old_versions(sink)
         self.sink = sink
-        self.default_device = default_device
         self.plain = plain
         self.nodes = list(toposort([sink]))
         position = {node: number for number, node in enumerate(self.given)}
@@ -102,7 +113,7 @@ class _Scheduler:
         self.position = {
             node: position[was_split.get(came_from[node], came_from[node])] for node in self.nodes
         }
-        self.device = self._devices()
+        self.device = devices_of(self.nodes, default_device)
         self.targets = targets
         self.fusion: Fusion = fuse(
             sink,
@@ -135,25 +146,6 @@ class _Scheduler:
                 extent = extent_of(node.shape)
                 spec = BufferSpec(node.arg.device, node.dtype, size, node.arg.slot, extent)
                 self.memory[node] = self._new_buffer(spec)
-
-    def _devices(self) -> dict[UOp, str]:
-        """The device of every node: that of its memory, its copy, or its sources."""
-        device: dict[UOp, str] = {}
-        for node in self.nodes:
-            if node.op in (Ops.BUFFER, Ops.RAND):
-                device[node] = node.arg.device
-            elif node.op is Ops.COPY or (node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)):
-                device[node] = node.arg
-            else:
-                found = [device[source] for source in node.src if device.get(source)]
-                if len(set(found)) > 1 and node.op is not Ops.SINK:
-                    both = " and ".join(dict.fromkeys(found))
-                    raise DeviceError(
-                        f"{node.op.name.lower()}: operands on two devices: {both}",
-                        fix="move one of them with .to(device)",
-                    )
-                device[node] = found[0] if found else ""
-        return {node: name or self.default_device for node, name in device.items()}
 
     def _new_buffer(self, spec: BufferSpec) -> int:
         self.buffers.append(spec)
@@ -190,7 +182,13 @@ class _Scheduler:
             for item in order
         ]
         outputs = [self.memory[node] for node in self.sink.src]
-        return Schedule(items, self.buffers, outputs, self._edges(order))
+        edges = edges_between(
+            order,
+            self.fusion,
+            lambda value: self.buffers[self.memory[value]].nbytes,
+            plain=self.plain,
+        )
+        return Schedule(items, self.buffers, outputs, edges)
 
     def materialised(self, positions: Sequence[int]) -> dict[int, int]:
         """The buffers of stored values below the nodes at `positions`, by their own positions; of
@@ -226,7 +224,7 @@ class _Scheduler:
         elif node.op is Ops.SCATTER_ADD:
             table = node.src[0]
             if table.op is Ops.SCATTER_ADD and self.position[table] == self.position[node]:
-                # Both are steps of one sum (crowded.py): nobody else reads the first.
+                # Both are steps of one sum (scatter_collisions.py): nobody else reads the first.
                 self.memory[node] = self.memory[table]
             else:
                 self.memory[node] = self._buffer_for(node)
@@ -474,8 +472,8 @@ class _Scheduler:
         used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
         buffers = list(dict.fromkeys([target, *used]))
         canonical = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
-        canonical, draws = self._with_own_draws(canonical)
-        canonical, offset_names = _with_own_offsets(canonical)
+        canonical, draws = with_own_draws(canonical, self.draws)
+        canonical, offset_names = with_own_offsets(canonical)
         key = canonical, tuple(outputs), self.device[node]
         if key not in self.finished:
             hardware = self.targets[self.device[node]]
@@ -506,59 +504,11 @@ class _Scheduler:
             ]
         )
 
-    def _with_own_draws(self, ast: UOp) -> tuple[UOp, tuple[int, ...]]:
-        """A kernel with its draws numbered from 0, and their numbers in the graph: kernels that
-        draw alike are one.
-        """
-        found = [node for node in ast.toposort() if node in self.draws] if self.draws else []
-        draws = tuple(dict.fromkeys(self.draws[node] for node in found))
-        mapping: dict[UOp, UOp] = {}
-        for own, number in enumerate(draws):
-            mapping |= zip(random_variables(number), random_variables(own), strict=True)
-        return ast.substitute(mapping), draws
-
-    def _edges(self, order: Sequence[UnorderedItem]) -> list[Edge]:
-        """For each pair of kernels joined by a stored value, why they are two."""
-        position = {id(item): number for number, item in enumerate(order)}
-        maker: dict[UOp, int] = {
-            value: position[id(item)] for item in order for value in (item.value, *item.values)
-        }
-        edges: list[Edge] = []
-        for item in order:
-            for value in item.needs:
-                if value not in maker or maker[value] == position[id(item)]:
-                    continue
-                reason, saved, flops = self.fusion.refused.get(
-                    value, (self.fusion.stored[value], 0, 0)
-                )
-                if self.plain and reason in (Reason.EXPANDED, Reason.REDUCED_AGAIN):
-                    saved = 2 * self.buffers[self.memory[value]].nbytes
-                edges.append(Edge(maker[value], position[id(item)], reason, saved, flops))
-        return edges
-
 
 def _may_meet(read: UOp, written: UOp) -> bool:
     """Whether an element may be read in one iteration and written in another."""
     apart = read.vmax < written.vmin or written.vmax < read.vmin
     return read is not written and not apart
-
-
-def _with_own_offsets(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
-    """A kernel with the offsets of its slices, and the numbers that change, numbered from 0, and
-    their names in the graph: kernels over slices at other offsets are one.
-    """
-    found = [
-        node
-        for node in ast.toposort()
-        if node.op is Ops.DEFINE_VAR and offset_number(node.arg[0]) is not None
-    ]
-    if not found:
-        return ast, ()
-    own = {
-        node: node.replace(arg=(renamed(node.arg[0], number), *node.arg[1:]))
-        for number, node in enumerate(found)
-    }
-    return ast.substitute(own), tuple([node.arg[0] for node in found])
 
 
 def make_schedule(

@@ -32,8 +32,8 @@ __all__ = [
 # Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.
 _ROWS = 8
 _MANY_ROWS = 32
-# What all rows read, as a multiple of the second cache: the last cache gives a tile of eight rows
-# that much in time. What is in scratch of some rows may take half of it.
+# Bytes that all rows read, as a multiple of the second cache, up to which the last cache delivers
+# them in time for a tile of eight rows. The scratch of some rows may take half of the second cache.
 _PASSED_OVER = 2
 # A slice of rows that do not fit the second cache is a multiple of this many elements, whole
 # vectors; with fewer than two of these, correcting the sums of each slice costs more.
@@ -42,8 +42,8 @@ _VECTORS = 32
 # cycles to pack an element, which each chunk of rows does for itself.
 _LOST = 0.045
 _PACKED = 2.5
-# A value so many times the last cache and the kernel's results is in scratch also where a dot unit
-# would multiply it in a kernel of its own, in less time.
+# Size of a value, as a multiple of the last cache and of the kernel's results, from which it is in
+# scratch even where a dot unit would multiply it in a kernel of its own, in less time.
 _HUGE = 16
 # The share of the largest reduction's iterations below which another needs no tile of registers.
 _LIGHT = 1 / 16

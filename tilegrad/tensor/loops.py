@@ -94,8 +94,8 @@ def scan(
 
 
 class _Step(NamedTuple):
-    """One call of `f`: what it was given, the positions that it picked, and what it made, as it
-    gave it and as tensors.
+    """One call of `f`: its arguments, the positions that it picked, and its results, as it gave
+    them and as tensors.
     """
 
     carry: list[_Input]

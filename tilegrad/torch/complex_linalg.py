@@ -16,12 +16,12 @@ import numpy
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.handle.sizes import here, show_shape
-from tilegrad.torch.complex import Complex, as_complex
+from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.naming import called
-from tilegrad.torch.tensor import Tensor
+from tilegrad.torch.tensor import Tensor, as_ours
 
-__all__ = ["add_linear_algebra"]
+__all__ = ["add_linear_algebra", "einsum"]
 
 
 def _embedded(z: Complex) -> Tensor:
@@ -142,3 +142,25 @@ def add_linear_algebra() -> None:
         ("cholesky", _by_numpy("cholesky", _factors)),
     ):  # fmt: skip
         setattr(Complex, name, called(method, name))
+
+
+def einsum(equation: str, *operands: Any) -> Complex:
+    """Einstein's sum of products, of which one operand at least is complex."""
+    pairs = [
+        (each.real, each.imag) if isinstance(each, Complex) else (as_ours(each), None)
+        for each in operands
+    ]
+    real: Any = None
+    imag: Any = None
+    for choice in range(1 << len(pairs)):
+        chosen = [pair[choice >> number & 1] for number, pair in enumerate(pairs)]
+        if any(each is None for each in chosen):
+            continue
+        imaginary = bin(choice).count("1")
+        product = Tensor.einsum(equation, *chosen)
+        signed = -product if imaginary % 4 in (2, 3) else product
+        if imaginary % 2:
+            imag = signed if imag is None else imag + signed
+        else:
+            real = signed if real is None else real + signed
+    return make(real, imag)

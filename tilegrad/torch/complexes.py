@@ -17,10 +17,10 @@ from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import creation, functions, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
-from tilegrad.torch.complex import einsum as complex_einsum
 from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
 from tilegrad.torch.complex_functions import add_functions
 from tilegrad.torch.complex_linalg import add_linear_algebra
+from tilegrad.torch.complex_linalg import einsum as complex_einsum
 from tilegrad.torch.complex_writes import add_writes
 from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.naming import called

@@ -27,7 +27,7 @@ from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.uop import UOp
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.calls.templates import alias
+from tilegrad.tensor.calls.postponed import alias
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
@@ -35,12 +35,8 @@ from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.absent import hint_of
-<<<<<<< HEAD
-from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
-=======
 from tilegrad.torch.copying import copied_with_aliases
-from tilegrad.torch.devices import as_device, device, is_meta, name_of
->>>>>>> right
+from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair

@@ -214,7 +214,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "F2.10": Mutant(
         "operands on two devices are let through",
-        "tilegrad/schedule/schedule.py",
+        "tilegrad/schedule/node_devices.py",
         "if len(set(found)) > 1 and node.op is not Ops.SINK:",
         "if not found and node.op is not Ops.SINK and node.src:",
     ),

@@ -16,7 +16,7 @@ from tilegrad.base.errors import TilegradError, located
 from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
-from tilegrad.engine.build.beside import Beside, count_of_helpers
+from tilegrad.engine.build.background import BackgroundThread, count_of_helpers
 from tilegrad.engine.build.pipeline import (
     CompiledKernel,
     Job,
@@ -92,7 +92,7 @@ def _make_here(
     """
     has_help = len(jobs) > 1 and count_of_helpers() > 0
     waiting: list[tuple[str, Callable[[], CompiledKernel]]] = []
-    with Beside() as beside:
+    with BackgroundThread() as beside:
         for key, (ast, backend) in jobs.items():
             with _located(origin_of, key):
                 if has_help and backend.compiles_unlocked:

@@ -84,7 +84,7 @@ _lock = held_at_fork(threading.Lock(), 40)
 _named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
 
 
-# What shapes a kernel or a plan. A graph holds all that the folders above these decide.
+# Folders whose code shapes a kernel or a plan. What the folders above them decide is in the graph.
 _COMPILER = (
     "base", "ir", "target.py", "hardware.py", "schedule", "optimize", "lower", "render", "compile",
     "runtime", "device", "engine",

@@ -24,7 +24,7 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["Helpers", "graph_bytes"]
 
-# A helper has one kernel at hand while it makes another, and does not wait for this process.
+# Kernels that a helper is given at a time: one waits while it makes another.
 _AHEAD = 2
 # When this process has nothing left to do, a helper that gives nothing for so long is given up.
 _PATIENCE_S = 60.0

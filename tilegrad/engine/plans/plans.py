@@ -22,7 +22,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
-from tilegrad.engine.build.beside import Beside, count_of_helpers
+from tilegrad.engine.build.background import BackgroundThread, count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
 from tilegrad.engine.build.pipeline import backend_key, is_recalled
 from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step, plan_of, text_of
@@ -241,7 +241,7 @@ def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Hel
 def _prepared(devices: Iterable[str]) -> Iterator[None]:
     """What the first launch on `devices` needs beside its kernels is made while they are."""
     works = [Device[name].runtime.preparation() for name in devices if name != "HOST"]
-    with Beside() as beside:
+    with BackgroundThread() as beside:
         for work in works:
             if work is not None and count_of_helpers():
                 # What fails here fails again at the launch, and is reported there.

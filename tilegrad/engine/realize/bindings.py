@@ -28,8 +28,8 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.plans.plan import Plan, Step
 from tilegrad.engine.plans.plans import Graph, normalise, plan_for
 from tilegrad.engine.realize.causes import tell
-from tilegrad.engine.realize.changing import changed_since
-from tilegrad.engine.realize.numbers import bits_of, number_variable, variable_name
+from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, variable_name
+from tilegrad.engine.realize.numbers_by_call import changed_since
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.slice_offsets import with_variable_offsets
 from tilegrad.ir.copies import direct_copies
@@ -48,7 +48,7 @@ _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.LOOP_OUTPUT)
 _MOST_BINDINGS = 256
 # Keys have few bindings, as a rule: all are counted once in as many new keys.
 _COUNT_EVERY = 64
-# More would be more parameters than a kernel should have.
+# The most numbers of a graph that are variables: each is a parameter of a kernel.
 _MOST_NUMBERS = 64
 
 Moves = tuple[tuple[Ops, Any], ...]

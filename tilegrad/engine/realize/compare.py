@@ -24,7 +24,7 @@ from tilegrad.runtime.buffer import Buffer
 __all__ = ["Expected"]
 
 _CASTS = {dtypes.float32: "f", dtypes.float64: "d"}
-# Of the largest number of a value, and of the number itself.
+# Tolerance, relative to the largest number of a value and to the number itself.
 _TOLERANCE = 1e-3
 # Elements that are looked at.
 _MOST = 1 << 16

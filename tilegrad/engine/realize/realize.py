@@ -21,9 +21,9 @@ from tilegrad.base.trace import counters
 from tilegrad.base.tracers import install_tracer
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
-from tilegrad.engine.realize.known import Known, readers
+from tilegrad.engine.realize.computed_nodes import Known, readers
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.sized import binding_for_sizes
+from tilegrad.engine.realize.size_ranges import binding_for_sizes
 from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import (
     buffer_of,
@@ -47,11 +47,11 @@ __all__ = [
 
 _known = Known()
 _lock = held_at_fork(threading.RLock(), 10)
-# What memory is once it was written to, whole or in part.
+# Ops of memory that was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _MEMORY = (Ops.BUFFER, Ops.AFTER)
 _PAGE = 4096
-# Less is computed again sooner than it is found out who needs it.
+# Elements up to which computing a value again takes less time than finding out who needs it.
 _SMALL = 16
 
 

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 from tilegrad.base.trace import counters
-from tilegrad.engine.realize.numbers import may_change
+from tilegrad.engine.realize.launch_numbers import may_change
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 

@@ -21,7 +21,7 @@ Sizes = tuple[int, ...]
 Role = str
 
 _SHAPES = (Ops.RESHAPE, Ops.EXPAND)
-# What takes or gives sizes in ways of its own.
+# Ops with rules of their own for sizes.
 _CLOSED = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
 _SIZED = frozenset({
     Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST

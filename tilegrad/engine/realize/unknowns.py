@@ -28,7 +28,8 @@ Shape = list[Polynomial]
 
 # Elements of one value: beyond, positions need 64 bits.
 _MOST_ELEMENTS = 1 << 31
-# How often two shapes that must be one may say something of the unknowns.
+# The most walks of a graph: each may add an equation of the unknowns, from two shapes that must be
+# equal.
 _MOST_EQUATIONS = 64
 # Factors and differences of what is explained by a factor and a difference.
 _MOST_SCALE, _MOST_OFFSET = 16, 64

@@ -27,8 +27,7 @@ from tilegrad.runtime.buffer import Buffer, over, size_class
 
 __all__ = ["NoRoomError", "Ready", "made_ready"]
 
-# Of no more operations and bytes than these, which take some 100 microseconds, a run is through
-# before a thread that sleeps has woken.
+# Operations and bytes of a run that ends before a sleeping thread has woken: some 100 microseconds.
 _SMALL_OPS = _SMALL_BYTES = 1 << 20
 
 # Compiling an expression takes as long as some fifty runs lose without it.

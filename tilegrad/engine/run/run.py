@@ -27,8 +27,8 @@ from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.in_use import largest
+from tilegrad.engine.run.nan_check import LaunchWatch
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
-from tilegrad.engine.run.watch import LaunchWatch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of
 from tilegrad.ir.uop import UOp, sint
@@ -74,8 +74,8 @@ class Recording(list[Launch]):
 
     A capture asks for two things more. Steps that make what was computed before the block are
     missing from the record, so with `known` only what the block computed itself counts as computed
-    (engine.realize.known). And `on_read` is called before a value is read by the host, as a replay
-    would not read it.
+    (engine.realize.computed_nodes). And `on_read` is called before a value is read by the host, as
+    a replay would not read it.
     """
 
     def __init__(self, on_read: Callable[[UOp], None] | None, is_closed: bool):

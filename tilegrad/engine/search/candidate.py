@@ -34,21 +34,21 @@ from tilegrad.runtime.protocol import launch_dims, variable_names
 
 __all__ = ["main"]
 
-# The plain kernel, one element at a time, is run for at most so many operations; of a larger one
-# the first and last parts of each axis are checked.
+# The most operations of a plain kernel, one element at a time, that is run to check a candidate; of
+# a larger one only the ends of each axis are checked.
 _PLAIN_OPERATIONS = 1 << 27
 _LEAST_EXTENT = 16
 _FUNCTION = "candidate"
-# Of a size in a symbolic kernel: what a draw's offset may be is no size.
+# The largest size of a symbolic kernel that is tried: larger bounds are those of draws' offsets.
 _LARGEST = 1 << 16
 # Samples of one candidate, within a limit.
 _SAMPLES, _SAMPLE_SECONDS = 200, 0.05
-# A candidate that needs more than this, relative to its rival, is given up.
+# The ratio of times, to its rival's, from which a candidate is given up.
 _GIVE_UP = 1.4
 _LAUNCHES_SECONDS, _ROUNDS_SECONDS, _LEAST_ROUNDS = 2e-3, 2.5, 5
 
 
-# How a candidate may fail: its Opts are not legal, a compiler refuses it, or a device has no room.
+# Failures of a candidate: its Opts are not legal, a compiler refuses it, or a device has no room.
 _EXPECTED = (OptError, CompileError, DeviceError, MemoryError)
 
 

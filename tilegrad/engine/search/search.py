@@ -58,7 +58,8 @@ _MOST_CHILDREN = 8
 _IDLE_SECONDS = 10.0
 _BUILD_SECONDS = 20.0
 _PREPARE_SECONDS = 90.0
-# A launch may take this, and so many times the default's time, before its process is killed.
+# Time limit of a candidate: seconds, and multiples of the default's time. Then its process is
+# killed.
 _RUN_SECONDS, _RUN_TIMES = 5.0, 200.0
 _SEED = 20
 _HEADER = "# tilegrad findings: key, kernel, Opts, microseconds of the default and of these Opts\n"

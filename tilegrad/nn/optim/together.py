@@ -147,7 +147,7 @@ def _recorded_update(optimizer: Any, index: int, operands: Sequence[Any]) -> _Up
     if found is None or found.waiting is None or found.has_view:
         return None
     return _Update(
-        found.template,
+        found.graph,
         tuple([
             (kind.number, kind.slot, at) for kind, at in zip(found.waiting, taken, strict=True)
         ]),

@@ -18,7 +18,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.waiting import Value, stands_on_memory
+from tilegrad.tensor.handle.replaced import stands_on_memory
+from tilegrad.tensor.handle.waiting import Value
 from tilegrad.tensor.storage.memory import base_of
 
 __all__ = ["drawn_at_once"]

@@ -30,13 +30,13 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.hooks import hooks_of
 from tilegrad.tensor.handle.living import holders_of, with_nodes
+from tilegrad.tensor.handle.replaced import postpone
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import (
     Call,
     Input,
     Number,
     next_number,
-    postpone,
     this_thread,
 )
 from tilegrad.tensor.storage import past, running

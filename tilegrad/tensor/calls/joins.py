@@ -20,7 +20,7 @@ from tilegrad.base.origin import call_site
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.waiting import this_thread
-from tilegrad.tensor.storage.known import known_elements
+from tilegrad.tensor.storage.host_readable import known_elements
 
 __all__ = ["catted", "stacked"]
 

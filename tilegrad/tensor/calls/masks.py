@@ -11,7 +11,7 @@ from typing import Any
 
 from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.storage.known import known_elements
+from tilegrad.tensor.storage.host_readable import known_elements
 
 __all__ = ["mask_values", "ranks_of_true"]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize.numbers import may_change
+from tilegrad.engine.realize.launch_numbers import may_change
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
@@ -24,7 +24,7 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import kind_of, next_number
 
 __all__ = [
-    "TELLING", "Recorded", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
+    "TELLING", "MethodTemplate", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
 ]  # fmt: skip
 
 # What methods look for in an operand's graph.
@@ -71,22 +71,31 @@ class WaitingKind:
         )
 
 
-class Recorded(NamedTuple):
-    template: Template
+class MethodTemplate(NamedTuple):
+    """What a method makes of operands with one signature.
+
+    Attributes:
+        graph: the nodes of the results, above the operands that are no constants.
+        results: what the method gives, in order.
+        is_one: whether that is one tensor. Else `container` is the class of its results: a tuple,
+            or one with names.
+        requires_grad: whether a result does.
+        has_view: whether a result is a view of an operand; `has_reshape`, whether it may be in
+            another shape: of an operand that is a view itself that may be a copy.
+        waiting: for each result what its calls have in common while they wait; None if nodes are
+            made at once.
+        constants: for each Python number that is an input, behind the operands: the dtype of the
+            constant that it becomes, and whether it is negated.
+    """
+
+    graph: Template
     results: tuple[Result, ...]
     is_one: bool
-    # The class of several results: a tuple, or one with names.
     container: type
-    # Slot and `requires_grad` of a single result that is no more.
-    plain: tuple[int, bool | None] | None
-    # Whether a result is a view of an operand, and whether one in another shape: of what is a view
-    # itself that may be a copy.
+    requires_grad: bool
     has_view: bool
     has_reshape: bool
-    # Of each result, where their nodes are made only when somebody asks for them; else None.
     waiting: tuple[WaitingKind, ...] | None
-    # Of Python numbers that are inputs, behind the operands: the dtype of the constant that each
-    # becomes, and whether it is negated.
     constants: tuple[tuple[DType, bool], ...] = ()
 
 
@@ -97,7 +106,7 @@ def recorded(
     kwargs: Any,
     numbers: Sequence[float] = (),
     shapes: Sequence[tuple[int, ...]] | None = None,
-) -> Recorded | None:
+) -> MethodTemplate | None:
     """What `method` makes of stand-ins, of other `shapes` if these are given, with inputs for the
     constants that become of `numbers`; None if that is not all there is to it.
     """
@@ -119,9 +128,48 @@ def recorded(
     ]
     # The method may assign to them.
     inputs = [each._node for each in stand_ins if not each._node.is_constant]
+    made = _made_of(stand_ins, method, operands, args, kwargs)
+    several = made if isinstance(made, tuple) else (made,)
+    if not all(isinstance(each, Core) for each in several):
+        return None
+    nodes = [each._node for each in several]
+    changing = _constants_in(nodes, numbers)
+    if changing is None:
+        return None
+    constants, kinds = changing
+    graph = record(nodes, [*inputs, *constants])
+    if graph is None:
+        return None
+    results: list[Result] = []
+    for each, slot in zip(several, graph.results, strict=True):
+        result = _result(each, slot, stand_ins)
+        if result is None:
+            return None
+        results.append(result)
+    may_wait = (
+        all(_may_wait(each, result) for each, result in zip(several, results, strict=True))
+        and len({graph.is_view_at(result.slot) for result in results}) == 1
+    )
+    return MethodTemplate(
+        graph,
+        tuple(results),
+        is_one=not isinstance(made, tuple),
+        container=made.__class__,
+        requires_grad=any(each.requires_grad for each in results),
+        has_view=any(each.view_of is not None for each in results),
+        has_reshape=any(step[0] is Ops.RESHAPE for step in graph.steps),
+        waiting=tuple([WaitingKind(graph, each, next_number()) for each in results])
+        if may_wait
+        else None,
+        constants=kinds,
+    )
+
+
+def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, kwargs: Any) -> Any:
+    """What `method` gives for stand-ins instead of the operands; None if it raises."""
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     try:
-        made = method(
+        return method(
             stand_ins[0],
             *[_replaced(value, by_identity) for value in args],
             **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
@@ -129,42 +177,6 @@ def recorded(
     except Exception:
         # The method itself says why, of the user's operands.
         return None
-    is_one = not isinstance(made, tuple)
-    several = (made,) if is_one else made
-    if not all(isinstance(each, Core) for each in several):
-        return None
-    nodes = [each._node for each in several]
-    changing = _constants_in(nodes, numbers)
-    if changing is None:
-        return None
-    template = record(nodes, [*inputs, *changing[0]])
-    if template is None:
-        return None
-    results: list[Result] = []
-    for each, slot in zip(several, template.results, strict=True):
-        result = _result(each, slot, stand_ins)
-        if result is None:
-            return None
-        results.append(result)
-    last = results[-1]
-    is_plain = is_one and last.depth is None
-    may_wait = (
-        all(_may_wait(each, result) for each, result in zip(several, results, strict=True))
-        and len({template.is_view_at(result.slot) for result in results}) == 1
-    )
-    return Recorded(
-        template,
-        tuple(results),
-        is_one,
-        made.__class__,
-        (last.slot, last.requires_grad) if is_plain else None,
-        has_view=any(each.view_of is not None for each in results),
-        has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
-        waiting=tuple([WaitingKind(template, each, next_number()) for each in results])
-        if may_wait
-        else None,
-        constants=changing[1],
-    )
 
 
 def _may_wait(made: Any, result: Result) -> bool:
@@ -239,11 +251,11 @@ def _no_call(data: Any) -> memoryview:
 
 def recorded_with_numbers(
     method: Any, operands: list[Any], args: tuple[Any, ...]
-) -> Recorded | None:
+) -> MethodTemplate | None:
     """What `method` makes of stand-ins and of any numbers; None if it makes more of numbers than a
     constant each.
     """
-    made: list[Recorded] = []
+    made: list[MethodTemplate] = []
     for examples in _EXAMPLES:
         left = iter(examples)
         given = [each if isinstance(each, Core) else each.__class__(next(left)) for each in args]
@@ -253,7 +265,7 @@ def recorded_with_numbers(
             return None
         made.append(one)
     # Nothing else may depend on the values.
-    is_equal = made[0].template.is_equal(made[1].template)
+    is_equal = made[0].graph.is_equal(made[1].graph)
     return made[0] if is_equal and made[0].constants == made[1].constants else None
 
 

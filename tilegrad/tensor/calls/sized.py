@@ -15,7 +15,8 @@ from typing import Any
 
 from tilegrad.base.recent import Recent
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
-from tilegrad.tensor.calls.recorded import Recorded, Result, WaitingKind, recorded
+from tilegrad.tensor.calls.arguments import DEFAULTS
+from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.waiting import next_number
 
 __all__ = ["Pattern", "of_sizes"]
@@ -65,12 +66,12 @@ class Pattern:
         high: int,
         others: frozenset[int],
         template: SizedTemplate,
-        example: Recorded,
+        example: MethodTemplate,
     ):
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
         self._example = example
         self.numbers = [next_number() for _ in example.results]
-        self._known: dict[Sizes, Recorded] = {}
+        self._known: dict[Sizes, MethodTemplate] = {}
 
     @staticmethod
     def is_unknown(size: int) -> bool:
@@ -97,7 +98,7 @@ class Pattern:
                 return None
         return values
 
-    def at(self, values: Sizes) -> Recorded:
+    def at(self, values: Sizes) -> MethodTemplate:
         """What is made at these sizes."""
         found = self._known.get(values)
         if found is None:
@@ -113,7 +114,7 @@ class Pattern:
                     for result, number in zip(results, self.numbers, strict=True)
                 ]
             )
-            found = example._replace(template=template, results=(*results,), waiting=waiting)
+            found = example._replace(graph=template, results=(*results,), waiting=waiting)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[values] = found
@@ -154,7 +155,7 @@ def _changes_often(rest: Sequence[Any]) -> bool:
 
 def of_sizes(
     key: Sequence[Any], operands: Sequence[Any], method: Any, args: Any, kwargs: Any
-) -> Recorded | None:
+) -> MethodTemplate | None:
     """What `method` makes of operands of these sizes, if that is known of all sizes. `key` is the
     signature of the call.
     """
@@ -164,7 +165,7 @@ def of_sizes(
         tuple([key[at] for at in integers]),
     )
     bounds = [each for at, kind in enumerate(key) if kind is slice for each in key[at + 1 : at + 4]]
-    defaults = key[6]
+    defaults = key[DEFAULTS]
     rest = [len(each) if each.__class__ is tuple and each is not defaults else each for each in key]
     for at in integers:
         rest[at] = None
@@ -219,7 +220,7 @@ def _pattern(
         for shape in sizes[:-1]
     )
 
-    def record(given: Shapes) -> Recorded | None:
+    def record(given: Shapes) -> MethodTemplate | None:
         integers = iter(given[-1])
         return recorded(
             method,
@@ -277,10 +278,10 @@ def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | No
 
 
 def _recorded(
-    sizes: Shapes, examples: Sequence[Sizes], record: Callable[[Shapes], Recorded | None]
-) -> tuple[SizedTemplate, Recorded] | None:
+    sizes: Shapes, examples: Sequence[Sizes], record: Callable[[Shapes], MethodTemplate | None]
+) -> tuple[SizedTemplate, MethodTemplate] | None:
     """The template of all sizes; None if there is none."""
-    made: list[Recorded] = []
+    made: list[MethodTemplate] = []
     for values in examples:
         shapes = tuple([
             tuple([size if size > _UNKNOWN else values[_UNKNOWN - size] for size in shape])
@@ -289,11 +290,11 @@ def _recorded(
         one = record(shapes)
         if one is None or one.waiting is None or not _is_alike(one, made[0] if made else one):
             return None
-        if any(one.template.shape_of(result.slot) is None for result in one.results):
+        if any(one.graph.shape_of(result.slot) is None for result in one.results):
             # An operand as it is.
             return None
         made.append(one)
-    template = sized_template([each.template for each in made], examples)
+    template = sized_template([each.graph for each in made], examples)
     return None if template is None else (template, made[0])
 
 
@@ -307,10 +308,10 @@ def _with_integers(value: Any, integers: Iterator[int]) -> Any:
     return value
 
 
-def _is_alike(one: Recorded, other: Recorded) -> bool:
+def _is_alike(one: MethodTemplate, other: MethodTemplate) -> bool:
     """Whether two recordings differ in sizes only."""
     mine, theirs = [
-        (len(each.results), each.plain, each.has_view, each.has_reshape) for each in (one, other)
+        (len(each.results), each.is_one, each.has_view, each.has_reshape) for each in (one, other)
     ]
     return mine == theirs and all(
         mine[:4] == theirs[:4] and mine.dtype is theirs.dtype

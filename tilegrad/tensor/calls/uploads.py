@@ -22,7 +22,8 @@ from tilegrad.engine.run import report
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import over, size_class
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.handle.waiting import Value, stands_on_memory
+from tilegrad.tensor.handle.replaced import stands_on_memory
+from tilegrad.tensor.handle.waiting import Value
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["are_few", "can_upload", "upload", "upload_bytes", "uploaded"]
@@ -30,7 +31,7 @@ __all__ = ["are_few", "can_upload", "upload", "upload_bytes", "uploaded"]
 # More takes longer to copy than the nodes of a copy take to make.
 _MOST_BYTES = 1 << 16
 # Elements of an integer array in memory that are checked where it is an index or a label
-# (`tensor.storage.known`).
+# (`tensor.storage.host_readable`).
 _MOST_INDICES = 1 << 10
 # By NumPy's dtype.
 _dtypes: dict[Any, DType] = {}

@@ -25,7 +25,7 @@ __all__ = ["Distributions"]
 
 # Candidates for a gamma number (one in twenty is rejected), for a Poisson number (one in three).
 _GAMMA, _POISSON = 10, 32
-# Below this rate, Poisson numbers are found in a table of so many probabilities.
+# The rate below which Poisson numbers are found in a table, and the probabilities in that table.
 _SMALL_RATE, _TABLE = 10.0, 56
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 

@@ -9,18 +9,19 @@ from typing import Self
 from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.composed.creating import Creating
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import as_axis, here, show_shape
 
 __all__ = ["Products"]
 
-# Of a matrix whose 1-norm is at most 1/2 so many terms of its exponential's series are enough for
-# float64: 0.5^18 / 18! is 6e-22.
+# Terms of the series of a matrix's exponential that are enough for float64 where its 1-norm is at
+# most 1/2: 0.5^18 / 18! is 6e-22.
 _EXPONENTIAL_TERMS = 18
 
 
-class Products(Layouts):
+class Products(Creating):
     """Products of vectors and matrices, and what is added to them."""
 
     __slots__ = ()
@@ -28,7 +29,7 @@ class Products(Layouts):
     def _matrices_of(
         self, name: str, other: Self, ours: int, theirs: int, dtype: DType | None = None
     ) -> Self:
-        """self @ other, of so many axes each.
+        """self @ other, with a check of the number of axes of each.
 
         Raises ShapeError for others.
         """

@@ -4,8 +4,9 @@ A movement op makes a value of its own in the graph, but the tensor around it is
 PyTorch: what is written to one alias is seen by all. So tensors share a `Storage`, a token that has
 no content, and each knows its path in it:
 
-* a number: so many nodes of its graph, from the top, are movement ops on the storage's value. The
-  node below is the root, which may be lazy, constant, or memory. Views cost a number more.
+* a number: the number of nodes, from the top of its graph, that are movement ops on the storage's
+  value. The node below is the root, which may be lazy, constant, or memory. Views cost a number
+  more.
 * `Away`: the view was computed by itself, into memory of its own, and its graph no longer shows the
   root. The moves that led to it are kept as data.
 

@@ -17,12 +17,11 @@ import math
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from types import MethodType
 from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.origin import Entry
-from tilegrad.engine.realize.numbers import changing_bits
+from tilegrad.engine.realize.launch_numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.in_use import lines_of_others
@@ -38,16 +37,14 @@ from tilegrad.tensor.handle.living import (
     ends,
     enter,
     holders_of,
-    leave,
     owners,
     pools,
 )
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
 
 __all__ = [
-    "Call", "Input", "Moves", "Number", "Pool", "Value", "become_memory", "exchange",
-    "expand", "is_only_thread", "kind_of", "next_number", "next_serial", "of_leaf", "postpone",
-    "settle_alias", "this_thread",
+    "Call", "Input", "Moves", "Number", "Pool", "Value", "become_memory", "expand",
+    "is_only_thread", "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias",
+    "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -61,8 +58,6 @@ MOST_NODES = 1 << 15
 _PATIENCE, _PAUSE, _LONGEST_PAUSE = 64, 1 << 10, 1 << 20
 # References to results that a run computed, before the dead among them are looked for.
 _MANY = 32
-# Of a tensor that is memory and was computed by no call.
-_MEMORY = Template([], [], (0,), 1, is_view=False)
 next_serial = itertools.count().__next__
 next_number = itertools.count().__next__
 # A number for each dtype and shape that a result had, and the most that are known at a time.
@@ -264,7 +259,7 @@ class Pool:
         self.waiting: dict[int, weakref.ref[Any]] = {}
         self.computed: list[weakref.ref[Any]] = []
         self.losses = Some()
-        # So many of these, and the dead are looked for.
+        # The number of these from which the dead among them are looked for.
         self.many = _MANY
         self.has_new = self.is_full = False
         # The thread that makes nodes of all results just now.
@@ -496,109 +491,3 @@ def settle_alias(tensor: Any, call: Call, memory: UOp | None = None) -> None:
     away = call.away(alias[1])
     if memory is None or not shows(tensor, memory, away.moves):
         tensor._alias = alias[0], away
-
-
-def exchange(first: Any, second: Any) -> None:
-    """Let two tensors of this thread, whose storages no other tensor shares, exchange what they
-    are: the calls or the nodes, whether they require gradients, and how they look at storages.
-    """
-    states = [_taken_out(each) for each in (first, second)]
-    for tensor, (call, node, is_waiting, rest) in zip((second, first), states):
-        tensor._call = call
-        if node is not None:
-            tensor._node = node
-            enter(tensor, node)
-        if is_waiting:
-            _wait(tensor, call, this_thread.pool)
-        elif call is not None:
-            call.handle = weakref.ref(tensor)
-            this_thread.pool.computed.append(call.handle)
-        tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias = rest
-        tensor._previous = ()
-
-
-def _taken_out(tensor: Any) -> tuple[Any, UOp | None, bool, tuple[Any, ...]]:
-    """The call and the node of a tensor, which has none from now on; whether the call waits; and
-    what else the tensor is.
-    """
-    call = tensor._call
-    node = tensor._node if call is None else call.node
-    is_waiting = this_thread.pool.waiting.pop(id(tensor), None) is not None
-    if node is not None:
-        leave(tensor, node)
-        del tensor._node
-    rest = tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias
-    tensor._call = None
-    return call, node, is_waiting and call is not None, rest
-
-
-def _wait(tensor: Any, call: Call, pool: Pool) -> None:
-    """Let `tensor` have the result of a call that waits."""
-    tensor._call = call
-    identity, references = id(tensor), pool.waiting
-    # The calls are in the order of time.
-    references.pop(identity, None)
-    call.handle = references[identity] = weakref.ref(tensor, MethodType(references.pop, identity))
-
-
-def stands_on_memory(
-    tensor: Any,
-    value: Value,
-    moves: Moves,
-    dtype: DType,
-    shape: tuple[int, ...],
-    entry: tuple[Any, ...],
-) -> None:
-    """Let `tensor`, which is nothing yet, be `moves` of the memory `value`, as if a call had been
-    computed to it: a leaf that has no node before somebody asks.
-    """
-    call: Call = object.__new__(Call)
-    call.template, call.slot, call.number = _MEMORY, 0, -1
-    call.inputs = call.node = call.pattern = None
-    call.entry, call.serial = entry, next_serial()
-    call.dtype, call.shape, call.value, call.moves = dtype, shape, value, moves
-    call.kind = kind_of(dtype, shape)
-    call.pool = pool = this_thread.pool
-    call.generation = 0
-    call.requires_grad = None
-    call.is_loss = call.is_write = False
-    call.siblings = ()
-    tensor._call = call
-    tensor._symbols, tensor._requires_grad, tensor._previous = NO_VARIABLES, None, ()
-    tensor._is_leaf, tensor._is_shared = True, False
-    tensor._gradient = tensor._alias = None
-    call.handle = weakref.ref(tensor)
-    pool.computed.append(call.handle)
-    pool.forget_dead()
-    pool.has_new = True
-
-
-def postpone(
-    tensor: Any,
-    template: Template,
-    slot: int,
-    number: int,
-    inputs: tuple[Input, ...],
-    entry: tuple[Any, ...],
-    size: int,
-) -> Call:
-    """Let `tensor`, which has no node, be result `slot` of a template over `inputs`, which adds
-    `size` nodes to those that wait.
-    """
-    call: Call = object.__new__(Call)
-    call.template, call.slot, call.number = template, slot, number
-    call.inputs, call.entry, call.serial = inputs, entry, next_serial()
-    step = template.steps[slot - template.count - len(template.constants)]
-    call.dtype, call.shape = step[1], step[6]
-    call.kind = kind_of(call.dtype, call.shape)
-    call.pool = pool = this_thread.pool
-    call.node = call.value = call.requires_grad = call.pattern = None
-    call.generation = 0
-    call.is_loss = call.is_write = False
-    call.siblings = ()
-    _wait(tensor, call, pool)
-    pool.has_new = True
-    pool.count += size
-    if pool.count >= MOST_NODES:
-        pool.is_full = True
-    return call

@@ -39,8 +39,8 @@ _DIGITS = 256
 # Comparisons up to which all pairs of a row are compared.
 _PAIRS = 1 << 22
 _SHORT = 64
-# So many comparisons take longer than the kernels of another round of a selection. Among more than
-# can be compared, a round of blocks of fewer elements leaves too much.
+# Comparisons that take longer than the kernels of another round of a selection. Among more than can
+# be compared, a round of blocks of fewer elements leaves too much.
 _WORTH_A_ROUND = 1 << 20
 _LEAST_BLOCK = 8
 # Elements of a part of a row, at least: on targets with blocks a lane walks a part.

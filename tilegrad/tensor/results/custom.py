@@ -1,7 +1,7 @@
 """Kernels written by hand, as nodes of a graph like any other.
 
-A function is given the pointers of what the kernel makes and of what it reads, and gives a kernel
-graph over them, as the scheduler itself would make: loops, loads, stores, scratch. From there on it
+A function takes the pointers of the kernel's outputs and inputs, and returns a kernel graph over
+them, such as the scheduler would make: loops, loads, stores, scratch. From there on it
 goes the usual way, through checks, Opts and every back end; a capture records it, and other kernels
 run around it in the order that the data asks for. This is how the library itself does what no
 single op says: sorting, writing by index.

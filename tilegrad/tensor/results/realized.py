@@ -25,8 +25,8 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.products.attention import Attention
-from tilegrad.tensor.storage import files, host, memory, running, segments, writes
-from tilegrad.tensor.storage.known import known_elements
+from tilegrad.tensor.storage import files, host, memory, overwritten, running, segments, writes
+from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.memory import is_stored
 
 __all__ = ["Realized"]
@@ -407,7 +407,7 @@ def _realize(tensors: Sequence[Realized]) -> None:
                 _compute(_pending(tensors))
         except OverwrittenError:
             # Else every later run would try again.
-            running.leave_out_overwritten()
+            overwritten.leave_out_overwritten()
             raise
 
 
@@ -436,7 +436,7 @@ def _compute(pending: Sequence[Realized]) -> None:
                 fix=f"move it first: .to({Device.DEFAULT!r})",
             )
     done = running.run(roots, variables, pending)
-    running.note_past(
+    overwritten.note_past(
         {
             root: stored
             for tensor, root, stored in zip(pending, roots, done)
@@ -445,6 +445,6 @@ def _compute(pending: Sequence[Realized]) -> None:
     )
     for tensor, root, stored in zip(pending, roots, done):
         if memory.is_written(tensor.uop):
-            running.follow(tensor)
+            overwritten.follow(tensor)
         else:
             running.become_memory(tensor, root, stored)

@@ -1,11 +1,11 @@
 """What `CHECK=1` looks at: whether the integers that data gives for indices lie inside their axes.
 
 An index that is a number is checked where the tensor is made; so are those that came from a list or
-an array, and the few of a small tensor that is in memory (`tensor.storage.known`): to look at them
-runs nothing. One that is found in other data is known only when a kernel reads it; there, what lies
-outside is read as zero and not written. With the switch on, a step in Python looks at the indices
-first. Inside a loop none can: there the indices of all turns are kept, and looked at once the loop
-has run, before anybody sees its results.
+an array, and the few of a small tensor that is in memory (`tensor.storage.host_readable`): to look
+at them runs nothing. One that is found in other data is known only when a kernel reads it; there,
+what lies outside is read as zero and not written. With the switch on, a step in Python looks at the
+indices first. Inside a loop none can: there the indices of all iterations are kept, and looked at
+once the loop has run, before anybody sees its results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming, watch
 from tilegrad.tensor.storage import host
-from tilegrad.tensor.storage.known import known
+from tilegrad.tensor.storage.host_readable import known
 from tilegrad.tensor.storage.memory import bound
 
 __all__ = ["Indices", "check_shares", "check_weights", "checked", "checked_later"]

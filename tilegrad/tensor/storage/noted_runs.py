@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.config import config
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.bindings import Binding
-from tilegrad.engine.realize.numbers import variable_name
+from tilegrad.engine.realize.launch_numbers import variable_name
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import ready_plan

@@ -18,6 +18,7 @@ from tilegrad.ir.uop import UOp, node_count, toposort
 from tilegrad.tensor.handle.aliases import hold
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.overwritten import note_past
 
 __all__ = ["pressure", "relieve"]
 
@@ -87,7 +88,7 @@ def _run_in_chunks(tensor: Any) -> int:
             break
     if cut is not None and stored is not None and not tensor._requires_grad and not has_writes:
         # The graph below is given back; who asks for a gradient through it is told.
-        running.note_past({cut: stored})
+        note_past({cut: stored})
         hold(tensor, tensor._node.substitute({cut: stored}), is_computed=False)
     return len(order)
 

@@ -13,13 +13,11 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import current_recording
 from tilegrad.engine.run.users import above
-from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, over_memory, toposort
-from tilegrad.tensor.handle.aliases import hold, is_alone, same_storage
+from tilegrad.tensor.handle.aliases import hold, same_storage
 from tilegrad.tensor.handle.living import (
     Owner,
     ends,
@@ -34,28 +32,24 @@ from tilegrad.tensor.handle.living import (
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.storage import past
-from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
     base_of,
     elements,
-    is_in_order,
-    is_row_major,
     is_stored,
-    is_whole,
     is_written,
     largest,
     owned,
-    sizes_in,
     stored_below,
-    supersede,
     version_of,
 )
+from tilegrad.tensor.storage.overwritten import follow, note_past, old_value
 from tilegrad.tensor.storage.worth_keeping import below_views, is_cheap, is_unpacked
 
 __all__ = [
-    "MOST_GENERATIONS", "Owner", "become_memory", "follow", "keeps", "leave_out_overwritten",
-    "note_past", "owners", "put_off", "run", "settle", "worth_keeping",
+    "MOST_GENERATIONS", "Owner", "become_memory", "keeps", "owners", "put_off", "run", "settle",
+    "worth_keeping",
 ]  # fmt: skip
 
 
@@ -67,7 +61,7 @@ _NEVER_MATERIALISED = frozenset({
 })  # fmt: skip
 # The number of runs between a materialised value and memory that has no graph, by the value.
 _generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
-# So many of them, and no more, hold the memory of earlier states.
+# The most such runs: more would hold the memory of all earlier states.
 MOST_GENERATIONS = 4
 # The most bytes that a run materialises of values that nobody asked for.
 _MOST_BYTES = 1 << 29
@@ -180,13 +174,6 @@ def _below_equal_moves(root: UOp, stored: UOp) -> tuple[UOp, UOp]:
     return root, stored
 
 
-def note_past(computed: Mapping[UOp, UOp]) -> None:
-    """Note, before the graphs of `computed` values are given back, what they were computed from; by
-    value, [movement of] the memory that holds it.
-    """
-    past.note({root: base_of(stored) for root, stored in computed.items()})
-
-
 def _apart(tensor: Any, stored: UOp) -> UOp:
     """Memory of its own for a tensor whose value another thread's has too."""
     (own,) = run([owned(stored, tensor.device)], tensor._variables)
@@ -199,8 +186,8 @@ def _apart(tensor: Any, stored: UOp) -> UOp:
 
 
 def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
-    """The values that a run of `request` materialises beside what is asked for, where the nodes
-    `needed` are those of live tensors, or what they will be computed from.
+    """The values that a run of `request` materialises beside its results: of the nodes `needed`,
+    which live tensors hold or will be computed from.
     """
     left = _MOST_BYTES
     wanted = {below_views(request.nodes[number]) for number in request.roots}
@@ -426,13 +413,13 @@ class _Others(engine.Others):
                 ends.add(tensor.uop)
 
     def look_again(self, excluded: Collection[int]) -> None:
-        """After the run: tensors that looked at memory that was overwritten look at the copy of its
-        old value, and those that look at memory as an assignment leaves it at that memory.
+        """After the run, let views of overwritten memory look at the copy of its old value, and
+        views of an assignment's result at the memory that it wrote.
         """
         for tensor, node in self.lookers.values():
             memory = self.passing.get(node) or engine.realized(node)
             if memory is not None and memory is not node:
-                memory = _old_value(tensor, node, memory)
+                memory = old_value(tensor, node, memory)
                 hold(tensor, memory, is_computed=True)
                 tensor._is_shared = False
         if self.request is None:
@@ -482,111 +469,6 @@ def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
 
 def _agree(first: Variables, second: Variables) -> bool:
     return all(second.get(variable, value) == value for variable, value in first.items())
-
-
-def leave_out_overwritten() -> None:
-    """Let the tensors that wait for an assignment be as they were before it, where it needs what
-    was overwritten: it can never run, nor what is assigned on top of it.
-    """
-    for tensor in live():
-        node = tensor.uop
-        version = version_of(node)
-        while version.op in WRITTEN and engine.realized(version) is None:
-            if not any(store.is_overwritten(leaf) for leaf in engine.leaves_below(version)):
-                break
-            node = node.substitute({version: version.src[0]})
-            version = version_of(node)
-        if node is not tensor.uop:
-            supersede(version, is_so=False)
-            hold(tensor, node, is_computed=False)
-            follow(tensor)
-
-
-def _old_value(tensor: Any, node: UOp, memory: UOp) -> UOp:
-    """The copy `memory` of what was at `node`, at which a tensor looked before it was written to:
-    its gradient goes on as before, and that of what is detached nowhere.
-    """
-    if tensor._requires_grad and not tensor._is_leaf:
-        return unrecorded(memory, lambda gradient: gradient, node)
-    if any(each.op is Ops.DETACH for each in node.toposort()):
-        return UOp(Ops.DETACH, memory.dtype, (memory,))
-    return memory
-
-
-def follow(tensor: Any) -> None:
-    """Let a tensor whose memory was written to look at it as it is now, where that is known."""
-    node = tensor.uop
-    version = version_of(node)
-    if version.op not in WRITTEN:
-        return
-    stored = engine.realized(node)
-    if stored is None:
-        found = engine.realized(version)
-        if found is None:
-            return
-        stored = node.substitute({version: found})
-    old, fresh = base_of(node), base_of(stored)
-    is_copy = False
-    if old in owners and store.is_same(old, fresh):
-        owners.setdefault(fresh, owners[old])
-    elif node is version or not store.is_same(old, fresh) or is_alone(tensor):
-        is_copy = old not in owners and version.op is Ops.ASSIGN and is_stored(version.src[0])
-        owners.setdefault(fresh, Owner(tensor))
-    tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
-    if node is not version and not store.is_same(old, fresh):
-        # A view of what was there before another write.
-        hold(tensor, _old_value(tensor, node, stored), is_computed=False)
-        return
-    hold(tensor, stored, is_computed=False)
-    if is_copy and not tensor._requires_grad:
-        note_past({version: stored})
-    owner = owners.get(fresh)
-    if _has_a_graph(tensor, None if owner is None else owner()):
-        if version.op is Ops.AFTER:
-            graphs[fresh] = version
-        elif is_copy or (version.op is Ops.ASSIGN and old not in toposort([version.src[1]])):
-            # It has memory of its own, or none of what it was computed from was overwritten.
-            value = version.src[1]
-            graphs[fresh] = UOp(Ops.CONTIGUOUS, value.dtype, (value,))
-        elif version.op is Ops.ASSIGN and (found := _without_reading(version, old)) is not None:
-            graphs[fresh] = UOp(Ops.CONTIGUOUS, found.dtype, (found,))
-        else:
-            forgotten.add(fresh)
-    if is_row_major(stored):
-        tensor._variables = sizes_in(tensor.shape, tensor._variables)
-
-
-def _without_reading(written: UOp, memory: UOp) -> UOp | None:
-    """What was written, over what `memory` held before as it was computed: an earlier write of all
-    of it stands for what it wrote, and what had been there for its graph. None if neither is known.
-    """
-    made: dict[UOp, UOp | None] = {}
-    for node in toposort([written]):
-        if node is memory:
-            made[node] = graphs.get(memory)
-        elif node.op in WRITTEN and base_of(node) is memory:
-            target, value = node.src[:2]
-            is_all = node.op is Ops.ASSIGN and is_whole(target) and is_in_order(target)
-            made[node] = made[value] if is_all else None
-        else:
-            sources = [made[source] for source in node.src]
-            known = tuple([source for source in sources if source is not None])
-            if len(known) < len(sources):
-                made[node] = None
-            else:
-                made[node] = node if known == node.src else node.replace(src=known)
-    return made[written]
-
-
-def _has_a_graph(tensor: Any, owner: Any) -> bool:
-    """Whether a gradient of what is in the memory of `owner`, at which `tensor` looks, goes on to
-    what it was computed from. A view is followed like what it looks at, which may be a leaf.
-    """
-    if not tensor._requires_grad or tensor._is_leaf:
-        return False
-    if owner is None:
-        return not any(each._requires_grad and each._is_leaf for each in tensor._aliases())
-    return owner is tensor
 
 
 def settle(root: UOp, stored: UOp) -> bool:

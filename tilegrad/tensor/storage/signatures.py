@@ -112,8 +112,8 @@ class WaitingCalls:
         self.key = tuple(key)
 
     def concerned(self, asked: Call) -> tuple[int, ...]:
-        """The numbers of the results that a run for `asked` has to do with: it needs them, they are
-        equal to what it needs, or they need something of that.
+        """The numbers of the results that a run for `asked` concerns: those that it needs, those
+        equal to one of them, and those computed from one.
         """
         calls = sorted(self.calls, key=_by_time)
         found: set[Any] = {asked, *self.writes, *self.losses}

@@ -1,8 +1,8 @@
 """Segments for all sizes: equal calls over leaves that differ in sizes only run one plan.
 
 Calls that have templates of all sizes (`tensor.calls.sized`) are one structure at each size. If the
-plan of a segment is one for a range of sizes (`engine.realize.sized`), what it has to know of other
-sizes follows from those of the leaves: the lengths of its launches, and constants such as the
+plan of a segment is one for a range of sizes (`engine.realize.size_ranges`), what it has to know of
+other sizes follows from those of the leaves: the lengths of its launches, and constants such as the
 divisor of a mean. These are found at a few made-up sizes, as polynomials, and the plan is asked at
 each of them whether it is for those. So no node is made for sizes that come later.
 """
@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize.bindings import Binding, constants_of
-from tilegrad.engine.realize.numbers import changing_bits, variable_name
+from tilegrad.engine.realize.launch_numbers import changing_bits, variable_name
 from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
@@ -248,7 +248,7 @@ class _Elsewhere:
                 values = call.pattern.values(shapes)
                 if values is None:
                     return None
-                template = call.pattern.at(values).template
+                template = call.pattern.at(values).graph
             elif shapes != tuple([each.shape for each in call.inputs or ()]):
                 return None
             nodes[call] = found[call] = template.make(inputs, ())[call.slot]

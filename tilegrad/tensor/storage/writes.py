@@ -29,15 +29,14 @@ from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
+from tilegrad.tensor.handle.replaced import exchange, postpone
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
     Input,
-    exchange,
     is_only_thread,
     next_number,
-    postpone,
     this_thread,
 )
 from tilegrad.tensor.storage import running

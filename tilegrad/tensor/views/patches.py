@@ -20,12 +20,12 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import compute, describe
 from tilegrad.tensor.handle.sizes import as_axis, here
-from tilegrad.tensor.views.joining import Joining
+from tilegrad.tensor.views.diagonals import Diagonals
 
 __all__ = ["Patches"]
 
 
-class Patches(Joining):
+class Patches(Diagonals):
     """Patches over the last axes, and reductions of all prefixes of an axis."""
 
     __slots__ = ()

@@ -16,9 +16,10 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.aliases import Away, is_alone, look, look_of_call, same_storage
 from tilegrad.tensor.handle.core import Core, device_of
-from tilegrad.tensor.handle.waiting import exchange, is_only_thread, this_thread
+from tilegrad.tensor.handle.replaced import exchange
+from tilegrad.tensor.handle.waiting import is_only_thread, this_thread
 from tilegrad.tensor.storage import host, writes
-from tilegrad.tensor.storage.known import known_elements
+from tilegrad.tensor.storage.host_readable import known_elements
 
 __all__ = ["has_written", "update_at_once", "write_at_once"]
 

@@ -16,7 +16,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing
 from tilegrad.base.recent import Recent
-from tilegrad.engine.realize.numbers import bits_of, may_change
+from tilegrad.engine.realize.launch_numbers import bits_of, may_change
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
@@ -31,7 +31,7 @@ __all__ = ["take_slice"]
 
 # Slices at one line that begin at more positions are written in place: each is a graph of its own.
 _MOST_SLICES = 4
-# So many assignments over one another run: one graph copies all of the tensor as often.
+# Assignments over one another that may wait: each copies all of the tensor in their graph.
 _MOST_WAITING = 8
 # 0 and 1 shape code, so positions are counted from a number that does not.
 _FIRST = 2

@@ -279,20 +279,13 @@ class Module(Advising, ours.Module):
         if remove_duplicate:
             yield from super().named_modules(prefix)
             return
-<<<<<<< HEAD
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                below = f"{prefix}.{name}" if prefix else name
-                yield from module.named_modules(prefix=below, remove_duplicate=False)
-=======
         stack: list[tuple[str, Any]] = [(prefix, self)]
         while stack:
             name, module = stack.pop()
             yield name, module
             start = f"{name}." if name else ""
-            stack += [(start + key, each) for key, each in reversed(module._modules.items())]
->>>>>>> move
+            below = reversed(module._modules.items())
+            stack += [(start + key, each) for key, each in below if each is not None]
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

@@ -185,9 +185,7 @@ class Optimizer(Advising, Ours):
 
     def state_dict(self) -> dict[str, Any]:
         """The state by numbers of parameters, and the options of the groups."""
-<<<<<<< HEAD
         self._follow_groups()
-=======
         for hook in self._hooks_of("_before_state"):
             hook(self)
         found = self._state_dict()
@@ -197,7 +195,6 @@ class Optimizer(Advising, Ours):
         return found
 
     def _state_dict(self) -> dict[str, Any]:
->>>>>>> move
         own = self.__dict__.get("_own_state")
         found = super().state_dict()
         if own is not None:
@@ -240,9 +237,7 @@ class Optimizer(Advising, Ours):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-<<<<<<< HEAD
         self._follow_groups()
-=======
         for hook in self._hooks_of("_before_loading"):
             changed = hook(self, dict(state_dict))
             state_dict = state_dict if changed is None else changed
@@ -251,7 +246,6 @@ class Optimizer(Advising, Ours):
             hook(self)
 
     def _load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
->>>>>>> move
         state_dict = _as_pairs(state_dict)
         groups = state_dict["param_groups"]
         rated = [{**each, "lr": 0.0} if each.get("lr", 0.0) is None else each for each in groups]

@@ -29,12 +29,12 @@ from tilegrad.ir.uop import UOp, sint
 
 __all__ = ["binding_for_sizes"]
 
-# How far a plan reaches at least: the first, the second, and those after it.
+# The least upper bound of sizes: of the first plan, the second, and those after it.
 _REACHES = (1 << 10, 1 << 16, 1 << 22)
-# A size that came so often, while others came too, has a plan of its own; the next one must come
-# twice as often, so that many sizes that come again and again do not have one each.
+# Uses of a size, beside others, from which it has a plan of its own; the number doubles with each
+# such plan, so that not all of many recurring sizes have one.
 _OFTEN = 8
-# So many sizes are counted.
+# The most sizes of a graph that are counted.
 _COUNTED = 64
 # Earlier graphs that an explanation must fit.
 _MOST_GRAPHS = 3

@@ -9,7 +9,7 @@ after    MUL(x, BITCAST(CAST(_number0)))            and _number0 is 0x3dcccccd i
 
 Numbers that rules ask for stay as they are. An integer may be one that Python counts up, as in
 `places <= step`, so 32 bits of these change too; where the sizes of a graph change with it, it may
-be one of them (`engine.realize.sized`).
+be one of them (`engine.realize.size_ranges`).
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ __all__ = ["is_crowded", "with_exact_sums"]
 # Rows per row of the table, and in all, from which on a table in float64 is small beside them; as
 # often is a position named at least to be summed apart.
 _CROWDED, _MANY_ROWS = 8, 512
-# So many rows may meet anywhere else: their sum is off by as many roundings at worst, in practice
-# by some hundreds.
+# The most rows that may be added to one row without float64: their sum is off by as many roundings
+# at worst, in practice by some hundreds.
 _MOST_ROWS = 4096
-# A table of at most so many elements, or of rows as short as this, is added to in float64: that
-# takes less time than to count how often each position is named.
+# The most elements of a table, or of its rows, that is added to in float64: that takes less time
+# than to count how often each position is named.
 _SMALL_TABLE, _SHORT_ROW = 1 << 17, 8
 
 

@@ -1,4 +1,4 @@
-"""Who works beside this thread: helper processes, as many as there may be, or one thread.
+"""A background thread that compiles and stores kernels, and the number of helper processes.
 
 A compiler such as LLVM runs without Python's lock, and so does a file system. So a thread can make
 and store the binary of one kernel while this one lowers the next. It serves the kernels of a small
@@ -19,7 +19,7 @@ from typing import Any, Generic, Self, TypeVar
 from tilegrad.base.config import config
 from tilegrad.base.trace import trace
 
-__all__ = ["Beside", "count_of_helpers"]
+__all__ = ["BackgroundThread", "count_of_helpers"]
 
 _MOST = 7
 T = TypeVar("T")
@@ -68,11 +68,11 @@ class _Job(Generic[T]):
         return self.value[0]
 
 
-class Beside:
+class BackgroundThread:
     """A thread that calls the functions it is given, in order, under this thread's switches, until
     the block ends.
 
-    with Beside() as beside:
+    with BackgroundThread() as beside:
         binary = beside.begin(partial(compiler, source))
         ...
         binary()

@@ -15,7 +15,7 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.base.errors import CompileError
 from tilegrad.base.trace import counters
 from tilegrad.engine.build import kernels
-from tilegrad.engine.build.beside import Beside
+from tilegrad.engine.build.background import BackgroundThread
 from tilegrad.engine.plans import plans
 from tilegrad.ir.uop import UOp
 
@@ -75,7 +75,7 @@ def test_after_an_error_the_thread_leaves_what_waits() -> None:
         return b""
 
     def failing() -> None:
-        with Beside() as beside:
+        with BackgroundThread() as beside:
             beside.begin(partial(compiler, "first"))
             beside.begin(partial(compiler, "second"))
             begun.wait()

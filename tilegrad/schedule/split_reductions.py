@@ -25,16 +25,16 @@ from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.channels import channels_innermost
 from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL, elements
-from tilegrad.schedule.crowded import is_crowded, with_exact_sums
 from tilegrad.schedule.one_hot import as_scatter
 from tilegrad.schedule.over_blocks import over_blocks
 from tilegrad.schedule.scans import in_slices
+from tilegrad.schedule.scatter_collisions import is_crowded, with_exact_sums
 from tilegrad.target import Target
 
-# What gives a value with elements for one without.
+# Ops whose result may have elements where their source has none.
 _REDUCE = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 
-# What may be another node afterwards, though none of its sources is.
+# Ops that are replaced even where none of their sources is.
 _SPLIT = (*_REDUCE, Ops.PREFIX_AXIS)
 
 __all__ = ["split_reductions"]

@@ -1,0 +1,134 @@
+"""The templates that are known, by signature; how a new signature gets one.
+
+A signature that comes for the second time is recorded, those of arguments that never come again
+push no template out. Two kinds of template serve many signatures: one for all values of its numbers
+(`x * 0.1`, then `x * 0.2`), and one for all sizes (`tensor.calls.sized`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+from tilegrad.tensor.calls.arguments import HEAD, add_arguments
+from tilegrad.tensor.calls.recorded import MethodTemplate, recorded, recorded_with_numbers
+from tilegrad.tensor.calls.sized import of_sizes
+from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.waiting import Number, Pool
+
+__all__ = ["known_template", "new_template", "template_of_numbers"]
+
+Signature = tuple[Any, ...]
+
+# More signatures than this are not known at a time: the first ones go first.
+_MOST = 4096
+# By signature; None where there is no template.
+_known: dict[Signature, MethodTemplate | None] = {}
+# By signature without the values of numbers, the templates for all of these.
+_of_numbers: dict[Signature, MethodTemplate | None] = {}
+# By such a signature and the caller's line, the numbers that came last.
+_values: dict[Signature, list[float]] = {}
+# Signatures that came once.
+_met: dict[Signature, None] = {}
+
+known_template = _known.get
+
+
+def new_template(
+    key: list[Any],
+    method: Any,
+    operands: list[Any],
+    inputs: list[Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> MethodTemplate | None:
+    """The template of a signature that has none so far: the one for all sizes, if that serves. Else
+    None, and the second time what the method makes is recorded, for the calls that follow.
+    """
+    signature = tuple(key)
+    if signature in _known:
+        return None
+    found = None
+    if len(inputs) == len(operands):
+        found = of_sizes(key, operands, method, args, kwargs)
+    if _has_met(signature):
+        _remember(signature, found or recorded(method, operands, args, kwargs))
+    return found
+
+
+def template_of_numbers(
+    key: list[Any],
+    method: Any,
+    operands: list[Any],
+    inputs: list[Any],
+    args: tuple[Any, ...],
+    pool: Pool,
+    frame: FrameType,
+) -> tuple[MethodTemplate, list[Number]] | None:
+    """The template of a call for all values of its numbers, and those, if there is one; the second
+    value at one line of the caller, whose `frame` this is, makes it.
+    """
+    key = key[:HEAD]
+    values: list[float] = []
+    for each in args:
+        kind = each.__class__
+        if kind is float or kind is int:
+            values.append(each)
+            key.append(kind)
+        elif isinstance(each, Core):
+            add_arguments((each,), key, operands, inputs, pool)
+        else:
+            return None
+    if not values or any(each.dtype.is_float and each.dtype.itemsize < 4 for each in operands):
+        # In less than 32 bits it depends on the value whether a number would be rounded.
+        return None
+    signature = tuple(key)
+    found = _of_numbers.get(signature)
+    if found is None:
+        if signature in _of_numbers or not _has_changed(signature, values, frame):
+            return None
+        if len(_of_numbers) >= _MOST:
+            _of_numbers.clear()
+        found = _of_numbers[signature] = recorded_with_numbers(method, operands, args)
+        if found is None:
+            return None
+    numbers: list[Number] = []
+    for value, (dtype, is_negated) in zip(values, found.constants):
+        one = Number.of(-value if is_negated else value, dtype)
+        if one is None:
+            return None
+        numbers.append(one)
+    return found, numbers
+
+
+def _has_changed(signature: Signature, values: list[float], frame: FrameType) -> bool:
+    """Whether the numbers at one line of the caller are other ones than in its last call."""
+    line = id(frame.f_code), frame.f_lasti, signature
+    before = _values.get(line)
+    if before is not None and before != values:
+        return True
+    if len(_values) >= _MOST:
+        _values.clear()
+    _values[line] = values
+    return False
+
+
+def _has_met(signature: Signature) -> bool:
+    """Whether a signature comes for the second time; it is noted the first time."""
+    if signature in _met:
+        _met.pop(signature, None)
+        return True
+    if len(_met) >= _MOST:
+        _met.clear()
+    _met[signature] = None
+    return False
+
+
+def _remember(signature: Signature, found: MethodTemplate | None) -> None:
+    """Remember the template of a signature, or that there is none."""
+    if len(_known) >= _MOST:
+        for each in list(itertools.islice(_known, _MOST // 4)):
+            _known.pop(each, None)
+    _known[signature] = found

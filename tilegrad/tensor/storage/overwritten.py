@@ -1,0 +1,146 @@
+"""Tensors whose memory was written to: what they look at from then on, and where gradients go."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run import memory as store
+from tilegrad.grad.regions import unrecorded
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor.handle.aliases import hold, is_alone
+from tilegrad.tensor.handle.living import (
+    Owner,
+    live,
+    owners,
+)
+from tilegrad.tensor.storage import past
+from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.memory import (
+    WRITTEN,
+    base_of,
+    is_in_order,
+    is_row_major,
+    is_stored,
+    is_whole,
+    sizes_in,
+    supersede,
+    version_of,
+)
+
+__all__ = ["follow", "leave_out_overwritten", "note_past", "old_value"]
+
+
+def note_past(computed: Mapping[UOp, UOp]) -> None:
+    """Note, before the graphs of `computed` values are given back, what they were computed from; by
+    value, [movement of] the memory that holds it.
+    """
+    past.note({root: base_of(stored) for root, stored in computed.items()})
+
+
+def leave_out_overwritten() -> None:
+    """Undo assignments that wait and need overwritten memory: they can never run, nor can those on
+    top of them. Their tensors have the values from before.
+    """
+    for tensor in live():
+        node = tensor.uop
+        version = version_of(node)
+        while version.op in WRITTEN and engine.realized(version) is None:
+            if not any(store.is_overwritten(leaf) for leaf in engine.leaves_below(version)):
+                break
+            node = node.substitute({version: version.src[0]})
+            version = version_of(node)
+        if node is not tensor.uop:
+            supersede(version, is_so=False)
+            hold(tensor, node, is_computed=False)
+            follow(tensor)
+
+
+def old_value(tensor: Any, node: UOp, memory: UOp) -> UOp:
+    """The copy `memory` of what was at `node`, at which a tensor looked before it was written to:
+    its gradient goes on as before, and that of what is detached nowhere.
+    """
+    if tensor._requires_grad and not tensor._is_leaf:
+        return unrecorded(memory, lambda gradient: gradient, node)
+    if any(each.op is Ops.DETACH for each in node.toposort()):
+        return UOp(Ops.DETACH, memory.dtype, (memory,))
+    return memory
+
+
+def follow(tensor: Any) -> None:
+    """Let a tensor whose memory was written to look at it as it is now, where that is known."""
+    node = tensor.uop
+    version = version_of(node)
+    if version.op not in WRITTEN:
+        return
+    stored = engine.realized(node)
+    if stored is None:
+        found = engine.realized(version)
+        if found is None:
+            return
+        stored = node.substitute({version: found})
+    old, fresh = base_of(node), base_of(stored)
+    is_copy = False
+    if old in owners and store.is_same(old, fresh):
+        owners.setdefault(fresh, owners[old])
+    elif node is version or not store.is_same(old, fresh) or is_alone(tensor):
+        is_copy = old not in owners and version.op is Ops.ASSIGN and is_stored(version.src[0])
+        owners.setdefault(fresh, Owner(tensor))
+    tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+    if node is not version and not store.is_same(old, fresh):
+        # A view of what was there before another write.
+        hold(tensor, old_value(tensor, node, stored), is_computed=False)
+        return
+    hold(tensor, stored, is_computed=False)
+    if is_copy and not tensor._requires_grad:
+        note_past({version: stored})
+    owner = owners.get(fresh)
+    if _has_a_graph(tensor, None if owner is None else owner()):
+        if version.op is Ops.AFTER:
+            graphs[fresh] = version
+        elif is_copy or (version.op is Ops.ASSIGN and old not in toposort([version.src[1]])):
+            # It has memory of its own, or none of what it was computed from was overwritten.
+            value = version.src[1]
+            graphs[fresh] = UOp(Ops.CONTIGUOUS, value.dtype, (value,))
+        elif version.op is Ops.ASSIGN and (found := _without_reading(version, old)) is not None:
+            graphs[fresh] = UOp(Ops.CONTIGUOUS, found.dtype, (found,))
+        else:
+            forgotten.add(fresh)
+    if is_row_major(stored):
+        tensor._variables = sizes_in(tensor.shape, tensor._variables)
+
+
+def _without_reading(written: UOp, memory: UOp) -> UOp | None:
+    """What was written, over what `memory` held before as it was computed: an earlier write of all
+    of it stands for what it wrote, and what had been there for its graph. None if neither is known.
+    """
+    made: dict[UOp, UOp | None] = {}
+    for node in toposort([written]):
+        if node is memory:
+            made[node] = graphs.get(memory)
+        elif node.op in WRITTEN and base_of(node) is memory:
+            target, value = node.src[:2]
+            is_all = node.op is Ops.ASSIGN and is_whole(target) and is_in_order(target)
+            made[node] = made[value] if is_all else None
+        else:
+            sources = [made[source] for source in node.src]
+            known = tuple([source for source in sources if source is not None])
+            if len(known) < len(sources):
+                made[node] = None
+            else:
+                made[node] = node if known == node.src else node.replace(src=known)
+    return made[written]
+
+
+def _has_a_graph(tensor: Any, owner: Any) -> bool:
+    """Whether a gradient of what is in the memory of `owner`, at which `tensor` looks, goes on to
+    what it was computed from. A view is followed like what it looks at, which may be a leaf.
+    """
+    if not tensor._requires_grad or tensor._is_leaf:
+        return False
+    if owner is None:
+        return not any(each._requires_grad and each._is_leaf for each in tensor._aliases())
+    return owner is tensor
