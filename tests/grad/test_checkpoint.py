@@ -25,7 +25,7 @@ WIDTH, ROWS, LAYERS = 16, 64, 6
 def peak_bytes(tensors: Sequence[Tensor]) -> int:
     """The memory that computing `tensors` would take, theirs included; nothing is compiled."""
     sink = UOp.sink(*[tensor.uop for tensor in tensors])
-    targets = {"CPU": Device["CPU"].target}
+    targets = {name: Device[name].target for name in ("CPU", "HOST")}
     schedule = make_schedule(sink, targets, "CPU", plain=False)
     block = plan_memory(schedule, schedule.outputs).blocks["CPU"]
     return block + sum(schedule.buffers[number].nbytes for number in schedule.outputs)

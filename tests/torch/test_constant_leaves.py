@@ -49,3 +49,31 @@ def test_a_parameter_of_zeros_has_no_gradient_of_other_zeros(name: str, threads:
         assert other.bias.grad.tolist() == [1.0, 2.0, 3.0]
         assert weight.grad is not None
         assert weight.grad.tolist() == [1.0] * 3
+
+
+VALUES: dict[str, Callable[[Any], Any]] = {
+    "a constant": lambda x: torch.zeros(3),
+    "memory": lambda x: x,
+    "computed": lambda x: x * 2,
+    "computed apart": lambda x: (x * 2).contiguous(),
+}
+
+
+@pytest.mark.parametrize("read", ["both together", "one by one", "none"])
+@pytest.mark.parametrize("name", VALUES)
+def test_parameters_of_one_value_have_gradients_of_their_own(
+    name: str, read: str, threads: None
+) -> None:
+    for _ in range(4):
+        x = torch.tensor([1.0, 2.0, 3.0])
+        first, second = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))
+        for each in (first, second):
+            each.data.copy_(VALUES[name](x))
+            if read == "one by one":
+                each.sum().item()
+        if read == "both together":
+            (first + second).sum().item()
+        (first * 3 + VALUES[name](x)).sum().backward()
+        assert first.grad is not None
+        assert first.grad.tolist() == [3.0] * 3
+        assert second.grad is None

@@ -113,7 +113,9 @@ MUTANTS: dict[str, Mutant] = {
     "M9.5": Mutant(
         "a lane of PTX's unit holds its two rows in the other order",
         _HARDWARE,
+        "        b.append(tuple((2 * t + pair + step, g) for step, pair in steps))\n"
         "        c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))\n",
+        "        b.append(tuple((2 * t + pair + step, g) for step, pair in steps))\n"
         "        c.append(tuple((g + row, 2 * t + pair) for row in (8, 0) for pair in (0, 1)))\n",
     ),
     "M9.6": Mutant(

@@ -427,7 +427,8 @@ def of_leaf(tensor: Any, node: UOp) -> UOp:
     """
     value = node.src[0] if node.op is Ops.CONTIGUOUS else node
     others = [each for each in holders_of(node) if each is not tensor]
-    if not value.is_constant and not any(each._is_leaf for each in others):
+    is_others = node.stored is not None or any(each._is_leaf for each in others)
+    if not value.is_constant and not is_others:
         return node
     memory = store.empty(tensor.device, node.dtype, math.prod(node.shape))
     if memory.shape != node.shape:

@@ -25,6 +25,7 @@ from typing import Any
 from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.base.recent import Recent
+from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.ready import NoRoomError
@@ -420,18 +421,23 @@ def _take(
             noted.append((number, value, reached))
         if not is_lasting:
             continue
+        each: Any = call.handle()
+        is_its = each is not None and each._call is call
+        first = first_of.setdefault(value, each) if is_its else each
+        if first is not each and not same_storage(first, each):
+            # Results of equal calls: who writes to one of them copies it first. A leaf shares with
+            # nobody, as what is computed from its memory has its gradient.
+            if _is_leaf(first) or _is_leaf(each):
+                value = _copied(value)
+            else:
+                first._is_shared = each._is_shared = True
         call.value, call.moves, call.generation = value, moves, generation
         if call.node is not None:
             engine.remember(call.node, value.node(moves))
-        each = call.handle()
-        if each is not None and each._call is call:
+        if is_its:
             reference = waiting.pop(id(each), None)
             if reference is not None:
                 done.append(reference)
-            first = first_of.setdefault(value, each)
-            if first is not each and not same_storage(first, each):
-                # Results of equal calls: who writes to one of them copies it first.
-                first._is_shared = each._is_shared = True
     asked.pool.forget_dead()
     if noted:
         past.note_run(noted, found.leaves, bases, calls)
@@ -454,6 +460,18 @@ def _take(
             call = calls[number]
             if is_lasting and not (call.requires_grad or call.is_write):
                 _give_back(call)
+
+
+def _is_leaf(tensor: Any) -> bool:
+    return bool(tensor._requires_grad and tensor._is_leaf)
+
+
+def _copied(value: Value) -> Value:
+    """The same in memory of its own."""
+    buffer = value.buffer
+    own = Device[buffer.allocator.device].buffer(buffer.size, buffer.dtype)
+    own.copy_in(buffer.copy_out())
+    return Value(own)
 
 
 def _become_memory(tensor: Any, call: Call, memory: UOp) -> None:
