@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tilegrad.torch as torch
+from tilegrad.tensor.storage import segments
 from tilegrad.torch import nn
 
 WRITES: dict[str, Callable[[Any], Any]] = {
@@ -77,3 +78,32 @@ def test_parameters_of_one_value_have_gradients_of_their_own(
         assert first.grad is not None
         assert first.grad.tolist() == [3.0] * 3
         assert second.grad is None
+
+
+def test_parameters_have_memory_of_their_own_while_equal_nodes_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A value that was computed is known as long as somebody has its node."""
+    kept: list[Any] = []
+    make = segments.PlainNodes.__init__
+
+    def made(self: Any, *args: Any) -> None:
+        make(self, *args)
+        kept.append(self)
+
+    monkeypatch.setattr(segments.PlainNodes, "__init__", made)
+    # Nor does an equal run come again without nodes; the size is no other test's.
+    monkeypatch.setattr(segments, "noted", lambda *given: None)
+    first, second = (nn.Parameter(torch.randn(2711)) for _ in range(2))
+    for each in (first, second):
+        nn.init.zeros_(each)
+    assert kept
+    apart = torch.zeros(2711).contiguous()
+    apart.tolist()
+    (first * 2 + apart).sum().backward()
+    assert first.grad is not None
+    assert first.grad[7].item() == 2
+    assert second.grad is None
+    second.grad = first.grad = None
+    (second * 3).sum().backward()
+    assert first.grad is None

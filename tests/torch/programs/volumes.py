@@ -107,7 +107,7 @@ for step in range(4):
     print(f"video {step} {loss.item():.5f}")
 video_net.eval()
 with torch.inference_mode():
-    print("eval", [f"{v:.4f}" for v in video_net(clips).softmax(-1).amax(-1).tolist()])
+    print("eval", [f"{v:.1f}" for v in video_net(clips).softmax(-1).amax(-1).tolist()])
 
 
 class ConvLSTMCell(nn.Module):

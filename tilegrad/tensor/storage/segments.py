@@ -270,6 +270,7 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
     plain = PlainNodes(found, below)
     others = ResultsAlive([plain.calls[each] for each in found.alive])
     roots = found.roots(asked)
+    before = {call for call, node in plain.calls.items() if node.stored is not None}
     engine.realize([plain.calls[each] for each in roots], {}, others)
     memory = {leaf: base for base, leaf in plain.bases.items()}
     computed: list[tuple[Call, UOp, past.Reached | None, bool]] = []
@@ -297,6 +298,13 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
         # A view of memory that was there before is one of that leaf, to which gradients go.
         base = memory.get(base, base)
         value = values.setdefault(base, Value(store.buffer_of(base), base))
+        taker = call.handle() if call.is_write else None
+        if taker is not None and _is_leaf(taker):
+            # As in `_take`: neither a node that was computed before has its memory, nor one that
+            # equals this one from now on.
+            if call in before:
+                value = _copied(value)
+            plain.calls[call].stored = None
         results.append((found.calls.index(call), value, moves, reached, is_lasting))
     _take(found, below.bases, tensor, asked, results)
     return segment
