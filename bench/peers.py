@@ -62,6 +62,7 @@ PACKAGES = ("numpy", "llvmlite", "torch", "jax", "onnxruntime", "tinygrad")
 # Nothing by mmap, nothing back to the system.
 _KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 _KEPT = ROOT / ".kept"
+TREE = ROOT.parent
 
 
 class Gone(Exception):
@@ -69,14 +70,24 @@ class Gone(Exception):
 
 
 class Worker:
-    """A process with one library."""
+    """A process with one library; tilegrad is that of a `tree`, by default of this one."""
 
-    def __init__(self, library: str, threads: int, *, keeping: bool, busy: bool = False):
+    def __init__(
+        self, library: str, threads: int, *, keeping: bool, busy: bool = False, tree: Path = TREE
+    ):
         names = ("TILEGRAD_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         given = environment(**dict.fromkeys(names, str(threads)))
         if keeping:
             given |= _KEEPING
-        command = [sys.executable, str(ROOT / "worker.py"), library, "--threads", str(threads)]
+        if tree != TREE:
+            given["PYTHONPATH"] = str(tree)
+        command = [
+            sys.executable,
+            str(tree / "bench" / "worker.py"),
+            library,
+            "--threads",
+            str(threads),
+        ]
         command += ["--busy"] * busy
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given

@@ -1,4 +1,4 @@
-"""The rows of the benchmark with two revisions of tilegrad, in turns: what a change costs or gains.
+"""Times of the benchmark's rows with two revisions of tilegrad, whose processes take turns.
 
     python bench/revisions.py REV                 all rows of this tree beside a revision
     python bench/revisions.py REV 'conv|softmax'  the rows that match
@@ -16,11 +16,9 @@ import argparse
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from common import ROOT, Spread, environment, in_turns, tree_of
+from common import ROOT, Spread, in_turns, tree_of
 from peers import Worker
 from report import OWN
 from rows import Row, rows
@@ -30,22 +28,9 @@ _ROUNDS, _TRIES = 7, 3
 _NEAR = 0.03
 
 
-class _Own(Worker):
-    """A process with the tilegrad of a tree."""
-
-    def __init__(self, tree: Path, threads: int):
-        script = str(tree / "bench" / "worker.py")
-        names = environment(TILEGRAD_THREADS=str(threads), PYTHONPATH=str(tree))
-        self._process = subprocess.Popen(
-            [sys.executable, script, OWN, "--threads", str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=names,
-        )  # fmt: skip
-        self._rest = b""
-
-
 def ratios(row: Row, old: Path, new: Path, rounds: int) -> list[float]:
     """The time of a row with `new` over that with `old`, in each round."""
-    workers = {tree: _Own(tree, row.threads) for tree in (old, new)}
+    workers = {tree: Worker(OWN, row.threads, keeping=False, tree=tree) for tree in (old, new)}
     try:
         wanted = {"kind": row.kind, "sizes": row.sizes, "engines": [OWN]}
         for worker in workers.values():

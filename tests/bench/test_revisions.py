@@ -1,4 +1,4 @@
-"""The rows of the benchmark with two trees in turns."""
+"""Times of rows of the benchmark with two trees, whose processes take turns."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def units(ast: UOp, target: Any = NV) -> set[str]:
     return {node.arg.name for node in program(ast, None, target) if node.op is Ops.WMMA}
 
 
-# What is multiplied, of which shapes, and the same in NumPy.
+# Products: the expression, the shapes of its operands, and the expression in NumPy.
 VALUES: dict[str, tuple[Product, tuple[tuple[int, ...], tuple[int, ...]], Callable[..., Any]]] = {
     "weights by rows": (
         lambda a, b: wide(a, b.T), ((64, 128), (64, 128)), lambda a, b: a @ b.T

@@ -27,8 +27,8 @@ def half_product(depth: int) -> list[UOp]:
 def test_iterations_over_all_tiles_are_one_where_they_divide(
     depth: int, trips: list[int], barriers: int
 ) -> None:
-    """A chunk has 32 terms of the sum, of which two to four are in shared memory; the values are
-    those of NumPy.
+    """A chunk has 32 terms of the sum, and two to four chunks are in shared memory; the values
+    are those of NumPy.
     """
     found = half_product(depth)
     loops = [node for node in found if node.op is Ops.RANGE and node.axis is Axis.REDUCE]

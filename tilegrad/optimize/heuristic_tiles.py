@@ -43,16 +43,12 @@ class Tiler(Shaper):
     """Register tiles and copies of operands."""
 
     def tile(self, reuse: Reuse, reduction: UOp, rows: int | None = None) -> None:
-        """A register tile: some vectors of one axis by some rows of the other; one vector by at
-        most so many `rows`, if given.
+        """A register tile: some vectors of one axis by some rows of the other. With `rows`, one
+        vector by at most that number of rows.
         """
         width = self.target.lanes_of(reduction.dtype)
-        counts: tuple[int, ...] = (2, 3, 1)
-        if self.is_wide(reuse, reduction):
-            counts = (_WIDE, *counts)
-        if rows is not None:
-            counts = (1,)
-        step = self.tile_size(reuse.lanes, reduction, counts)
+        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, reduction) else (2, 3, 1)
+        step = self.tile_size(reuse.lanes, reduction, counts if rows is None else (1,))
         if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
@@ -189,7 +185,7 @@ class Tiler(Shaper):
         return step
 
     def most_rows(self, vectors: int) -> int:
-        """The rows of so many `vectors` that there are accumulators for."""
+        """The most rows of `vectors` each for which there are accumulators."""
         return max(self.target.accumulators // vectors, 1)
 
     def unroll_rows(
@@ -201,7 +197,7 @@ class Tiler(Shaper):
         is_shared: bool = True,
         overlaps: bool = False,
     ) -> int:
-        """Unroll at most so many rows; `padded` is what a rest costs."""
+        """Unroll at most `most` rows; `padded` is the price of a remainder."""
         unrolled = 1
         for loop in loops:
             rows = _best_rows(loop.vmax + 1, most // unrolled, padded)

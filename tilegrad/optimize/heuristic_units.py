@@ -208,8 +208,8 @@ class UnitShaper(ProductShaper):
         )
 
     def _count(self, unit: MatrixUnit, tile: _Tile, axes: tuple[UOp, UOp, UOp]) -> int:
-        """The tiles of an operand at a time: so many that a multiprocessor still has the blocks
-        that its registers hold and that there are.
+        """The number of tiles of an operand in shared memory, with which a multiprocessor still
+        holds as many blocks as its registers allow, or all of them.
         """
         target, lanes = self.target, int(prod(tile.groups)) * unit.lanes
         trips = int(axes[2].src[0].arg) // tile.depth

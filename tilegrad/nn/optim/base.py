@@ -237,7 +237,7 @@ class Optimizer:
         return {name: self._zeros(tensor) for name, _ in self._slots}
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
-        """What parameters of a group count with, by name, after so many steps: "step", if any."""
+        """The counters of a group after `step` steps, by name: "step", if any."""
         return {}
 
     def _advance(self, group: ParamGroup, counts: dict[str, Tensor]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What the parameters of an optimizer count with: together as long as they have had equal steps.
+"""Counters of an optimizer, shared by parameters as long as these have had equal steps.
 
 A parameter counts the steps that it takes part in, as in PyTorch. Nearly always those of a group
 are the same ones, and a count of each would be as many tensors to move: so parameters of equal
@@ -16,7 +16,7 @@ __all__ = ["begin", "counts_after", "regroup", "restart", "separate"]
 
 
 def begin(optimizer: Any, at: int, step: int = 0) -> int:
-    """Add what parameters of group number `at` count with after so many steps; its position."""
+    """Add counters of group number `at`, as they are after `step` steps; their position."""
     group = optimizer._param_groups[at]
     optimizer._counts.append({
         name: Tensor.full_like(group["lr"], value, requires_grad=False)
@@ -101,8 +101,8 @@ def _drop_unused(optimizer: Any) -> None:
 def counts_after(
     optimizer: Any, steps: Sequence[int]
 ) -> tuple[list[dict[str, Tensor]], dict[tuple[int, int], int]]:
-    """What parameters count with that have had so many steps each, those of a group with as many
-    together; and the positions by group and number of steps.
+    """Counters for parameters with these numbers of `steps`, shared within a group by equal
+    numbers; and their positions by group and number of steps.
     """
     counts: list[dict[str, Tensor]] = []
     numbers: dict[tuple[int, int], int] = {}
