@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.io.mapped import dtype_called, is_sizes, tensor_over
@@ -19,7 +19,8 @@ from tilegrad.tensor.exchange.interchange import strided
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "PLAIN", "STORAGES", "Kind", "Marks", "Storage", "Values", "items_of", "storage_id", "view_of",
+    "PLAIN", "STORAGES", "Kind", "Location", "Marks", "Storage", "Values", "items_of",
+    "storage_id", "view_of",
 ]  # fmt: skip
 
 _MAX_DEPTH = 100
@@ -53,22 +54,36 @@ class Kind:
 
 
 @dataclass(eq=False)
-class Marks:
-    """What a file says of tensors beside their values, by `id`: whether those that were `trained`
-    are parameters, and which are `pairs`: real and imaginary parts along a last axis.
-    """
-
-    trained: dict[int, bool] = field(default_factory=dict)
-    pairs: set[int] = field(default_factory=set)
-
-
-@dataclass(eq=False)
 class Storage:
     """`count` elements of the file; `data` is not there while a legacy file is looked through."""
 
     kind: Kind
     count: int
     data: memoryview | None
+
+
+class Location(NamedTuple):
+    """A tensor's storage as elements of its dtype, and which of them it has; the tensor itself, so
+    that no other one takes its `id`.
+    """
+
+    tensor: Tensor
+    storage: Storage
+    dtype: DType
+    offset: int
+    strides: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Marks:
+    """What a file says of tensors beside their values, by `id`: whether those that were `trained`
+    are parameters, which are `pairs` (real and imaginary parts along a last axis), and the
+    locations of all.
+    """
+
+    trained: dict[int, bool] = field(default_factory=dict)
+    pairs: set[int] = field(default_factory=set)
+    locations: dict[int, Location] = field(default_factory=dict)
 
 
 def storage_id(given: Any) -> tuple[Kind, str, int, Any]:
@@ -411,6 +426,8 @@ class Values:
         found: Tensor = strided(
             lambda shape: self._leaf(data, dtype, shape, begin, storage), size, stride, span
         )
+        if self.marks is not None:
+            self.marks.locations[id(found)] = Location(found, storage, dtype, offset, stride)
         return found
 
     def _pairs(

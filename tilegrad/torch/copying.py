@@ -7,7 +7,7 @@ from typing import Any
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.aliases import Look, is_alone, look
 
-__all__ = ["copied_with_aliases"]
+__all__ = ["copied_with_aliases", "look_with_root"]
 
 
 def copied_with_aliases(tensor: Any, memo: dict[Any, Any]) -> Any:
@@ -15,7 +15,7 @@ def copied_with_aliases(tensor: Any, memo: dict[Any, Any]) -> Any:
     all that `memo` has copied. A parameter is copied by itself, as PyTorch does.
     """
     is_apart = is_alone(tensor) or getattr(tensor, "_is_parameter", False)
-    found = None if is_apart else _look_with_root(tensor)
+    found = None if is_apart else look_with_root(tensor)
     if found is None or found.root is None:
         return tensor.detach().clone()
     key = copied_with_aliases, id(tensor._alias[0])
@@ -36,7 +36,7 @@ def copied_with_aliases(tensor: Any, memo: dict[Any, Any]) -> Any:
     return made
 
 
-def _look_with_root(tensor: Any) -> Look | None:
+def look_with_root(tensor: Any) -> Look | None:
     """How a tensor looks at its storage, with the node of that; None if no alias shows it."""
     found = look(tensor)
     if found.root is not None:

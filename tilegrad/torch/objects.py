@@ -7,24 +7,38 @@ Such a file holds names of classes and functions, which reading it imports and c
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.shared_storages import Layout, view_at
 from tilegrad.torch.tensor import as_ours
 
 __all__ = [
-    "MEMBER", "RefusedObjects", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
-    "pickled", "safe_globals", "unpickled",
+    "LAYOUTS",
+    "MEMBER",
+    "RefusedObjects",
+    "add_safe_globals",
+    "clear_safe_globals",
+    "get_safe_globals",
+    "pickled",
+    "safe_globals",
+    "unpickled",
 ]  # fmt: skip
 
 MEMBER = "archive/objects.pkl"
-"""The member of the archive that holds the pickle; bytes of tensors are `archive/data/<number>`."""
+"""The member of the archive that holds the pickle; storages are `archive/data/<number>`."""
+LAYOUTS = "archive/layouts.json"
+"""The member that says for each tensor of the pickle, by its number, where it is in which storage:
+a `Layout`. Older files lack it: there, each tensor is a storage.
+"""
 
 
 class RefusedObjects(DataError, pickle.UnpicklingError):
@@ -115,6 +129,10 @@ class _Unpickler(pickle.Unpickler):
         self._allowed = None if is_trusted else _by_name()
         self._archive, self._device = archive, device
         self._tensors: dict[int, Any] = {}
+        self._storages: dict[int, Any] = {}
+        listed = json.loads(archive.read(LAYOUTS)) if LAYOUTS in archive.namelist() else []
+        self._layouts = [Layout(*each) for each in listed]
+        self._sharing = Counter(layout.storage for layout in self._layouts)
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """A class or function that the file names.
@@ -138,14 +156,25 @@ class _Unpickler(pickle.Unpickler):
         """The tensor that a number stands for."""
         number, dtype, sizes, wanted, is_parameter = pid
         if number not in self._tensors:
-            data = self._archive.read(f"archive/data/{number}")
             kind = dtypes.from_name(dtype)
-            made = as_ours(OurTensor.from_blob(data, sizes, dtype=kind).clone())
-            made = made if self._device is None else made.to(self._device)
+            layout = self._layouts[number] if self._layouts else Layout(number, 0, 0, ())
+            if self._sharing[layout.storage] > 1:
+                if layout.storage not in self._storages:
+                    self._storages[layout.storage] = self._read(
+                        layout.storage, kind, (layout.length,)
+                    )
+                made = view_at(self._storages[layout.storage], sizes, layout.strides, layout.offset)
+            else:
+                made = self._read(layout.storage, kind, sizes)
             made._is_leaf, made._is_parameter = True, is_parameter
             made.requires_grad = wanted
             self._tensors[number] = made
         return self._tensors[number]
+
+    def _read(self, storage: int, dtype: DType, sizes: Sequence[int]) -> Any:
+        data = self._archive.read(f"archive/data/{storage}")
+        made = as_ours(OurTensor.from_blob(data, sizes, dtype=dtype).clone())
+        return made if self._device is None else made.to(self._device)
 
 
 def unpickled(archive: zipfile.ZipFile, device: str | None, is_trusted: bool) -> Any:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import math
 import os
 import struct
 import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy
@@ -23,12 +24,14 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, article
 from tilegrad.io import torch_load
-from tilegrad.io.torch_values import Marks
+from tilegrad.io.mapped import tensor_over
+from tilegrad.io.torch_values import Location, Marks
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import device, name_of
-from tilegrad.torch.objects import MEMBER, pickled, unpickled
+from tilegrad.torch.objects import LAYOUTS, MEMBER, pickled, unpickled
+from tilegrad.torch.shared_storages import Layout, laid_out, row_major, view_at
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -56,12 +59,17 @@ class _Code(NamedTuple):
 
 
 class _Writer:
-    """The pickle of a value, and the tensors that it names."""
+    """The pickle of a value, and the tensors that it names; `apart` are the positions of those that
+    are pairs. With `layouts` it says where each of them is, without, that each has a storage.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, layouts: Sequence[Layout] | None = None) -> None:
         self.out = bytearray(b"\x80\x02")
         self.tensors: list[Any] = []
-        self._keys: dict[int, int] = {}
+        self.apart: set[int] = set()
+        self._layouts = layouts
+        # What the reader remembers, by `id`: its number there, and the object, which stays alive.
+        self._known: dict[int, tuple[int, Any]] = {}
 
     def name(self, module: str, name: str) -> None:
         """A class or a function by its name, which the reader looks up."""
@@ -84,10 +92,14 @@ class _Writer:
 
         Raises _NoPlainDataError for what is no plain data.
         """
+        if self.is_recalled(value):
+            return
         if isinstance(value, OurTensor):
             self.tensor(as_ours(value))
+            self.remember(value)
         elif isinstance(value, Complex):
             self.tensor(value.pair, _PAIRS[value.pair.dtype])
+            self.remember(value)
         elif isinstance(value, (numpy.generic, bool, int, float, str, type(None))):
             self.scalar(value.item() if isinstance(value, numpy.generic) else value)
         elif isinstance(value, Size):
@@ -97,13 +109,29 @@ class _Writer:
         elif isinstance(value, Mapping):
             self.mapping(value)
         elif isinstance(value, list):
-            self.many(b"](", value, b"e")
+            self.out += b"]"
+            self.remember(value)
+            self.many(b"(", value, b"e")
         elif isinstance(value, tuple):
             self.many(b"(", value, b"t")
         elif isinstance(value, numpy.ndarray):
             self.tensor(Tensor(value, device="cpu"))
+            self.remember(value)
         else:
             raise _NoPlainDataError
+
+    def remember(self, value: Any) -> None:
+        """Let the reader remember what was written last, under a number."""
+        number = len(self._known)
+        self._known[id(value)] = number, value
+        self.out += b"r" + struct.pack("<I", number)
+
+    def is_recalled(self, value: Any) -> bool:
+        """Whether the reader remembers a value; then it is asked for it."""
+        known = self._known.get(id(value))
+        if known is not None:
+            self.out += b"j" + struct.pack("<I", known[0])
+        return known is not None
 
     def scalar(self, value: Any) -> None:
         """A number, a text or None."""
@@ -130,44 +158,39 @@ class _Writer:
             self.out += b")R"
         else:
             self.out += b"}"
+        self.remember(value)
         self.many(b"(", [each for pair in value.items() for each in pair], b"u")
 
     def tensor(self, tensor: Any, kind: str | None = None) -> None:
-        """A tensor as a storage of its own, in row-major order; pairs as complex numbers of a
-        `kind`.
-        """
+        """A tensor by its layout in a storage; pairs as complex numbers of a `kind`."""
         is_pairs, kind = kind is not None, kind or _STORAGES.get(tensor.dtype)
         if kind is None:
             raise DataError(
                 f"torch.save: {article(tensor.dtype.name)} tensor has no storage", line=here()
             )
-        key = self._keys.setdefault(id(tensor), len(self._keys))
-        if key == len(self.tensors):
-            self.tensors.append(tensor)
+        position = len(self.tensors)
+        self.tensors.append(tensor)
+        if is_pairs:
+            self.apart.add(position)
         sizes = tuple(int(size) for size in tensor.shape[: -1 if is_pairs else None])
-        strides, step = [], 1
-        for size in reversed(sizes):
-            strides.append(step)
-            step *= size
+        if self._layouts is None or is_pairs:
+            number = position if self._layouts is None else self._layouts[position].storage
+            layout = Layout(number, math.prod(sizes), 0, row_major(sizes))
+        else:
+            layout = self._layouts[position]
 
         def storage() -> None:
             self.out += b"("
             self.value("storage")
             self.name("torch", kind)
-            for field in (str(key), "cpu", math.prod(sizes)):
+            for field in (str(layout.storage), "cpu", layout.length):
                 self.value(field)
             self.out += b"tQ"
 
         is_parameter = tensor.__dict__.get("_is_parameter", False)
         wanted = bool(tensor.requires_grad) and tensor.is_leaf
-        data: tuple[Any, ...] = (
-            _Code(storage),
-            0,
-            sizes,
-            tuple(reversed(strides)),
-            wanted,
-            OrderedDict(),
-        )
+        rest: tuple[Any, ...] = (layout.offset, sizes, layout.strides, wanted, OrderedDict())
+        data: tuple[Any, ...] = (_Code(storage), *rest)
         if not is_parameter:
             self.call("torch._utils", "_rebuild_tensor_v2", *data)
             return
@@ -188,18 +211,25 @@ def save(obj: Any, f: str | os.PathLike[str] | _Target, *args: Any, **options: A
     member, writer = "archive/data.pkl", _Writer()
     try:
         writer.value(obj)
-        raw, tensors = bytes(writer.out) + b".", writer.tensors
+        storages, layouts = laid_out(writer.tensors, writer.apart)
+        if len(storages) < len(layouts):
+            writer = _Writer(layouts)
+            writer.value(obj)
+        raw = bytes(writer.out) + b"."
     except _NoPlainDataError:
         member = MEMBER
         raw, tensors = pickled(obj)
-    if tensors:
-        Tensor.realize(*[each.detach() for each in tensors])
+        storages, layouts = laid_out(tensors)
+    if storages:
+        Tensor.realize(*storages)
     archived = io.BytesIO()
     with zipfile.ZipFile(archived, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(member, raw)
         archive.writestr("archive/byteorder", "little")
-        for key, tensor in enumerate(tensors):
-            archive.writestr(f"archive/data/{key}", _raw(tensor))
+        if member == MEMBER:
+            archive.writestr(LAYOUTS, json.dumps(layouts))
+        for key, storage in enumerate(storages):
+            archive.writestr(f"archive/data/{key}", _raw(storage))
         archive.writestr("archive/version", "3\n")
     if isinstance(f, (str, os.PathLike)):
         beside = f"{os.fspath(f)}.{os.getpid()}.part"
@@ -238,30 +268,79 @@ def load(
         with zipfile.ZipFile(file) as archive:
             if MEMBER in archive.namelist():
                 return unpickled(archive, target, weights_only is False)
-    found: list[Any] = []
     marks = Marks()
-    value = _own(torch_load(source, target, marks=marks), found, marks)
-    if found:
-        # The file may be written anew while the tensors live.
-        Tensor.realize(*found)
-    return value
+    value = torch_load(source, target, marks=marks)
+    return _Owner(marks, target).finished(value)
 
 
-def _own(value: Any, found: list[Any], marks: Marks) -> Any:
-    if isinstance(value, OurTensor):
-        made = as_ours(value).clone()
+class _Owner:
+    """Makes what was read a program's own: tensors have memory of their own, as the file may be
+    written anew while they live; those that shared a storage share it.
+    """
+
+    def __init__(self, marks: Marks, device: str | None):
+        self._marks, self._device = marks, device
+        self._sharing = Counter(_storage_of(location) for location in marks.locations.values())
+        self._wholes: dict[tuple[int, DType], Any] = {}
+        self._made: dict[int, Any] = {}
+        self._computed: list[Any] = []
+
+    def finished(self, value: Any) -> Any:
+        """The value, with tensors that are computed."""
+        found = self._own(value)
+        if self._computed:
+            Tensor.realize(*self._computed)
+        return found
+
+    def _own(self, value: Any) -> Any:
+        if not isinstance(value, (OurTensor, dict, list, tuple)):
+            return value
+        found = self._made.get(id(value))
+        if found is not None:
+            return found
+        if isinstance(value, OurTensor):
+            found = self._made[id(value)] = self._own_tensor(value)
+        elif isinstance(value, dict):
+            found = self._made[id(value)] = type(value)()
+            found.update((key, self._own(each)) for key, each in value.items())
+        elif isinstance(value, list):
+            found = self._made[id(value)] = []
+            found.extend(self._own(each) for each in value)
+        else:
+            found = self._made[id(value)] = type(value)([self._own(each) for each in value])
+        return found
+
+    def _own_tensor(self, value: Any) -> Any:
+        marks = self._marks
+        is_pair = id(value) in marks.pairs
+        at = None if is_pair else marks.locations.get(id(value))
+        if at is not None and self._sharing[_storage_of(at)] > 1 and value._has_elements():
+            made = view_at(self._whole(at), value._sizes, at.strides, at.offset)
+        else:
+            made = as_ours(value).clone()
+            if made._has_elements():
+                self._computed.append(made)
         made._is_leaf = True
-        if made._has_elements():
-            found.append(made)
-        if id(value) in marks.pairs:
+        if is_pair:
             return Complex(made)
         is_parameter = marks.trained.get(id(value))
         if is_parameter is not None:
             made.requires_grad = made.dtype.is_float
             made._is_parameter = is_parameter
         return made
-    if isinstance(value, dict):
-        return type(value)((key, _own(each, found, marks)) for key, each in value.items())
-    if isinstance(value, (list, tuple)):
-        return type(value)([_own(each, found, marks) for each in value])
-    return value
+
+    def _whole(self, location: Location) -> Any:
+        """A storage as a vector, in memory of its own."""
+        key, dtype = _storage_of(location), location.dtype
+        if key not in self._wholes:
+            data = location.storage.data
+            assert data is not None
+            count = data.nbytes // dtype.itemsize
+            over = tensor_over(data[: count * dtype.itemsize], dtype, (count,), self._device)
+            self._wholes[key] = as_ours(over).clone()
+            self._computed.append(self._wholes[key])
+        return self._wholes[key]
+
+
+def _storage_of(location: Location) -> tuple[int, DType]:
+    return id(location.storage), location.dtype

@@ -27,14 +27,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 from tilegrad.base.origin import goes_by
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.ir.view import ShapeTracker
+from tilegrad.ir.view import ShapeTracker, View
 from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.sizes import is_one, same
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",
     "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps",
-    "same_storage", "set_apart", "shared", "show", "shows", "steps", "valued",
+    "same_storage", "set_apart", "shared", "show", "shows", "steps", "strides_in", "valued",
 ]  # fmt: skip
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -440,16 +440,33 @@ def steps(tensor: Any) -> tuple[tuple[sint, ...], sint]:
     """The strides of an alias over its storage, and the position of its first element there, in
     elements; as in row-major memory of its own where strides cannot say it, as for a flipped axis.
     """
-    found = look(tensor)
-    views = _tracker(found.shape, found.moves).views
-    if len(views) != 1 or views[0].mask is not None or any(step < 0 for step in views[0].strides):
-        views = ShapeTracker.from_shape(tensor.shape).views
+    found = _strided_view(tensor)
+    view = ShapeTracker.from_shape(tensor.shape).views[0] if found is None else found
     # A view's axis of one element has the stride 0; PyTorch counts on as for a longer one.
-    strides = list(views[0].strides)
+    strides = list(view.strides)
     following: sint = 1
     for axis in range(len(strides) - 1, -1, -1):
-        size = views[0].shape[axis]
+        size = view.shape[axis]
         if size == 1:
             strides[axis] = following
         following = strides[axis] * size if strides[axis] else following
-    return tuple(strides), views[0].offset
+    return tuple(strides), view.offset
+
+
+def strides_in(tensor: Any) -> tuple[tuple[int, ...], int] | None:
+    """As `steps`; None where strides cannot say it, or are not known numbers."""
+    if _strided_view(tensor) is None:
+        return None
+    strides, offset = steps(tensor)
+    if not isinstance(offset, int) or not all(isinstance(step, int) for step in strides):
+        return None
+    return tuple(step for step in strides if isinstance(step, int)), offset
+
+
+def _strided_view(tensor: Any) -> View | None:
+    """How an alias lies in its storage, if strides of at least 0 can say it."""
+    found = look(tensor)
+    views = _tracker(found.shape, found.moves).views
+    if len(views) != 1 or views[0].mask is not None or any(step < 0 for step in views[0].strides):
+        return None
+    return views[0]
