@@ -67,6 +67,18 @@ def test_a_module_between_others() -> None:
     assert len(seen) == 1
 
 
+def test_the_output_is_what_a_forward_hook_made_of_it() -> None:
+    """As in PyTorch: the gradient of what the caller got, whichever hook was there first."""
+    layer, seen = nn.Linear(2, 2, bias=False), []
+    layer.weight = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    layer.register_full_backward_hook(
+        lambda module, made, given: seen.append((made[0].tolist(), given[0].tolist()))
+    )
+    layer.register_forward_hook(lambda module, args, output: output * 10)
+    layer(Tensor([[5.0, 6.0]], requires_grad=True)).sum().backward()
+    assert seen == [([[40.0, 60.0]], [[1.0, 1.0]])]
+
+
 def test_the_first_layer_has_no_gradient_of_its_input() -> None:
     layer, seen = nn.Linear(2, 2), []
     layer.register_full_backward_hook(lambda module, made, given: seen.append(made))

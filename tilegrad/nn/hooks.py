@@ -83,14 +83,21 @@ class Hooks:
                 args, options = new
             elif new is not None:
                 args = new if isinstance(new, tuple) else (new,)
-        if self._backward or self._backward_before:
-            before, after = (
-                [function for function, _ in hooks.values()]
-                for hooks in (self._backward_before, self._backward)
-            )
-            output = call_watched(call, module, args, options, before, after)
-        else:
-            output = call(*args, **options)
+        finished = functools.partial(self._finished, call, module)
+        if not (self._backward or self._backward_before):
+            return finished(*args, **options)
+        before, after = (
+            [function for function, _ in hooks.values()]
+            for hooks in (self._backward_before, self._backward)
+        )
+        # The gradients are those of what the caller gets, which a forward hook may have changed.
+        return call_watched(finished, module, args, options, before, after)
+
+    def _finished(
+        self, call: Callable[..., Any], module: Any, /, *args: Any, **options: Any
+    ) -> Any:
+        """What a call gives after the hooks that may change it."""
+        output = call(*args, **options)
         for function, with_kwargs in list(self._after.values()):
             given = (args, options) if with_kwargs else (args,)
             new = function(module, *given, output)
