@@ -77,7 +77,8 @@ def find_beside(
     ast: UOp, reuse: Reuse, filter_window: FilterWindow, vectors: int, target: Target
 ) -> Beside | None:
     """The tile that needs no copy of its slice: its rows are the whole axis, so that each gate is
-    known; or a large chunk of it, where all gates but those of the first and last elements are.
+    known; or a large chunk of it, where all gates but those of the first and last elements are, and
+    no other lanes would read the copy.
     """
     assert reuse.overlapping is not None
     if operand(ast, reuse.overlapping).op is not Ops.LOAD:
@@ -88,6 +89,8 @@ def find_beside(
         most = (target.registers + 1 - filter_window.count - count) // (count + 1)
         if extent <= most:
             return Beside(count, extent) if count * extent >= target.busy_accumulators else None
+    if reuse.lanes.vmax >= target.lanes_of(operand(ast, reuse.overlapping).dtype):
+        return None
     sizes = (rows for rows in range(most, int(most * _LARGE), -1) if extent % rows == 0)
     rows = next(sizes, 0)
     return Beside(1, rows) if rows >= target.busy_accumulators else None
