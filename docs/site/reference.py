@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tilegrad.tensor.tensor import AbsentName
+
 __all__ = ["PAGES", "Name", "Page", "find", "names", "page"]
 
 
@@ -83,7 +85,8 @@ def _attributes(owner: type) -> Iterator[Name]:
         first = " ".join((layer.__doc__ or layer.__name__).split("\n\n")[0].split())
         section = re.split(r"[.;,:] ", first.rstrip("."))[0]
         for name, value in vars(layer).items():
-            if name.startswith("_") or name in seen or layer is object:
+            is_hidden = name.startswith("_") or layer is object or isinstance(value, AbsentName)
+            if is_hidden or name in seen:
                 continue
             seen.add(name)
             yield Name(f"{owner.__name__}.{name}", value, section)

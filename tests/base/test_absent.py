@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tilegrad
-from tilegrad import Tensor, dtypes, nn
+from tilegrad import Tensor, dtypes, nn, torch
 from tilegrad.base.absent import nearest
 from tilegrad.base.errors import DeviceError, DTypeError
 
@@ -55,12 +55,32 @@ def test_modules_name_what_was_meant(owner: str, name: str, meant: str) -> None:
         getattr(module, name)
 
 
-@pytest.mark.parametrize("owner", [Tensor, Tensor([1.0])], ids=["class", "tensor"])
-@pytest.mark.parametrize(("name", "meant"), [("ReLU", "relu"), ("softmx", "softmax")])
-def test_tensors_name_what_was_meant(owner: Any, name: str, meant: str) -> None:
+MISSPELT = pytest.mark.parametrize(("name", "meant"), [("ReLU", "relu"), ("softmx", "softmax")])
+
+
+@MISSPELT
+def test_the_class_of_tensors_names_what_was_meant(name: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=rf"'{name}'; did you mean {meant}\?"):
-        getattr(owner, name)
-    assert not hasattr(owner, name) and getattr(owner, name, 3) == 3
+        getattr(Tensor, name)
+    assert not hasattr(Tensor, name) and getattr(Tensor, name, 3) == 3
+
+
+@MISSPELT
+@pytest.mark.parametrize("made", ["tilegrad.Tensor([1.0])", "torch.ones(1)"])
+def test_of_a_tensor_python_itself_names_what_was_meant(made: str, name: str, meant: str) -> None:
+    """It looks among what `dir` gives, if that is less than 750 names. A `__getattr__` would make
+    each attribute of a tensor slow.
+    """
+    code = f"import tilegrad, tilegrad.torch as torch\n{made}.{name}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"has no attribute '{name}'. Did you mean: '{meant}'?" in done.stderr
+    assert len(dir(Tensor([1.0]))) < 750 > len(dir(torch.ones(1)))
+
+
+def test_no_attribute_of_a_tensor_goes_through_a_function() -> None:
+    for kind in (Tensor, torch.Tensor, torch.nn.Parameter):
+        found = {name for each in kind.__mro__[:-1] for name in vars(each)}
+        assert found.isdisjoint({"__getattr__", "__getattribute__"})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
         if len(a) != 2 or k: return 0
         v0 = a[0]
         if v0.__class__ is not C0: return 1
-        if seen[0]() is not v0.uop: changed.append(0)
+        if seen[0]() is not (v0._node if v0._call is None else v0.uop): changed.append(0)
         v1 = C1.scale
         if v1 is not C2 and not same(v1, C2): return 2
         ...
@@ -135,8 +135,10 @@ class _Writer:
             return
         self.inputs[seen] = value
         self.fail(f"{value}.__class__ is not {self.const(type(expected))}", number)
+        # As `uop`, without its function where no call waits.
+        node = f"({value}._node if {value}._call is None else {value}.uop)"
         self.lines.append(
-            f"if seen[{seen}]() is not {value}.uop or "
+            f"if seen[{seen}]() is not {node} or "
             f"{value}._requires_grad is not {expected._requires_grad}: changed.append({seen})"
         )
 

@@ -132,7 +132,12 @@ class Output:
         the `inputs`.
         """
         for cell in self.pool:
-            if cell.is_free() or (self._is_reused and id(cell.buffer) not in inputs):
+            if cell.is_free():
+                for node in cell.nodes:
+                    # The tensor that held it is gone: the next one is the only one again.
+                    node.holders = None
+                return cell
+            if self._is_reused and id(cell.buffer) not in inputs:
                 return cell
         device, size, dtype = self._like
         cell = Cell(Device[device].buffer(size, dtype), self.signatures)

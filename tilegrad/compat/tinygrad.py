@@ -28,6 +28,7 @@ from tilegrad.compat.names import MODULES, absent, find
 from tilegrad.compat.numbers import restored_defaults
 from tilegrad.compat.switches import restored_declarations
 from tilegrad.device.registry import Device
+from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["installed", "main", "run"]
 
@@ -116,7 +117,7 @@ def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
         with installed(), Context(TRAINING=0, **({"DEVICE": wanted} if wanted else {})):
             return runpy.run_path(path, run_name="__main__")
     except AttributeError as error:
-        if getattr(error, "is_of_tensor", False):
+        if getattr(error, "is_of_tensor", False) or isinstance(error.obj, Tensor):
             error.add_note(absent(f"tinygrad.Tensor.{error.name}"))
         raise
     finally:

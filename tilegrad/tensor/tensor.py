@@ -46,14 +46,14 @@ from tilegrad.tensor.exchange.interchange import Interchange
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.sizes import here, merge, same_shape, show_shape
-from tilegrad.tensor.handle.waiting import expand, this_thread
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
 from tilegrad.tensor.storage.graphs import forgotten, graphs
 from tilegrad.tensor.storage.memory import base_of, is_row_major
 from tilegrad.tensor.writing.watching import after_hooks
 
-__all__ = ["Tensor"]
+__all__ = ["AbsentName", "Tensor"]
 
 
 def _nodes_of(tensor: Core) -> list[UOp]:
@@ -100,6 +100,32 @@ class _Kind(type):
     def __getattr__(cls, name: str) -> Any:
         raise _absent(f"type object {cls.__name__!r}", name, cls)
 
+    def __dir__(cls) -> list[str]:
+        return [
+            name
+            for name in super().__dir__()
+            if not isinstance(_attribute_of(cls, name), AbsentName)
+        ]
+
+
+def _attribute_of(kind: type, name: str) -> Any:
+    """What a class holds under a name, itself or as one of its bases."""
+    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
+
+
+class AbsentName:
+    """An attribute that users of other libraries look for: who reads it of a tensor is told what to
+    write. The class has no `__getattr__`, with which each attribute would take ten times as long.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, tensor: Any, kind: type) -> Any:
+        raise _absent("'Tensor' object", self._name, kind)
+
 
 # What users of PyTorch reach for that is spelled otherwise here.
 _INSTEAD = {
@@ -131,7 +157,17 @@ def _absent(what: str, name: str, kind: Any) -> AttributeError:
     return found
 
 
-class Tensor(Interchange, metaclass=_Kind):
+class _AbsentNames:
+    """Attributes that tensors do not have, by name."""
+
+    __slots__ = ()
+
+
+for _name in _INSTEAD:
+    setattr(_AbsentNames, _name, AbsentName(_name))
+
+
+class Tensor(Interchange, _AbsentNames, metaclass=_Kind):
     """An array of one dtype on one device, computed when its values are asked for.
 
     `data` may be a number, a nested list of numbers, bytes (as uint8), an array of NumPy or another
@@ -158,16 +194,18 @@ class Tensor(Interchange, metaclass=_Kind):
         # Symbolic sizes are nodes; they stand for the integers that they are bound to.
         @property
         def shape(self) -> tuple[int, ...]: ...
-    else:
 
-        def __getattr__(self, name: str) -> Any:
-            if name == "_node" and (call := self._call) is not None:
-                # Nobody has asked for the nodes of the call so far.
-                return expand(call)
-            if name[0] != "_" and any(name in vars(kind) for kind in type(self).__mro__):
-                # A property that has no value here: its own error says why.
-                return object.__getattribute__(self, name)
-            raise _absent("'Tensor' object", name, type(self))
+    def __dir__(self) -> list[str]:
+        """The public names of what a tensor has and can do. Python, which looks for the nearest one
+        where a name is misspelt, does so among up to 749: what makes tensors of none is left out.
+        """
+        found = {
+            name
+            for kind in type(self).__mro__
+            for name, value in vars(kind).items()
+            if name[0] != "_" and not isinstance(value, (AbsentName, classmethod, staticmethod))
+        }
+        return sorted(found.union(getattr(self, "__dict__", ())))
 
     def __repr__(self) -> str:
         values = values_of(self)

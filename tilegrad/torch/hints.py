@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["FAMILIES", "HINTS"]
+__all__ = ["FAMILIES", "HINTS", "METHODS"]
 
 _SPARSE = "sparse tensors are COO or CSR: torch.sparse_coo_tensor, sparse_csr_tensor"
 _QUANTIZED = "no quantized tensors; Tensor.pack_int4 packs integers of 4 bits"
@@ -118,6 +118,7 @@ HINTS = {
     "torch.set_anomaly_enabled": "torch.autograd.set_detect_anomaly",
     "torch.is_distributed": "no tensor is",
     "torch.is_storage": "isinstance(x, torch.Tensor)",
+    "torch.Tensor.prelu": "torch.nn.functional.prelu(x, weight)",
     "torch.Tensor.const_data_ptr": "x.data_ptr()",
     "torch.Tensor.dim_order": "x.stride()",
     "torch.Tensor.is_set_to": "x.data_ptr() == y.data_ptr()",
@@ -185,3 +186,14 @@ FAMILIES = [
          "documentation"),
     )
 ]  # fmt: skip
+
+# The attributes of PyTorch's tensors that are absent here.
+METHODS = frozenset({
+    *(name.rpartition(".")[2] for name in HINTS if name.startswith("torch.Tensor.")),
+    "coalesce", "col_indices", "dense_dim", "dequantize", "int_repr", "ipu", "mtia", "narrow_copy",
+    "prelu", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points", "q_scale",
+    "q_zero_point", "qscheme", "resize_as_sparse_", "row_indices", "smm", "sparse_dim",
+    "sparse_resize_", "sparse_resize_and_clear_", "storage_type", "to_mkldnn", "to_sparse_bsc",
+    "to_sparse_bsr", "to_sparse_csc", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
+    "xpu",
+}) - {"to_sparse"}  # fmt: skip

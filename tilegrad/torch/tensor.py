@@ -32,12 +32,14 @@ from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, sha
 from tilegrad.tensor.handle.core import Core, as_dtype, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
+from tilegrad.tensor.tensor import AbsentName
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.absent import hint_of
 from tilegrad.torch.copying import copied_with_aliases
 from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
+from tilegrad.torch.hints import METHODS
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
 from tilegrad.torch.promotion import brought_together, given_way, kind_of
@@ -86,7 +88,17 @@ class _Kind(type(ours.Tensor)):  # type: ignore[misc]
         )
 
 
-class Tensor(InMemory, Resizing, Differentiable, metaclass=_Kind):  # type: ignore[misc]
+class _AbsentNames:
+    """Attributes of PyTorch's tensors that are absent here, by name."""
+
+    __slots__ = ()
+
+
+for _name in METHODS:
+    setattr(_AbsentNames, _name, AbsentName(_name))
+
+
+class Tensor(InMemory, Resizing, Differentiable, _AbsentNames, metaclass=_Kind):  # type: ignore[misc]
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and

@@ -50,8 +50,8 @@ def compare(made: Any, plain: Any, name: str) -> None:
     others = plain if isinstance(plain, tuple) else (plain,)
     for mine, other in zip(several, others, strict=True):
         rest = ["device", "_requires_grad", "_is_leaf", "_is_shared", "_symbols"]
-        if not _are_same(mine._node, other._node):
-            rest.insert(0, "_node")
+        if not _are_same(mine.uop, other.uop):
+            rest.insert(0, "uop")
         for what in rest:
             if getattr(mine, what) is not getattr(other, what) and getattr(mine, what) != getattr(
                 other, what
@@ -63,5 +63,5 @@ def compare(made: Any, plain: Any, name: str) -> None:
                 )
         paths = [None if each._alias is None else each._alias[1] for each in (mine, other)]
         # What is detached twice is one step further from the memory, and the same elements.
-        if paths[0] != paths[1] and mine._node is other._node:
+        if paths[0] != paths[1] and mine.uop is other.uop:
             raise InternalError(f"template: {name} gives another view", paths=paths)

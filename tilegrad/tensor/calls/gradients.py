@@ -296,7 +296,7 @@ class _Below:
                 return None
         if not targets:
             return None
-        if is_computed or len(targets) > 1 or targets[0]._node is not leaf:
+        if is_computed or len(targets) > 1 or targets[0].uop is not leaf:
             # A view of a leaf, or two leaves of one memory.
             self.is_plain = False
         return targets[0]
@@ -307,7 +307,7 @@ class _Below:
         if not with_past:
             return False
         leaves = [each for each in with_nodes() if each._requires_grad and each._is_leaf]
-        names = [(leaf._node, *leaf._earlier()) for leaf in leaves]
+        names = [(leaf.uop, *leaf._earlier()) for leaf in leaves]
         return past.lost(with_past, graphs, names, are_leaves=True) is not None
 
     def differentiated(self) -> _Backward | None:

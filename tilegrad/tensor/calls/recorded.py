@@ -117,7 +117,7 @@ def recorded(
     if shapes is None:
         shapes = [operand.shape for operand in operands]
     # Constants stand for themselves.
-    are_constant = [operand._node.is_constant for operand in operands]
+    are_constant = [operand.uop.is_constant for operand in operands]
     if all(are_constant):
         return None
     stand_ins = [
@@ -127,12 +127,12 @@ def recorded(
         )
     ]
     # The method may assign to them.
-    inputs = [each._node for each in stand_ins if not each._node.is_constant]
+    inputs = [each.uop for each in stand_ins if not each.uop.is_constant]
     made = _made_of(stand_ins, method, operands, args, kwargs)
     several = made if isinstance(made, tuple) else (made,)
     if not all(isinstance(each, Core) for each in several):
         return None
-    nodes = [each._node for each in several]
+    nodes = [each.uop for each in several]
     changing = _constants_in(nodes, numbers)
     if changing is None:
         return None
@@ -181,7 +181,7 @@ def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, 
 
 def _may_wait(made: Any, result: Result) -> bool:
     """Whether nobody has to look at the node of a result."""
-    return made._node.op not in TELLING and 0 not in result.shape
+    return made.uop.op not in TELLING and 0 not in result.shape
 
 
 def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
@@ -198,7 +198,7 @@ def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
 
 def _is_plain(operand: Any, first: Any) -> bool:
     """Whether a tensor is no more than its signature, and of the device of the `first`."""
-    node = operand._node
+    node = operand.uop
     if operand.device != first.device or operand._symbols:
         return False
     if node.is_constant:
@@ -212,8 +212,8 @@ def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:
     first = stand_ins[0]
     if (
         any(made is each for each in stand_ins)
-        or made._node.is_constant
-        or (made._alias is not None and any(made._node is each._node for each in stand_ins))
+        or made.uop.is_constant
+        or (made._alias is not None and any(made.uop is each.uop for each in stand_ins))
         or made.__class__ is not first.__class__
         or made.device != first.device
         or made._symbols
@@ -231,13 +231,13 @@ def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:
         for number, each in enumerate(stand_ins):
             if each._alias is not None and each._alias[0] is storage:
                 view_of = number
-    node = made._node
+    node = made.uop
     return Result(slot, made._requires_grad, depth, view_of, node.shape, node.dtype)
 
 
 def _stand_in(operand: Any, slot: int, shape: tuple[int, ...]) -> Any:
     """A tensor of the same properties, of `shape`, whose node is that of no other operand."""
-    node = operand._node
+    node = operand.uop
     alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {slot}", shape, _no_call))
     made = operand._of(alone, operand.device, NO_VARIABLES)
     # Whatever a block in which nothing is recorded lets a new tensor require.

@@ -252,7 +252,7 @@ class _Calls:
 
 def _nodes(operands: list[Any]) -> list[UOp]:
     """The nodes that are inputs of a template: constants are part of it."""
-    return [each._node for each in operands if not each._node.is_constant]
+    return [each.uop for each in operands if not each.uop.is_constant]
 
 
 def _copies(template: MethodTemplate, operands: list[Any], call: Call | None) -> bool | None:

@@ -209,8 +209,14 @@ class Core(Metadata):
         def _variables(self, variables: Variables) -> None: ...
 
     else:
-        # Read by functions of C: that costs 4 ns more than a slot.
-        uop = property(attrgetter("_node"), _hold)
+        # No `__getattr__` may make the nodes of a call that waits: with one, any attribute of a
+        # tensor takes ten times as long to read.
+        def _expanded(self) -> UOp:
+            call = self._call
+            return self._node if call is None else call.expanded()
+
+        uop = property(_expanded, _hold)
+        # Read by a function of C: that costs 4 ns more than a slot.
         _variables = property(attrgetter("_symbols"), _bind)
 
     @property

@@ -198,6 +198,13 @@ class Call:
         """[Movement of] the BUFFER that holds the result, once it was computed."""
         return None if self.value is None else self.value.node(self.moves)
 
+    def expanded(self) -> UOp:
+        """The node of the result, which is made with the nodes of what it needs if nobody has asked
+        for it so far.
+        """
+        node = self.node
+        return expand(self) if node is None else node
+
     def of_memory(self) -> Call:
         """The call of a tensor that stands on the memory alone, and not on what it was computed
         from.

@@ -327,7 +327,7 @@ class Realized(Attention):
                 return host.unpack(found, call.dtype, 1)[0]
         found = memory.number_in(self.uop)
         if found is not None:
-            return host.unpack(found, self._node.dtype, 1)[0]
+            return host.unpack(found, self.dtype, 1)[0]
         shape = self._bound_shape()
         if any(size != 1 for size in shape):
             raise ShapeError(

@@ -69,7 +69,7 @@ def _waiting(node: UOp) -> list[UOp]:
 
 def _run_in_chunks(tensor: Any) -> int:
     """How many nodes still wait."""
-    order = _waiting(tensor._node)
+    order = _waiting(tensor.uop)
     if len(order) < _MOST:
         return len(order)
     has_writes = any(each.op in _WRITTEN for each in order)
@@ -83,13 +83,13 @@ def _run_in_chunks(tensor: Any) -> int:
             break
         cut = found
         (stored,) = running.run([cut], NO_VARIABLES)
-        size, order = len(order), _waiting(tensor._node)
+        size, order = len(order), _waiting(tensor.uop)
         if size - len(order) < _CUT // 4:
             break
     if cut is not None and stored is not None and not tensor._requires_grad and not has_writes:
         # The graph below is given back; who asks for a gradient through it is told.
         note_past({cut: stored})
-        hold(tensor, tensor._node.substitute({cut: stored}), is_computed=False)
+        hold(tensor, tensor.uop.substitute({cut: stored}), is_computed=False)
     return len(order)
 
 

@@ -286,7 +286,7 @@ class _Others(engine.Others):
             tensor = None if holders is None else holders()
             return (
                 tensor is not None
-                and tensor._node is node
+                and tensor.uop is node
                 and (not tensor._symbols or _agree(tensor._symbols, self.values))
             )
         for tensor in holders_of(node):
