@@ -161,23 +161,25 @@ def test_seven_neighbours_are_better_rows_than_eight_pictures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("side", "stride", "tile", "staged"),
+    ("side", "stride", "channels", "tile", "staged"),
     [
-        (9, 1, [32, 9], [2]), (13, 1, [16, 13], [2]), (28, 2, [16, 14], [2]),
-        (56, 1, [16, 14], [2]), (16, 1, [32, 8], [2, 1]),
+        (9, 1, 64, [32, 9], [2]), (13, 1, 64, [16, 13], [2]), (28, 2, 64, [16, 14], [2]),
+        (16, 1, 64, [32, 8], [2, 1]), (56, 1, 64, [32, 8], [2, 1]), (56, 1, 16, [16, 14], [2]),
     ],
 )  # fmt: skip
 def test_short_windows_are_written_out(
-    side: int, stride: int, tile: list[int], staged: list[int]
+    side: int, stride: int, channels: int, tile: list[int], staged: list[int]
 ) -> None:
-    """Beside rows that are the whole axis, or a large part of it, without a copy."""
-    x, w = Tensor.empty(8, 64, side, side).realize(), Tensor.empty(64, 64, 3, 3).realize()
+    """Beside rows that are the whole axis, or, where one vector has all channels, a large part of
+    it, without a copy; beside others, of a copy, which all vectors of channels read.
+    """
+    x, w = Tensor.empty(8, 64, side, side).realize(), Tensor.empty(channels, 64, 3, 3).realize()
     opts = heuristic(kernel_of(x.conv2d(w, padding=1, stride=stride)), WIDE)
     assert [opt.arg for opt in opts if opt.op is UPCAST] == tile
     assert [opt.arg for opt in opts if opt.op is STAGE] == staged
     assert opts[-2:-1] == [Opt(UNROLL, 2, 0)], "after copies, before chunks"
     is_tiled = any(opt.op is TILE for opt in opts)
-    assert is_tiled == (side == 56), "rows that the cache holds while all channels pass"
+    assert is_tiled == (side == 56 and channels > 16), "rows that stay cached for all channels"
 
 
 def test_few_registers_hold_no_windows() -> None:
