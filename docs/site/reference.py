@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tilegrad.tensor.tensor import AbsentName
+from tilegrad.tensor.handle.absent_names import AbsentName
 
 __all__ = ["PAGES", "Name", "Page", "find", "names", "page"]
 

@@ -13,7 +13,6 @@ import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
 from tilegrad import Context
 from tilegrad.base.trace import counters
-from tilegrad.tensor import tensor as handle
 from tilegrad.tensor.handle import waiting
 from tilegrad.torch import nn
 from tilegrad.torch.nn import functional as F
@@ -31,7 +30,7 @@ class _Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.count = 0
-        expand, expand_all = handle.expand, waiting.Pool.expand
+        expand, expand_all = waiting.expand, waiting.Pool.expand
 
         def one(call: Any) -> Any:
             self.count += 1
@@ -41,7 +40,7 @@ class _Asked:
             self.count += pool.has_new
             expand_all(pool)
 
-        monkeypatch.setattr(handle, "expand", one)
+        monkeypatch.setattr(waiting, "expand", one)
         monkeypatch.setattr(waiting.Pool, "expand", every)
 
 

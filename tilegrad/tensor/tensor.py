@@ -32,7 +32,6 @@ import itertools
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from tilegrad.base.absent import absent
 from tilegrad.base.config import training
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.engine.realize.realize import exclusive, realized
@@ -43,6 +42,12 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.gradients import wait_for_gradients, waiting_gradients
 from tilegrad.tensor.exchange.interchange import Interchange
+from tilegrad.tensor.handle.absent_names import (
+    AbsentName,
+    AbsentNames,
+    absent_error,
+    names_of_class,
+)
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.sizes import here, merge, same_shape, show_shape
@@ -53,7 +58,7 @@ from tilegrad.tensor.storage.graphs import forgotten, graphs
 from tilegrad.tensor.storage.memory import base_of, is_row_major
 from tilegrad.tensor.writing.watching import after_hooks
 
-__all__ = ["AbsentName", "Tensor"]
+__all__ = ["Tensor"]
 
 
 def _nodes_of(tensor: Core) -> list[UOp]:
@@ -98,76 +103,13 @@ class _Kind(type):
         training.set(mode)
 
     def __getattr__(cls, name: str) -> Any:
-        raise _absent(f"type object {cls.__name__!r}", name, cls)
+        raise absent_error(f"type object {cls.__name__!r}", name, cls)
 
     def __dir__(cls) -> list[str]:
-        return [
-            name
-            for name in super().__dir__()
-            if not isinstance(_attribute_of(cls, name), AbsentName)
-        ]
+        return sorted(names_of_class(cls))
 
 
-def _attribute_of(kind: type, name: str) -> Any:
-    """What a class holds under a name, itself or as one of its bases."""
-    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
-
-
-class AbsentName:
-    """An attribute that users of other libraries look for: who reads it of a tensor is told what to
-    write. The class has no `__getattr__`, with which each attribute would take ten times as long.
-    """
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __get__(self, tensor: Any, kind: type) -> Any:
-        raise _absent("'Tensor' object", self._name, kind)
-
-
-# What users of PyTorch reach for that is spelled otherwise here.
-_INSTEAD = {
-    "as_tensor": "Tensor(data)",
-    "compile": "the decorator tilegrad.jit",
-    "enable_grad": "tilegrad.enable_grad",
-    "from_numpy": "Tensor(array), or Tensor.from_dlpack(array) to share memory",
-    "inference_mode": "tilegrad.no_grad",
-    "load": "nn.state.torch_load(path), or nn.state.safe_load(path)",
-    "no_grad": "tilegrad.no_grad",
-    "save": "nn.state.safe_save(tensors, path)",
-    "tensor": "Tensor(data)",
-    "vmap": "tilegrad.func.vmap",
-}
-
-
-def _absent(what: str, name: str, kind: Any) -> AttributeError:
-    """The error for a name that tensors of the class `kind` do not have."""
-    text = f"{what} has no attribute {name!r}"
-    if name.startswith("_"):
-        return AttributeError(text)
-    hint = kind._hint_of(name)
-    if hint:
-        found = AttributeError(f"{text}; {hint}", name=name, obj=None)
-    else:
-        known = (each for each in dir(Tensor) if each[0] != "_")
-        found = absent(what, name, known, _INSTEAD)
-    found.is_of_tensor = True  # type: ignore[attr-defined]
-    return found
-
-
-class _AbsentNames:
-    """Attributes that tensors do not have, by name."""
-
-    __slots__ = ()
-
-
-for _name in _INSTEAD:
-    setattr(_AbsentNames, _name, AbsentName(_name))
-
-
-class Tensor(Interchange, _AbsentNames, metaclass=_Kind):
+class Tensor(Interchange, AbsentNames, metaclass=_Kind):
     """An array of one dtype on one device, computed when its values are asked for.
 
     `data` may be a number, a nested list of numbers, bytes (as uint8), an array of NumPy or another

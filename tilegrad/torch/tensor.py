@@ -28,11 +28,11 @@ from tilegrad.ir.uop import UOp
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.postponed import alias
+from tilegrad.tensor.handle.absent_names import are_absent
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
-from tilegrad.tensor.tensor import AbsentName
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.absent import hint_of
@@ -94,8 +94,7 @@ class _AbsentNames:
     __slots__ = ()
 
 
-for _name in METHODS:
-    setattr(_AbsentNames, _name, AbsentName(_name))
+are_absent(METHODS, _AbsentNames)
 
 
 class Tensor(InMemory, Resizing, Differentiable, _AbsentNames, metaclass=_Kind):  # type: ignore[misc]

@@ -50,7 +50,7 @@ def signature_of(
     """
     constant = None
     if call is None or call.pool is not pool:
-        node = first.uop
+        node = first._node if call is None else first.uop
         dtype, shape = node.dtype, node._shape or node.shape
         if node._is_constant is not False and node.is_constant:
             constant = node
@@ -103,7 +103,7 @@ def add_arguments(
                 if is_new:
                     inputs.append(call)
                 continue
-            node = value.uop
+            node = value._node if call is None else value.uop
             key += kind, number, node.dtype, node._shape or node.shape, wants_grad, value._device
             if node._is_constant is not False and node.is_constant:
                 key.append(node)

@@ -57,7 +57,7 @@ def compare(made: Any, plain: Any, name: str) -> None:
                 other, what
             ):
                 raise InternalError(
-                    f"template: {name} gives another {what.strip('_')}",
+                    f"template: {name} gives another {what.strip('_').replace('uop', 'node')}",
                     template=repr(getattr(mine, what))[:300],
                     method=repr(getattr(other, what))[:300],
                 )
