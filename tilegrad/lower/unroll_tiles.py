@@ -19,8 +19,11 @@ from tilegrad.ir.rules import FOLDING
 from tilegrad.ir.uop import UOp
 from tilegrad.target import TILES, Target
 
-__all__ = ["unroll_tiles"]
+__all__ = ["tiles_at_once", "unroll_tiles"]
 
+# The most rounds of the tiles that are unrolled at once in a sum over several axes, whose last copy
+# alone is of another iteration of the loops around, and the most matrix instructions of all.
+_ROUNDS, _PRODUCTS = 7, 224
 _EFFECTS = (Ops.ASSIGN, Ops.STORE, Ops.COPY_ASYNC)
 
 
@@ -30,6 +33,7 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
     """
     program = list(program)
     counts = {node.arg or TILES for node in program if node.op is Ops.BARRIER}
+    counts |= {count * rounds for count in counts for rounds in range(_ROUNDS + 1)}
     for loop in [node for node in program if _is_over_tiles(node, counts)]:
         start = program.index(loop)
         end = next((at for at in range(start + 1, len(program)) if _ends(program[at])), start)
@@ -39,6 +43,19 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
         if is_innermost and {Ops.BARRIER, Ops.WMMA} <= found and _is_closed(program, start, end):
             program = _unrolled(program, start, end)
     return program
+
+
+def tiles_at_once(trips: int, count: int, products: int) -> int:
+    """How many tiles, of a sum over several axes, an iteration has that is unrolled: whole rounds
+    of the `count` tiles in `trips`, each with so many matrix instructions of a lane.
+    """
+    rounds = trips // count if trips % count == 0 else 0
+    fitting = [
+        each
+        for each in range(1, min(_ROUNDS, _PRODUCTS // max(count * products, 1)) + 1)
+        if rounds % each == 0
+    ]
+    return count * max(fitting, default=1)
 
 
 def _is_over_tiles(node: UOp, counts: Collection[int]) -> bool:

@@ -47,6 +47,9 @@ _TILES = (
 # The registers of a lane that may hold results; half as many where a long sum has more accumulators
 # (lower.levels: each takes a limited number of terms, and a unit adds several at a time).
 _RESULTS, _MOST_TERMS = 5 / 9, 512
+# The share of multiprocessors that may stay without a block before tiles get smaller, taken from 1:
+# smaller tiles take half as many products for each instruction beside them.
+_ALMOST = 0.9
 
 
 class _Tile(NamedTuple):
@@ -197,7 +200,7 @@ class UnitShaper(ProductShaper):
             for extent, size in zip(extents, tile.sides, strict=False):
                 blocks *= -(-extent // size)
             # A product with few results has smaller tiles on another unit.
-            if blocks >= BUSY or (tile is fitting[-1] and not unit.row_bytes):
+            if blocks >= _ALMOST * BUSY or (tile is fitting[-1] and not unit.row_bytes):
                 yield tile
 
     def _are_moved(self, operands: Sequence[tuple[int, tuple[int, int]]]) -> bool:

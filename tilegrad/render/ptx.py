@@ -60,6 +60,9 @@ _UNIT_TYPES = {
 }
 # Bytes of a register of 32 bits.
 _BYTES = 4
+# Matrix instructions in the body of a loop from which `ptxas` is told not to unroll it: it gains
+# little then, and may spill (56 iterations of the gradient by 64x64x3x3 weights: 16 bytes).
+_MANY = 192
 # The name of shared memory that a launch asks for.
 _ASKED = "asked"
 # Which source of an access is its index.
@@ -106,6 +109,7 @@ class _Kernel:
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
         self.snapshots = _snapshots(program)
+        self.products = _products_in_loops(program)
         self.whole_words = _whole_words(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
@@ -337,6 +341,8 @@ class _Kernel:
         code.mark(head)
         self.open.append((node, head, foot))
         self.memory.enter()
+        if self.products[node] >= _MANY:
+            code.emit('.pragma "nounroll"')
 
     def _end(self, node: UOp) -> None:
         for source in node.src:
@@ -500,6 +506,21 @@ def _index_sums(program: Sequence[UOp]) -> set[UOp]:
         for number, source in enumerate(node.src):
             (indices if number == at else others).add(source)
     return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
+
+
+def _products_in_loops(program: Sequence[UOp]) -> dict[UOp, int]:
+    """The matrix instructions in the body of each loop, without those of the loops in it."""
+    found: dict[UOp, int] = {}
+    loops: list[UOp] = []
+    for node in program:
+        if node.op is Ops.RANGE:
+            found[node] = 0
+            loops.append(node)
+        elif node.op is Ops.END:
+            del loops[len(loops) - sum(source.op is Ops.RANGE for source in node.src) :]
+        elif node.op is Ops.WMMA and loops:
+            found[loops[-1]] += 1
+    return found
 
 
 def _whole_words(program: Sequence[UOp]) -> set[UOp]:

@@ -179,8 +179,14 @@ class PTXMemory:
         if first is None:
             return self._near(base, number * stride, buffer)
         varying = self._varying(first)
+        if varying is not None and (split := split_index(varying))[1]:
+            # Iterations that are unrolled differ by constants.
+            varying, more = split
+            assert varying is not None
+            first, number = first.src[0] + varying, number + more
         offset = number * stride
-        far = offset if varying is not None and abs(offset) >= farthest else 0
+        # Offsets that are near each other share a register.
+        far = 0 if varying is None or abs(offset) < farthest else offset - offset % (farthest // 2)
         key = buffer, first, far
         found = next((known[key] for known in self._known if key in known), "")
         if not found:
