@@ -15,7 +15,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = [
-    "amd_target", "clang_target", "cuda_target", "dot_unit", "hip_target", "matrix_unit",
+    "BYTE_FLOATS", "amd_target", "clang_target", "cuda_target", "dot_unit", "hip_target", "matrix_unit",
     "metal_target", "nvidia_units", "opencl_target", "webgpu_target",
 ]  # fmt: skip
 
@@ -36,6 +36,8 @@ _AMD_ARCHITECTURES = (
     "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201",
 )  # fmt: skip
 
+# The first version of PTX whose `mma` takes floats of 8 bits (PTX ISA, "mma", release history).
+BYTE_FLOATS = "8.4"
 # Python's division is lowered to C's everywhere: no instruction set has it.
 _NO_FLOOR = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
 _WARP = range(32)
@@ -67,8 +69,9 @@ def _mma(k: int, dtype_in: DType, dtype_out: DType) -> MatrixUnit:
 
 
 def _mma_of_bytes(dtype_in: DType) -> MatrixUnit:
-    """PTX's `mma.m16n8k32` for integers of 8 bits, with sums of 32 (PTX ISA, "Matrix Fragments for
-    mma.m16n8k32"). Lanes, rows and columns are those of `_mma`; an operand comes in fours along k.
+    """PTX's `mma.m16n8k32` for integers and floats of 8 bits, with sums of 32 (PTX ISA, "Matrix
+    Fragments for mma.m16n8k32"). Lanes, rows and columns are those of `_mma`; an operand comes in
+    fours along k.
     """
     a, b, c = [], [], []
     for lane in _WARP:
@@ -83,9 +86,25 @@ def _mma_of_bytes(dtype_in: DType) -> MatrixUnit:
         )
         b.append(tuple((4 * t + four + step, g) for step in (0, 16) for four in range(4)))
         c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))
-    name = f"mma.m16n8k32.{dtype_in.name}.int32"
+    dtype_out = dtypes.float32 if dtype_in.is_float else dtypes.int32
+    name = f"mma.m16n8k32.{dtype_in.name}.{dtype_out.name}"
     layouts = (tuple(a), tuple(b), tuple(c))
-    return MatrixUnit(name, 16, 8, 32, 32, dtype_in, dtypes.int32, *layouts)
+    return MatrixUnit(name, 16, 8, 32, 32, dtype_in, dtype_out, *layouts)
+
+
+def _mma_of_tf32() -> MatrixUnit:
+    """PTX's `mma.m16n8k8` for float32 with fractions of 10 digits (PTX ISA, "Matrix Fragments for
+    mma.m16n8k8", type .tf32). Lanes, rows and columns are those of `_mma`; an operand has single
+    elements, 4 apart along k.
+    """
+    a, b, c = [], [], []
+    for lane in _WARP:
+        g, t = divmod(lane, 4)
+        a.append(tuple((g + row, t + step) for step in (0, 4) for row in (0, 8)))
+        b.append(tuple((t + step, g) for step in (0, 4)))
+        c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))
+    kind, layouts = dtypes.float32, (tuple(a), tuple(b), tuple(c))
+    return MatrixUnit("mma.m16n8k8.tf32.float32", 16, 8, 8, 32, kind, kind, *layouts, digits=10)
 
 
 def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
@@ -192,9 +211,12 @@ def matrix_unit(
     synchronous: bool = True,
     dtype_right: DType | None = None,
     row_bytes: int = 0,
+    digits: int = 0,
 ) -> MatrixUnit:
     """The unit whose text has these fields; its layouts follow from its kind."""
     del m, synchronous, row_bytes
+    if digits:
+        return _mma_of_tf32()
     if name.startswith("wgmma"):
         return _wgmma(n, dtype_in)
     if name.startswith("mfma"):
@@ -272,16 +294,21 @@ def cuda_target(arch: str) -> Target:
 
 
 def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
-    """The units that PTX has for `arch` beyond those of CUDA C++ here: products of bytes, and those
-    of four warps, the largest first. The latter of sm_90a are in no later architecture (PTX ISA,
-    "wgmma.mma_async", target notes).
+    """The units that PTX has for `arch` beyond those of CUDA C++ here: products of bytes, of floats
+    of 8 bits and of shortened float32, and those of four warps, the largest first. The latter of
+    sm_90a are in no later architecture (PTX ISA, "wgmma.mma_async" and "mma", target notes).
     """
     number = int("".join(letter for letter in arch if letter.isdigit()))
-    bytes_ = (_mma_of_bytes(dtypes.int8),) if number >= 80 else ()
+    units: tuple[MatrixUnit, ...] = ()
+    if number >= 80:
+        units = (_mma_of_bytes(dtypes.int8), _mma_of_tf32())
+    if number >= 89:
+        kinds = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+        units = (*units, *map(_mma_of_bytes, kinds))
     if arch != "sm_90a":
-        return bytes_
-    kinds = (dtypes.half, dtypes.bfloat16)
-    return (*bytes_, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in kinds))
+        return units
+    halves = (dtypes.half, dtypes.bfloat16)
+    return (*units, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in halves))
 
 
 def metal_target(has_matrix_units: bool = True) -> Target:

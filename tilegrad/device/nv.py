@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError
 from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.device.nv_runtime import NVRuntime, heading
-from tilegrad.hardware import cuda_target, nvidia_units
+from tilegrad.hardware import BYTE_FLOATS, cuda_target, nvidia_units
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -41,8 +42,8 @@ _MOST_SHARED = {
 }  # fmt: skip
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
 _RELEASES = {
-    "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.6": 12070,
-    "8.7": 12080, "8.8": 12090, "9.0": 13000,
+    "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.4": 12040,
+    "8.6": 12070, "8.7": 12080, "8.8": 12090, "9.0": 13000,
 }  # fmt: skip
 
 
@@ -194,6 +195,10 @@ def opened(name: str, module: Any, *, assembles: bool = True) -> Backend:
     _require_release(driver.version, arch, title)
     target = nv_target(arch)
     program, compiler = _ptxas_for(driver.version) if assembles else None, "PTX"
+    if program is None and driver.version < _RELEASES[BYTE_FLOATS]:
+        # The driver reads no text that multiplies floats of 8 bits.
+        units = tuple(unit for unit in target.matrix_units if unit.dtype_in not in dtypes.fp8s)
+        target = replace(target, matrix_units=units)
     if program is not None:
         from tilegrad.compile.ptxas import ptxas_release
 

@@ -20,6 +20,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.hardware import matrix_unit
@@ -107,6 +108,8 @@ def _unit(opt: Opt, target: Target) -> tuple[MatrixUnit, int]:
 
 def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     found: list[_Product] = []
+    if unit.digits and not config.TF32:
+        return found
     reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     if (
         len(reductions) != 1

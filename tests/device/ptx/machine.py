@@ -609,10 +609,14 @@ def _cvt(entry: Entry, instruction: Instruction) -> Step:
     )
 
 
+def _capability(entry: Entry) -> int:
+    return int("".join(letter for letter in entry.target if letter.isdigit()))
+
+
 def _check_bfloat(entry: Entry, source: str, target: str) -> None:
     """bf16 converts from f32 on sm_80, and with all else from sm_90 on."""
     pair = (source, target)
-    number = int("".join(letter for letter in entry.target if letter.isdigit()))
+    number = _capability(entry)
     if "bf16" in pair and (number < 80 or (number < 90 and pair != ("f32", "bf16"))):
         raise PTXError(f"no cvt.{target}.{source} on {entry.target}")
 
@@ -793,6 +797,9 @@ def _mma(entry: Entry, instruction: Instruction) -> Step:
     ):
         raise PTXError("mma of what is not written")
     known = matrix.shape_of(shape, a_kind, out)
+    least = {"tf32": 80, "e4m3": 89, "e5m2": 89}.get(a_kind, 75)
+    if _capability(entry) < least or (least == 89 and entry.version < (8, 4)):
+        raise PTXError(f"no mma of {a_kind} on {entry.target} in PTX {entry.version}")
     groups = [[part.strip() for part in group[1:-1].split(",")] for group in instruction.operands]
     word = "f32" if out == "f32" else "b32"
     sizes = [len(group) for group in groups]
