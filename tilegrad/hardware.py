@@ -15,8 +15,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = [
-    "BYTE_FLOATS", "amd_target", "clang_target", "cuda_target", "dot_unit", "hip_target", "matrix_unit",
-    "metal_target", "nvidia_units", "opencl_target", "webgpu_target",
+    "BYTE_FLOATS", "amd_target", "clang_target", "cuda_target", "dot_unit", "hip_target",
+    "matrix_unit", "metal_target", "nvidia_units", "opencl_target", "webgpu_target",
 ]  # fmt: skip
 
 # Compute capabilities without the dot (CUDA C++ Programming Guide, table of capabilities).
@@ -26,6 +26,12 @@ _CAPABILITIES = (
 # Multiprocessors of the largest product of a compute capability, of 2,048 lanes or a little less
 # (NVIDIA's architecture white papers: T4, A100, RTX 3090, L40S, H100 SXM, B200, RTX 5090).
 _MULTIPROCESSORS = {75: 40, 80: 108, 86: 82, 89: 142, 90: 132, 100: 148, 120: 170}
+# Shared memory of a block that a launch may ask for (CUDA C++ Programming Guide, table of technical
+# specifications per compute capability).
+_MOST_SHARED = {
+    75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10,
+    90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
+}  # fmt: skip
 # Compute units of the largest product (AMD's data sheets: MI250X, MI300X, RX 7900 XTX, RX 9070 XT),
 # each of 2,048 lanes.
 _COMPUTE_UNITS = {"gfx90a": 220, "gfx942": 304, "gfx1100": 96, "gfx1201": 64}
@@ -280,6 +286,7 @@ def cuda_target(arch: str) -> Target:
         tile_counts=(4, 3) if capability >= 80 else (),
         busy_blocks=_MULTIPROCESSORS.get(capability, 64) * 8,
         shared_bytes=48 << 10,
+        most_shared_bytes=_MOST_SHARED.get(capability, 0),
         # CUDA C++ Programming Guide, table of technical specifications per compute capability.
         reserved_bytes=(1 << 10) if capability >= 80 else 0,
         multiprocessor_registers=64 << 10,

@@ -34,12 +34,6 @@ _LEAST = 75
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
 # Compute capabilities whose matrix units are in no later one (`nvidia_units`).
 _OWN_UNITS = ((9, 0),)
-# Shared memory of a block that a launch may ask for (CUDA C++ Programming Guide, table of technical
-# specifications per compute capability).
-_MOST_SHARED = {
-    75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10,
-    90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
-}  # fmt: skip
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
 _RELEASES = {
     "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.4": 12040,
@@ -66,7 +60,6 @@ def nv_target(arch: str) -> Target:
         name="NV",
         missing=found.missing | _APPROXIMATE,
         matrix_units=(*found.matrix_units, *nvidia_units(arch)),
-        most_shared_bytes=_MOST_SHARED.get(_number(arch), 0),
     )
 
 
@@ -84,7 +77,7 @@ def _block(program: Sequence[UOp]) -> Dims:
 
 def asked_bytes(program: Sequence[UOp]) -> int:
     """Bytes of shared memory that a launch must ask for."""
-    from tilegrad.render.ptx_memory import shared_layout
+    from tilegrad.render.shared_memory import shared_layout
 
     found = shared_layout(program)
     return found.nbytes if found.is_asked else 0

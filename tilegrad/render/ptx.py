@@ -31,15 +31,10 @@ from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 from tilegrad.render.ptx_logic import fused_logic
-from tilegrad.render.ptx_memory import (
-    FARTHEST_COPY,
-    SWIZZLED,
-    PTXMemory,
-    shared_layout,
-    split_index,
-)
+from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
 from tilegrad.render.ptx_ranges import join_ranges
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
+from tilegrad.render.shared_memory import SWIZZLED, shared_layout
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["PTXRenderer", "ptx_version"]
