@@ -114,22 +114,23 @@ def _mma_of_tf32() -> MatrixUnit:
 
 
 def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
-    """PTX's `wgmma.mma_async.m64n{n}k16` for 16-bit operands in shared memory, on the 128 lanes of
-    four warps (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts"). Lane 4*g+t of warp
-    w holds of c the rows 16*w+g and 16*w+g+8, at pairs of columns 8 apart.
+    """PTX's `wgmma.mma_async.m64n{n}k16` for 16-bit operands in shared memory, and `k32` for bytes,
+    on the 128 lanes of four warps (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
+    Lane 4*g+t of warp w holds of c the rows 16*w+g and 16*w+g+8, at pairs of columns 8 apart.
 
-    Of a, each lane has a vector of 8 along k; of b, vectors of columns 64 or 128 apart.
+    Of a, each lane has a vector of 16 bytes along k; of b, vectors of columns 64 or 128 apart.
     """
     a, b, c = [], [], []
+    vector = 16 // dtype_in.itemsize
     for lane in range(128):
         warp, (g, t) = lane // 32, divmod(lane % 32, 4)
         half, row = divmod(lane, 64)
-        a.append(tuple((row, 8 * half + step) for step in range(8)))
+        a.append(tuple((row, vector * half + step) for step in range(vector)))
         if n == 64:
-            b.append(tuple((8 * half + step, row) for step in range(8)))
+            b.append(tuple((vector * half + step, row) for step in range(vector)))
         else:
             columns = range(lane, n, 128)
-            b.append(tuple((step, column) for column in columns for step in range(16)))
+            b.append(tuple((step, column) for column in columns for step in range(2 * vector)))
         c.append(
             tuple(
                 (16 * warp + g + row, 2 * t + pair + column)
@@ -138,10 +139,11 @@ def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
                 for pair in (0, 1)
             )
         )
-    name = f"wgmma.m64n{n}k16.{dtype_in.name}"
+    k, dtype_out = 2 * vector, dtypes.float32 if dtype_in.is_float else dtypes.int32
+    name = f"wgmma.m64n{n}k{k}.{dtype_in.name}"
     layouts = (tuple(a), tuple(b), tuple(c))
     return MatrixUnit(
-        name, 64, n, 16, 128, dtype_in, dtypes.float32, *layouts, synchronous=False, row_bytes=128
+        name, 64, n, k, 128, dtype_in, dtype_out, *layouts, synchronous=False, row_bytes=128
     )
 
 
@@ -314,8 +316,8 @@ def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
         units = (*units, *map(_mma_of_bytes, kinds))
     if arch != "sm_90a":
         return units
-    halves = (dtypes.half, dtypes.bfloat16)
-    return (*units, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in halves))
+    each = (dtypes.half, dtypes.bfloat16, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+    return (*units, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in each))
 
 
 def metal_target(has_matrix_units: bool = True) -> Target:

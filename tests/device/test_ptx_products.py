@@ -141,7 +141,9 @@ def test_the_gradient_of_weights_keeps_its_units_busy(
 def others_each(made: Compiled) -> float:
     """The other instructions for each product of 16x8x16 that a warp has of matrix units."""
     issued = sum(made.loop.values())
-    own = sum(made.loop.get(name, 0) for name in ("HMMA", "HGMMA", "IMMA", "QMMA"))
+    own = sum(
+        made.loop.get(name, 0) for name in ("HMMA", "HGMMA", "IMMA", "QMMA", "QGMMA", "IGMMA")
+    )
     return (issued - own) / made.products
 
 

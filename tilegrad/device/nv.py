@@ -190,7 +190,11 @@ def opened(name: str, module: Any, *, assembles: bool = True) -> Backend:
     program, compiler = _ptxas_for(driver.version) if assembles else None, "PTX"
     if program is None and driver.version < _RELEASES[BYTE_FLOATS]:
         # The driver reads no text that multiplies floats of 8 bits.
-        units = tuple(unit for unit in target.matrix_units if unit.dtype_in not in dtypes.fp8s)
+        units = tuple(
+            unit
+            for unit in target.matrix_units
+            if unit.dtype_in not in dtypes.fp8s or unit.row_bytes
+        )
         target = replace(target, matrix_units=units)
     if program is not None:
         from tilegrad.compile.ptxas import ptxas_release

@@ -349,7 +349,9 @@ def _moved_bits(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DT
         return UOp(Ops.LOAD, kind, (*src[:2], *rest))
     if node.op is Ops.CONST:
         return UOp.const(kind, 0) if node.arg == 0 and not str(node.arg).startswith("-") else None
-    if node.op in (Ops.GEP, Ops.VECTORIZE, Ops.FRAGMENT):
+    if node.op is Ops.DESCRIPTOR:
+        values = [bits.get(node.src[0]), *src[1:]]
+    elif node.op in (Ops.GEP, Ops.VECTORIZE, Ops.FRAGMENT):
         values = [bits.get(source) for source in node.src]
     elif node.op is Ops.WHERE:
         values = [src[0], *(bits.get(source) for source in node.src[1:])]

@@ -175,7 +175,7 @@ def _preference(
     is_contiguous = found is not None and found[0].get(product.columns) == 1
     sides = (product.left, product.right)
     extents = [axis.src[0].arg for axis in (product.depth, product.rows, product.columns)]
-    is_deep = extents[0] >= unit.k and all(_is_along(side, product.depth) for side in sides)
+    is_deep = extents[0] >= unit.k and all(_has_neighbours(side, product.depth) for side in sides)
     return (
         not is_contiguous,
         not is_deep,
@@ -184,7 +184,7 @@ def _preference(
     )
 
 
-def _is_along(side: UOp, axis: UOp) -> bool:
+def _has_neighbours(side: UOp, axis: UOp) -> bool:
     """Whether an operand is loaded, by neighbours in memory along an axis."""
     loads = [node for node in side.toposort() if node.op is Ops.LOAD]
     return bool(loads) and all(stride_of(load.src[1], axis) == 1 for load in loads)

@@ -148,10 +148,14 @@ class _Kernel:
     def _version(self) -> str:
         """The version of PTX that knows the architecture, and the units that are used."""
         known = ptx_version(self.code.capability)
-        units = {node.arg.dtype_in for node in self.program if node.op is Ops.WMMA}
+        units = {
+            node.arg.dtype_in
+            for node in self.program
+            if node.op is Ops.WMMA and not node.arg.row_bytes
+        }
         if units.isdisjoint(dtypes.fp8s):
             return known
-        return max(known, BYTE_FLOATS, key=lambda text: [int(part) for part in text.split(".")])
+        return max(known, BYTE_FLOATS, key=lambda text: [int(number) for number in text.split(".")])
 
     def _asked(self) -> list[str]:
         """Shared memory that a launch asks for."""

@@ -58,6 +58,8 @@ _OF_WARP: Mapping[str, Callable[[str], float]] = {
     "QMMA": lambda shape: 2.0,
     "IMMA": lambda shape: 2.0 if shape.startswith("16832") else 1.0,
     "HGMMA": lambda shape: int(shape.split("x")[1]) / 8,
+    "QGMMA": lambda shape: int(shape.split("x")[1]) / 4,
+    "IGMMA": lambda shape: int(shape.split("x")[1]) / 4,
 }
 
 
@@ -66,7 +68,7 @@ class Compiled:
     """What NVIDIA's compiler made: registers of a lane, bytes spilled, the instructions of the
     innermost loop by name (all of them, where there is no loop), and the products of 16x8x16 that
     these are for a warp: an `HMMA.16816` is one, a `QMMA.16832` of bytes two, of an
-    `HGMMA.64xNx16` a warp has N / 8.
+    `HGMMA.64xNx16` a warp has N / 8, and of one of bytes twice as many.
     """
 
     registers: int

@@ -13,7 +13,7 @@ import numpy as np
 from tests.device.ptx.numbers import from_bfloat
 from tests.device.ptx.parse import PTXError
 
-__all__ = ["Shape", "eighths", "multiply", "shape_of"]
+__all__ = ["Shape", "eighths", "multiply", "of_bytes", "shape_of"]
 
 Array = np.ndarray[Any, Any]
 _LANES = np.arange(32)
@@ -85,7 +85,7 @@ def _values(words: Array, kind: str) -> Array:
             raise PTXError("mma of float32 that is no tf32: its last 13 digits are not zero")
         return words.view(np.float32).astype(np.float64)
     if kind in ("e4m3", "e5m2"):
-        return _of_bytes(np.ascontiguousarray(words).view(np.uint8), kind)
+        return of_bytes(np.ascontiguousarray(words).view(np.uint8), kind)
     if kind == "s8":
         return np.ascontiguousarray(words).view(np.int8).astype(np.float64)
     halves = np.stack([words & 0xFFFF, words >> 16], -1).reshape(*words.shape[:-1], -1)
@@ -93,7 +93,7 @@ def _values(words: Array, kind: str) -> Array:
     return (from_bfloat(bits) if kind == "bf16" else bits.view(np.float16)).astype(np.float64)
 
 
-def _of_bytes(bits: Array, kind: str) -> Array:
+def of_bytes(bits: Array, kind: str) -> Array:
     """Floats of 8 bits: a sign, an exponent of 4 or 5 bits, and the rest of the fraction. With 4,
     only the largest pattern is NaN, and nothing is infinite.
     """
