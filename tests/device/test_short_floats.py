@@ -25,7 +25,6 @@ from tests.optimize.kernels import program
 from tests.schedule.plans import plan
 from tilegrad import Context, Tensor
 from tilegrad import torch as like_torch
-from tilegrad.base.config import set_switches
 from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target, opened
 from tilegrad.ir.op import Ops
@@ -143,7 +142,8 @@ def test_ties_and_what_is_no_number() -> None:
 
 def test_without_the_switch_nothing_is_rounded() -> None:
     product, shapes, _ = VALUES["plain"]
-    assert not units(ast_of(product, *shapes, dtype="float32", target=AMPERE), AMPERE)
+    with Context(TF32=0):
+        assert not units(ast_of(product, *shapes, dtype="float32", target=AMPERE), AMPERE)
     with Context(TF32=1):
         turing = nv_target("sm_75")
         assert not units(ast_of(product, *shapes, dtype="float32", target=turing), turing)
@@ -158,7 +158,7 @@ def test_pytorchs_names_set_the_switch() -> None:
     def found() -> set[str]:
         return units(ast_of(product, *shapes, dtype="float32", target=AMPERE), AMPERE)
 
-    try:
+    with Context(TF32=0):
         assert like_torch.get_float32_matmul_precision() == "highest"
         for name in ("high", "medium"):
             like_torch.set_float32_matmul_precision(name)
@@ -172,8 +172,6 @@ def test_pytorchs_names_set_the_switch() -> None:
         assert like_torch.get_float32_matmul_precision() == "highest" and not found()
         products.allow_tf32 = True
         assert like_torch.get_float32_matmul_precision() == "medium" and found() == {TF32}
-    finally:
-        set_switches(TF32=0)
 
 
 @pytest.mark.usefixtures("allowed")

@@ -125,6 +125,13 @@ def test_the_gradient_by_the_weight_sums_along_the_batch() -> None:
     assert any(map(reads_along_its_sum, schedule.items[2:3]))
 
 
+def test_a_slice_of_the_channels_is_stored_as_the_whole_is() -> None:
+    image = Tensor.empty(32, 128, 56, 56, dtype="half")[:, 64:]
+    weight = Tensor.empty(64, 64, 3, 3, dtype="half")
+    schedule = plan(image.conv2d(weight, padding=1), target=NV)
+    assert transposes(schedule) == 2 and reads_along_its_sum(schedule.items[-1])
+
+
 def test_windows_have_no_vectors_along_the_rows_that_they_slide_over() -> None:
     """Rows of 56 are longer than the batch, but each position of the window begins anywhere."""
     weight = Tensor.empty(64, 64, 3, 3, dtype="half").requires_grad_()

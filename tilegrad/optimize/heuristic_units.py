@@ -47,8 +47,8 @@ _TILES = (
 # The registers of a lane that may hold results; half as many where a long sum has more accumulators
 # (lower.levels: each takes a limited number of terms, and a unit adds several at a time).
 _RESULTS, _MOST_TERMS = 5 / 9, 512
-# The share of multiprocessors that may stay without a block before tiles get smaller, taken from 1:
-# smaller tiles take half as many products for each instruction beside them.
+# The share of the multiprocessors that a block each must keep busy before tiles get smaller: a tile
+# of half the size has half as many products for each instruction beside them.
 _ALMOST = 0.9
 
 

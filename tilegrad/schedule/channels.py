@@ -54,7 +54,7 @@ def channels_innermost(node: UOp, target_of: Callable[[UOp], Target]) -> UOp | N
         views = [_lowest(operand, channel) for operand in operands]
         if any(view.memory.dtype not in dtypes for view in views):
             continue
-        if any(map(_is_sliced, operands, views)):
+        if any(map(_is_repeated, operands, views)):
             continue
         is_stored = [_has_vectors(view, axes, channel, width) for view in views]
         if all(is_stored) or any(
@@ -81,12 +81,11 @@ def _has_vectors(view: AlignedView, reduced: Collection[int], channel: int, widt
     return is_used and view.memory.shape[-1] % width == 0
 
 
-def _is_sliced(views: Sequence[AlignedView], lowest: AlignedView) -> bool:
-    """Whether the axis of the lowest view that has it is a part of one below, as the rows of an
-    image are for each row of a filter window: its vectors begin anywhere in memory.
+def _is_repeated(views: Sequence[AlignedView], lowest: AlignedView) -> bool:
+    """Whether the lowest view that has an axis has elements of memory more than once, as the rows
+    of an image for each row of a filter window: its vectors begin anywhere in memory.
     """
-    below = views[views.index(lowest) : -1]
-    return any(view.memory.op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.CAST) for view in below)
+    return elements(lowest.memory) > elements(views[-1].memory)
 
 
 def _lowest(views: Sequence[AlignedView], channel: int) -> AlignedView:
