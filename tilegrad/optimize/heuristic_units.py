@@ -315,13 +315,14 @@ class UnitShaper(ProductShaper):
 
 def _rows_of(unit: MatrixUnit, order: tuple[int, int]) -> tuple[int, ...]:
     """How STAGE lays out rows: padded by a vector, or as long as the unit wants them. Rows that run
-    across the sum, of elements of 4 bytes that 8 lanes read by one, are padded by 8: then four rows
-    begin in banks 8 apart.
+    across the sum, of elements of 4 bytes that 8 lanes read by one, are padded by two vectors: then
+    four rows begin in banks 8 apart.
     """
     if unit.row_bytes:
         return (0, unit.row_elements)
     itemsize = unit.dtype_in.itemsize
-    return (8,) if itemsize == 4 and order == (1, 0) else (VECTOR // itemsize,)
+    is_read_by_one = itemsize == 4 and order == (1, 0)
+    return ((1 + is_read_by_one) * VECTOR // itemsize,)
 
 
 def _is_deep_in_memory(side: UOp, depth: UOp) -> bool:
