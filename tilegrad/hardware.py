@@ -15,8 +15,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = [
-    "amd_target", "clang_target", "cuda_target", "dot_unit", "hip_target", "matrix_unit",
-    "metal_target", "nvidia_units", "opencl_target", "webgpu_target",
+    "BYTE_FLOATS", "amd_target", "clang_target", "cuda_target", "dot_unit", "hip_target",
+    "matrix_unit", "metal_target", "nvidia_units", "opencl_target", "webgpu_target",
 ]  # fmt: skip
 
 # Compute capabilities without the dot (CUDA C++ Programming Guide, table of capabilities).
@@ -26,6 +26,12 @@ _CAPABILITIES = (
 # Multiprocessors of the largest product of a compute capability, of 2,048 lanes or a little less
 # (NVIDIA's architecture white papers: T4, A100, RTX 3090, L40S, H100 SXM, B200, RTX 5090).
 _MULTIPROCESSORS = {75: 40, 80: 108, 86: 82, 89: 142, 90: 132, 100: 148, 120: 170}
+# Shared memory of a block that a launch may ask for (CUDA C++ Programming Guide, table of technical
+# specifications per compute capability).
+_MOST_SHARED = {
+    75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10,
+    90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
+}  # fmt: skip
 # Compute units of the largest product (AMD's data sheets: MI250X, MI300X, RX 7900 XTX, RX 9070 XT),
 # each of 2,048 lanes.
 _COMPUTE_UNITS = {"gfx90a": 220, "gfx942": 304, "gfx1100": 96, "gfx1201": 64}
@@ -36,6 +42,8 @@ _AMD_ARCHITECTURES = (
     "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201",
 )  # fmt: skip
 
+# The first version of PTX whose `mma` takes floats of 8 bits (PTX ISA, "mma", release history).
+BYTE_FLOATS = "8.4"
 # Python's division is lowered to C's everywhere: no instruction set has it.
 _NO_FLOOR = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
 _WARP = range(32)
@@ -67,8 +75,9 @@ def _mma(k: int, dtype_in: DType, dtype_out: DType) -> MatrixUnit:
 
 
 def _mma_of_bytes(dtype_in: DType) -> MatrixUnit:
-    """PTX's `mma.m16n8k32` for integers of 8 bits, with sums of 32 (PTX ISA, "Matrix Fragments for
-    mma.m16n8k32"). Lanes, rows and columns are those of `_mma`; an operand comes in fours along k.
+    """PTX's `mma.m16n8k32` for integers and floats of 8 bits, with sums of 32 (PTX ISA, "Matrix
+    Fragments for mma.m16n8k32"). Lanes, rows and columns are those of `_mma`; an operand comes in
+    fours along k.
     """
     a, b, c = [], [], []
     for lane in _WARP:
@@ -83,28 +92,45 @@ def _mma_of_bytes(dtype_in: DType) -> MatrixUnit:
         )
         b.append(tuple((4 * t + four + step, g) for step in (0, 16) for four in range(4)))
         c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))
-    name = f"mma.m16n8k32.{dtype_in.name}.int32"
+    dtype_out = dtypes.float32 if dtype_in.is_float else dtypes.int32
+    name = f"mma.m16n8k32.{dtype_in.name}.{dtype_out.name}"
     layouts = (tuple(a), tuple(b), tuple(c))
-    return MatrixUnit(name, 16, 8, 32, 32, dtype_in, dtypes.int32, *layouts)
+    return MatrixUnit(name, 16, 8, 32, 32, dtype_in, dtype_out, *layouts)
+
+
+def _mma_of_tf32() -> MatrixUnit:
+    """PTX's `mma.m16n8k8` for float32 with fractions of 10 digits (PTX ISA, "Matrix Fragments for
+    mma.m16n8k8", type .tf32). Lanes, rows and columns are those of `_mma`; an operand has single
+    elements, 4 apart along k.
+    """
+    a, b, c = [], [], []
+    for lane in _WARP:
+        g, t = divmod(lane, 4)
+        a.append(tuple((g + row, t + step) for step in (0, 4) for row in (0, 8)))
+        b.append(tuple((t + step, g) for step in (0, 4)))
+        c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))
+    kind, layouts = dtypes.float32, (tuple(a), tuple(b), tuple(c))
+    return MatrixUnit("mma.m16n8k8.tf32.float32", 16, 8, 8, 32, kind, kind, *layouts, digits=10)
 
 
 def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
-    """PTX's `wgmma.mma_async.m64n{n}k16` for 16-bit operands in shared memory, on the 128 lanes of
-    four warps (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts"). Lane 4*g+t of warp
-    w holds of c the rows 16*w+g and 16*w+g+8, at pairs of columns 8 apart.
+    """PTX's `wgmma.mma_async.m64n{n}k16` for 16-bit operands in shared memory, and `k32` for bytes,
+    on the 128 lanes of four warps (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
+    Lane 4*g+t of warp w holds of c the rows 16*w+g and 16*w+g+8, at pairs of columns 8 apart.
 
-    Of a, each lane has a vector of 8 along k; of b, vectors of columns 64 or 128 apart.
+    Of a, each lane has a vector of 16 bytes along k; of b, vectors of columns 64 or 128 apart.
     """
     a, b, c = [], [], []
+    vector = 16 // dtype_in.itemsize
     for lane in range(128):
         warp, (g, t) = lane // 32, divmod(lane % 32, 4)
         half, row = divmod(lane, 64)
-        a.append(tuple((row, 8 * half + step) for step in range(8)))
+        a.append(tuple((row, vector * half + step) for step in range(vector)))
         if n == 64:
-            b.append(tuple((8 * half + step, row) for step in range(8)))
+            b.append(tuple((vector * half + step, row) for step in range(vector)))
         else:
             columns = range(lane, n, 128)
-            b.append(tuple((step, column) for column in columns for step in range(16)))
+            b.append(tuple((step, column) for column in columns for step in range(2 * vector)))
         c.append(
             tuple(
                 (16 * warp + g + row, 2 * t + pair + column)
@@ -113,10 +139,11 @@ def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
                 for pair in (0, 1)
             )
         )
-    name = f"wgmma.m64n{n}k16.{dtype_in.name}"
+    k, dtype_out = 2 * vector, dtypes.float32 if dtype_in.is_float else dtypes.int32
+    name = f"wgmma.m64n{n}k{k}.{dtype_in.name}"
     layouts = (tuple(a), tuple(b), tuple(c))
     return MatrixUnit(
-        name, 64, n, 16, 128, dtype_in, dtypes.float32, *layouts, synchronous=False, row_bytes=128
+        name, 64, n, k, 128, dtype_in, dtype_out, *layouts, synchronous=False, row_bytes=128
     )
 
 
@@ -192,9 +219,12 @@ def matrix_unit(
     synchronous: bool = True,
     dtype_right: DType | None = None,
     row_bytes: int = 0,
+    digits: int = 0,
 ) -> MatrixUnit:
     """The unit whose text has these fields; its layouts follow from its kind."""
     del m, synchronous, row_bytes
+    if digits:
+        return _mma_of_tf32()
     if name.startswith("wgmma"):
         return _wgmma(n, dtype_in)
     if name.startswith("mfma"):
@@ -258,6 +288,7 @@ def cuda_target(arch: str) -> Target:
         tile_counts=(4, 3) if capability >= 80 else (),
         busy_blocks=_MULTIPROCESSORS.get(capability, 64) * 8,
         shared_bytes=48 << 10,
+        most_shared_bytes=_MOST_SHARED.get(capability, 0),
         # CUDA C++ Programming Guide, table of technical specifications per compute capability.
         reserved_bytes=(1 << 10) if capability >= 80 else 0,
         multiprocessor_registers=64 << 10,
@@ -272,16 +303,21 @@ def cuda_target(arch: str) -> Target:
 
 
 def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
-    """The units that PTX has for `arch` beyond those of CUDA C++ here: products of bytes, and those
-    of four warps, the largest first. The latter of sm_90a are in no later architecture (PTX ISA,
-    "wgmma.mma_async", target notes).
+    """The units that PTX has for `arch` beyond those of CUDA C++ here: products of bytes, of floats
+    of 8 bits and of shortened float32, and those of four warps, the largest first. The latter of
+    sm_90a are in no later architecture (PTX ISA, "wgmma.mma_async" and "mma", target notes).
     """
     number = int("".join(letter for letter in arch if letter.isdigit()))
-    bytes_ = (_mma_of_bytes(dtypes.int8),) if number >= 80 else ()
+    units: tuple[MatrixUnit, ...] = ()
+    if number >= 80:
+        units = (_mma_of_bytes(dtypes.int8), _mma_of_tf32())
+    if number >= 89:
+        kinds = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+        units = (*units, *map(_mma_of_bytes, kinds))
     if arch != "sm_90a":
-        return bytes_
-    kinds = (dtypes.half, dtypes.bfloat16)
-    return (*bytes_, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in kinds))
+        return units
+    each = (dtypes.half, dtypes.bfloat16, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
+    return (*units, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in each))
 
 
 def metal_target(has_matrix_units: bool = True) -> Target:

@@ -38,6 +38,9 @@ class MatrixUnit:
     whose vectors of 16 bytes are swizzled: vector i of row r lies where vector i ^ r % 8 would.
     The layouts of a and b then only share the reading among the lanes, as an emulator does it.
 
+    A unit with `digits` takes operands in `dtype_in` whose fractions are rounded to so many binary
+    digits, ties away from zero: it is used where the switch TF32 allows it alone.
+
     A unit of one lane with M = N = 1 is a dot unit, an instruction of a vector processor: every
     lane of a vector of c takes k products, of vectors of a and b that are k times as long.
     """
@@ -56,6 +59,7 @@ class MatrixUnit:
     synchronous: bool = True
     dtype_right: DType | None = None
     row_bytes: int = 0
+    digits: int = 0
 
     @property
     def is_dot(self) -> bool:

@@ -21,6 +21,7 @@ from tilegrad.compile import nvrtc
 from tilegrad.device import cuda
 from tilegrad.device.backend import Backend
 from tilegrad.hardware import cuda_target
+from tilegrad.optimize import heuristic_units
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.tools.gpu_report import compiled
@@ -132,6 +133,32 @@ def test_tiles_come_by_asynchronous_copies_and_ldmatrix(
     (text,) = [each.after for each in record if each.name == "render"]
     assert text.count("__copy_16(") > 2 and "__fragment_half8" in text
     assert (".trans.shared" in text) == (left or not right)
+
+
+@pytest.mark.row("M9.1")
+@has_compiler
+def test_a_launch_asks_for_shared_memory_that_no_array_may_have(
+    device: str, fake: FakeCUDA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four tiles of 128x32 halves of each operand, rows padded by 16 bytes: 80 KiB."""
+    monkeypatch.setattr(heuristic_units, "BUSY", 1)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, size).astype(np.float16) for size in ((128, 256), (256, 128)))
+    with recording() as record, Context(SIZES=0, DISABLE_COMPILER_CACHE=1):
+        found = Tensor(a).matmul(Tensor(b), dtype="float32").numpy()
+    np.testing.assert_array_equal(found, a.astype(np.float32) @ b.astype(np.float32))
+    (text,) = [each.after for each in record if each.name == "render"]
+    assert text.count("extern __shared__") == 1 and "__wait_for_copies_but_2" in text
+    nbytes = 4 * 128 * 80 + 4 * 32 * (256 + 16)
+    (asked,) = [call[-1] for call in fake.calls if call[0] == "cuFuncSetAttribute"]
+    assert asked == nbytes
+
+
+def test_a_small_kernel_declares_its_arrays() -> None:
+    value = Tensor.empty(64, 64, dtype="half") @ Tensor.empty(64, 64, dtype="half")
+    target = cuda_target("sm_80")
+    text = CUDARenderer("sm_80").render("product", program(kernel_of(value, target), None, target))
+    assert "extern __shared__" not in text and text.count("__shared__ __align__(16)") == 2
 
 
 @has_compiler

@@ -18,6 +18,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.compile import nvrtc
 from tilegrad.compile.ptxas import find_ptxas
 from tilegrad.device.nv import nv_target
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx import PTXRenderer
 from tilegrad.target import Target
@@ -116,10 +117,33 @@ def test_a_convolution_keeps_its_lanes_busy(
         assert others_each(made) <= 1.5
 
 
+@pytest.mark.row("S1.5", "M9.1")
+@pytest.mark.parametrize("sizes", IMAGES, ids=lambda sizes: str(sizes[1]))
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.nightly)])
+def test_the_gradient_of_weights_keeps_its_units_busy(
+    arch: str, sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    """Sums run along the batch, then over the pixels, of which each has a gate of its own."""
+    batch, channels, side = sizes
+    target = nv_target(arch)
+    image = Tensor.empty(batch, channels, side, side, dtype=HALF)
+    weight = Tensor.empty(channels, channels, 3, 3, dtype=HALF, requires_grad=True)
+    image.conv2d(weight, padding=1).backward(Tensor.empty(*image.shape, dtype=HALF))
+    asts = [item.ast for item in plan(weight.grad, target=target).items if item.ast is not None]
+    (ast,) = [
+        ast for ast in asts if any(node.op is Ops.WMMA for node in program(ast, None, target))
+    ]
+    made, _ = assembled_kernel(ast, target, tmp_path)
+    assert made.spilled_bytes == 0
+    assert others_each(made) <= 1.5
+
+
 def others_each(made: Compiled) -> float:
     """The other instructions for each product of 16x8x16 that a warp has of matrix units."""
     issued = sum(made.loop.values())
-    own = sum(made.loop.get(name, 0) for name in ("HMMA", "HGMMA", "IMMA"))
+    own = sum(
+        made.loop.get(name, 0) for name in ("HMMA", "HGMMA", "IMMA", "QMMA", "QGMMA", "IGMMA")
+    )
     return (issued - own) / made.products
 
 

@@ -156,7 +156,7 @@ def test_results_lie_where_the_instruction_puts_them(name: str) -> None:
     np.testing.assert_array_equal(found[..., 0], rows)
     np.testing.assert_array_equal(found[..., 1], columns)
     # Every element of both operands is read by one lane.
-    for layout, sizes in ((unit.a_layout, (64, 16)), (unit.b_layout, (16, unit.n))):
+    for layout, sizes in ((unit.a_layout, (64, unit.k)), (unit.b_layout, (unit.k, unit.n))):
         positions = [position for lane in layout for position in lane]
         assert sorted(positions) == [(i, j) for i in range(sizes[0]) for j in range(sizes[1])]
 

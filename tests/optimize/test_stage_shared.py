@@ -396,4 +396,4 @@ def test_what_is_no_tile_is_refused() -> None:
     refused([*OPTS[:3], opt(STAGE, 4, (-1, (1, 0), -1))], "cannot be padded by -1")
     refused([opt(OptOps.GROUP, 0, 4), opt(STAGE, 3, -1)], "lanes share the reduction")
     whole = [opt(TILE, 0, 64), opt(TILE, 1, 64), opt(TILE, 2, 16)]
-    refused([*whole, opt(STAGE, 2, (-1, (1, 0), 999))], "bytes of shared memory")
+    refused([*whole, opt(STAGE, 2, (-1, (1, 0), 9999))], "bytes of shared memory")

@@ -125,6 +125,22 @@ def test_the_gradient_by_the_weight_sums_along_the_batch() -> None:
     assert any(map(reads_along_its_sum, schedule.items[2:3]))
 
 
+def test_a_slice_of_the_channels_is_stored_as_the_whole_is() -> None:
+    image = Tensor.empty(32, 128, 56, 56, dtype="half")[:, 64:]
+    weight = Tensor.empty(64, 64, 3, 3, dtype="half")
+    schedule = plan(image.conv2d(weight, padding=1), target=NV)
+    assert transposes(schedule) == 2 and reads_along_its_sum(schedule.items[-1])
+
+
+def test_windows_have_no_vectors_along_the_rows_that_they_slide_over() -> None:
+    """Rows of 56 are longer than the batch, but each position of the window begins anywhere."""
+    weight = Tensor.empty(64, 64, 3, 3, dtype="half").requires_grad_()
+    image = Tensor.empty(32, 64, 56, 56, dtype="half")
+    image.conv2d(weight, padding=1).backward(Tensor.empty(32, 64, 56, 56, dtype="half"))
+    schedule = plan(weight.grad, target=NV)
+    assert transposes(schedule) == 2 and reads_along_its_sum(schedule.items[2])
+
+
 # values
 
 
@@ -194,6 +210,28 @@ def test_gradients_are_those_of_the_definition() -> None:
     windows = np.lib.stride_tricks.sliding_window_view(wide, (5, 5), (2, 3))
     expected = np.einsum("ncijhw,nohw->ocij", windows, outer.astype(np.float64))
     np.testing.assert_array_equal(w.grad.numpy(), expected)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("batch", "side"), [(32, 8), (32, 6), pytest.param(64, 7, marks=pytest.mark.nightly)]
+)
+def test_the_gradient_of_weights_is_a_sum_over_pixels(batch: int, side: int) -> None:
+    """Tiles along the batch follow each other over the columns and rows, those of several columns
+    unrolled.
+    """
+    image, outer = integers(0, batch, 16, side, side), integers(1, batch, 32, side, side)
+    device = simulated("NVSIM80")
+    x, out = Tensor(image, device=device), Tensor(outer, device=device)
+    weight = Tensor.zeros(32, 16, 3, 3, dtype="half", device=device).requires_grad_()
+    with Context(VERIFY=2):
+        x.conv2d(weight, padding=1).backward(out)
+        assert weight.grad is not None
+        found = weight.grad.numpy()
+    wide = np.pad(image.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (side, side), (2, 3))
+    expected = np.einsum("ncijhw,nohw->ocij", windows, outer.astype(np.float64))
+    np.testing.assert_array_equal(found, expected.astype(np.float16))
 
 
 @pytest.mark.parametrize("channels_of_image", [32, 64])

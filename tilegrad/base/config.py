@@ -21,8 +21,8 @@ from typing import Any, ParamSpec, TypeVar
 from tilegrad.base.errors import ConfigError
 
 __all__ = [
-    "Config", "Context", "Switch", "config", "current_config", "getenv", "gradients", "switches",
-    "training",
+    "Config", "Context", "Switch", "config", "current_config", "getenv", "gradients",
+    "set_switches", "switches", "training",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -55,6 +55,13 @@ class Config:
     SEARCH: str = _switch("beam", "the strategy of a search, by name", shapes_code=True)
     JIT: int = _switch(1, "0 off, 1 on, 2 capture without the graph runner", high=2)
     TC: int = _switch(1, "matrix units: 0 off, 1 on, 2 their shape only", high=2, shapes_code=True)
+    TF32: int = _switch(
+        0,
+        "1: products of float32 matrices may round their factors to 10 binary digits behind the "
+        "point, where a matrix unit then multiplies them (NV from sm_80 on)",
+        high=1,
+        shapes_code=True,
+    )
     EMULATED_DTYPES: str = _switch(
         "",
         "short floats to hold in float32 also where a device has them: 'half,bfloat16'",
@@ -373,6 +380,16 @@ class Context:
         _current.reset(switches)
         if self._training is not None:
             training.reset(mode)
+
+
+def set_switches(**values: object) -> None:
+    """Set switches in this thread for all that follows, or until a block of switches around it is
+    left.
+
+    Raises ConfigError for an unknown value.
+    """
+    parsed = {name: _parse(name, value) for name, value in values.items()}
+    _current.set(replace(_current.get(), **parsed))
 
 
 def getenv(name: str, default: int | str = 0) -> int | str:

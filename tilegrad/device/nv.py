@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError
 from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.device.nv_runtime import NVRuntime, heading
-from tilegrad.hardware import cuda_target, nvidia_units
+from tilegrad.hardware import BYTE_FLOATS, cuda_target, nvidia_units
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -33,16 +34,10 @@ _LEAST = 75
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
 # Compute capabilities whose matrix units are in no later one (`nvidia_units`).
 _OWN_UNITS = ((9, 0),)
-# Shared memory of a block that a launch may ask for (CUDA C++ Programming Guide, table of technical
-# specifications per compute capability).
-_MOST_SHARED = {
-    75: 64 << 10, 80: 163 << 10, 86: 99 << 10, 87: 163 << 10, 88: 99 << 10, 89: 99 << 10,
-    90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10,
-}  # fmt: skip
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
 _RELEASES = {
-    "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.6": 12070,
-    "8.7": 12080, "8.8": 12090, "9.0": 13000,
+    "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.4": 12040,
+    "8.6": 12070, "8.7": 12080, "8.8": 12090, "9.0": 13000,
 }  # fmt: skip
 
 
@@ -65,7 +60,6 @@ def nv_target(arch: str) -> Target:
         name="NV",
         missing=found.missing | _APPROXIMATE,
         matrix_units=(*found.matrix_units, *nvidia_units(arch)),
-        most_shared_bytes=_MOST_SHARED.get(_number(arch), 0),
     )
 
 
@@ -83,7 +77,7 @@ def _block(program: Sequence[UOp]) -> Dims:
 
 def asked_bytes(program: Sequence[UOp]) -> int:
     """Bytes of shared memory that a launch must ask for."""
-    from tilegrad.render.ptx_memory import shared_layout
+    from tilegrad.render.shared_memory import shared_layout
 
     found = shared_layout(program)
     return found.nbytes if found.is_asked else 0
@@ -194,6 +188,14 @@ def opened(name: str, module: Any, *, assembles: bool = True) -> Backend:
     _require_release(driver.version, arch, title)
     target = nv_target(arch)
     program, compiler = _ptxas_for(driver.version) if assembles else None, "PTX"
+    if program is None and driver.version < _RELEASES[BYTE_FLOATS]:
+        # The driver reads no text that multiplies floats of 8 bits.
+        units = tuple(
+            unit
+            for unit in target.matrix_units
+            if unit.dtype_in not in dtypes.fp8s or unit.row_bytes
+        )
+        target = replace(target, matrix_units=units)
     if program is not None:
         from tilegrad.compile.ptxas import ptxas_release
 

@@ -215,8 +215,12 @@ def _fragment(node: UOp) -> str | None:
     (rows,) = node.src
     if not isinstance(node.arg, tuple) or len(node.arg) != 2 or node.arg[0] not in (1, 2, 4):
         return f"{node.arg!r} matrices"
-    wanted = rows.dtype.scalar.vec(2 * node.arg[0])
-    if rows.dtype.lanes != 8 or rows.dtype.scalar.itemsize != 2 or node.dtype is not wanted:
+    count, is_transposed = node.arg
+    own = max(4 // rows.dtype.itemsize, 1)
+    is_row = rows.dtype.lanes * rows.dtype.itemsize == 16 and rows.dtype.itemsize <= 4
+    if not is_row or (is_transposed and own != 2):
+        return mismatch(node)
+    if node.dtype is not rows.dtype.scalar.vec(own * count):
         return mismatch(node)
     return None
 

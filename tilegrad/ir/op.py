@@ -538,9 +538,10 @@ class Ops(Members):
     )
     FRAGMENT = op(
         1,
-        "What a lane of a group of 32 holds of matrices of 8x8 elements for a matrix unit, where "
-        "lane l gives row l % 8 of matrix l // 8: of each, two neighbours in row l // 4, or in "
-        "that column, if it is transposed. `arg` is (number of matrices, is transposed).",
+        "What a lane of a group of 32 holds of matrices for a matrix unit, of 8 rows of 16 bytes, "
+        "where lane l gives row l % 8 of matrix l // 8: of each, 4 bytes of row l // 4, or, of "
+        "8x8 elements of 16 bits, two neighbours in that column, if it is transposed. `arg` is "
+        "(number of matrices, is transposed).",
         Stage.CODE,
     )
     SINK = op(

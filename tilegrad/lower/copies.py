@@ -22,7 +22,9 @@ iteration. Copies that go on meanwhile (lower.async_copies) then have n - 1 iter
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,6 +34,7 @@ from tilegrad.ir.queries import memory_of
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.lower.unroll_tiles import tiles_at_once
 from tilegrad.target import TILES, Target
 
 __all__ = ["share_copies"]
@@ -40,8 +43,11 @@ __all__ = ["share_copies"]
 _BANKS, _WORD = 32, 4
 # Iterations from which an idle copy in the last one is at most an eighth of all copies.
 _LONG = 8
+# Bytes of the widest access.
+_VECTOR = 16
 _LANES = (Axis.LOCAL, Axis.GROUP)
 _LOOPS = (Axis.LOOP, Axis.REDUCE)
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 def share_copies(ast: UOp, target: Target) -> UOp:
@@ -64,13 +70,17 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     ahead: list[UOp] = []
     mapping: dict[UOp, UOp] = {}
     tiles: list[_Tiles] = []
+    is_by_vectors = True
     for barrier, own in barriers.items():
         count = _count(ranges, barrier)
         copies: list[tuple[_Copy, _Tiles]] = []
         for fill in own:
             memory = fill.src[0].src[0]
             tile = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]), count)
-            copies.append((_Copy(fill, lanes, number, target), tile))
+            copy = _Copy(fill, lanes, number, target)
+            copies.append((copy, tile))
+            is_by_vectors &= copy.nbytes >= _VECTOR
+            tile.is_gated = target.has_async_copies and copy.is_moved and copy.nbytes >= _VECTOR
             number += 2
         stores = [copy.shared() for copy, _ in copies]
         arg = count if count > TILES else None
@@ -88,19 +98,22 @@ def share_copies(ast: UOp, target: Target) -> UOp:
         # One barrier at the begin of an iteration is enough for all that it separates.
         mapping |= dict.fromkeys(begins.get(loop, ()), mapping[barrier])
         for store, (copy, tile) in zip(stores, copies, strict=True):
-            ahead.append(tile.filled_ahead(store, mapping[barrier]).end(loop, *copy.unrolled))
+            ends = (*tile.counted, *copy.unrolled)
+            ahead.append(tile.filled_ahead(store, mapping[barrier]).end(*ends))
             tiles.append(tile)
     ast = ast.substitute(mapping)
     ast = ast.replace(src=(*ast.src, *ahead))
     for tile in tiles:
         ast = _moved(ast, tile.memory, tile.whole, tile.offset(tile.trip))
     ast = simplify(ast)
-    # Rows that are rescaled have a long body, and registers for one copy of it; so have the copies
-    # of a convolution, element by element.
+    # Rows that are rescaled have a long body, and registers for one copy of it; so have sums over
+    # several axes whose operands are copied element by element.
     found = {node.op for node in ast.toposort()}
     is_plain = sum(each.axis is Axis.REDUCE for each in ranges) == 1
-    if Ops.WMMA in found and Ops.RESCALED not in found and is_plain:
+    if Ops.WMMA in found and Ops.RESCALED not in found and (is_plain or is_by_vectors):
         for loop, count in dict.fromkeys((tile.loop, tile.count) for tile in tiles):
+            if not is_plain:
+                count = tiles_at_once(loop.extent.vmin, count, _products(ast))
             ast = _by_tiles(ast, loop, count)
     return ast
 
@@ -125,9 +138,17 @@ def _count(ranges: Sequence[UOp], barrier: UOp) -> int:
     return count if len(loops) == 1 and loops[0].extent.vmin >= count else TILES
 
 
+def _products(ast: UOp) -> int:
+    """The matrix instructions of a lane in one iteration of all loops."""
+    units = [node for node in ast.toposort() if node.op is Ops.WMMA]
+    loops = (each for node in units[:1] for each in node.ranges)
+    return int(prod(each.extent.vmax for each in loops if each.axis in _UNROLLED))
+
+
 def _by_tiles(ast: UOp, loop: UOp, count: int) -> UOp:
-    """`ast` with an inner loop over the tiles of an operand, where as many divide `loop`: it will
-    be unrolled (lower.unroll_tiles), and which tile is read and filled is known in each copy.
+    """`ast` with an inner loop over tiles of an operand, `count` of them, where as many divide
+    `loop`: it will be unrolled (lower.unroll_tiles), and which tile is read and filled is known in
+    each copy.
     """
     trips = loop.extent
     if trips.op is not Ops.CONST or trips.arg % count or trips.arg == count:
@@ -180,6 +201,16 @@ class _Copy:
         self.rows = [loop for loop in self.nest if loop is not self.fast]
         self.width = self._width()
         self.unrolled: list[UOp] = []
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the tile has what memory has."""
+        return self.store.src[2].op is Ops.LOAD
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are copied at a time."""
+        return self.width * self.itemsize
 
     def shared(self) -> UOp:
         """The store of one lane, over the ranges `unrolled`."""
@@ -276,6 +307,8 @@ class _Tiles:
     def __init__(self, memory: UOp, ranges: Sequence[UOp], of_sum: Sequence[UOp], count: int):
         (self.loop,) = memory.src
         self.count = count
+        # Whether a copy of a sum over several axes has a gate behind the last tile.
+        self.is_gated = False
         self.memory = memory
         around = [each for each in ranges[: ranges.index(self.loop) + 1] if each.axis in _LOOPS]
         # The loops whose iterations follow each other with a tile each: those of one sum.
@@ -313,8 +346,15 @@ class _Tiles:
         goes_on = simplify(self.loop < self.loop.extent - ahead)
         *outer, _ = self.counted
         if outer:
-            here, next_ = {self.loop: self.loop + 1}, {self.loop: zero, **_advanced(outer)}
-            values = [_chosen(each, goes_on, here, next_) for each in rest]
+            ends = [loop < loop.extent - 1 for loop in self.counted] if self.is_gated else []
+            advanced = _advanced(outer, is_endless=self.is_gated)
+            here, next_ = {self.loop: self.loop + 1}, {self.loop: zero}
+            next_ |= {loop: each.value for loop, each in advanced.items()}
+            choice = _Choice(goes_on, self.loop, advanced)
+            values = [_chosen(each, choice, here, next_) for each in rest]
+            if self.is_gated:
+                more = simplify(functools.reduce(operator.or_, ends))
+                values = [simplify(gate_loads(values[0], more)), *values[1:]]
         else:
             at = goes_on.where(self.loop + ahead, zero)
             values = [simplify(each.substitute({self.loop: at})) for each in rest]
@@ -325,43 +365,81 @@ class _Tiles:
         return self.whole.after(barrier).store(at, *values)
 
 
-def _advanced(loops: Sequence[UOp]) -> dict[UOp, UOp]:
-    """What the loops are in the iteration after this one, the innermost last."""
-    found: dict[UOp, UOp] = {}
+class _Next(NamedTuple):
+    """The value of a loop in the next iteration of the loops within it, and what it is more."""
+
+    value: UOp
+    step: UOp
+
+
+class _Choice(NamedTuple):
+    """Whether an innermost loop goes on, and what the loops around are where it does not."""
+
+    goes_on: UOp
+    loop: UOp
+    advanced: Mapping[UOp, _Next]
+
+
+def _advanced(loops: Sequence[UOp], *, is_endless: bool) -> dict[UOp, _Next]:
+    """What the loops are in the iteration after this one, the innermost last. Behind the last of
+    all comes the first one again, or nothing, and the outermost loop may have any value.
+    """
+    found: dict[UOp, _Next] = {}
     carries = UOp.const(dtypes.bool, True)
+    zero, one = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 1)
     for loop in reversed(loops):
         goes_on = loop < loop.extent - 1
-        step = goes_on.where(loop + 1, UOp.const(dtypes.index, 0))
-        found[loop] = simplify(carries.where(step, loop))
+        value, step = goes_on.where(loop + 1, zero), goes_on.where(one, -loop)
+        if is_endless and loop is loops[0]:
+            value, step = loop + 1, one
+        found[loop] = _Next(
+            simplify(carries.where(value, loop)), simplify(carries.where(step, zero))
+        )
         carries = simplify(carries & goes_on.logical_not())
     return found
 
 
-def _chosen(value: UOp, condition: UOp, here: Mapping[UOp, UOp], next_: Mapping[UOp, UOp]) -> UOp:
-    """`value` with its ranges as in `here` where `condition` holds, else as in `next_`: of each
+def _chosen(value: UOp, choice: _Choice, here: Mapping[UOp, UOp], next_: Mapping[UOp, UOp]) -> UOp:
+    """`value` with its ranges as in `here` where the loop goes on, else as in `next_`: of each
     index, only the terms that differ are chosen, so that contiguous accesses remain contiguous.
     """
     made: dict[UOp, UOp] = {}
     for node in value.toposort():
         if node.dtype is dtypes.index or node.dtype is dtypes.bool:
             one, other = (simplify(node.substitute(dict(ranges))) for ranges in (here, next_))
-            made[node] = one if one is other else _one_of(condition, one, other)
+            made[node] = one if one is other else _one_of(choice, one, other)
         else:
             src = tuple([made[source] for source in node.src])
             made[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return simplify(made[value])
 
 
-def _one_of(condition: UOp, one: UOp, other: UOp) -> UOp:
+def _one_of(choice: _Choice, one: UOp, other: UOp) -> UOp:
+    condition, loop, advanced = choice
     left, right = terms_of(one), terms_of(other)
     if one.dtype is not dtypes.index or left is None or right is None:
         return condition.where(one, other)
+    for outer, following in advanced.items():
+        # A loop and its next iteration have the loop in common: what is computed of it, such as
+        # an address, can stand outside of the loops within.
+        scale = left[0].get(outer)
+        if scale and right[0].get(following.value) == scale and outer not in right[0]:
+            del right[0][following.value]
+            right[0][outer] = scale
+            if following.step.op is Ops.CONST:
+                right = right[0], right[1] + following.step.arg * scale
+            else:
+                right[0][following.step] = scale
     common = {term: scale for term, scale in left[0].items() if right[0].get(term) == scale}
     rests = [
-        from_terms([each for each in terms.items() if each[0] not in common], constant, one)
-        for terms, constant in (left, right)
+        simplify(from_terms([each for each in terms.items() if each[0] not in common], number, one))
+        for terms, number in (left, right)
     ]
-    return simplify(condition.where(*map(simplify, rests)) + from_terms(common.items(), 0, one))
+    rest = condition.where(*rests)
+    if simplify(rests[0].substitute({loop: loop.extent - 1})) is rests[1]:
+        # What comes next follows in memory.
+        rest = rests[0]
+    return simplify(rest + from_terms(common.items(), 0, one))
 
 
 def _moved(ast: UOp, memory: UOp, whole: UOp, offset: UOp) -> UOp:

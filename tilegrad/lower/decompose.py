@@ -317,6 +317,14 @@ def _without(ast: UOp, dtype: DType) -> UOp:
     for node in ast.toposort():
         src = tuple(done[source] for source in node.src)
         stored = None
+        if node.op is Ops.WMMA:
+            # A unit that has this dtype reads its bits.
+            src = tuple(
+                (bits.get(source) or _to_bits(done[source], dtype))
+                if source.dtype.scalar is dtype
+                else done[source]
+                for source in node.src
+            )
         if node.op in (Ops.STORE, Ops.BITCAST):
             value = node.src[2 if node.op is Ops.STORE else 0]
             stored = bits.get(value) if value.dtype.scalar is dtype and node.arg is None else None
@@ -341,7 +349,9 @@ def _moved_bits(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DT
         return UOp(Ops.LOAD, kind, (*src[:2], *rest))
     if node.op is Ops.CONST:
         return UOp.const(kind, 0) if node.arg == 0 and not str(node.arg).startswith("-") else None
-    if node.op in (Ops.GEP, Ops.VECTORIZE):
+    if node.op is Ops.DESCRIPTOR:
+        values = [bits.get(node.src[0]), *src[1:]]
+    elif node.op in (Ops.GEP, Ops.VECTORIZE, Ops.FRAGMENT):
         values = [bits.get(source) for source in node.src]
     elif node.op is Ops.WHERE:
         values = [src[0], *(bits.get(source) for source in node.src[1:])]

@@ -3,7 +3,8 @@
 A lane of `mma` holds pairs of 16-bit elements of matrices of 8x8. Read one by one, that is a load
 for each pair, or for each element where a pair lies in two rows. FRAGMENT loads up to four of the
 matrices at once: each lane reads a row of 8 elements, 16 bytes, and the lanes exchange them. Two
-operands of at most two matrices are one FRAGMENT.
+operands of at most two matrices are one FRAGMENT. Of bytes, such a matrix has rows of 16 elements,
+of which a lane holds four neighbours, and of float32 rows of 4, of which it holds one.
 
     before   WMMA(VECTORIZE(LOAD(shared, g*40 + t*2), LOAD(shared, g*40 + t*2 + 1), ...), ...)
     after    WMMA(FRAGMENT(LOAD(shared, l % 8 * 40 + l / 8 * ...) : half.vec(8)), ...)
@@ -26,8 +27,8 @@ from tilegrad.target import Target
 __all__ = ["use_fragments"]
 
 _LANES, _BITS = 32, 5
-# Elements of a row, which is 16 bytes.
-_ROW = 8
+# Bytes of a row, and those that a lane holds of it.
+_ROW, _OWN = 16, 4
 
 
 def use_fragments(ast: UOp, target: Target) -> UOp:
@@ -72,12 +73,18 @@ class _Matrices(NamedTuple):
     def memory(self) -> UOp:
         return self.operand.src[0].src[0]
 
+    @property
+    def own(self) -> int:
+        """The elements of a matrix that a lane holds."""
+        return _OWN // self.operand.dtype.itemsize
+
     def fragment(self, bits: Sequence[UOp]) -> UOp:
         dtype = self.operand.dtype.scalar
-        index = _row_index(self.elements, self.stride, bits)
-        row = UOp(Ops.LOAD, dtype.vec(_ROW), (self.memory, index))
+        index = _row_index(self.elements, self.stride, self.own, bits)
+        row = UOp(Ops.LOAD, dtype.vec(_ROW // dtype.itemsize), (self.memory, index))
         count = len(self.elements.by_element)
-        return UOp(Ops.FRAGMENT, dtype.vec(count), (row,), (count // 2, self.is_transposed))
+        arg = (count // self.own, self.is_transposed)
+        return UOp(Ops.FRAGMENT, dtype.vec(count), (row,), arg)
 
     def likeness(self) -> Hashable:
         """A key that two operands share whose indices differ by a constant."""
@@ -88,8 +95,11 @@ class _Matrices(NamedTuple):
 
 
 def _matrices(operand: UOp, bits: Sequence[UOp]) -> _Matrices | None:
-    loads = operand.src
-    if operand.op is not Ops.VECTORIZE or len(loads) not in (2, 4, 8):
+    loads, itemsize = operand.src, operand.dtype.itemsize
+    if operand.op is not Ops.VECTORIZE or itemsize not in (1, 2, 4):
+        return None
+    own = _OWN // itemsize
+    if len(loads) not in (own, 2 * own, 4 * own):
         return None
     if any(load.op is not Ops.LOAD or load.is_gated for load in loads):
         return None
@@ -97,13 +107,13 @@ def _matrices(operand: UOp, bits: Sequence[UOp]) -> _Matrices | None:
     pointer = memory.dtype
     if not isinstance(pointer, Pointer) or pointer.space is not AddressSpace.SHARED:
         return None
-    if pointer.base.itemsize != 2 or any(load.src[0] is not memory for load in loads):
+    if any(load.src[0] is not memory for load in loads):
         return None
     elements = _elements([load.index for load in loads], bits)
     if elements is None:
         return None
-    for is_transposed in (False, True):
-        stride = _row_stride(elements, is_transposed=is_transposed)
+    for is_transposed in (False, True) if own == 2 else (False,):
+        stride = _row_stride(elements, own, is_transposed=is_transposed)
         if stride is not None:
             return _Matrices(operand, elements, stride, is_transposed)
     return None
@@ -113,7 +123,7 @@ def _pairs(found: Sequence[_Matrices]) -> Iterator[tuple[_Matrices, _Matrices]]:
     """Operands of one or two matrices that one instruction loads: neighbours in memory."""
     alike: dict[Hashable, list[_Matrices]] = {}
     for each in found:
-        if len(each.elements.by_element) < _ROW:
+        if len(each.elements.by_element) < 4 * each.own:
             alike.setdefault(each.likeness(), []).append(each)
     for group in alike.values():
         group.sort(key=lambda each: each.elements.by_element[0])
@@ -145,36 +155,39 @@ def _elements(indices: Sequence[UOp], bits: Sequence[UOp]) -> _Elements | None:
     return _Elements([first[0].get(bit, 0) for bit in bits], constants, rest)
 
 
-def _row_stride(elements: _Elements, *, is_transposed: bool) -> int | None:
+def _row_stride(elements: _Elements, own: int, *, is_transposed: bool) -> int | None:
     """How far rows of the matrices lie apart; None where they are no such matrices.
 
-    A lane holds of each matrix the elements 2*t and 2*t + 1 of row g, or of column g.
+    A lane holds of each matrix the elements own*t to own*t + own - 1 of row g, or of column g.
     """
-    by_bit, at = elements.by_bit, elements.by_element
-    stride = by_bit[0] // 2 if is_transposed else by_bit[2]
-    pair_stride, group_stride = (stride, 1) if is_transposed else (1, stride)
-    lane_strides = [2 * pair_stride, 4 * pair_stride]
+    by_bit, at, row = elements.by_bit, elements.by_element, own * _ROW // _OWN
+    stride = by_bit[0] // own if is_transposed else by_bit[2]
+    near_stride, group_stride = (stride, 1) if is_transposed else (1, stride)
+    lane_strides = [own * near_stride, 2 * own * near_stride]
     lane_strides += [group_stride, 2 * group_stride, 4 * group_stride]
-    if by_bit != lane_strides or stride % _ROW:
+    if by_bit != lane_strides or stride % row:
         return None
-    if any(at[first + 1] - at[first] != pair_stride for first in range(0, len(at), 2)):
+    first = at[::own]
+    if any(
+        at[number] - first[number // own] != number % own * near_stride for number in range(len(at))
+    ):
         return None
-    if len(at) == _ROW and at[6] - at[4] != at[2] - at[0]:
+    if len(first) == 4 and first[3] - first[2] != first[1] - first[0]:
         return None
-    starts = [*at[::2], *(scale * term.divisor for term, scale in elements.rest.items())]
-    return None if any(start % _ROW for start in starts) else stride
+    starts = [*first, *(scale * term.divisor for term, scale in elements.rest.items())]
+    return None if any(start % row for start in starts) else stride
 
 
-def _row_index(elements: _Elements, stride: int, bits: Sequence[UOp]) -> UOp:
+def _row_index(elements: _Elements, stride: int, own: int, bits: Sequence[UOp]) -> UOp:
     """Where the row begins that a lane reads: row l % 8 of matrix l // 8."""
-    at = elements.by_element
+    at = elements.by_element[::own]
     total = UOp.const(dtypes.index, at[0])
     for bit, scale in zip(bits, (stride, 2 * stride, 4 * stride), strict=False):
         total = bit * scale + total
+    if len(at) > 1:
+        total = bits[3] * (at[1] - at[0]) + total
     if len(at) > 2:
-        total = bits[3] * (at[2] - at[0]) + total
-    if len(at) > 4:
-        total = bits[4] * (at[4] - at[0]) + total
+        total = bits[4] * (at[2] - at[0]) + total
     for term, scale in elements.rest.items():
         total = term * scale + total
     return simplify(total)

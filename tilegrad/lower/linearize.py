@@ -111,6 +111,10 @@ class _Emitter:
         if any(node.op is Ops.WMMA and not node.arg.synchronous for node in nodes):
             # Such units work while the lanes copy, and are waited for last.
             self.early = {**_EARLY, Ops.COPY_ASYNC: 1, Ops.WAIT: 2}
+        elif any(node.op is Ops.COPY_ASYNC for node in nodes):
+            # Copies to all arrays follow each other: `ptxas` puts three idle loads before those
+            # that come after another access of shared memory.
+            self.early = {**_EARLY, Ops.AFTER: -3}
         self.loops_at: dict[UOp | None, list[UOp]] = {}
         for loop, outer in parent.items():
             self.loops_at.setdefault(outer, []).append(loop)

@@ -19,8 +19,13 @@ from tilegrad.ir.rules import FOLDING
 from tilegrad.ir.uop import UOp
 from tilegrad.target import TILES, Target
 
-__all__ = ["unroll_tiles"]
+__all__ = ["tiles_at_once", "unroll_tiles"]
 
+# The most rounds of the tiles that are unrolled at once in a sum over several axes, whose last copy
+# alone is of another iteration of the loops around, and the most matrix instructions of all.
+_ROUNDS, _PRODUCTS = 7, 224
+# Bytes of the widest copy.
+_VECTOR = 16
 _EFFECTS = (Ops.ASSIGN, Ops.STORE, Ops.COPY_ASYNC)
 
 
@@ -29,16 +34,32 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
     wait for each other and matrix units compute.
     """
     program = list(program)
-    counts = {node.arg or TILES for node in program if node.op is Ops.BARRIER}
+    once = {node.arg or TILES for node in program if node.op is Ops.BARRIER}
+    counts = {count * rounds for count in once for rounds in range(1, _ROUNDS + 1)}
     for loop in [node for node in program if _is_over_tiles(node, counts)]:
         start = program.index(loop)
         end = next((at for at in range(start + 1, len(program)) if _ends(program[at])), start)
         body = program[start + 1 : end]
         found = {node.op for node in body}
         is_innermost = loop in program[end].src and Ops.RANGE not in found
+        if loop.extent.vmax not in once and not _is_of_a_sum(program, start, body):
+            continue
         if is_innermost and {Ops.BARRIER, Ops.WMMA} <= found and _is_closed(program, start, end):
             program = _unrolled(program, start, end)
     return program
+
+
+def tiles_at_once(trips: int, count: int, products: int) -> int:
+    """How many tiles, of a sum over several axes, an iteration has that is unrolled: whole rounds
+    of the `count` tiles in `trips`, each with so many matrix instructions of a lane.
+    """
+    rounds = trips // count if trips % count == 0 else 0
+    fitting = [
+        each
+        for each in range(1, min(_ROUNDS, _PRODUCTS // max(count * products, 1)) + 1)
+        if rounds % each == 0
+    ]
+    return count * max(fitting, default=1)
 
 
 def _is_over_tiles(node: UOp, counts: Collection[int]) -> bool:
@@ -49,9 +70,26 @@ def _ends(node: UOp) -> bool:
     return node.op in (Ops.RANGE, Ops.END)
 
 
+def _is_of_a_sum(program: list[UOp], start: int, body: Sequence[UOp]) -> bool:
+    """Whether a loop is the innermost of a sum over several axes, whose tiles are copied by
+    vectors (lower.copies).
+    """
+    copied = [node.src[2].dtype.nbytes for node in body if node.op is Ops.COPY_ASYNC]
+    is_moved = bool(copied) and min(copied) == _VECTOR
+    return (
+        is_moved
+        and Ops.STORE not in {node.op for node in body}
+        and _loops_around(program, start) > 0
+    )
+
+
+def _loops_around(program: list[UOp], start: int) -> int:
+    return sum((node.op is Ops.RANGE) - (node.op is Ops.END) for node in program[:start])
+
+
 def _is_closed(program: list[UOp], start: int, end: int) -> bool:
     """Whether what comes after the loop also waits for the loops around it, if there are any."""
-    around = sum((node.op is Ops.RANGE) - (node.op is Ops.END) for node in program[:start])
+    around = _loops_around(program, start)
     foot = program[end]
     users = (node for node in program[end + 1 :] if foot in node.src)
     return around == 0 or all(_has_other_end(node, foot) for node in users)

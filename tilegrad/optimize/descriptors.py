@@ -49,7 +49,8 @@ def descriptor(
     bits = [first[0].get(lane, 0) for lane in reversed(lanes)]
     constants = [each[1] for each in found if each is not None]
     offsets = _offsets(unit, bits, constants, is_right=is_right)
-    for is_transposed in (False, True):
+    # Only elements of 16 bits may lie in rows across the sum.
+    for is_transposed in (False, True) if unit.dtype_in.itemsize == 2 else (False,):
         strides = _strides(offsets, unit, is_transposed=is_transposed)
         if strides is not None and _begins(rest, constants[0], unit, is_transposed=is_transposed):
             start = from_terms(rest.items(), constants[0], UOp.const(dtypes.index, 0))

@@ -47,6 +47,9 @@ _TILES = (
 # The registers of a lane that may hold results; half as many where a long sum has more accumulators
 # (lower.levels: each takes a limited number of terms, and a unit adds several at a time).
 _RESULTS, _MOST_TERMS = 5 / 9, 512
+# The share of the multiprocessors that a block each must keep busy before tiles get smaller: a tile
+# of half the size has half as many products for each instruction beside them.
+_ALMOST = 0.9
 
 
 class _Tile(NamedTuple):
@@ -105,9 +108,10 @@ class UnitShaper(ProductShaper):
             return False
         loops = loop_order(self.ast)
         outer = loops[loops.index(chunk) - 1]
-        rows_of = (*_rows_of(unit), *((0,) * (not unit.row_bytes) + (count,)) * (count > TILES))
+        more = ((0,) * (not unit.row_bytes) + (count,)) * (count > TILES)
         is_staged = all(
-            self.apply(OptOps.STAGE, outer, (name, order, *rows_of)) for name, order in operands
+            self.apply(OptOps.STAGE, outer, (name, order, *_rows_of(unit, order), *more))
+            for name, order in operands
         )
         products = find_products(self.ast, unit)
         if not is_staged or (rows, columns, chunk) not in products:
@@ -154,7 +158,8 @@ class UnitShaper(ProductShaper):
             layout, axis = (unit.a_layout, 1) if rows in side.ranges else (unit.b_layout, 0)
             # A lane of some units holds one element.
             is_deep = len({element[axis] for element in layout[0][:2]}) > 1
-            if (self.target.has_fragments or unit.row_bytes) and unit.dtype_in.itemsize == 2:
+            itemsize = unit.dtype_in.itemsize
+            if (self.target.has_fragments or unit.row_bytes) and itemsize in (2, 4):
                 is_deep = _is_deep_in_memory(side, depth)
             found.append((name, (0, 1) if is_deep else (1, 0)))
         return found
@@ -197,7 +202,7 @@ class UnitShaper(ProductShaper):
             for extent, size in zip(extents, tile.sides, strict=False):
                 blocks *= -(-extent // size)
             # A product with few results has smaller tiles on another unit.
-            if blocks >= BUSY or (tile is fitting[-1] and not unit.row_bytes):
+            if blocks >= _ALMOST * BUSY or (tile is fitting[-1] and not unit.row_bytes):
                 yield tile
 
     def _are_moved(self, operands: Sequence[tuple[int, tuple[int, int]]]) -> bool:
@@ -308,9 +313,16 @@ class UnitShaper(ProductShaper):
                 self.move(OptOps.LOCAL, loop, 2)
 
 
-def _rows_of(unit: MatrixUnit) -> tuple[int, ...]:
-    """How STAGE lays out rows: padded by a vector, or as long as the unit wants them."""
-    return (0, unit.row_elements) if unit.row_bytes else (VECTOR // unit.dtype_in.itemsize,)
+def _rows_of(unit: MatrixUnit, order: tuple[int, int]) -> tuple[int, ...]:
+    """How STAGE lays out rows: padded by a vector, or as long as the unit wants them. Rows that run
+    across the sum, of elements of 4 bytes that 8 lanes read by one, are padded by two vectors: then
+    four rows begin in banks 8 apart.
+    """
+    if unit.row_bytes:
+        return (0, unit.row_elements)
+    itemsize = unit.dtype_in.itemsize
+    is_read_by_one = itemsize == 4 and order == (1, 0)
+    return ((1 + is_read_by_one) * VECTOR // itemsize,)
 
 
 def _is_deep_in_memory(side: UOp, depth: UOp) -> bool:

@@ -20,11 +20,13 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.hardware import matrix_unit
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
@@ -106,6 +108,8 @@ def _unit(opt: Opt, target: Target) -> tuple[MatrixUnit, int]:
 
 def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     found: list[_Product] = []
+    if unit.digits and not config.TF32:
+        return found
     reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     if (
         len(reductions) != 1
@@ -136,7 +140,7 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
             for columns in only_right:
                 found += [_Product(reduction, left, right, rows, columns, axis) for axis in depths]
     stores = [node for node in ast.toposort() if node.op is Ops.STORE]
-    return sorted(found, key=lambda each: _preference(each, stores))
+    return sorted(found, key=lambda each: _preference(each, unit, stores))
 
 
 def _operands(reduction: UOp, unit: MatrixUnit, ast: UOp) -> tuple[UOp, UOp] | None:
@@ -161,12 +165,29 @@ def _operands(reduction: UOp, unit: MatrixUnit, ast: UOp) -> tuple[UOp, UOp] | N
     return (left, right) if is_fit else None
 
 
-def _preference(product: _Product, stores: Sequence[UOp]) -> tuple[bool, int, int, int, int]:
-    """Neighbouring results in neighbouring columns first; then long axes, and inner ones."""
+def _preference(
+    product: _Product, unit: MatrixUnit, stores: Sequence[UOp]
+) -> tuple[bool | int, ...]:
+    """Neighbouring results in neighbouring columns first; then sums along memory of both operands
+    that are no shorter than the unit's, long axes, and inner ones.
+    """
     found = terms_of(stores[0].src[1]) if stores else None
     is_contiguous = found is not None and found[0].get(product.columns) == 1
+    sides = (product.left, product.right)
     extents = [axis.src[0].arg for axis in (product.depth, product.rows, product.columns)]
-    return (not is_contiguous, -extents[0], -extents[1], -extents[2], -product.rows.arg[0])
+    is_deep = extents[0] >= unit.k and all(_has_neighbours(side, product.depth) for side in sides)
+    return (
+        not is_contiguous,
+        not is_deep,
+        *(-extent for extent in extents),
+        -product.rows.arg[0],
+    )
+
+
+def _has_neighbours(side: UOp, axis: UOp) -> bool:
+    """Whether an operand is loaded, by neighbours in memory along an axis."""
+    loads = [node for node in side.toposort() if node.op is Ops.LOAD]
+    return bool(loads) and all(stride_of(load.src[1], axis) == 1 for load in loads)
 
 
 # what becomes of them

@@ -27,6 +27,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.inline import block_lanes, inlined, loads_inside, real, value_of
 from tilegrad.render.names import function_name, variable_name
+from tilegrad.render.shared_memory import shared_layout
 from tilegrad.target import Target
 
 __all__ = [
@@ -62,6 +63,8 @@ class Dialect:
         ids: kind of position ("gidx", "lidx") -> its text, of {axis} (x, y, z) and {number}. None:
             a parameter.
         shared, scratch: what stands before an array in each address space.
+        asked: the declaration of shared memory called `asked`, of bytes, whose size a launch says,
+            for kernels that have more than the language lets them declare.
         barrier: the statement at which a block meets.
         functions: op, or (op, dtype) -> its text, where it is not `OPERATORS`.
         combine: op, or (op, dtype) -> the statement that combines {value} with memory at {pointer}.
@@ -98,6 +101,7 @@ class Dialect:
     ids: Mapping[str, str] | None = None
     shared: str = ""
     scratch: str = ""
+    asked: str = ""
     barrier: str = ""
     functions: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
     combine: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
@@ -315,9 +319,15 @@ class Rendering:
         )
         if pointer.space is AddressSpace.SHARED and not qualifier:
             raise CompileError(f"render: {self.target.name} has no shared memory", dtype=pointer)
-        self._arrays.append(
-            f"  {qualifier}{self.memory_type(pointer.base)} {name}[{pointer.size}];"
-        )
+        kind = self.memory_type(pointer.base)
+        if self.dialect.asked and pointer.space is AddressSpace.SHARED:
+            layout = shared_layout(self.program)
+            if layout.is_asked:
+                start = layout.starts[node]
+                self._arrays += [] if start else [f"  {self.dialect.asked}"]
+                self._arrays.append(f"  {kind}* {name} = ({kind}*)(asked+{start});")
+                return
+        self._arrays.append(f"  {qualifier}{kind} {name}[{pointer.size}];")
 
     def _signature(self) -> str:
         stored = {real(node.src[0]) for node in self.program if node.op is Ops.STORE}

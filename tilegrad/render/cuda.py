@@ -86,6 +86,7 @@ _DIALECT = Dialect(
     headers={dtypes.float16: "#include <cuda_fp16.h>", dtypes.bfloat16: "#include <cuda_bf16.h>"},
     ids={"gidx": "blockIdx.{axis}", "lidx": "threadIdx.{axis}"},
     shared="__shared__ __align__(16) ",
+    asked="extern __shared__ __align__(16) unsigned char asked[];",
     barrier="__syncthreads();",
     functions=_FUNCTIONS,
     shields_short_floats=True,

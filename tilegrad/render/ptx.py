@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError
+from tilegrad.hardware import BYTE_FLOATS
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.inline import loads_inside
@@ -30,15 +31,10 @@ from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
 from tilegrad.render.ptx_logic import fused_logic
-from tilegrad.render.ptx_memory import (
-    FARTHEST_COPY,
-    SWIZZLED,
-    PTXMemory,
-    shared_layout,
-    split_index,
-)
+from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
 from tilegrad.render.ptx_ranges import join_ranges
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
+from tilegrad.render.shared_memory import SWIZZLED, shared_layout
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["PTXRenderer", "ptx_version"]
@@ -57,9 +53,14 @@ _UNIT_TYPES = {
     dtypes.float32: "f32",
     dtypes.int8: "s8",
     dtypes.int32: "s32",
+    dtypes.fp8e4m3: "e4m3",
+    dtypes.fp8e5m2: "e5m2",
 }
 # Bytes of a register of 32 bits.
 _BYTES = 4
+# Matrix instructions in the body of a loop from which `ptxas` is told not to unroll it: it gains
+# little then, and may spill (56 iterations of the gradient by 64x64x3x3 weights: 16 bytes).
+_MANY = 192
 # The name of shared memory that a launch asks for.
 _ASKED = "asked"
 # Which source of an access is its index.
@@ -106,11 +107,14 @@ class _Kernel:
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
         self.snapshots = _snapshots(program)
+        self.products = _products_in_loops(program)
         self.whole_words = _whole_words(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
         # The 32-bit register that two halves or four bytes were loaded as, by their registers.
         self.words: dict[tuple[str, ...], str] = {}
+        # The register of a float32 operand as a unit reads it, by its own and the loop around.
+        self.shortened: dict[tuple[str, UOp | None], str] = {}
         self.open: list[tuple[UOp, str, str]] = []
 
     def text(self, name: str) -> str:
@@ -121,7 +125,7 @@ class _Kernel:
         lanes = self._block_lanes()
         return "\n".join(
             [
-                f".version {ptx_version(code.capability)}",
+                f".version {self._version()}",
                 f".target {code.target.isa}",
                 ".address_size 64",
                 *self._asked(),
@@ -140,6 +144,18 @@ class _Kernel:
                 "",
             ]
         )
+
+    def _version(self) -> str:
+        """The version of PTX that knows the architecture, and the units that are used."""
+        known = ptx_version(self.code.capability)
+        units = {
+            node.arg.dtype_in
+            for node in self.program
+            if node.op is Ops.WMMA and not node.arg.row_bytes
+        }
+        if units.isdisjoint(dtypes.fp8s):
+            return known
+        return max(known, BYTE_FLOATS, key=lambda text: [int(number) for number in text.split(".")])
 
     def _asked(self) -> list[str]:
         """Shared memory that a launch asks for."""
@@ -337,6 +353,8 @@ class _Kernel:
         code.mark(head)
         self.open.append((node, head, foot))
         self.memory.enter()
+        if self.products[node] >= _MANY:
+            code.emit('.pragma "nounroll"')
 
     def _end(self, node: UOp) -> None:
         for source in node.src:
@@ -376,8 +394,12 @@ class _Kernel:
             self._set(node, self.groups.multiply(node, self._packed(node.src[2])))
             return
         a, b, c = (self._packed(source) for source in node.src)
-        kinds = (unit.dtype_out, unit.dtype_in, unit.dtype_in, unit.dtype_out)
-        shape = f"m{unit.m}n{unit.n}k{unit.k}.row.col.{'.'.join(_UNIT_TYPES[k] for k in kinds)}"
+        if unit.digits:
+            a, b = (self._shortened(source, names) for source, names in zip(node.src, (a, b)))
+        kind_in = "tf32" if unit.digits else _UNIT_TYPES[unit.dtype_in]
+        kind_out = _UNIT_TYPES[unit.dtype_out]
+        kinds = f"{kind_out}.{kind_in}.{kind_in}.{kind_out}"
+        shape = f"m{unit.m}n{unit.n}k{unit.k}.row.col.{kinds}"
         kind = kind_of(unit.dtype_out)
         kind = "b32" if kind == "b16" else kind
         made = [self.code.new(kind) for _ in c]
@@ -420,6 +442,16 @@ class _Kernel:
         self.code.emit(
             f"ldmatrix.sync.aligned.m8n8.x{count}.{kind} {{{', '.join(made)}}}, {address}"
         )
+        itemsize = row.dtype.itemsize
+        if itemsize == _BYTES:
+            self._set(node, [self.code.op("f32", "mov.b32", word) for word in made])
+            return
+        if itemsize == 1:
+            # Nobody reads the bytes one by one: their names stand for the word alone.
+            fours = [tuple([self.code.new("b32") for _ in range(_BYTES)]) for _ in made]
+            self.words |= zip(fours, made, strict=True)
+            self._set(node, [name for four in fours for name in four])
+            return
         halves = self._unpacked(made)
         self.words |= zip(zip(halves[::2], halves[1::2], strict=True), made, strict=True)
         self._set(node, halves)
@@ -439,6 +471,33 @@ class _Kernel:
             self.words.get((low, high)) or self.code.op("b32", "mov.b32", f"{{{low}, {high}}}")
             for low, high in pairs
         ]
+
+    def _shortened(self, node: UOp, values: Sequence[str]) -> list[str]:
+        """The registers of float32 operands with the shorter fraction of a unit: one for each value
+        in a body, unless it is an accumulator's, which changes.
+        """
+        body = self.open[-1][0] if self.open else None
+        is_changing = any(root(source).op is Ops.DEFINE_ACC for source in (node, *node.src))
+        made = []
+        for name in values:
+            key = (name, body)
+            found = None if is_changing else self.shortened.get(key)
+            if found is None:
+                found = self.shortened[key] = self._as_tf32(name)
+            made.append(found)
+        return made
+
+    def _as_tf32(self, name: str) -> str:
+        """A float32 rounded to 10 digits behind the point: half of the last one is added, as a
+        multiple of the number's power of two, and the digits behind it are cut. NaN stays NaN, and
+        what is less than the normal numbers is only cut. (`cvt.rna.tf32.f32` does so with two
+        comparisons more.)
+        """
+        code = self.code
+        power = code.op("b32", "and.b32", code.op("b32", "mov.b32", name), "0xFF800000")
+        half = code.constant(2.0**-11, dtypes.float32)
+        total = code.op("f32", "fma.rn.f32", code.op("f32", "mov.b32", power), half, name)
+        return code.op("b32", "and.b32", code.op("b32", "mov.b32", total), "0xFFFFE000")
 
     def _four(self, values: Sequence[str]) -> str:
         """The lowest bytes of four registers as one."""
@@ -500,6 +559,21 @@ def _index_sums(program: Sequence[UOp]) -> set[UOp]:
         for number, source in enumerate(node.src):
             (indices if number == at else others).add(source)
     return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
+
+
+def _products_in_loops(program: Sequence[UOp]) -> dict[UOp, int]:
+    """The matrix instructions in the body of each loop, without those of the loops in it."""
+    found: dict[UOp, int] = {}
+    loops: list[UOp] = []
+    for node in program:
+        if node.op is Ops.RANGE:
+            found[node] = 0
+            loops.append(node)
+        elif node.op is Ops.END:
+            del loops[len(loops) - sum(source.op is Ops.RANGE for source in node.src) :]
+        elif node.op is Ops.WMMA and loops:
+            found[loops[-1]] += 1
+    return found
 
 
 def _whole_words(program: Sequence[UOp]) -> set[UOp]:

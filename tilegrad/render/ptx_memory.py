@@ -8,7 +8,7 @@ closed nothing is accessed: the instruction has a predicate, there is no branch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
@@ -17,11 +17,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.ptx_arithmetic import compute
 from tilegrad.render.ptx_code import Code, kind_of, letter, root
+from tilegrad.render.shared_memory import SWIZZLED, swizzled
 
-__all__ = [
-    "FARTHEST_COPY", "SWIZZLED", "PTXMemory", "SharedLayout", "shared_layout", "split_index",
-    "swizzled",
-]  # fmt: skip
+__all__ = ["FARTHEST_COPY", "PTXMemory", "split_index"]
 
 # The most elements, and the most bytes, of one access.
 _MOST_LANES, _MOST_BYTES = 4, 16
@@ -30,12 +28,6 @@ _HALVES = 8
 # The largest offset that an instruction holds; that of `cp.async` is what `ptxas` puts into one for
 # sm_80 and sm_90a.
 _FARTHEST, FARTHEST_COPY = 1 << 23, 1 << 13
-# Bytes of a group of rows that are swizzled among themselves (PTX ISA, "Swizzling Modes": patterns
-# of 128-byte swizzling repeat after 1024 bytes).
-SWIZZLED = 1024
-# Bytes of shared memory that a kernel has without asking (CUDA C++ Programming Guide, table of
-# technical specifications per compute capability, and "Shared Memory" of each).
-_UNASKED = 48 << 10
 _SPACES = {AddressSpace.GLOBAL: "global", AddressSpace.SHARED: "shared"}
 _MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
 
@@ -104,36 +96,6 @@ class Address:
         return f"[{self.base}{f'+{total}' if total else ''}]"
 
 
-@dataclass(frozen=True)
-class SharedLayout:
-    """Where arrays of shared memory begin, those with swizzled rows at a multiple of 8 rows of 128
-    bytes, and how many bytes all take. `is_asked` says that a launch must ask for so many.
-    """
-
-    starts: Mapping[UOp, int]
-    nbytes: int
-    is_asked: bool
-
-
-def swizzled(program: Iterable[UOp]) -> set[UOp]:
-    """The arrays that a matrix unit reads by itself."""
-    return {root(node.src[1]) for node in program if node.op is Ops.DESCRIPTOR}
-
-
-def shared_layout(program: Sequence[UOp]) -> SharedLayout:
-    """The arrays of a program in shared memory."""
-    rows = swizzled(program)
-    starts: dict[UOp, int] = {}
-    end = 0
-    for node in program:
-        if node.op is Ops.DEFINE_LOCAL and _pointer(node).space is AddressSpace.SHARED:
-            alignment = SWIZZLED if node in rows else _MOST_BYTES
-            starts[node] = -(-end // alignment) * alignment
-            end = starts[node] + _pointer(node).size * _pointer(node).base.nbytes
-    is_asked = end > _UNASKED
-    return SharedLayout(starts, end + SWIZZLED * (is_asked and bool(rows)), is_asked)
-
-
 class PTXMemory:
     """The buffers of a kernel: where each begins, and the addresses that registers hold."""
 
@@ -179,8 +141,14 @@ class PTXMemory:
         if first is None:
             return self._near(base, number * stride, buffer)
         varying = self._varying(first)
+        if varying is not None and (split := split_index(varying))[1]:
+            # Iterations that are unrolled differ by constants.
+            varying, more = split
+            assert varying is not None
+            first, number = first.src[0] + varying, number + more
         offset = number * stride
-        far = offset if varying is not None and abs(offset) >= farthest else 0
+        # Offsets that are near each other share a register.
+        far = 0 if varying is None or abs(offset) < farthest else offset - offset % (farthest // 2)
         key = buffer, first, far
         found = next((known[key] for known in self._known if key in known), "")
         if not found:

@@ -21,7 +21,7 @@ from tilegrad.base.dtype import Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.render.ptx_code import Code, root
+from tilegrad.render.ptx_code import Code, kind_of, root
 from tilegrad.render.ptx_memory import PTXMemory
 from tilegrad.target import MatrixUnit
 
@@ -29,7 +29,13 @@ __all__ = ["WarpGroups", "needless"]
 
 # Bytes that a descriptor counts in, and its mode of swizzling, in the upper word.
 _UNIT, _SWIZZLED_128 = 16, 1 << 30
-_KINDS = {dtypes.float16: "f16", dtypes.bfloat16: "bf16"}
+_KINDS = {
+    dtypes.float16: "f16",
+    dtypes.bfloat16: "bf16",
+    dtypes.int8: "s8",
+    dtypes.fp8e4m3: "e4m3",
+    dtypes.fp8e5m2: "e5m2",
+}
 _PURE = frozenset({Ops.LOAD, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP, Ops.SPECIAL})
 
 
@@ -80,16 +86,18 @@ class WarpGroups:
                 raise CompileError(f"render.ptx: two units add to what one {unit.name} gives")
             made = self._open.pop(c)
         else:
-            made = [code.op("f32", "mov.f32", value) for value in total]
+            kind_out = kind_of(unit.dtype_out)
+            made = [code.op(kind_out, f"mov.{kind_out}", value) for value in total]
             code.emit("wgmma.fence.sync.aligned")
         kind = _KINDS[unit.dtype_in]
-        shape = f"m{unit.m}n{unit.n}k{unit.k}.f32.{kind}.{kind}"
-        operands = ", ".join(code.scalar(each) for each in (a, b))
-        across = ", ".join(str(int(each.arg[2])) for each in (a, b))
-        code.emit(
-            f"wgmma.mma_async.sync.aligned.{shape} {{{', '.join(made)}}}, {operands}, "
-            f"1, 1, 1, {across}"
-        )
+        out = "f32" if unit.dtype_out.is_float else "s32"
+        shape = f"m{unit.m}n{unit.n}k{unit.k}.{out}.{kind}.{kind}"
+        # It adds to what is there; floats may be negated, and halves lie across the sum.
+        rest = ["1", *["1"] * (2 * unit.dtype_in.is_float)]
+        if unit.dtype_in.itemsize == 2:
+            rest += [str(int(each.arg[2])) for each in (a, b)]
+        operands = ", ".join([*(code.scalar(each) for each in (a, b)), *rest])
+        code.emit(f"wgmma.mma_async.sync.aligned.{shape} {{{', '.join(made)}}}, {operands}")
         self._open[node] = made
         return made
 

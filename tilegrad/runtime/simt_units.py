@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import InternalError
+from tilegrad.base.float8 import FORMATS
 from tilegrad.runtime.simt_memory import Race
 from tilegrad.target import MatrixUnit
 
@@ -32,8 +34,14 @@ def multiply(
     """What a matrix unit gives to each lane for its (a, b, c): products in order of k, each added
     with one rounding.
     """
-    a = _gathered(unit, unit.a_layout, [lane[0] for lane in operands], "a")
-    b = _gathered(unit, unit.b_layout, [lane[1] for lane in operands], "b")
+    left, right = ([lane[side] for lane in operands] for side in (0, 1))
+    if unit.digits or unit.dtype_in.name in FORMATS:
+        left, right = (
+            [tuple([_read(unit, value) for value in lane]) for lane in side]
+            for side in (left, right)
+        )
+    a = _gathered(unit, unit.a_layout, left, "a")
+    b = _gathered(unit, unit.b_layout, right, "b")
     totals = [lane[2].values if isinstance(lane[2], Late) else lane[2] for lane in operands]
     c = _gathered(unit, unit.c_layout, totals, "c")
     out = unit.dtype_out
@@ -55,14 +63,29 @@ def multiply(
     return [tuple([c[position] for position in positions]) for positions in unit.c_layout]
 
 
+def _read(unit: MatrixUnit, value: Any) -> float:
+    """An operand's element as a unit reads it: float32 with a shorter fraction, or 8 bits."""
+    if not unit.digits:
+        return float(FORMATS[unit.dtype_in.name].values()[value])
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    dropped = 23 - unit.digits
+    if value - value == 0:
+        # What is less than the normal numbers is cut.
+        half = 1 << dropped - 1 if bits & 0x7F800000 else 0
+        bits = bits + half >> dropped << dropped
+    found: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return found
+
+
 def fragments(
     count: int, is_transposed: bool, rows: Sequence[Sequence[Any]]
 ) -> list[tuple[Any, ...]]:
-    """What each lane holds of `count` matrices of 8x8 whose rows the lanes give."""
+    """What each lane holds of `count` matrices of 8 rows, which the lanes give."""
     found = []
+    own = len(rows[0]) // 4
     for lane in range(len(rows)):
-        line, first = lane // 4, 2 * (lane % 4)
-        cells = [(line, first), (line, first + 1)]
+        line, first = lane // 4, own * (lane % 4)
+        cells = [(line, first + more) for more in range(own)]
         found.append(
             tuple(
                 rows[8 * matrix + (column if is_transposed else row)][

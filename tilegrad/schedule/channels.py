@@ -54,6 +54,8 @@ def channels_innermost(node: UOp, target_of: Callable[[UOp], Target]) -> UOp | N
         views = [_lowest(operand, channel) for operand in operands]
         if any(view.memory.dtype not in dtypes for view in views):
             continue
+        if any(map(_is_repeated, operands, views)):
+            continue
         is_stored = [_has_vectors(view, axes, channel, width) for view in views]
         if all(is_stored) or any(
             not found and uses < _USES * elements(view.memory)
@@ -77,6 +79,13 @@ def _has_vectors(view: AlignedView, reduced: Collection[int], channel: int, widt
     """
     is_used = any(axis == channel or axis not in reduced for axis in view.innermost)
     return is_used and view.memory.shape[-1] % width == 0
+
+
+def _is_repeated(views: Sequence[AlignedView], lowest: AlignedView) -> bool:
+    """Whether the lowest view that has an axis has elements of memory more than once, as the rows
+    of an image for each row of a filter window: its vectors begin anywhere in memory.
+    """
+    return elements(lowest.memory) > elements(views[-1].memory)
 
 
 def _lowest(views: Sequence[AlignedView], channel: int) -> AlignedView:

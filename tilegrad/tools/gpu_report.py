@@ -50,11 +50,16 @@ __all__ = [
 BANKS, WORD = 32, 4
 # Iterations of one lane's innermost loops: more would take Python minutes.
 _MOST_ITERATIONS = 200_000
+# Instructions that `ptxas` makes of the rounding of an operand of a unit with short fractions.
+_OF_ROUNDING = 2
 # Products of 16x8x16 of a warp, by the shape of an instruction.
 _OF_WARP: Mapping[str, Callable[[str], float]] = {
     "HMMA": lambda shape: 1.0 if shape.startswith("16816") else 0.5,
+    "QMMA": lambda shape: 2.0,
     "IMMA": lambda shape: 2.0 if shape.startswith("16832") else 1.0,
     "HGMMA": lambda shape: int(shape.split("x")[1]) / 8,
+    "QGMMA": lambda shape: int(shape.split("x")[1]) / 4,
+    "IGMMA": lambda shape: int(shape.split("x")[1]) / 4,
 }
 
 
@@ -62,7 +67,8 @@ _OF_WARP: Mapping[str, Callable[[str], float]] = {
 class Compiled:
     """What NVIDIA's compiler made: registers of a lane, bytes spilled, the instructions of the
     innermost loop by name (all of them, where there is no loop), and the products of 16x8x16 that
-    these are for a warp: an `HMMA.16816` is one, of an `HGMMA.64xNx16` a warp has N / 8.
+    these are for a warp: an `HMMA.16816` is one, a `QMMA.16832` of bytes two, of an
+    `HGMMA.64xNx16` a warp has N / 8, and of one of bytes twice as many.
     """
 
     registers: int
@@ -190,7 +196,8 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
 
 def _unit_products(program: Sequence[UOp]) -> float:
     """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has; of
-    bytes, of which a unit multiplies twice as many in a time, half of them.
+    bytes, of which a unit multiplies twice as many in a time, half of them, and of float32 with
+    short fractions, of which it multiplies half as many, twice.
     """
     found, times, count = 0.0, [1], 0
     for node in program:
@@ -201,7 +208,7 @@ def _unit_products(program: Sequence[UOp]) -> float:
         elif node.op is Ops.WMMA:
             unit: MatrixUnit = node.arg
             products = unit.m * unit.n * unit.k * WARP / unit.lanes
-            found += times[-1] * products * min(unit.dtype_in.itemsize, 2) / 2
+            found += times[-1] * products * unit.dtype_in.itemsize / 2
             count += times[-1]
     return found / count if count else Counts.unit_products
 
@@ -286,6 +293,7 @@ def instructions(program: Sequence[UOp]) -> dict[str, int]:
     found: Counter[str] = Counter()
     times = [1]
     idle = needless(program)
+    rounded: set[UOp] = set()
     for node in program:
         if node in idle:
             continue
@@ -296,6 +304,11 @@ def instructions(program: Sequence[UOp]) -> dict[str, int]:
         elif kind := _kind(node):
             lanes = 1 if node.op in (Ops.LOAD, Ops.STORE, Ops.WMMA) else node.dtype.lanes
             found[kind] += times[-1] * lanes
+            if node.op is Ops.WMMA and node.arg.digits:
+                operands = [source for source in node.src[:2] if source not in rounded]
+                rounded.update(operands)
+                steps = _OF_ROUNDING * sum(source.dtype.lanes for source in operands)
+                found["float"] += times[-1] * steps
     return dict(found)
 
 
@@ -380,7 +393,7 @@ def innermost(listing: str) -> tuple[dict[str, int], float]:
 
 
 def _unrolled(names: Sequence[str]) -> tuple[int, int]:
-    products = [at for at, name in enumerate(names) if name in ("HMMA", "HGMMA", "IMMA", "FFMA")]
+    products = [at for at, name in enumerate(names) if name in (*_OF_WARP, "FFMA")]
     if "BAR" not in names or not products or names.index("BAR") > products[-1]:
         return 0, len(names)
     return names.index("BAR"), products[-1] + 1

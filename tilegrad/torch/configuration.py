@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
+from tilegrad.base.config import config, set_switches
 from tilegrad.base.dtype import DType, dtypes, nearest_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.device.cpu_native import set_threads, thread_count
@@ -137,7 +139,8 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
 
 
 # What programs have asked for and read again.
-_asked = {"deterministic": False}
+_asked: dict[str, Any] = {"deterministic": False, "precision": ""}
+_PRECISIONS = ("highest", "high", "medium")
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
@@ -149,16 +152,32 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether a program has asked for them."""
-    return _asked["deterministic"]
+    return bool(_asked["deterministic"])
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Nothing: products of float32 are computed in float32."""
+    """Let products of float32 round their factors ("high", "medium") or not ("highest"), where a
+    matrix unit multiplies them: the switch TF32, in this thread. Another name draws a warning and
+    changes nothing.
+    """
+    if precision not in _PRECISIONS:
+        warnings.warn(
+            f"set_float32_matmul_precision: {precision!r} is none of {', '.join(_PRECISIONS)}; "
+            "nothing changes",
+            UserWarning,
+            stacklevel=2,
+        )
+        return
+    _asked["precision"] = precision
+    set_switches(TF32=int(precision != "highest"))
 
 
 def get_float32_matmul_precision() -> str:
-    """ "highest"."""
-    return "highest"
+    """What has been asked for: "highest" unless products may round their factors."""
+    if not config.TF32:
+        return "highest"
+    asked = _asked["precision"]
+    return asked if asked in _PRECISIONS[1:] else "high"
 
 
 def set_num_threads(int: int) -> None:

@@ -609,10 +609,14 @@ def _cvt(entry: Entry, instruction: Instruction) -> Step:
     )
 
 
+def _capability(entry: Entry) -> int:
+    return int("".join(letter for letter in entry.target if letter.isdigit()))
+
+
 def _check_bfloat(entry: Entry, source: str, target: str) -> None:
     """bf16 converts from f32 on sm_80, and with all else from sm_90 on."""
     pair = (source, target)
-    number = int("".join(letter for letter in entry.target if letter.isdigit()))
+    number = _capability(entry)
     if "bf16" in pair and (number < 80 or (number < 90 and pair != ("f32", "bf16"))):
         raise PTXError(f"no cvt.{target}.{source} on {entry.target}")
 
@@ -793,6 +797,9 @@ def _mma(entry: Entry, instruction: Instruction) -> Step:
     ):
         raise PTXError("mma of what is not written")
     known = matrix.shape_of(shape, a_kind, out)
+    least = {"tf32": 80, "e4m3": 89, "e5m2": 89}.get(a_kind, 75)
+    if _capability(entry) < least or (least == 89 and entry.version < (8, 4)):
+        raise PTXError(f"no mma of {a_kind} on {entry.target} in PTX {entry.version}")
     groups = [[part.strip() for part in group[1:-1].split(",")] for group in instruction.operands]
     word = "f32" if out == "f32" else "b32"
     sizes = [len(group) for group in groups]
@@ -933,14 +940,17 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
     shape = wgmma.shape_of(rest[0], tuple(rest[1:]))
     group, *operands = instruction.operands
     names = [part.strip() for part in group[1:-1].split(",")]
-    if len(names) != shape.n // 2 or any(entry.registers.get(each) != "f32" for each in names):
+    if len(names) != shape.n // 2 or any(entry.registers.get(each) != shape.word for each in names):
         raise PTXError(f"{len(names)} registers for {rest[0]}")
     if len(set(names)) != len(names):
         raise PTXError("one register twice")
-    if operands[2:5] != ["1", "1", "1"] or any(each not in "01" for each in operands[5:]):
+    constants = shape.constants
+    if len(operands) != 2 + len(constants) or any(
+        given not in allowed for given, allowed in zip(operands[2:], constants)
+    ):
         raise PTXError("wgmma that scales")
     descriptors = [_source(entry, text, "b64") for text in operands[:2]]
-    across = [text == "1" for text in operands[5:7]]
+    across = [text == "1" for text in operands[5:7]] if shape.itemsize == 2 else [False] * 2
 
     def step(launch: Launch, active: Array) -> None:
         _whole_groups(launch, active)
@@ -957,8 +967,9 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
             for bits, size, is_across in zip(found, (64, shape.n), across):
                 if (bits[lanes] != bits[start]).any():
                     raise PTXError("lanes of one warpgroup have different descriptors")
-                places = wgmma.decode(int(bits[start])).addresses(size, is_across)
-                sides.append(_read_by_unit(launch, lanes, places, instruction.text))
+                found_at = wgmma.decode(int(bits[start]))
+                places = found_at.addresses(size, is_across, shape.itemsize)
+                sides.append(_read_by_unit(launch, lanes, places, shape.itemsize, instruction.text))
             made[lanes] = shape.multiply(*sides, made[lanes].view(np.uint32)).view(made.dtype)
         for number, name in enumerate(names):
             launch.set(name, made[..., number].copy(), active)
@@ -967,13 +978,13 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
     return step
 
 
-def _read_by_unit(launch: Launch, lanes: Array, places: Array, what: str) -> Array:
+def _read_by_unit(launch: Launch, lanes: Array, places: Array, size: int, what: str) -> Array:
     """The bits at addresses, read for a warpgroup until it waits: each element by one lane."""
     addresses = places.reshape(-1).astype(np.uint64)
     readers = np.resize(lanes, addresses.size)
     block, lane = launch.block[readers], launch.lane[readers]
-    launch.shared.published(block, addresses, 2, what)
-    found = launch.shared.read(block, lane, addresses, np.dtype("u2"), what)
+    launch.shared.published(block, addresses, size, what)
+    found = launch.shared.read(block, lane, addresses, np.dtype(f"u{size}"), what)
     launch.reads.append((readers, addresses, found, np.full(addresses.size, what)))
     return found.reshape(places.shape)
 
@@ -1001,7 +1012,7 @@ def _wait_group(launch: Launch, active: Array) -> None:
             left.append((readers, addresses, values, what))
             continue
         block, lane = launch.block[readers], launch.lane[readers]
-        now = launch.shared.read(block, lane, addresses, np.dtype("u2"), str(what[0]))
+        now = launch.shared.read(block, lane, addresses, values.dtype, str(what[0]))
         if (now != values).any():
             raise PTXError("what a matrix unit reads changes before it was waited for")
     launch.reads = left

@@ -15,6 +15,7 @@ _ARRAY = re.compile(r"\.(shared|local) \.align (\d+) \.b8 (\w+)\[(\d+)\]")
 _ASKED = re.compile(r"^\.extern \.shared \.align (\d+) \.b8 (\w+)\[\];$", re.M)
 _PARAMETER = re.compile(r"\.param \.(\w+) (\w+)")
 _LANES = re.compile(r"\.maxntid (\d+), (\d+), (\d+)")
+_PRAGMA = re.compile(r'\.pragma "nounroll"')
 _LABEL = re.compile(r"(\$?\w+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)(%\w+)\s+)?([a-z][\w.:]*)\s*(.*)")
 
@@ -108,6 +109,10 @@ def _read(entry: Entry, line: str) -> None:
         if kind not in WIDTHS:
             raise PTXError(f"no type of registers: {line}")
         entry.registers |= {f"%{prefix}{number}": kind for number in range(count)}
+        return
+    if _PRAGMA.fullmatch(line):
+        if entry.labels.get(list(entry.labels)[-1]) != len(entry.instructions):
+            raise PTXError("a pragma for a loop stands behind its label")
         return
     if array := _ARRAY.fullmatch(line):
         entry.arrays[array[3]] = (array[1], int(array[2]), int(array[4]))

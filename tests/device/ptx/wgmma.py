@@ -2,9 +2,9 @@
 sections "Register Fragments and Shared Memory Matrix Layouts", "Strides", "Matrix Descriptor
 Format", "wgmma.fence" and "Async Proxy".
 
-A matrix of 16-bit elements lies in shared memory in rows of 128 bytes, 8 of which are a group of
-1024; the bits 4 to 6 of an address are XORed with its bits 7 to 9 (128-byte swizzling). Rows run
-along K, or, if the matrix is transposed, along M or N.
+A matrix of elements of 16 or 8 bits lies in shared memory in rows of 128 bytes, 8 of which are a
+group of 1024; the bits 4 to 6 of an address are XORed with its bits 7 to 9 (128-byte swizzling).
+Rows run along K, or, if a matrix of 16 bits is transposed, along M or N. K is 32 bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.device.ptx.matrix import of_bytes
 from tests.device.ptx.numbers import from_bfloat
 from tests.device.ptx.parse import PTXError
 
@@ -23,7 +24,7 @@ __all__ = ["GROUP", "Matrix", "Shape", "decode", "shape_of"]
 Array = np.ndarray[Any, Any]
 # Threads of four warps.
 GROUP = 128
-_K = 16
+_K_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class Matrix:
     leading: int
     stride: int
 
-    def addresses(self, size: int, is_transposed: bool) -> Array:
-        """The byte at which element (i, k) lies, for `size` values of i and 16 of k."""
-        i, k = np.meshgrid(np.arange(size), np.arange(_K), indexing="ij")
+    def addresses(self, size: int, is_transposed: bool, itemsize: int = 2) -> Array:
+        """The byte at which element (i, k) lies, for `size` values of i and 32 bytes of k."""
+        i, k = np.meshgrid(np.arange(size), np.arange(_K_BYTES // itemsize), indexing="ij")
         if is_transposed:
             across, down = i // 64 * self.leading + i % 64 * 2, k // 8 * self.stride + k % 8 * 128
         else:
-            across, down = k * 2, i // 8 * self.stride + i % 8 * 128
+            across, down = k * itemsize, i // 8 * self.stride + i % 8 * 128
         plain = self.start + across + down
         return plain ^ (plain >> 7 & 7) << 4
 
@@ -61,10 +62,32 @@ def decode(bits: int) -> Matrix:
 
 @dataclass(frozen=True)
 class Shape:
-    """m64nNk16."""
+    """m64nNk16, or m64nNk32 of bytes."""
 
     n: int
     kind: str
+
+    @property
+    def itemsize(self) -> int:
+        return 2 if self.kind in ("f16", "bf16") else 1
+
+    @property
+    def word(self) -> str:
+        """The type of the registers of the results."""
+        return "b32" if self.kind == "s8" else "f32"
+
+    @property
+    def constants(self) -> list[list[str]]:
+        """What the operands behind the descriptors may be: to add, not to negate, transposed."""
+        signs = [] if self.kind == "s8" else [["1"]] * 2
+        return [["1"], *signs, *([["0", "1"]] * 2 if self.itemsize == 2 else [])]
+
+    def _values(self, bits: Array) -> Array:
+        if self.kind == "bf16":
+            return from_bfloat(bits)
+        if self.kind == "f16":
+            return bits.view(np.float16)
+        return bits.view(np.int8) if self.kind == "s8" else of_bytes(bits, self.kind)
 
     def fragment(self) -> tuple[Array, Array]:
         """Rows and columns of the registers of each thread of a warpgroup."""
@@ -74,22 +97,30 @@ class Shape:
         return row, register // 4 * 8 + thread % 4 * 2 + register % 2
 
     def multiply(self, a: Array, b: Array, total: Array) -> Array:
-        """The registers of a @ b.T + total, of one warpgroup: a is (64, 16), b (n, 16) as bits."""
-        left, right = ((from_bfloat(x) if self.kind == "bf16" else x.view(np.float16)).astype(
-            np.float64) for x in (a, b))  # fmt: skip
+        """The registers of a @ b.T + total, of one warpgroup: a is (64, k), b (n, k) as bits."""
+        left, right = (self._values(x).astype(np.float64) for x in (a, b))
         rows, columns = self.fragment()
         matrix = np.full((64, self.n), np.nan)
-        matrix[rows, columns] = total.view(np.float32)
+        matrix[rows, columns] = total.view(np.int32 if self.kind == "s8" else np.float32)
         with np.errstate(all="ignore"):
             exact = left @ right.T + matrix
+            if self.kind == "s8":
+                # Exact in 53 bits; it wraps around.
+                return exact[rows, columns].astype(np.int64).astype(np.uint32)
             return exact[rows, columns].astype(np.float32).view(np.uint32)
 
 
 def shape_of(name: str, kinds: tuple[str, ...]) -> Shape:
-    found = re.fullmatch(r"m64n(\d+)k16", name)
+    found = re.fullmatch(r"m64n(\d+)k(16|32)", name)
     if found is None or int(found[1]) not in range(8, 257, 8):
         raise PTXError(f"no wgmma of {name}")
     out, left, right = kinds
-    if out != "f32" or left != right or left not in ("f16", "bf16"):
+    known = {"f16": "f32", "bf16": "f32", "e4m3": "f32", "e5m2": "f32", "s8": "s32"}
+    if left != right or known.get(left) != out:
         raise PTXError(f"no wgmma of {kinds}")
-    return Shape(int(found[1]), left)
+    shape = Shape(int(found[1]), left)
+    if int(found[2]) * shape.itemsize != _K_BYTES:
+        raise PTXError(f"no wgmma of {name} for {left}")
+    if left == "s8" and shape.n % 16 and shape.n not in (8, 24):
+        raise PTXError(f"no wgmma of {name} for {left}")
+    return shape

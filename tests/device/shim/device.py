@@ -77,6 +77,8 @@ class ShimRuntime(HostMemory):
         text = re.sub(
             r"^  __attribute__\(\(shared, ", "  static __attribute__((", source, flags=re.M
         )
+        # Shared memory that a launch asks for, of the most bytes that a GPU has.
+        text = re.sub(r"extern (__shared__ .*? asked)\[\];", r"\1[232448];", text)
         whole = f'#include "{self.shim.header}"\n{text}\nSHIM_ENTRY({heads[0][0]})\n'
         if self.shim.header == "metal_stdlib":
             # Where the lane is comes with the call.

@@ -1,12 +1,15 @@
-"""`torch.backends.cuda`: switches of NVIDIA's libraries, which change nothing here."""
+"""`torch.backends.cuda`: switches of NVIDIA's libraries. `matmul.allow_tf32` is the switch TF32;
+the others change nothing here.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.base.config import config, set_switches
+from tilegrad.base.errors import ConfigError
 from tilegrad.torch.absent import refusing
 
 __all__ = [
@@ -15,12 +18,37 @@ __all__ = [
     "sdp_kernel",
 ]  # fmt: skip
 
-matmul = SimpleNamespace(
-    allow_tf32=False,
-    allow_fp16_reduced_precision_reduction=False,
-    allow_bf16_reduced_precision_reduction=False,
-    fp32_precision="none",
-)
+
+class _Products:
+    """How products are rounded."""
+
+    allow_fp16_reduced_precision_reduction = False
+    allow_bf16_reduced_precision_reduction = False
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether products of float32 may round their factors, on matrix units, in this thread."""
+        return bool(config.TF32)
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        set_switches(TF32=int(allowed))
+
+    @property
+    def fp32_precision(self) -> str:
+        """ "tf32" where they may, else "ieee"."""
+        return "tf32" if config.TF32 else "ieee"
+
+    @fp32_precision.setter
+    def fp32_precision(self, precision: str) -> None:
+        if precision not in ("none", "ieee", "tf32"):
+            raise ConfigError(
+                f"fp32_precision: unknown value {precision!r}", allowed="none, ieee, tf32"
+            )
+        set_switches(TF32=int(precision == "tf32"))
+
+
+matmul = _Products()
 
 
 def is_built() -> bool:

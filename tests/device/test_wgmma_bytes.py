@@ -1,0 +1,158 @@
+"""Products of bytes, integers and floats of 8 bits, on the matrix units of four warps that sm_90a
+has: what is chosen, its values on the emulator and on the interpreter of PTX, and what NVIDIA's
+assembler makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.device.ptx import wgmma
+from tests.device.ptx.device import simulated
+from tests.device.ptx.parse import PTXError
+from tests.device.test_byte_products import drawn
+from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
+from tests.device.test_short_floats import BYTES, ast_of, bytes_of, units
+from tests.optimize.kernels import program
+from tilegrad import Context, Tensor
+from tilegrad.device.emulator import execute
+from tilegrad.device.nv import nv_target
+from tilegrad.optimize import heuristic_units
+from tilegrad.tools.gpu_report import count
+
+TARGET = nv_target("sm_90a")
+KINDS = [*BYTES, "int8"]
+Array = np.ndarray[Any, Any]
+Product = Callable[[Tensor, Tensor], Tensor]
+
+
+@pytest.fixture(autouse=True)
+def uncached() -> Iterator[None]:
+    """Kernels with other tiles than usual stay here."""
+    with Context(DISABLE_COMPILER_CACHE=1, SIZES=0):
+        yield
+
+
+@pytest.fixture
+def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products have the tiles of large ones."""
+    monkeypatch.setattr(heuristic_units, "BUSY", 1)
+
+
+def wide(product: Product, dtype: str) -> Product:
+    kind = "int32" if dtype == "int8" else "float32"
+    return lambda a, b: product(a.cast(kind), b.cast(kind))
+
+
+def values(dtype: str, *shape: int, seed: int = 0) -> Array:
+    return (
+        drawn(*shape, seed=seed)
+        if dtype == "int8"
+        else bytes_of(BYTES[dtype][1], *shape, seed=seed)
+    )
+
+
+def close(found: Array, left: Array, right: Array, dtype: str) -> None:
+    """Integers are exact; sums of floats are within some last digits of float32."""
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    if dtype == "int8":
+        np.testing.assert_array_equal(found, a @ b)
+    else:
+        error = np.abs(found - a @ b)
+        np.testing.assert_array_less(error, np.abs(a) @ np.abs(b) * 2.0**-20 + 1e-30)
+
+
+CASES: dict[str, tuple[Product, tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    "by rows": (lambda a, b: a @ b.T, ((128, 256), (128, 256))),
+    "plain": (lambda a, b: a @ b, ((64, 256), (256, 64))),
+    "left transposed": (lambda a, b: a.T @ b, ((256, 64), (256, 64))),
+    "padded": (lambda a, b: a @ b.T, ((120, 510), (250, 510))),
+    "batch": (lambda a, b: a @ b.transpose(1, 2), ((2, 64, 256), (2, 64, 256))),
+}
+
+
+@pytest.mark.row("M9.1")
+@pytest.mark.parametrize("dtype", KINDS)
+def test_large_products_have_the_largest_unit(dtype: str) -> None:
+    shape = (4096, 1024)
+    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=TARGET)
+    assert units(ast, TARGET) == {f"wgmma.m64n256k32.{dtype}"}
+
+
+@pytest.mark.row("M9.1", "M9.5")
+@pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize(
+    "name", ["by rows", "plain", *(pytest.param(n, marks=pytest.mark.nightly)
+                                   for n in ("left transposed", "padded", "batch"))],
+)  # fmt: skip
+def test_values_on_the_interpreter(name: str, dtype: str) -> None:
+    product, shapes = CASES[name]
+    ast = ast_of(wide(product, dtype), *shapes, dtype=dtype, target=TARGET)
+    (unit,) = units(ast, TARGET)
+    assert unit.startswith("wgmma") and unit.endswith(f"k32.{dtype}")
+    sides = [values(dtype, *shape, seed=seed) for seed, shape in enumerate(shapes)]
+    device = simulated("NVSIM90")
+    given = [Tensor(each.view(np.uint8), device=device).realize().bitcast(dtype) for each in sides]
+    found = wide(product, dtype)(*(each.realize() for each in given)).numpy()
+    left, right = sides
+    if name == "left transposed":
+        left = left.T
+    if name != "plain" and name != "left transposed":
+        right = np.swapaxes(right, -1, -2)
+    close(found, left, right, dtype)
+
+
+@pytest.mark.row("M9.5")
+@pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize(
+    "dtype", ["int8", "fp8e4m3", pytest.param("fp8e5m2", marks=pytest.mark.nightly)]
+)
+def test_values_on_the_emulator(dtype: str) -> None:
+    shape = (64, 256)
+    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=TARGET)
+    assert units(ast, TARGET) == {f"wgmma.m64n64k32.{dtype}"}
+    a, b = values(dtype, *shape), values(dtype, *shape, seed=1)
+    out = np.zeros((64, 64), np.int32 if dtype == "int8" else np.float32)
+    given = [memoryview(each.view(np.uint8)).cast("B") for each in (out, a, b)]
+    execute(program(ast, None, TARGET), given)
+    close(out, a, b.T, dtype)
+
+
+@pytest.mark.row("M9.1")
+@pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
+@pytest.mark.parametrize("dtype", KINDS)
+def test_the_assembler_has_an_instruction_of_its_own(dtype: str, tmp_path: Path) -> None:
+    shape = (4096, 1024)
+    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=TARGET)
+    made, _ = assembled_kernel(ast, TARGET, tmp_path)
+    assert made.loop["IGMMA" if dtype == "int8" else "QGMMA"] >= 16
+    assert made.spilled_bytes == 0 and made.registers <= 168
+    assert others_each(made) <= 0.5
+
+
+@pytest.mark.usefixtures("few_blocks")
+def test_rows_of_bytes_are_copied_without_a_conflict() -> None:
+    shape = (128, 512)
+    ast = ast_of(wide(CASES["by rows"][0], "int8"), shape, shape, dtype="int8", target=TARGET)
+    found = count(program(ast, None, TARGET), 1)
+    assert found.conflicts == 0 and found.sector_use == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("m64n64k16", ("f32", "e4m3", "e4m3")),
+        ("m64n64k32", ("f32", "f16", "f16")),
+        ("m64n64k32", ("f32", "s8", "s8")),
+        ("m64n40k32", ("s32", "s8", "s8")),
+    ],
+)
+def test_the_interpreter_knows_no_other_shapes(name: str, kinds: tuple[str, ...]) -> None:
+    with pytest.raises(PTXError, match="no wgmma"):
+        wgmma.shape_of(name, kinds)
