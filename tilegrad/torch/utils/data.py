@@ -312,6 +312,17 @@ def _check_workers(
         )
 
 
+def _check_batches(batch_size: int | None, drop_last: bool) -> None:
+    """Raises for a size that no batch has, and for batches to drop where there are none."""
+    if batch_size is not None:
+        _positive("batch_size", batch_size)
+    elif drop_last:
+        raise ConfigError(
+            "DataLoader: batch_size=None makes no batches, which drop_last could drop",
+            line=here(),
+        )
+
+
 class DataLoader(Generic[Item]):
     """Batches of a data set, each time it is iterated over.
 
@@ -341,43 +352,36 @@ class DataLoader(Generic[Item]):
         pin_memory_device: str = "",
         in_order: bool = True,
     ):
+        self.is_stream = isinstance(dataset, ours.IterableDataset)
+        has_order = bool(shuffle) or sampler is not None
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
-        if batch_size is not None:
-            _positive("batch_size", batch_size)
-        elif drop_last:
-            raise ConfigError(
-                "DataLoader: batch_size=None makes no batches, which drop_last could drop",
-                line=here(),
-            )
+        _check_batches(batch_size, drop_last)
         if sampler is not None and shuffle:
             raise ConfigError("sampler option is mutually exclusive with shuffle", line=here())
-        self.dataset, self.batch_size, self.num_workers = dataset, batch_size, num_workers
+        if self.is_stream and (has_order or batch_sampler is not None):
+            raise ConfigError("DataLoader: the order of an IterableDataset is its own", line=here())
+        if batch_sampler is not None and (batch_size != 1 or has_order or drop_last):
+            raise ConfigError(
+                "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and drop_last",
+                line=here(),
+            )
+        self.dataset, self.num_workers = dataset, num_workers
         self.drop_last, self.generator, self.pin_memory = drop_last, generator, pin_memory
         self.prefetch_factor = (prefetch_factor or 2) if num_workers else None
         self.timeout, self.persistent_workers, self.in_order = timeout, persistent_workers, in_order
         self.multiprocessing_context = multiprocessing_context
         self.pin_memory_device = pin_memory_device
-        self.is_stream = isinstance(dataset, ours.IterableDataset)
         plain = default_convert if batch_size is None and batch_sampler is None else default_collate
         self.collate_fn = plain if collate_fn is None else collate_fn
-        if self.is_stream and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ConfigError("DataLoader: the order of an IterableDataset is its own", line=here())
+        self.batch_size = None if batch_sampler is not None else batch_size
         self.sampler: Any = sampler
         if shuffle:
             self.sampler = RandomSampler(dataset, generator=generator)
         elif sampler is None and batch_sampler is None and not self.is_stream:
             self.sampler = range(len(dataset))
         self.batch_sampler: Any = batch_sampler
-        if batch_sampler is not None:
-            if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ConfigError(
-                    "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and "
-                    "drop_last",
-                    line=here(),
-                )
-            self.batch_size = None
-        elif batch_size is not None and not self.is_stream:
-            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+        if self.batch_size is not None and not self.is_stream:
+            self.batch_sampler = BatchSampler(self.sampler, self.batch_size, drop_last)
         self.worker_init_fn = worker_init_fn
         if worker_init_fn is not None and num_workers and not self.is_stream:
             warnings.warn("DataLoader: workers are threads: worker_init_fn is not called",
