@@ -153,9 +153,9 @@ class Resampling(Rearranging):
         computed = self.dtype if self.dtype is dtypes.float64 else dtypes.float32
         steps = Steps(computed, dtype if is_narrow else computed)
         scales = _scales(kind, self._sizes[first:], sizes, ratios, is_at_once=is_by_corners)
-        window_of = antialiasing_filter if is_smooth else filter_window
+        filter_of = antialiasing_filter if is_smooth else filter_window
         windows = [
-            (axis, window_of(kind, self._sizes[axis], new, scale, steps, is_aligned=is_aligned))
+            (axis, filter_of(kind, self._sizes[axis], new, scale, steps, is_aligned=is_aligned))
             for axis, (new, scale) in enumerate(zip(sizes, scales), first)
             if scale is not None
         ]
