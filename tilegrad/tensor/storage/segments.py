@@ -23,11 +23,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.config import config, current_config
-from tilegrad.base.errors import InternalError, TilegradError
+from tilegrad.base.errors import (
+    DataError,
+    DeviceError,
+    InternalError,
+    NotANumberError,
+    OutOfMemoryError,
+    TilegradError,
+    TransformError,
+)
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
+from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops
@@ -85,6 +94,16 @@ _sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_K
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
+)
+# Errors of what a value is computed from, of where that is, and of room for it. Others are failures
+# of the compiler: alone a result may succeed, and they would be known as slowness only.
+_OF_VALUES = (
+    OutOfMemoryError,
+    OverwrittenError,
+    TransformError,
+    NotANumberError,
+    DeviceError,
+    DataError,
 )
 _exclusive = engine.exclusive()
 blank = object.__new__
@@ -180,11 +199,8 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     else:
         try:
             segment = _run_plain(found, below, tensor, call)
-        except Exception as error:
-            # Perhaps that of another result: what was asked for runs alone. It may even succeed
-            # where the compiler has failed, which would be known as slowness only.
-            if isinstance(error, InternalError) and current_config().VERIFY:
-                raise
+        except _OF_VALUES:
+            # Perhaps that of another result: what was asked for runs alone.
             pool.expand()
             compute([tensor])
         else:
