@@ -26,7 +26,6 @@ from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import (
     DataError,
     DeviceError,
-    InternalError,
     NotANumberError,
     OutOfMemoryError,
     TilegradError,
@@ -46,7 +45,6 @@ from tilegrad.tensor.handle.aliases import same_storage
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
-    Moves,
     Value,
     become_memory,
     expand,
@@ -63,6 +61,7 @@ from tilegrad.tensor.storage.noted_runs import (
     noted,
     reached_by,
 )
+from tilegrad.tensor.storage.segment_check import compare
 from tilegrad.tensor.storage.segment_code import Match, Values, written
 from tilegrad.tensor.storage.signatures import (
     Base,
@@ -371,7 +370,7 @@ def _run(
         computed.append((position, value, moves, reached, is_lasting))
     if segment.config.SEGMENTS > 1:
         # While the copies are those that the calls stand on.
-        _compare(segment, found, asked, computed)
+        compare(segment, found, asked, computed)
     for number, source in segment.copies:
         value = values.get(source)
         if value is None:
@@ -383,46 +382,6 @@ def _run(
 
 def _value_of(base: Base) -> Value:
     return base if isinstance(base, Value) else Value(store.buffer_of(base), base)
-
-
-def _compare(
-    segment: Segment, found: WaitingCalls, asked: Call, computed: Sequence[Computed]
-) -> None:
-    """Raise InternalError unless the nodes of a segment, run by the same plan, have the same
-    values.
-    """
-    below = described(found.leaves)
-    if below is None or bases_of(found.leaves, segment.kinds) is None:
-        raise InternalError("segments: the leaves are of other kinds than those of equal calls")
-    plain = PlainNodes(found, below)
-    others = ResultsAlive([plain.calls[each] for each in found.alive])
-    engine.realize([plain.calls[each] for each in found.roots(asked)], {}, others)
-    binding = segment.binding
-    if not others.runs or binding is None or others.runs[0][1].plan is not binding.plan:
-        # Planned anew meanwhile: sums may be added up in another order.
-        return
-    for number, value, moves, _, _ in computed:
-        call = found.calls[number]
-        stored = engine.realized(plain.calls[call])
-        is_equal = stored is not None and _is_one_view(moves_of(stored)[0], moves)
-        if stored is not None and is_equal:
-            other = store.buffer_of(base_of(stored))
-            is_equal = bytes(value.buffer.copy_out()) == bytes(other.copy_out())
-        if not is_equal:
-            raise InternalError(
-                "segments: equal calls gave other values than their nodes",
-                shape=call.shape,
-                stored=stored is not None,
-            )
-
-
-def _is_one_view(one: Moves, other: Moves) -> bool:
-    """Whether two chains of movement ops are the same view of memory. Where sizes may be others, a
-    chain of RESHAPE is one RESHAPE.
-    """
-    if one == other:
-        return True
-    return all(op is Ops.RESHAPE for op, _, _ in (*one, *other)) and one[-1:] == other[-1:]
 
 
 def _take(
