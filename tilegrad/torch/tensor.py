@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy
 
-from tilegrad.base.absent import nearest
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DeviceError, DTypeError
 from tilegrad.engine.run.memory import OverwrittenError
@@ -29,12 +28,13 @@ from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.postponed import alias
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
-from tilegrad.tensor.handle.core import Core, as_dtype, device_of, set_device
+from tilegrad.tensor.handle.core import Core, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.absent import hint_of
+from tilegrad.torch.converting import Converting
 from tilegrad.torch.copying import copied_with_aliases
 from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
@@ -47,7 +47,7 @@ from tilegrad.torch.spelling import spelled
 from tilegrad.torch.steps import note, noted_methods, step_of
 from tilegrad.torch.storage import InMemory
 
-__all__ = ["LegacyKind", "Tensor", "as_ours", "with_ours", "written"]
+__all__ = ["Tensor", "as_ours", "with_ours", "written"]
 
 _state = modes.state
 _MOST_MADE = 1 << 12
@@ -68,12 +68,6 @@ def _is_called_by_a_method(frame: FrameType) -> bool:
     return False
 
 
-class LegacyKind(type):
-    """The classes that PyTorch once had, one for each dtype (legacy.py)."""
-
-    dtype: DType
-
-
 class _Kind(type(ours.Tensor)):  # type: ignore[misc]
     """The type of `Tensor`: complex numbers are tensors, too."""
 
@@ -86,7 +80,9 @@ class _Kind(type(ours.Tensor)):  # type: ignore[misc]
         )
 
 
-class Tensor(InMemory, Resizing, Reductions, Differentiable, metaclass=_Kind):  # type: ignore[misc]
+class Tensor(  # type: ignore[misc]
+    InMemory, Resizing, Converting, Reductions, Differentiable, metaclass=_Kind
+):
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
@@ -466,25 +462,6 @@ class Tensor(InMemory, Resizing, Reductions, Differentiable, metaclass=_Kind):  
             return NotImplemented
         return as_ours(other) @ self  # type: ignore[no-any-return]
 
-    # dtypes and devices
-
-    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """As `cast`; without a dtype the name of this tensor's."""
-        if dtype is None:
-            return f"torch.{_CLASSES[self.dtype]}" if self.dtype in _CLASSES else self.dtype.name
-        if isinstance(dtype, LegacyKind):
-            dtype = dtype.dtype
-        elif isinstance(dtype, str) and dtype.endswith("Tensor"):
-            names = {name: kind for kind, name in _CLASSES.items()}
-            name = dtype.removeprefix("torch.")
-            if name not in names:
-                meant = nearest(name, names)
-                raise ValueError(
-                    f"invalid type: {dtype!r}" + (f"; did you mean torch.{meant}?" * bool(meant))
-                )
-            dtype = names[name]
-        return self.cast(dtype)
-
     def view(self, *sizes: Any, **options: Any) -> Any:
         """The same memory in another shape; with a dtype alone, the same bits in that dtype.
 
@@ -499,51 +476,6 @@ class Tensor(InMemory, Resizing, Reductions, Differentiable, metaclass=_Kind):  
                 f"order that {tuple(found.shape)} can view: use reshape, or contiguous() first"
             )
         return found
-
-    def to(self, *args: Any, **options: Any) -> Self:
-        """The same values on another device, in another dtype, or both, or as another tensor is.
-
-        >>> import tilegrad.torch as torch
-        >>> torch.ones(2).to("cpu", torch.float64, non_blocking=True).dtype.name
-        'float64'
-        """
-        target, kind = options.get("device"), options.get("dtype")
-        for given in args[:2]:
-            if isinstance(given, DType):
-                kind = given
-            elif isinstance(given, OurTensor):
-                target, kind = given.device, given.dtype
-            elif given in (float, int, bool):
-                kind = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}[given]
-            elif isinstance(given, (str, int)) and not isinstance(given, bool):
-                target = given
-        other = options.get("other")
-        if other is not None:
-            target, kind = other.device, other.dtype
-        moved: Any = self if target is None else self._on_device(name_of(target))
-        if kind is not None:
-            moved = moved.cast(as_dtype(kind))
-        is_copy = options.get("copy", False) or (len(args) > 3 and args[3])
-        return moved.clone() if is_copy and moved is self else moved
-
-    def _on_device(self, name: str) -> Any:
-        if is_meta(name):
-            made = self if is_meta(device_of(self)) else ours.Tensor.empty_like(self, device=name)
-            return as_ours(made)
-        if is_meta(device_of(self)):
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-        return ours.Tensor.to(self, name)
-
-    def cpu(self, memory_format: Any = None) -> Self:
-        """The same values on the CPU."""
-        return self.to("cpu")
-
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> Self:
-        """The same values on a GPU.
-
-        Raises DeviceError where there is none.
-        """
-        return self.to("cuda" if device is None else device)
 
     def where(self, *args: Any, **options: Any) -> Any:
         """This tensor where a condition holds, else `other`; of a condition that is given no other
@@ -601,15 +533,6 @@ def _settle(tensor: Tensor) -> None:
             with contextlib.suppress(OverwrittenError):
                 each.realize()
     tensor.realize()
-
-
-# PyTorch's names of the classes that its tensors once had.
-_CLASSES = {
-    dtypes.float32: "FloatTensor", dtypes.float64: "DoubleTensor", dtypes.float16: "HalfTensor",
-    dtypes.bfloat16: "BFloat16Tensor", dtypes.uint8: "ByteTensor", dtypes.int8: "CharTensor",
-    dtypes.int16: "ShortTensor", dtypes.int32: "IntTensor", dtypes.int64: "LongTensor",
-    dtypes.bool: "BoolTensor",
-}  # fmt: skip
 
 
 def as_ours(tensor: Any) -> Any:
