@@ -28,6 +28,7 @@ from tilegrad.tensor.composed.resampling_filters import (
     Steps,
     antialiasing_filter,
     filter_window,
+    scales_of,
 )
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, describe
@@ -152,7 +153,7 @@ class Resampling(Rearranging):
         is_narrow = dtype.is_float and not is_by_corners and not is_smooth
         computed = self.dtype if self.dtype is dtypes.float64 else dtypes.float32
         steps = Steps(computed, dtype if is_narrow else computed)
-        scales = _scales(kind, self._sizes[first:], sizes, ratios, is_at_once=is_by_corners)
+        scales = scales_of(kind, self._sizes[first:], sizes, ratios, is_at_once=is_by_corners)
         filter_of = antialiasing_filter if is_smooth else filter_window
         windows = [
             (axis, filter_of(kind, self._sizes[axis], new, scale, steps, is_aligned=is_aligned))
@@ -396,24 +397,6 @@ class Resampling(Rearranging):
         positions = indices.reshape(*lead, math.prod(old))
         empty = type(self).zeros(*lead, math.prod(sizes), device=self.device, dtype=self.dtype)
         return empty.scatter(-1, positions, flat).reshape(*lead, *sizes)
-
-
-def _scales(
-    kind: str, old: Sequence[int], new: Sequence[int], ratios: Sequence[float], *, is_at_once: bool
-) -> list[float | None]:
-    """What to take an axis to its new size by; None where it is left as it is. Those that change
-    `is_at_once` need the others as well.
-    """
-    is_nearest_image = kind == "nearest" and len(new) == 2
-    found: list[float | None] = []
-    for was, size, ratio in zip(old, new, ratios):
-        # Whatever the scale is: as PyTorch, of images also the nearest.
-        if was == size and (ratio == 1 or kind == "linear" or is_nearest_image):
-            is_needed = is_at_once and list(new) != list(old)
-            found.append(1.0 if is_needed else None)
-        else:
-            found.append(0.5 if is_nearest_image and size == 2 * was else ratio)
-    return found
 
 
 def _is_small_image(x: Core, sizes: Sequence[int]) -> bool:
