@@ -52,7 +52,6 @@ class Steps:
         return result
 
 
-@functools.lru_cache(maxsize=64)
 def scales_of(
     kind: str, old: Sequence[int], new: Sequence[int], ratios: Sequence[float], *, is_at_once: bool
 ) -> list[float | None]:
@@ -71,6 +70,7 @@ def scales_of(
     return found
 
 
+@functools.lru_cache(maxsize=64)
 def filter_window(
     kind: str, old: int, new: int, ratio: float, steps: Steps, *, is_aligned: bool
 ) -> FilterWindow:
