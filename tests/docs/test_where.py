@@ -1,5 +1,6 @@
 """docs/architecture.md, "Where a new one goes": the files that it names exist, are three at most,
-and hold all that there is of each kind.
+and hold all that there is of each kind. The last additions touched no more, but for those that the
+page lists.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.additions import KINDS, has_history, last_additions
 from tilegrad.base.config import Config
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.registry import Devices
@@ -21,10 +23,6 @@ from tilegrad.target import Target
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tilegrad"
-KINDS = (
-    "op", "rewrite rule", "Opt", "generator of Opts", "device", "dtype", "switch",
-    "fact of the hardware",
-)  # fmt: skip
 
 
 def named(kind: str) -> list[Path]:
@@ -60,6 +58,19 @@ def assigned(file: str) -> set[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_has_three_files_at_most(kind: str) -> None:
     assert 1 <= len(named(kind)) <= 3
+
+
+@pytest.mark.skipif(not has_history(), reason="the history of the repository is not here")
+def test_the_last_additions_of_each_kind_touched_three_files_or_are_listed() -> None:
+    text = (ROOT / "docs/architecture.md").read_text().partition("These touched more: ")[2]
+    listed = dict(re.findall(r"`(\w+)` (\d+)", text.partition("\n\n")[0]))
+    found = {
+        each.name: str(len(each.files))
+        for kind in KINDS
+        for each in last_additions(kind)
+        if len(each.files) > 3
+    }
+    assert found == listed
 
 
 def test_every_op_stands_in_its_file_and_says_how_it_is_differentiated() -> None:

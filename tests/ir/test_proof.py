@@ -1,4 +1,4 @@
-"""What ir.proof claims holds for every value of the variables, by brute force."""
+"""Claims of ir.proof and ir.counterexample hold for values of the variables, by brute force."""
 
 from __future__ import annotations
 
@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from tests.ir.values import evaluate
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir import Axis, Ops, UOp
-from tilegrad.ir.proof import (
-    are_apart,
-    bounds_under,
-    find_collision,
-    find_outside,
-    lane_of,
-    linear,
-)
+from tilegrad.ir.counterexample import find_collision, find_outside
+from tilegrad.ir.proof import are_apart, bounds_under, lane_of, linear
 
 x, y, z = (UOp.variable(name, 0, 5) for name in "xyz")
 

@@ -103,7 +103,7 @@ BOUNDED = {
     "ir/matcher.py": dict.fromkeys(
         ["_Writer.build", "_Writer.has_dtype", "_Writer.match", "_Writer.number_of"], WRITTEN
     ),
-    "ir/proof.py": {"_variables": LOOPS},
+    "ir/counterexample.py": {"_variables": LOOPS},
     "ir/sized_templates.py": dict.fromkeys(["fitted", "made"], ARGUMENT),
     "ir/sizes.py": {"products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),

@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from tilegrad.base.dtype import dtypes
+from tests.optimize.kernels import CUDA
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.lengths import length_variable
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
+from tilegrad.lower import lower
 from tilegrad.lower.accumulators import use_accumulators
+from tilegrad.lower.choose import choose_loads
+from tilegrad.lower.decompose import decompose
 from tilegrad.lower.expand import unroll
-from tilegrad.lower.integers import choose_integers
+from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
+from tilegrad.lower.integers import choose_integers, order_sums
+from tilegrad.lower.join_accesses import join_accesses
 from tilegrad.lower.lanes import use_lanes
+from tilegrad.lower.lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
+from tilegrad.lower.lower import PASSES
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.peel import peel
 from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
 from tilegrad.lower.transpose_loads import transpose_loads
 from tilegrad.lower.transpose_stores import transpose_stores
+from tilegrad.lower.warps import use_warps
 from tilegrad.target import Target
 
 TARGET = Target("vectors", vector_bytes=16, has_mask=True)
 FLOAT, INDEX = dtypes.float32, dtypes.index
+# Passes whose kernels are too long for a text: where their results are taken apart.
+ELSEWHERE = {
+    "lower.dot_operands": "tests/optimize/test_dot_units.py",
+    "lower.copies": "tests/optimize/test_stage_shared.py",
+    "lower.fragments": "tests/optimize/test_stage_shared.py",
+    "lower.async_copies": "tests/optimize/test_stage_shared.py",
+    "lower.unroll_tiles": "tests/lower/test_unroll_tiles.py",
+    "lower.simplify": "tests/ir/test_rules.py",
+}
 
 
 def memory(number: int, size: int = 4096) -> UOp:
@@ -313,3 +334,140 @@ def test_levels_give_each_block_an_accumulator() -> None:
         "  assign(acc0, (acc0+acc1))",
         "data0[0] = acc0",
     ]
+
+
+def test_choose_loads_at_one_index() -> None:
+    y, u = UOp.range(4, 0), UOp.range(4, 1, Axis.UPCAST)
+    zero, is_first = UOp.const(FLOAT, 0.0), y < 2
+    reflected = memory(1).load(at(9) - y * 4 + u, zero, is_first)
+    plain = memory(1).load(y * 4 + u, zero, is_first.logical_not())
+    ast = kernel(memory(0).store(y * 4 + u, is_first.where(reflected, plain)), order=(0, 1))
+    assert text(ast) == (
+        "data0[((ridx0*4)+ridx1)] = ((data1[(9+(ridx0*4*-1)+ridx1)] if (ridx0<2) else 0.0) "
+        "if (ridx0<2) else (data1[((ridx0*4)+ridx1)] if (not (ridx0<2)) else 0.0))"
+    )
+    assert text(choose_loads(ast, TARGET)) == (
+        "data0[((ridx0*4)+ridx1)] = data1[(ridx1+(((ridx0*-4)+9) if (ridx0<2) else (ridx0*4)))]"
+    )
+
+
+def test_launch_has_the_largest_size_and_chunks() -> None:
+    size = UOp.variable("n", 1, 8)
+    block, chunk = UOp(Ops.RANGE, INDEX, (size,), (0, Axis.GLOBAL)), UOp.range(4, 1, Axis.THREAD)
+    index = block * 4 + chunk
+    ast = fix_launch(kernel(memory(0).store(index, memory(1).load(index)), order=(0, 1)))
+    assert text(ast) == (
+        "data0[((ridx0*4)+chunk)] = (data1[((ridx0*4)+chunk)] if (ridx0<n) else 0.0) if (ridx0<n)"
+    )
+    (loop,) = (node for node in ast.toposort() if node.op is Ops.RANGE)
+    assert render(loop.extent) == "8"
+
+
+def test_warps_exchange_and_one_lane_of_each_stores() -> None:
+    lane, k = UOp.range(8, 0, Axis.GROUP), UOp.range(8, 1, Axis.REDUCE)
+    shared = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(8, AddressSpace.SHARED), (), 0)
+    filled = UOp(Ops.BARRIER, dtypes.void, (shared.store(lane, memory(1).load(lane)),))
+    ast = kernel(memory(0).store(at(0), total(shared.after(filled).load(k), k)), order=(0, 1))
+    assert text(ast).split("\n") == [
+        "barrier(local0[ridx0] = data1[ridx0])",
+        "data0[0] = reduce(local0[ridx1], ridx1, Ops.ADD)",
+    ]
+    pair = "(data1[ridx0]+shuffle(data1[ridx0], 2))"
+    made = use_warps(ast, replace(CUDA, shuffle_lanes=4))
+    assert text(made).split("\n") == [
+        f"barrier(local0[(ridx0//4)] = ({pair[1:-1]}+shuffle({pair}, 1)) if ((ridx0%4)==0))",
+        "data0[0] = reduce(local0[ridx2], ridx2, Ops.ADD)",
+    ]
+    (loop,) = (node for node in made.toposort() if node.op is Ops.RANGE and node.number == 2)
+    assert render(loop.extent) == "2"
+
+
+def test_shared_memory_of_each_lane_is_a_slice_of_one_array() -> None:
+    lane, i, j = UOp.range(32, 0, Axis.LOCAL), UOp.range(4, 1), UOp.range(4, 2)
+    shared = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(4, AddressSpace.SHARED), (lane,), 0)
+    filled = shared.store(i, memory(1).load(lane * 4 + i)).end(i)
+    reversed_row = shared.after(filled).load(at(3) - j)
+    ast = spread_shared(kernel(memory(0).store(lane * 4 + j, reversed_row), order=(0, 1, 2)))
+    assert text(ast).split("\n") == [
+        "end(local0[(ridx1+(ridx0*4))] = data1[((ridx0*4)+ridx1)], ridx1)",
+        "data0[((ridx0*4)+ridx2)] = local0[((ridx2*-1)+(ridx0*4)+3)]",
+    ]
+    (array,) = (node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL)
+    assert array.dtype is FLOAT.ptr(32 * 4, AddressSpace.SHARED)
+
+
+def test_join_accesses_of_scalars() -> None:
+    i = UOp.range(8, 0)
+    stores = [memory(0).store(i * 4 + k, memory(1).load(i * 4 + k) * 2.0) for k in range(4)]
+    ast = kernel(*stores, order=(0,))
+    assert text(ast).split("\n")[3] == "data0[((ridx0*4)+3)] = (data1[((ridx0*4)+3)]*2.0)"
+    assert text(join_accesses(ast, CUDA)).split("\n") == [
+        "v0 = data1[(ridx0*4)]",
+        "data0[(ridx0*4)] = [(v0[0]*2.0), (v0[1]*2.0), (v0[2]*2.0), (v0[3]*2.0)]",
+    ]
+
+
+def test_grid_names_blocks_and_lanes() -> None:
+    block, lane = UOp.range(16, 0, Axis.GLOBAL), UOp.range(32, 1, Axis.LOCAL)
+    index = block * 96 + lane * 3 + UOp.range(3, 2)
+    ast = kernel(memory(0).store(index, memory(1).load(index)), order=(0, 1, 2))
+    assert text(use_grid(ast)) == (
+        "data0[((gidx0*96)+(lidx0*3)+ridx2)] = data1[((gidx0*96)+(lidx0*3)+ridx2)]"
+    )
+
+
+def test_order_puts_outer_loops_first() -> None:
+    i, j, k = UOp.range(8, 0), UOp.range(64, 1), UOp.range(4, 2, Axis.REDUCE)
+    value = total(memory(1).load(k + (i * 64 + j)), k)
+    ast = kernel(memory(0).store(i * 64 + j, value), order=(0, 1, 2))
+    start = "data0[((ridx0*64)+ridx1)] = reduce"
+    assert text(ast) == f"{start}(data1[(ridx2+(ridx0*64)+ridx1)], ridx2, Ops.ADD)"
+    assert text(order_sums(ast)) == f"{start}(data1[((ridx0*64)+ridx1+ridx2)], ridx2, Ops.ADD)"
+
+
+def test_integers_are_as_wide_as_their_bounds() -> None:
+    i, j = UOp.range(6, 0), UOp.range(1 << 20, 1)
+    index = j * 4096 + i
+    ast = kernel(memory(0).store(i // 4 * 2 + i % 4, memory(1).load(index)), order=(0, 1))
+    assert text(ast) == "data0[(((ridx0//4)*2)+(ridx0%4))] = data1[((ridx1*4096)+ridx0)]"
+    made = choose_integers(ast)
+    assert text(made) == (
+        "data0[(((ridx0>>2)*2)+(ridx0&3))] = data1[((long(ridx1)*4096)+long(ridx0))]"
+    )
+    assert {node.dtype for node in made.toposort() if node.op is Ops.RANGE} == {dtypes.int32}
+
+
+def test_decompose_replaces_what_the_target_lacks() -> None:
+    value = UOp(Ops.DEFINE_GLOBAL, dtypes.int32.ptr(8), (), 1).load(at(0))
+    result = value * 8 + value.maximum(UOp.const(dtypes.int32, 3))
+    ast = kernel(UOp(Ops.DEFINE_GLOBAL, dtypes.int32.ptr(8), (), 0).store(at(0), result))
+    assert text(ast) == "data0[0] = ((data1[0]*8)+max(data1[0], 3))"
+    assert text(decompose(ast, TARGET)) == "data0[0] = ((data1[0]<<3)+max(data1[0], 3))"
+    assert text(decompose(ast, replace(TARGET, missing=frozenset({Ops.MAX})))) == (
+        "data0[0] = ((data1[0]<<3)+(3 if (data1[0]<3) else data1[0]))"
+    )
+
+
+def test_lengths_end_where_their_gate_shuts() -> None:
+    size = length_variable(0, 1, 2048)
+    index = UOp.range(64, 0, Axis.GLOBAL) * 32 + UOp.range(32, 1, Axis.LOCAL)
+    value = memory(1).load(index, UOp.const(FLOAT, 0.0), index < size)
+    ast = kernel(memory(0).store(index, value, index < size), order=(0, 1))
+    made = fit_lengths(ast, CUDA)
+    inside = "(((ridx0*32)+ridx1)<_length0)"
+    assert text(made) == (
+        f"data0[((ridx0*32)+ridx1)] = (data1[((ridx0*32)+ridx1)] if {inside} else 0.0) if {inside}"
+    )
+    extents = [render(node.extent) for node in made.toposort() if node.op is Ops.RANGE]
+    assert extents == ["((_length0+31)//32)", "32"]
+
+
+def test_every_pass_has_a_golden_or_tests_elsewhere() -> None:
+    """The functions that a golden calls: those of a pass, or the one of its lambda."""
+    root = Path(__file__).parents[2]
+    lines = re.findall(r'\("(lower\.\w+)", (.*)\),\n', Path(lower.__file__).read_text())
+    assert [name for name, _ in lines] == [name for name, _ in PASSES]
+    called = set(re.findall(r"\b\w+(?=\()", Path(__file__).read_text().partition("\ndef test_")[2]))
+    without = [name for name, code in lines if not called & set(re.findall(r"\w+", code))]
+    assert set(without) == set(ELSEWHERE)
+    assert all((root / file).exists() for file in ELSEWHERE.values())

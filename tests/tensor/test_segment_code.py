@@ -10,6 +10,7 @@ import pytest
 
 from tests.tensor.test_segments import close
 from tilegrad import Context, Tensor
+from tilegrad.tensor.calls import sized
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import segments
 from tilegrad.tensor.storage.signatures import WaitingCalls
@@ -70,6 +71,27 @@ def test_a_segment_of_sizes_that_change_takes_no_walk(monkeypatch: pytest.Monkey
     def step(rows: int) -> None:
         x = array(rows, 6, seed=rows)
         close((Tensor(x) @ w).tanh().sum().item(), np.tanh(x @ array(6, 2)).sum(), 1e-3)
+
+    for rows in range(3, 60):
+        step(rows)
+    assert walks(lambda: step(61), monkeypatch) == 0
+    assert walks(lambda: step(77), monkeypatch) == 0
+
+
+def test_a_segment_of_some_sizes_that_change_takes_no_walk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another layer's product, of other columns, makes a template for all of these as well."""
+    sized._families.clear()
+    first = Tensor(array(7, 3)).realize()
+    for seed in range(40):
+        x = array(4, 7, seed=seed)
+        close((Tensor(x) @ first).relu().sum().item(), np.maximum(x @ array(7, 3), 0).sum(), 1e-3)
+    w = Tensor(array(7, 2))
+
+    def step(rows: int) -> None:
+        x = array(rows, 7, seed=rows)
+        close((Tensor(x) @ w).sin().sum().item(), np.sin(x @ array(7, 2)).sum(), 1e-3)
 
     for rows in range(3, 60):
         step(rows)

@@ -196,3 +196,28 @@ def test_the_number_of_results_may_change_with_the_size(sizes: tuple[int, ...]) 
             assert len(found) == len(expected)
             for mine, theirs in zip(found, expected):
                 np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_method_that_calls_itself_is_recorded_once_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A wide matrix is decomposed as the transposed one, by the same method at exchanged sizes."""
+    recording: list[Any] = []
+    nested: list[Any] = []
+    pattern = sized._pattern
+
+    def see(family: Any, *rest: Any) -> Any:
+        nested.extend(each for each in recording if each is family)
+        recording.append(family)
+        try:
+            return pattern(family, *rest)
+        finally:
+            recording.pop()
+
+    monkeypatch.setattr(sized, "_pattern", see)
+    with Context(TEMPLATES=1):
+        for seed, shape in enumerate([(11, 6), (6, 11), (8, 5), (5, 8), (9, 4)]):
+            x = np.random.default_rng(seed).normal(size=shape)
+            found = Tensor(x).svd(full_matrices=False)[1].numpy()
+            np.testing.assert_allclose(found, np.linalg.svd(x, compute_uv=False), atol=1e-10)
+    assert not nested

@@ -76,29 +76,41 @@ def vmap(
         )
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, rebuild = flatten(args)
-        examples = _examples(leaves, _dims("in_dims", into, args))
-        size = _size(examples)
-        one = _one_example(examples, size)
-        outer = OuterValues()
-        with transforming(list(one.wholes)), draws_of() as draws:
-            inner = [one.tensors.get(position, leaf) for position, leaf in enumerate(leaves)]
-            value = func(*rebuild(inner), **kwargs)
-            _check_assigned(outer, one)
-        outputs = outputs_of("vmap", value)
-        roots = [tensor.uop for tensor in outputs]
-        _check_draws(draws, randomness)
-        drawn = _drawn_anew(roots, draws, size) if randomness == "different" else {}
-        found = batched(roots, one.wholes | drawn, size, partial(counted, size))
-        made = [
-            _placed(tensor, node, size, axis, one.variables)
-            for tensor, node, axis in zip(outputs, found, _dims("out_dims", out, value))
-        ]
-        return flatten(value)[1](made)
+        return _call_for_all(func, into, out, randomness, args, kwargs)
 
     name = getattr(func, "__name__", type(func).__name__)
     mapped.__qualname__ = f"vmap of {name}"
     return mapped
+
+
+def _call_for_all(
+    func: Callable[..., Any],
+    in_dims: Any,
+    out_dims: Any,
+    randomness: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """`func` called once for one example, and what it gives for all of them."""
+    leaves, rebuild = flatten(args)
+    examples = _examples(leaves, _dims("in_dims", in_dims, args))
+    size = _size(examples)
+    one = _one_example(examples, size)
+    outer = OuterValues()
+    with transforming(list(one.wholes)), draws_of() as draws:
+        inner = [one.tensors.get(position, leaf) for position, leaf in enumerate(leaves)]
+        value = func(*rebuild(inner), **kwargs)
+        _check_assigned(outer, one)
+    outputs = outputs_of("vmap", value)
+    roots = [tensor.uop for tensor in outputs]
+    _check_draws(draws, randomness)
+    drawn = _drawn_anew(roots, draws, size) if randomness == "different" else {}
+    found = batched(roots, one.wholes | drawn, size, partial(counted, size))
+    made = [
+        _placed(tensor, node, size, axis, one.variables)
+        for tensor, node, axis in zip(outputs, found, _dims("out_dims", out_dims, value))
+    ]
+    return flatten(value)[1](made)
 
 
 def _dims(name: str, dims: Any, value: Any) -> list[Any]:

@@ -21,8 +21,9 @@ from tilegrad.ir.checks import (
     types_of,
     void,
 )
+from tilegrad.ir.counterexample import find_outside
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.proof import bounds_under, find_outside, lane_of
+from tilegrad.ir.proof import bounds_under, lane_of
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp

@@ -41,13 +41,15 @@ def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -
         if node in mapping:
             continue
         src: list[UOp] = []
+        has_ranges = False
         for number, source in enumerate(node.src):
             if source in mapping and runs_over(node, number):
                 src += [loop for loop in mapping[source][1] if loop not in src]
+                has_ranges = True
             else:
                 src.append(done[source])
-        if not is_recorded:
-            # One of the ranges may have one iteration.
+        if has_ranges and not is_recorded:
+            # One of the ranges may have one iteration; all else is simplified.
             src = [source if source.simple is True else simplify(source) for source in src]
         new = tuple(src)
         made = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)

@@ -73,17 +73,11 @@ def replace_and_rewrite(
     return done[root]
 
 
-def settle(node: UOp, matcher: PatternMatcher) -> UOp:
-    """The result of cached rules for `node`; the results for all nodes below it are cached too."""
-    simple = node.simple
-    if simple is None:
-        _settle(node, matcher)
-        simple = node.simple
-    return node if simple is True else simple  # type: ignore[return-value]
-
-
-def _settle(root: UOp, matcher: PatternMatcher) -> None:
-    """Give `root` and the nodes below it their result of cached rules."""
+def settle(root: UOp, matcher: PatternMatcher) -> UOp:
+    """The result of cached rules for `root`; the results for all nodes below it are cached too."""
+    simple = root.simple
+    if simple is not None:
+        return root if simple is True else simple
     steps = matcher.steps()
     # The next form of a node, by new sources or by a rule. The node waits on the stack below that
     # form.
@@ -133,6 +127,8 @@ def _settle(root: UOp, matcher: PatternMatcher) -> None:
         if made.simple is None:
             stack.append(made)
     counters.visits += visits
+    simple = root.simple
+    return root if simple is True else simple  # type: ignore[return-value]
 
 
 def _endless(name: str, node: UOp) -> InternalError:

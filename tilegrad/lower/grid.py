@@ -77,7 +77,11 @@ def use_grid(ast: UOp, target: Target | None = None) -> UOp:
 
 
 def spread_shared(ast: UOp) -> UOp:
-    """Shared memory inside lanes becomes one array of the block, with a slice for each lane."""
+    """Shared memory inside lanes becomes one array of the block, with a slice for each lane.
+
+    before   STORE(shared(l), i, x)                    l: LOCAL 0..32, shared: 4 floats
+    after    STORE(shared, l*4 + i, x)                 shared: 128 floats
+    """
     done: dict[UOp, UOp] = {}
     offsets: dict[UOp, UOp] = {}
     nodes = ast.toposort()

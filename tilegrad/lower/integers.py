@@ -111,7 +111,11 @@ class _OrderedSums:
 
 
 def choose_integers(ast: UOp) -> UOp:
-    """`ast` without the dtype `index` and without Python's division."""
+    """`ast` without the dtype `index` and without Python's division.
+
+    before   LOAD(a, j*4096 + i//4)                    j: 0..2**20, i: 0..6
+    after    LOAD(a, long(j)*4096 + long(i >> 2))      all else int32
+    """
     return graph_rewrite(ast, TO_MACHINE, name="lower.integers", remake=_concrete)
 
 

@@ -147,10 +147,7 @@ def load_state_dict(
             line=here(),
         )
     own = get_state_dict(model)
-    unmatched = Unmatched(
-        [name for name in own if name not in state_dict and not _is_counter(name)],
-        [name for name in state_dict if name not in own],
-    )
+    unmatched = _unmatched(own, state_dict)
     if strict:
         _check_names(unmatched)
     pairs = [
@@ -168,6 +165,14 @@ def load_state_dict(
         for name, _, _ in pairs:
             del state_dict[name]
     return unmatched
+
+
+def _unmatched(own: Mapping[str, Any], given: Mapping[str, Any]) -> Unmatched:
+    """The names of only one side, but for counts that may be missing."""
+    return Unmatched(
+        [name for name in own if name not in given and not _is_counter(name)],
+        [name for name in given if name not in own],
+    )
 
 
 def _is_counter(name: str) -> bool:

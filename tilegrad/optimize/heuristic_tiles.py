@@ -47,11 +47,7 @@ class Tiler(Shaper):
         vector by at most that number of rows.
         """
         width = self.target.lanes_of(reduction.dtype)
-        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, reduction) else (2, 3, 1)
-        step = self.tile_size(reuse.lanes, reduction, counts if rows is None else (1,))
-        if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < OFTEN:
-            # A vector for each of two threads, as any other loop would pack the lanes again.
-            step = width
+        step = self.lane_step(reuse, reduction, is_one_vector=rows is not None)
         is_large = self.work() >= WORTH_STAGING
         filter_window = find_filter_window(self.ast, reuse) if is_large else None
         count, overlapping = max(step // width, 1), reuse.overlapping
@@ -103,6 +99,16 @@ class Tiler(Shaper):
         if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
             # After copies, whose lanes it would separate.
             self.move(OptOps.UNROLL, filter_window.loop, 0)
+
+    def lane_step(self, reuse: Reuse, reduction: UOp, *, is_one_vector: bool) -> int:
+        """How much of the lanes' axis the tile takes; of several vectors the best number."""
+        width = self.target.lanes_of(reduction.dtype)
+        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, reduction) else (2, 3, 1)
+        step = self.tile_size(reuse.lanes, reduction, (1,) if is_one_vector else counts)
+        if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < OFTEN:
+            # A vector for each of two threads, as any other loop would pack the lanes again.
+            return width
+        return step
 
     def put_innermost(self, loop: UOp) -> None:
         """Make `loop` the innermost reduce loop."""

@@ -70,10 +70,30 @@ def scan(
     if steps == 0:
         empty = [Tensor.zeros(0, *y._sizes, dtype=y.dtype, device=device) for y in step.given]
         return _like(init, first), _like(step.made, empty)
+    loop, count = _loop_over(step, first, stacks, steps, names, device, is_reversed=reverse)
+    made_of = (*outside, *step.last, *step.given)
+    found = [_output(_marked(output_of(loop, n)), device, made_of) for n in range(count)]
+    if step.indices:
+        found = _with_checked_indices(found, step.indices)
+    return _like(init, found[: len(first)]), _like(step.made, found[len(first) :])
+
+
+def _loop_over(
+    step: _Step,
+    first: Sequence[Tensor],
+    stacks: Sequence[Tensor],
+    steps: int,
+    names: set[UOp],
+    device: str,
+    *,
+    is_reversed: bool,
+) -> tuple[UOp, int]:
+    """The LOOP whose body is a step, from the carries `first` over rows of `stacks`, and the number
+    of its outputs: carries, what steps give, and indices to be checked.
+    """
     inputs = (*step.carry, *step.rows)
     own = {each.leaf for each in inputs}
-    last, given = step.last, step.given
-    made_there = [*last, *given, *(each.tensor for each in step.indices)]
+    made_there = [*step.last, *step.given, *(each.tensor for each in step.indices)]
     values, shared = _closed([tensor.uop for tensor in made_there], own, names, device)
     room = sum(each.leaf.arg.size for each in inputs)
     loop = loop_of(
@@ -83,14 +103,9 @@ def scan(
         shared,
         steps,
         device,
-        is_reversed=reverse,
+        is_reversed=is_reversed,
     )
-    _marked(loop)
-    made_of = (*outside, *last, *given)
-    found = [_output(_marked(output_of(loop, n)), device, made_of) for n in range(len(values))]
-    if step.indices:
-        found = _with_checked_indices(found, step.indices)
-    return _like(init, found[: len(first)]), _like(step.made, found[len(first) :])
+    return _marked(loop), len(values)
 
 
 class _Step(NamedTuple):

@@ -38,16 +38,10 @@ from tilegrad.torch.configuration import *
 from tilegrad.torch.creation import (
     arange,
     asarray,
-    bernoulli,
     frombuffer,
     full_like,
     linspace,
     logspace,
-    multinomial,
-    normal,
-    randint,
-    randint_like,
-    randperm,
     scalar_tensor,
     tril_indices,
     triu_indices,
@@ -123,6 +117,14 @@ from tilegrad.torch.random import (
     manual_seed,
     seed,
     set_rng_state,
+)
+from tilegrad.torch.random_tensors import (
+    bernoulli,
+    multinomial,
+    normal,
+    randint,
+    randint_like,
+    randperm,
 )
 from tilegrad.torch.rounded import (
     fake_quantize_per_channel_affine,

@@ -15,7 +15,7 @@ from tilegrad.nn.tree import is_tensor as is_tensor_of_any_kind
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import creation, functions, tabled
+from tilegrad.torch import creation, functions, random_tensors, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
 from tilegrad.torch.complex_functions import add_functions
@@ -240,8 +240,8 @@ def from_numpy(array: Any) -> Any:
     return tensor(array) if _is_complex(array) else creation.from_numpy(array)
 
 
-def _filled(name: str) -> Callable[..., Any]:
-    plain = getattr(creation, name)
+def _filled(plain: Callable[..., Any]) -> Callable[..., Any]:
+    name = plain.__name__
 
     @functools.wraps(plain)
     def make_one(*size: Any, dtype: Any = None, **options: Any) -> Any:
@@ -262,8 +262,9 @@ def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
 
 
-zeros, ones, empty, eye = (_filled(name) for name in ("zeros", "ones", "empty", "eye"))
-rand, randn = (_filled(name) for name in ("rand", "randn"))
+zeros, ones = _filled(creation.zeros), _filled(creation.ones)
+empty, eye = _filled(creation.empty), _filled(creation.eye)
+rand, randn = _filled(random_tensors.rand), _filled(random_tensors.randn)
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Any:
@@ -277,20 +278,18 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> An
     return creation.full(size, fill_value, dtype=dtype, **options)
 
 
-def _like(name: str) -> Callable[..., Any]:
-    plain = getattr(creation, f"{name}_like")
-    make_one = globals().get(name)
-
+def _like(plain: Callable[..., Any], make_one: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def made(input: Any, *, dtype: Any = None, **options: Any) -> Any:
         if isinstance(input, Complex) or isinstance(dtype, ComplexDType):
-            assert make_one is not None
             kind = input.dtype if dtype is None else dtype
             return make_one(tuple(input.shape), dtype=kind, **options)
         return plain(input, **options) if dtype is None else plain(input, dtype=dtype, **options)
 
-    return called(made, f"{name}_like")
+    return called(made, plain.__name__)
 
 
-zeros_like, ones_like, empty_like = (_like(name) for name in ("zeros", "ones", "empty"))
-rand_like, randn_like = (_like(name) for name in ("rand", "randn"))
+zeros_like, ones_like = _like(creation.zeros_like, zeros), _like(creation.ones_like, ones)
+empty_like = _like(creation.empty_like, empty)
+rand_like = _like(random_tensors.rand_like, rand)
+randn_like = _like(random_tensors.randn_like, randn)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
 import numpy
@@ -13,20 +12,18 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.calls.draws import drawn_at_once
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.sizes import as_int, as_number, here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.devices import name_of
-from tilegrad.torch.streams import Stream, drawing
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "arange", "as_tensor", "asarray", "bernoulli", "empty", "empty_like", "eye", "from_numpy",
-    "frombuffer", "full", "full_like", "linspace", "logspace", "multinomial", "normal", "ones",
-    "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
-    "range_", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
+    "Rest", "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "from_numpy",
+    "frombuffer", "full", "full_like", "like", "linspace", "logspace", "ones", "ones_like",
+    "options_of", "range_", "scalar_tensor", "sizes_of", "tensor", "tril_indices", "triu_indices",
+    "zeros", "zeros_like",
 ]  # fmt: skip
 
 # The classes of Python's numbers.
@@ -41,13 +38,13 @@ class Rest(TypedDict, total=False):
     memory_format: Any
 
 
-def _placed(device: Any, dtype: Any, requires_grad: bool) -> dict[str, Any]:
+def options_of(device: Any, dtype: Any, requires_grad: bool) -> dict[str, Any]:
     """The keywords of tilegrad's creation methods."""
     options = {"device": name_of(device), "dtype": None if dtype is None else as_dtype(dtype)}
     return options | ({"requires_grad": True} if requires_grad else {})
 
 
-def _sizes(size: Sequence[Any]) -> tuple[Any, ...]:
+def sizes_of(size: Sequence[Any]) -> tuple[Any, ...]:
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         return tuple(size[0])
     return tuple(size)
@@ -180,7 +177,7 @@ def zeros(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Zeros."""
-    return Tensor.zeros(*_sizes(size), **_placed(device, dtype, requires_grad))
+    return Tensor.zeros(*sizes_of(size), **options_of(device, dtype, requires_grad))
 
 
 def ones(
@@ -191,7 +188,7 @@ def ones(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Ones."""
-    return Tensor.ones(*_sizes(size), **_placed(device, dtype, requires_grad))
+    return Tensor.ones(*sizes_of(size), **options_of(device, dtype, requires_grad))
 
 
 def empty(
@@ -202,7 +199,7 @@ def empty(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Memory of a shape, with whatever values it holds."""
-    return Tensor.empty(*_sizes(size), **_placed(device, dtype, requires_grad))
+    return Tensor.empty(*sizes_of(size), **options_of(device, dtype, requires_grad))
 
 
 def full(
@@ -218,14 +215,14 @@ def full(
     value = fill_value.item() if isinstance(fill_value, OurTensor) else fill_value
     kind = dtype or _dtype_of(value)
     sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    return Tensor.full(sizes, value, **_placed(device, kind, requires_grad))
+    return Tensor.full(sizes, value, **options_of(device, kind, requires_grad))
 
 
-def _as(
+def like(
     other: OurTensor, dtype: DType | None, device: Any, requires_grad: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     target = other.device if device is None else device
-    return tuple(other.shape), _placed(target, dtype or other.dtype, requires_grad)
+    return tuple(other.shape), options_of(target, dtype or other.dtype, requires_grad)
 
 
 def zeros_like(
@@ -237,7 +234,7 @@ def zeros_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Zeros in the shape, dtype and device of another tensor."""
-    sizes, options = _as(input, dtype, device, requires_grad)
+    sizes, options = like(input, dtype, device, requires_grad)
     return Tensor.zeros(*sizes, **options)
 
 
@@ -250,7 +247,7 @@ def ones_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Ones in the shape, dtype and device of another tensor."""
-    sizes, options = _as(input, dtype, device, requires_grad)
+    sizes, options = like(input, dtype, device, requires_grad)
     return Tensor.ones(*sizes, **options)
 
 
@@ -263,7 +260,7 @@ def empty_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Memory in the shape, dtype and device of another tensor."""
-    sizes, options = _as(input, dtype, device, requires_grad)
+    sizes, options = like(input, dtype, device, requires_grad)
     return Tensor.empty(*sizes, **options)
 
 
@@ -277,7 +274,7 @@ def full_like(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """`fill_value` in the shape, dtype and device of another tensor."""
-    sizes, options = _as(input, dtype, device, requires_grad)
+    sizes, options = like(input, dtype, device, requires_grad)
     return Tensor.full(sizes, fill_value, **options)
 
 
@@ -302,7 +299,7 @@ def arange(
     begin, stop, by = (as_number("arange", "a bound", each) for each in numbers)
     if by == 0 or (stop - begin) * by < 0:
         raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}", line=here())
-    return Tensor.arange(begin, stop, by, **_placed(device, kind, requires_grad))
+    return Tensor.arange(begin, stop, by, **options_of(device, kind, requires_grad))
 
 
 def range_(
@@ -326,7 +323,7 @@ def linspace(
     """`steps` numbers in equal distances, both ends among them: counted from the nearer end, so
     that each is PyTorch's to the last bit.
     """
-    first, last, options = float(start), float(end), _placed(device, dtype, requires_grad)
+    first, last, options = float(start), float(end), options_of(device, dtype, requires_grad)
     steps = as_int("linspace", "steps", steps)
     if (dtype or dtypes.default_float) is not dtypes.float32 or steps < 2:
         return Tensor.linspace(first, last, steps, **options)
@@ -365,7 +362,7 @@ def eye(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
-    return Tensor.eye(n, m, **_placed(device, dtype, requires_grad))
+    return Tensor.eye(n, m, **options_of(device, dtype, requires_grad))
 
 
 def tril_indices(
@@ -380,149 +377,3 @@ def triu_indices(
 ) -> Tensor:
     """Rows and columns of the elements on and above a diagonal."""
     return Tensor.triu_indices(row, col, offset).to(device, dtype)
-
-
-# random
-
-
-def _drawn(make: Callable[..., Tensor], sizes: Sequence[int], options: dict[str, Any]) -> Tensor:
-    """A random tensor, in memory where that can be."""
-    wants_grad = options.pop("requires_grad", None)
-    made = drawn_at_once(sizes, options.get("device"), lambda count: make(count, **options))
-    made = make(*sizes, **options) if made is None else made
-    return made._wanting(wants_grad)
-
-
-def _integers(low: int, high: int, sizes: Sequence[int], options: dict[str, Any]) -> Tensor:
-    """Random integers, in a float dtype if one is asked for."""
-    dtype: DType = options["dtype"]
-    if dtype.is_int:
-        return _drawn(partial(Tensor.randint, low=low, high=high), sizes, options)
-    wants_grad = options.pop("requires_grad", None)
-    whole = _integers(low, high, sizes, {**options, "dtype": dtypes.int64})
-    return whole.to(dtype)._wanting(wants_grad)
-
-
-def rand(
-    *size: Any,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
-    """Random numbers, uniform in 0 <= x < 1."""
-    with drawing(generator):
-        return _drawn(Tensor.rand, _sizes(size), _placed(device, dtype, requires_grad))
-
-
-def randn(
-    *size: Any,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
-    """Normally distributed random numbers."""
-    with drawing(generator):
-        return _drawn(Tensor.randn, _sizes(size), _placed(device, dtype, requires_grad))
-
-
-def rand_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
-              requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
-    """As `rand`, in the shape, dtype and device of another tensor."""
-    sizes, options = _as(input, dtype, device, requires_grad)
-    return _drawn(Tensor.rand, sizes, options)
-
-
-def randn_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
-               requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
-    """As `randn`, in the shape, dtype and device of another tensor."""
-    sizes, options = _as(input, dtype, device, requires_grad)
-    return _drawn(Tensor.randn, sizes, options)
-
-
-def randint(
-    low: int,
-    high: Any = None,
-    size: Any = None,
-    *,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
-    """Random integers, uniform in low..high - 1; `low` may be left out."""
-    if size is None:
-        low, high, size = 0, low, high
-    if high is None:
-        low, high = 0, low
-    options = _placed(device, dtype or dtypes.int64, requires_grad)
-    with drawing(generator):
-        return _integers(int(low), int(high), size, options)
-
-
-def randint_like(
-    input: ours.Tensor,
-    low: int,
-    high: int | None = None,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-) -> Tensor:
-    """As `randint`, in the shape, dtype and device of another tensor."""
-    least, most = (0, low) if high is None else (low, high)
-    sizes, options = _as(input, dtype, device, False)
-    return _integers(least, most, sizes, options)
-
-
-def randperm(
-    n: int,
-    *,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    **rest: Unpack[Rest],
-) -> Tensor:
-    """0..n - 1 in a random order."""
-    with drawing(generator):
-        return Tensor.randperm(n, name_of(device), dtype or dtypes.int64)
-
-
-def normal(
-    mean: Any,
-    std: Any = 1.0,
-    size: Any = None,
-    *,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Normally distributed random numbers; without `size` one for each element of `mean` or
-    `std`.
-    """
-    if isinstance(std, (int, float)) and std < 0:
-        raise ConfigError(f"normal: std {std} is below 0", line=here())
-    if size is None:
-        size = tuple(mean.shape if isinstance(mean, OurTensor) else std.shape)
-    target = next((each.device for each in (mean, std) if isinstance(each, OurTensor)), device)
-    made: Tensor = randn(*size, generator=generator, dtype=dtype, device=target) * std + mean
-    return made.requires_grad_() if requires_grad else made
-
-
-def bernoulli(input: Any, p: float | None = None, *, generator: Stream | None = None) -> Tensor:
-    """1 with the probability that an element of `input` says, or `p`, else 0."""
-    share: Any = as_ours(input) if p is None else full_like(input, p)
-    with drawing(generator):
-        return share.bernoulli().to(input.dtype)  # type: ignore[no-any-return]
-
-
-def multinomial(
-    input: Any, num_samples: int, replacement: bool = False, *, generator: Stream | None = None
-) -> Tensor:
-    """Random indices, each with the probability that the weight there says."""
-    with drawing(generator):
-        return as_ours(input).multinomial(num_samples, replacement)  # type: ignore[no-any-return]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.torch.converting import LegacyKind
 from tilegrad.torch.creation import empty, tensor
-from tilegrad.torch.tensor import LegacyKind, Tensor
+from tilegrad.torch.tensor import Tensor
 
 __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor",

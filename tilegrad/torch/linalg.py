@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -12,6 +12,22 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.complexes import from_numpy
+from tilegrad.torch.linalg_results import (
+    Eig,
+    Eigh,
+    Factor,
+    Inverse,
+    LdlFactor,
+    LdlFactorWithInfo,
+    LeastSquares,
+    LogDet,
+    Lu,
+    LuFactor,
+    LuFactorWithInfo,
+    Qr,
+    Result,
+    Svd,
+)
 from tilegrad.torch.methods import FACTORS_FROM_FLOAT32, LinAlgError, from_float32, without_autocast
 from tilegrad.torch.modes import autocast_dtype
 from tilegrad.torch.pivots import order_of, pivots_of
@@ -25,142 +41,6 @@ __all__ = [
     "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular",
     "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
-
-
-def _shown(name: str, found: Any) -> str:
-    """A named result as it prints."""
-    fields = ",\n".join(f"{key}={value!r}" for key, value in found._asdict().items())
-    return f"torch.return_types.linalg_{name}(\n{fields})"
-
-
-class Eigh(NamedTuple):
-    """Eigenvalues in order, and the eigenvectors as columns."""
-
-    eigenvalues: Any
-    eigenvectors: Any
-
-    def __repr__(self) -> str:
-        return _shown("eigh", self)
-
-
-class Eig(NamedTuple):
-    """Eigenvalues, and the eigenvectors as columns; both complex."""
-
-    eigenvalues: Any
-    eigenvectors: Any
-
-    def __repr__(self) -> str:
-        return _shown("eig", self)
-
-
-class Svd(NamedTuple):
-    """U diag(S) Vh."""
-
-    U: Any
-    S: Any
-    Vh: Any
-
-    def __repr__(self) -> str:
-        return _shown("svd", self)
-
-
-class Qr(NamedTuple):
-    """An orthogonal factor and a triangular one."""
-
-    Q: Any
-    R: Any
-
-    def __repr__(self) -> str:
-        return _shown("qr", self)
-
-
-class Lu(NamedTuple):
-    """A permutation, a lower triangular factor and an upper one."""
-
-    P: Any
-    L: Any
-    U: Any
-
-    def __repr__(self) -> str:
-        return _shown("lu", self)
-
-
-class LdlFactor(NamedTuple):
-    """L and D in one matrix, and the pivots."""
-
-    LD: Any
-    pivots: Any
-
-    def __repr__(self) -> str:
-        return _shown("ldl_factor", self)
-
-
-class LdlFactorWithInfo(NamedTuple):
-    """What `ldl_factor_ex` gives; `info` is the first row without a pivot, or 0."""
-
-    LD: Any
-    pivots: Any
-    info: Any
-
-
-class LuFactor(NamedTuple):
-    """What `lu_factor` gives."""
-
-    LU: Any
-    pivots: Any
-
-    def __repr__(self) -> str:
-        return _shown("lu_factor", self)
-
-
-class LuFactorWithInfo(NamedTuple):
-    """What `lu_factor_ex` gives; `info` is the first 0 on the diagonal of U, or 0."""
-
-    LU: Any
-    pivots: Any
-    info: Any
-
-
-class Result(NamedTuple):
-    """What a function with `_ex` gives: 0 of each matrix that has such a solution, else 1, which is
-    no more than that in which row elimination failed.
-    """
-
-    result: Any
-    info: Any
-
-
-class Factor(NamedTuple):
-    """What `cholesky_ex` gives; `info` as that of `Result`."""
-
-    L: Any
-    info: Any
-
-
-class Inverse(NamedTuple):
-    """What `inv_ex` gives; `info` as that of `Result`."""
-
-    inverse: Any
-    info: Any
-
-
-class LogDet(NamedTuple):
-    """The sign of a determinant, and the logarithm of its magnitude."""
-
-    sign: Any
-    logabsdet: Any
-
-    def __repr__(self) -> str:
-        return _shown("slogdet", self)
-
-
-class LeastSquares(NamedTuple):
-    """What `lstsq` gives."""
-
-    solution: Any
-    residuals: Any
-    rank: Any
-    singular_values: Any
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:

@@ -52,6 +52,30 @@ def segment_reduce(
     >>> torch.segment_reduce(data, "sum", lengths=lengths).tolist()
     [3.0, 3.0]
     """
+    _check_arguments(reduce, lengths, indices, offsets)
+    counts: Any = lengths if offsets is None else offsets.diff(dim=-1)
+    axis = axis % data.ndim
+    _check_counts(data, counts, axis)
+    rows, groups = int(data.shape[axis]), int(counts.shape[-1])
+    if not unsafe and not bool((counts.sum(-1) == rows).all().item()):
+        raise ShapeError(
+            f"segment_reduce: the lengths do not add up to the {rows} rows", line=here()
+        )
+    before, after = tuple(data.shape[:axis]), tuple(data.shape[axis + 1 :])
+    counts = counts.reshape(-1, groups)
+    found = _reduced(data.reshape(len(counts), rows, -1), counts, reduce, initial)
+    if reduce == "mean":
+        size = counts.unsqueeze(-1)
+        divisor = size if initial is None else size.clamp(min=1)
+        found = found / divisor.to(data.dtype)
+    made: Tensor = found.reshape(*before, groups, *after)
+    return made
+
+
+def _check_arguments(
+    reduce: str, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None
+) -> None:
+    """Raise unless the reduction is known and the groups are given in one way."""
     if reduce not in _KINDS:
         raise ConfigError(
             f"segment_reduce: unknown reduction {reduce!r}", known=", ".join(_KINDS), line=here()
@@ -64,8 +88,10 @@ def segment_reduce(
             fix="pass lengths or offsets; scatter_reduce takes an index for each row",
             line=here(),
         )
-    counts: Any = lengths if offsets is None else offsets.diff(dim=-1)
-    axis = axis % data.ndim
+
+
+def _check_counts(data: Tensor, counts: Any, axis: int) -> None:
+    """Raise ShapeError unless there is a row of counts for each row of the sizes before `axis`."""
     if counts.ndim != axis + 1 or counts.shape[:-1] != data.shape[:axis]:
         raise ShapeError(
             f"segment_reduce: groups of shape {tuple(counts.shape)} for axis {axis} of "
@@ -73,30 +99,22 @@ def segment_reduce(
             rule="the sizes before the axis, and the number of groups",
             line=here(),
         )
-    rows, groups = int(data.shape[axis]), int(counts.shape[-1])
-    if not unsafe and not bool((counts.sum(-1) == rows).all().item()):
-        raise ShapeError(
-            f"segment_reduce: the lengths do not add up to the {rows} rows", line=here()
-        )
-    before, after = tuple(data.shape[:axis]), tuple(data.shape[axis + 1 :])
-    ends = counts.cumsum(-1).reshape(-1, groups)
-    positions = arange(rows)
+
+
+def _reduced(rows: Tensor, counts: Any, reduce: str, initial: Any) -> Any:
+    """The sums, products or extremes of groups of `counts` rows along axis 1, beginning with
+    `initial`.
+    """
     # A group ends where as many rows as it has with those before it are passed.
-    group = (ends.unsqueeze(1) <= positions.reshape(1, -1, 1)).sum(-1)
-    each = data.reshape(len(ends), rows, -1)
-    index = group.unsqueeze(-1).expand(each.shape)
+    ends = counts.cumsum(-1)
+    group = (ends.unsqueeze(1) <= arange(rows.shape[1]).reshape(1, -1, 1)).sum(-1)
     first, name = _KINDS[reduce]
-    begin = full((len(ends), groups, each.shape[-1]), first, dtype=data.dtype)
     if initial is not None and name in ("sum", "prod"):
-        begin = full(begin.shape, float(initial), dtype=data.dtype)
-    found: Any = begin.scatter_reduce(1, index, each, name)
+        first = float(initial)
+    begin = full((*counts.shape, rows.shape[-1]), first, dtype=rows.dtype)
+    found: Any = begin.scatter_reduce(1, group.unsqueeze(-1).expand(rows.shape), rows, name)
     if initial is not None and name in ("amax", "amin"):
         # At a tie the gradient is that of the rows.
         is_beyond = found < initial if name == "amax" else found > initial
         found = is_beyond.where(float(initial), found)
-    if reduce == "mean":
-        size = counts.reshape(len(ends), groups, 1)
-        divisor = size if initial is None else size.clamp(min=1)
-        found = found / divisor.to(data.dtype)
-    made: Tensor = found.reshape(*before, groups, *after)
-    return made
+    return found

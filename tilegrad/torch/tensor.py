@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy
 
-from tilegrad.base.absent import nearest
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DeviceError, DTypeError
 from tilegrad.engine.run.memory import OverwrittenError
@@ -30,26 +29,27 @@ from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.postponed import alias
 from tilegrad.tensor.handle.absent_names import are_absent
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
-from tilegrad.tensor.handle.core import Core, as_dtype, device_of, set_device
+from tilegrad.tensor.handle.core import Core, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes, printing
 from tilegrad.torch.absent import hint_of
+from tilegrad.torch.converting import Converting
 from tilegrad.torch.copying import copied_with_aliases
 from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.hints import METHODS
 from tilegrad.torch.methods import adjust
-from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
 from tilegrad.torch.promotion import brought_together, given_way, kind_of
+from tilegrad.torch.reductions import Reductions
 from tilegrad.torch.resizing import Resizing
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.spelling import spelled
 from tilegrad.torch.steps import note, noted_methods, step_of
 from tilegrad.torch.storage import InMemory
 
-__all__ = ["LegacyKind", "Tensor", "as_ours", "with_ours", "written"]
+__all__ = ["Tensor", "as_ours", "with_ours", "written"]
 
 _state = modes.state
 _MOST_MADE = 1 << 12
@@ -68,12 +68,6 @@ def _is_called_by_a_method(frame: FrameType) -> bool:
             return name.startswith("tilegrad.")
         caller = caller.f_back
     return False
-
-
-class LegacyKind(type):
-    """The classes that PyTorch once had, one for each dtype (legacy.py)."""
-
-    dtype: DType
 
 
 class _Kind(type(ours.Tensor)):  # type: ignore[misc]
@@ -97,7 +91,9 @@ class _AbsentNames:
 are_absent(METHODS, _AbsentNames)
 
 
-class Tensor(InMemory, Resizing, Differentiable, _AbsentNames, metaclass=_Kind):  # type: ignore[misc]
+class Tensor(  # type: ignore[misc]
+    InMemory, Resizing, Converting, Reductions, Differentiable, _AbsentNames, metaclass=_Kind
+):
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
@@ -477,25 +473,6 @@ class Tensor(InMemory, Resizing, Differentiable, _AbsentNames, metaclass=_Kind):
             return NotImplemented
         return as_ours(other) @ self  # type: ignore[no-any-return]
 
-    # dtypes and devices
-
-    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
-        """As `cast`; without a dtype the name of this tensor's."""
-        if dtype is None:
-            return f"torch.{_CLASSES[self.dtype]}" if self.dtype in _CLASSES else self.dtype.name
-        if isinstance(dtype, LegacyKind):
-            dtype = dtype.dtype
-        elif isinstance(dtype, str) and dtype.endswith("Tensor"):
-            names = {name: kind for kind, name in _CLASSES.items()}
-            name = dtype.removeprefix("torch.")
-            if name not in names:
-                meant = nearest(name, names)
-                raise ValueError(
-                    f"invalid type: {dtype!r}" + (f"; did you mean torch.{meant}?" * bool(meant))
-                )
-            dtype = names[name]
-        return self.cast(dtype)
-
     def view(self, *sizes: Any, **options: Any) -> Any:
         """The same memory in another shape; with a dtype alone, the same bits in that dtype.
 
@@ -511,51 +488,6 @@ class Tensor(InMemory, Resizing, Differentiable, _AbsentNames, metaclass=_Kind):
             )
         return found
 
-    def to(self, *args: Any, **options: Any) -> Self:
-        """The same values on another device, in another dtype, or both, or as another tensor is.
-
-        >>> import tilegrad.torch as torch
-        >>> torch.ones(2).to("cpu", torch.float64, non_blocking=True).dtype.name
-        'float64'
-        """
-        target, kind = options.get("device"), options.get("dtype")
-        for given in args[:2]:
-            if isinstance(given, DType):
-                kind = given
-            elif isinstance(given, OurTensor):
-                target, kind = given.device, given.dtype
-            elif given in (float, int, bool):
-                kind = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool}[given]
-            elif isinstance(given, (str, int)) and not isinstance(given, bool):
-                target = given
-        other = options.get("other")
-        if other is not None:
-            target, kind = other.device, other.dtype
-        moved: Any = self if target is None else self._on_device(name_of(target))
-        if kind is not None:
-            moved = moved.cast(as_dtype(kind))
-        is_copy = options.get("copy", False) or (len(args) > 3 and args[3])
-        return moved.clone() if is_copy and moved is self else moved
-
-    def _on_device(self, name: str) -> Any:
-        if is_meta(name):
-            made = self if is_meta(device_of(self)) else ours.Tensor.empty_like(self, device=name)
-            return as_ours(made)
-        if is_meta(device_of(self)):
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-        return ours.Tensor.to(self, name)
-
-    def cpu(self, memory_format: Any = None) -> Self:
-        """The same values on the CPU."""
-        return self.to("cpu")
-
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> Self:
-        """The same values on a GPU.
-
-        Raises DeviceError where there is none.
-        """
-        return self.to("cuda" if device is None else device)
-
     def where(self, *args: Any, **options: Any) -> Any:
         """This tensor where a condition holds, else `other`; of a condition that is given no other
         one, the choice itself.
@@ -568,32 +500,6 @@ class Tensor(InMemory, Resizing, Differentiable, _AbsentNames, metaclass=_Kind):
             other = options.get("other", args[1] if len(args) > 1 else options.get("y"))
             return OurTensor.where(as_ours(condition), self, other)
         return super().where(*args, **options)
-
-    def var(self, *args: Any, **options: Any) -> Any:
-        """The variance; a bool behind the axes is PyTorch's `unbiased`."""
-        if not self.dtype.is_float:
-            raise DTypeError(f"var: the dtype must be a float, it is {self.dtype.name}")
-        return super().var(*_unbiased(args, options), **options)
-
-    def std(self, *args: Any, **options: Any) -> Any:
-        """The standard deviation; a bool behind the axes is PyTorch's `unbiased`."""
-        if not self.dtype.is_float:
-            raise DTypeError(f"std: the dtype must be a float, it is {self.dtype.name}")
-        return super().std(*_unbiased(args, options), **options)
-
-    def mean(self, *args: Any, dtype: DType | None = None, **options: Any) -> Any:
-        """The mean.
-
-        Raises DTypeError for integers: PyTorch has no dtype for it.
-        """
-        if dtype is None and not self.dtype.is_float:
-            raise DTypeError(
-                f"mean: the dtype must be a float, it is {self.dtype.name}",
-                fix="x.float().mean(), or x.mean(dtype=torch.float32)",
-            )
-        if dtype is not None:
-            return self.to(dtype).mean(*args, **options)
-        return super().mean(*args, **options)
 
     def contiguous(self) -> Self:
         """The same values in row-major order: this tensor where they are, else a copy."""
@@ -615,99 +521,6 @@ class Tensor(InMemory, Resizing, Differentiable, _AbsentNames, metaclass=_Kind):
                 return False
             expected *= size
         return True
-
-    def unique(  # type: ignore[override]
-        self,
-        sorted: bool = True,
-        return_inverse: bool = False,
-        return_counts: bool = False,
-        dim: int | None = None,
-    ) -> Any:
-        """The different values in order, or with `dim` the different slices along an axis, which
-        are found now; and with them where each element's stands, and how often each occurs.
-        """
-        if dim is None:
-            return super().unique(sorted, return_inverse, return_counts)
-        values = self.detach().float() if self.dtype.itemsize < 4 else self.detach()
-        _, first, inverse, counts = numpy.unique(
-            values.numpy(), return_index=True, return_inverse=True, return_counts=True, axis=dim
-        )
-        made = [self.detach().index_select(dim, self._indices(first))]
-        made += [self._indices(inverse.reshape(-1))] * return_inverse
-        made += [self._indices(counts)] * return_counts
-        return tuple(made) if len(made) > 1 else made[0]
-
-    def _indices(self, array: Any) -> Self:
-        return type(self)(array, device=device_of(self), dtype=dtypes.int64)
-
-    # pairs
-
-    def max(self, *args: Any, **options: Any) -> Any:
-        """The largest value; over one axis a pair of values and indices; with another tensor, the
-        larger of each two elements.
-        """
-        return self._extreme_pair("max", args, options)
-
-    def min(self, *args: Any, **options: Any) -> Any:
-        """The smallest value, as `max`."""
-        return self._extreme_pair("min", args, options)
-
-    def _extreme_pair(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        options = dict(options)
-        other = options.pop("other", args[0] if args and isinstance(args[0], OurTensor) else None)
-        if other is not None:
-            return getattr(self, f"{name}imum")(other)
-        named = options.pop("dim", options.pop("axis", None))
-        dim = args[0] if args else named
-        keepdim = args[1] if len(args) > 1 else options.pop("keepdim", False)
-        if options:
-            raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(options))!r}")
-        if dim is None or isinstance(dim, tuple):
-            return getattr(ours.Tensor, name)(self, dim, keepdim)
-        values = (self._greatest if name == "max" else self._least)(dim, keepdim)
-        return pair_of(name, values, getattr(self, f"arg{name}")(dim, keepdim))
-
-    def cummax(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
-        """The largest value so far, and where it stands."""
-        dim = options.get("axis", dim)
-        return self._running_pair("cummax", super().cummax(dim), dim)
-
-    def cummin(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
-        """The smallest value so far, and where it stands."""
-        dim = options.get("axis", dim)
-        return self._running_pair("cummin", super().cummin(dim), dim)
-
-    def _running_pair(self, name: str, made: Any, dim: int) -> ValuesAndIndices:
-        """Running extremes, and the last position that has the value of each."""
-        if isinstance(made, tuple):
-            values, indices = wide_pair(name, made)
-            return pair_of(name, self._taken_at(dim, values, indices), indices)
-        values = made
-        if not self.ndim:
-            return pair_of(name, values, self.zeros_like(dtype=dtypes.int64))
-        size = self.shape[dim]
-        positions = ours.Tensor.arange(size, dtype=dtypes.int64, device=device_of(self))
-        sizes = [size if axis == dim % self.ndim else 1 for axis in range(self.ndim)]
-        is_here = (self == values) | (self.isnan() & values.isnan())
-        marked = is_here.where(as_ours(positions.reshape(sizes)).expand(self.shape), -1)
-        found = ours.Tensor.cummax(marked, dim)
-        indices = found[0] if isinstance(found, tuple) else found
-        return pair_of(name, self._taken_at(dim, values, indices), indices)
-
-    def _taken_at(self, dim: int, values: Any, indices: Any) -> Any:
-        """`values`, each with its gradient from the element that it was taken from."""
-        return self.gather(dim, indices) if self._requires_grad and self.ndim else values
-
-
-def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-    """Positional arguments of a variance as tilegrad takes them: (dim, unbiased, keepdim)."""
-    if args and isinstance(args[0], bool):
-        options["unbiased"] = args[0]
-        return args[1:]
-    if len(args) > 1:
-        options["unbiased"] = args[1]
-        return (args[0], *args[2:])
-    return args
 
 
 # Tensors that were written to; an optimizer's step computes those that are alive.
@@ -731,15 +544,6 @@ def _settle(tensor: Tensor) -> None:
             with contextlib.suppress(OverwrittenError):
                 each.realize()
     tensor.realize()
-
-
-# PyTorch's names of the classes that its tensors once had.
-_CLASSES = {
-    dtypes.float32: "FloatTensor", dtypes.float64: "DoubleTensor", dtypes.float16: "HalfTensor",
-    dtypes.bfloat16: "BFloat16Tensor", dtypes.uint8: "ByteTensor", dtypes.int8: "CharTensor",
-    dtypes.int16: "ShortTensor", dtypes.int32: "IntTensor", dtypes.int64: "LongTensor",
-    dtypes.bool: "BoolTensor",
-}  # fmt: skip
 
 
 def as_ours(tensor: Any) -> Any:

@@ -7,61 +7,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim import counting
+from tilegrad.nn.optim.groups import Common, ParamGroup, as_memory, option_text, without_name
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import move_together
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.results.printing import values_of
 from tilegrad.tensor.storage import memory, writes
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.undo import all_or_nothing
 
 __all__ = ["Common", "Optimizer", "ParamGroup"]
-
-
-class Common(TypedDict, total=False):
-    """Keywords of every optimizer. `maximize` moves along the gradients instead of against them.
-    The others choose how PyTorch, or tinygrad, computes a step, which here is one schedule anyway:
-    they are taken and do nothing.
-    """
-
-    maximize: bool
-    foreach: bool | None
-    fused: bool | None
-    capturable: bool
-    differentiable: bool
-
-
-class ParamGroup(dict[str, Any]):
-    """Parameters with options of their own: `params`, `lr`, and what the optimizer takes.
-
-    `lr` is a tensor of one element; to assign a number is to write it there. So is the momentum, or
-    the first of the betas, once a scheduler moves it.
-
-    Shape: `lr` is a float32 tensor of shape (1,).
-
-    >>> w = Tensor([1.0], requires_grad=True)
-    >>> group = nn.optim.SGD([w], lr=0.5).param_groups[0]
-    >>> group["lr"] = 0.25
-    >>> group["lr"].tolist()
-    [0.25]
-    """
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        current = self.get(key)
-        if isinstance(current, tuple) and isinstance(value, (tuple, list)):
-            value = tuple(_written_to(old, new) for old, new in zip(current, value))
-        super().__setitem__(key, _written_to(current, value))
-
-    def numbers(self) -> dict[str, Any]:
-        """The options, what is memory as numbers; to ask waits for the device."""
-        return {name: _as_numbers(value) for name, value in self.items() if name != "params"}
 
 
 class Optimizer:
@@ -186,7 +147,7 @@ class Optimizer:
     def _group_text(self, group: ParamGroup) -> str:
         options = {name: value for name, value in group.items() if name != "params"}
         # The rate is a tensor; its value is shown where it is known, and nothing runs for it.
-        shown = [f"{name}={_shown(value)}" for name, value in options.items()]
+        shown = [f"{name}={option_text(value)}" for name, value in options.items()]
         count = len(group["params"])
         elements = sum(tensor.max_numel() for tensor in group["params"])
         return (
@@ -349,7 +310,7 @@ class Optimizer:
 
     def _tensors(self, params: Iterable[Any]) -> list[Tensor]:
         """The tensors of a list that may give them with their names."""
-        found = [_without_name(each) for each in self._listed(params)]
+        found = [without_name(each) for each in self._listed(params)]
         for tensor in found:
             if not isinstance(tensor, Tensor):
                 raise DTypeError(
@@ -377,11 +338,11 @@ class Optimizer:
         for group, value in zip(self._param_groups, values, strict=True):
             if "betas" in group:
                 group["betas"] = (value, *group["betas"][1:])
-                memory = _as_memory(group["betas"][0], group["lr"])
+                memory = as_memory(group["betas"][0], group["lr"])
                 dict.__setitem__(group, "betas", (memory, *group["betas"][1:]))
             else:
                 group["momentum"] = value
-                memory = _as_memory(group["momentum"], group["lr"])
+                memory = as_memory(group["momentum"], group["lr"])
                 dict.__setitem__(group, "momentum", memory)
             current.append(memory)
         for index, tensor in enumerate(self.params):
@@ -565,33 +526,6 @@ class Optimizer:
             Tensor.realize(*[current.assign(value) for current, value in ready])
 
 
-def _written_to(current: Any, value: Any) -> Any:
-    """What is held from now on: where that is memory, the same with the value written to it."""
-    if not isinstance(current, Tensor) or value is current:
-        return value
-    if isinstance(value, Tensor):
-        new = value
-    else:
-        new = Tensor([value], dtype=current.dtype, device=current.device, requires_grad=False)
-        if writes.can_replace(current, new):
-            return current.replace(new)
-    current.assign(new.detach().reshape(1).cast(current.dtype).to(current.device)).realize()
-    return current
-
-
-def _as_numbers(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_as_numbers, value))
-    return float(value.item()) if isinstance(value, Tensor) else value
-
-
-def _as_memory(value: float | Tensor, like: Tensor) -> Tensor:
-    """A number as a tensor of one element in memory; what is one stays itself."""
-    if isinstance(value, Tensor):
-        return value
-    return Tensor.full_like(like, value, requires_grad=False).contiguous().realize()
-
-
 def _number(value: Any, like: Tensor) -> Any:
     return _alongside(value, like) if isinstance(value, Tensor) else value
 
@@ -600,18 +534,3 @@ def _alongside(one: Tensor, like: Tensor) -> Tensor:
     """`one`, a vector of one element, to be computed with `like`: it gives a number no axis."""
     one = one.cast(like.dtype).to(like.device)
     return one if like.ndim else one.reshape(())
-
-
-def _without_name(given: Any) -> Any:
-    is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
-    return given[1] if is_pair else given
-
-
-def _shown(option: Any) -> str:
-    """An option as text; of a tensor its number, if it is known."""
-    if not isinstance(option, Tensor):
-        return repr(option)
-    values = values_of(option)
-    if values is None:
-        return "(pending)"
-    return repr(float(f"{values.reshape(-1)[0]:.6g}"))

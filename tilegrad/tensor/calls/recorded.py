@@ -138,18 +138,9 @@ def recorded(
         return None
     constants, kinds = changing
     graph = record(nodes, [*inputs, *constants])
-    if graph is None:
+    results = None if graph is None else _results(several, graph, stand_ins)
+    if graph is None or results is None:
         return None
-    results: list[Result] = []
-    for each, slot in zip(several, graph.results, strict=True):
-        result = _result(each, slot, stand_ins)
-        if result is None:
-            return None
-        results.append(result)
-    may_wait = (
-        all(_may_wait(each, result) for each, result in zip(several, results, strict=True))
-        and len({graph.is_view_at(result.slot) for result in results}) == 1
-    )
     return MethodTemplate(
         graph,
         tuple(results),
@@ -158,9 +149,7 @@ def recorded(
         requires_grad=any(each.requires_grad for each in results),
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in graph.steps),
-        waiting=tuple([WaitingKind(graph, each, next_number()) for each in results])
-        if may_wait
-        else None,
+        waiting=_waiting_kinds(nodes, graph, results),
         constants=kinds,
     )
 
@@ -179,9 +168,20 @@ def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, 
         return None
 
 
-def _may_wait(made: Any, result: Result) -> bool:
-    """Whether nobody has to look at the node of a result."""
-    return made.uop.op not in TELLING and 0 not in result.shape
+def _waiting_kinds(
+    nodes: Sequence[UOp], graph: Template, results: Sequence[Result]
+) -> tuple[WaitingKind, ...] | None:
+    """What the calls of each result have in common while they wait; None if somebody has to look at
+    a node of theirs.
+    """
+    are_views = set()
+    for node, result in zip(nodes, results, strict=True):
+        if node.op in TELLING or 0 in result.shape:
+            return None
+        are_views.add(graph.is_view_at(result.slot))
+    if len(are_views) != 1:
+        return None
+    return tuple([WaitingKind(graph, each, next_number()) for each in results])
 
 
 def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
@@ -205,6 +205,17 @@ def _is_plain(operand: Any, first: Any) -> bool:
         # A parameter that nothing has filled yet takes another value later.
         return not operand._requires_grad
     return node.op not in TELLING and all(type(size) is int and size > 0 for size in node.shape)
+
+
+def _results(several: Sequence[Any], graph: Template, stand_ins: list[Any]) -> list[Result] | None:
+    """What to know of the tensors that a method made; None if one is more than that."""
+    results: list[Result] = []
+    for each, slot in zip(several, graph.results, strict=True):
+        result = _result(each, slot, stand_ins)
+        if result is None:
+            return None
+        results.append(result)
+    return results
 
 
 def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:

@@ -126,9 +126,12 @@ class _Family:
     patterns that were found.
     """
 
-    __slots__ = ("failures", "patterns", "seen", "vain")
+    __slots__ = ("failures", "is_recorded", "patterns", "seen", "vain")
 
     def __init__(self) -> None:
+        # While a call is recorded: a method that calls itself makes no pattern of the inner call,
+        # which would be recorded in turn, and so on.
+        self.is_recorded = False
         self.seen: list[Shapes] = []
         self.patterns: list[Pattern] = []
         # Recordings that had nothing in common.
@@ -180,13 +183,17 @@ def of_sizes(
         if values is not None:
             return pattern.at(values)
     is_full = len(family.patterns) >= _MOST_PATTERNS
-    if is_full or family.failures >= _MOST_FAILURES or shapes in family.seen:
+    if is_full or family.is_recorded or family.failures >= _MOST_FAILURES or shapes in family.seen:
         return None
     found = None
     vain = family.vain
     if vain < _MOST_VAIN or not vain & (vain - 1):
         fixed = frozenset(abs(each) for each in bounds if each is not None)
-        found = _pattern(family, shapes, fixed, operands, method, args, kwargs)
+        family.is_recorded = True
+        try:
+            found = _pattern(family, shapes, fixed, operands, method, args, kwargs)
+        finally:
+            family.is_recorded = False
     family.vain = vain + 1 if found is None else 0
     family.seen = [shapes, *family.seen[: _MOST_SEEN - 1]]
     if found is None:

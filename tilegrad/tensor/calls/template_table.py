@@ -91,6 +91,8 @@ def template_of_numbers(
             return None
         if len(_of_numbers) >= _MOST:
             _of_numbers.clear()
+        # While it is recorded there is none, of a method that calls itself either.
+        _of_numbers[signature] = None
         found = _of_numbers[signature] = recorded_with_numbers(method, operands, args)
         if found is None:
             return None

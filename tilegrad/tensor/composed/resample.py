@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import (
     ConfigError,
     DTypeError,
@@ -28,6 +28,7 @@ from tilegrad.tensor.composed.resampling_filters import (
     Steps,
     antialiasing_filter,
     filter_window,
+    scales_of,
 )
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, describe
@@ -103,33 +104,9 @@ class Resampling(Rearranging):
                 )
             return self.reshape(0).reshape(*self.shape[:first], *sizes)
         x = self if kind.startswith("nearest") else self._wide()
-        is_by_corners = kind == "linear" and not antialias and _is_small_image(x, sizes)
-        is_narrow = self.dtype.is_float and not is_by_corners and not antialias
-        computed = x.dtype if x.dtype is dtypes.float64 else dtypes.float32
-        steps = Steps(computed, self.dtype if is_narrow else computed)
-        windows: list[tuple[int, FilterWindow]] = []
-        for number, (new, ratio) in enumerate(zip(sizes, ratios)):
-            axis = first + number
-            old = self._sizes[axis]
-            # Whatever the scale is: as PyTorch, of images also the nearest.
-            is_nearest_image = kind == "nearest" and len(sizes) == 2
-            if old == new and (ratio == 1 or kind == "linear" or is_nearest_image):
-                if not is_by_corners or sizes == list(self._sizes[first:]):
-                    continue
-                ratio = 1.0
-            if is_nearest_image and new == 2 * old:
-                ratio = 0.5
-            if antialias:
-                window = antialiasing_filter(kind, old, new, ratio, steps, is_aligned=align_corners)
-            else:
-                window = filter_window(kind, old, new, ratio, steps, is_aligned=align_corners)
-            windows.append((axis, window))
-        if windows and is_by_corners:
-            x = x._in_corners(windows)
-        else:
-            # The last axis first, as PyTorch adds the neighbours of a position.
-            for axis, window in reversed(windows):
-                x = x._filtered(axis, window, is_in_order=antialias or kind == "area")
+        x = x._resampled(
+            kind, sizes, ratios, self.dtype, is_aligned=align_corners, is_smooth=antialias
+        )
         if not self.dtype.is_float and x.dtype.is_float:
             x = x.round()
         made = x.cast(self.dtype)
@@ -159,6 +136,37 @@ class Resampling(Rearranging):
                 f"interpolate: a size is {min(sizes)}", rule="sizes are positive", line=here()
             )
         return sizes, ratios
+
+    def _resampled(
+        self,
+        kind: str,
+        sizes: Sequence[int],
+        ratios: Sequence[float],
+        dtype: DType,
+        *,
+        is_aligned: bool,
+        is_smooth: bool,
+    ) -> Self:
+        """The last axes in other sizes; weights are those of an image of `dtype`."""
+        first = self.ndim - len(sizes)
+        is_by_corners = kind == "linear" and not is_smooth and _is_small_image(self, sizes)
+        is_narrow = dtype.is_float and not is_by_corners and not is_smooth
+        computed = self.dtype if self.dtype is dtypes.float64 else dtypes.float32
+        steps = Steps(computed, dtype if is_narrow else computed)
+        scales = scales_of(kind, self._sizes[first:], sizes, ratios, is_at_once=is_by_corners)
+        filter_of = antialiasing_filter if is_smooth else filter_window
+        windows = [
+            (axis, filter_of(kind, self._sizes[axis], new, scale, steps, is_aligned=is_aligned))
+            for axis, (new, scale) in enumerate(zip(sizes, scales), first)
+            if scale is not None
+        ]
+        if windows and is_by_corners:
+            return self._in_corners(windows)
+        x = self
+        # The last axis first, as PyTorch adds the neighbours of a position.
+        for axis, window in reversed(windows):
+            x = x._filtered(axis, window, is_in_order=is_smooth or kind == "area")
+        return x
 
     def _filtered(self, axis: int, window: FilterWindow, *, is_in_order: bool) -> Self:
         """Axis `axis` replaced: each new element is the sum of picked ones times weights."""

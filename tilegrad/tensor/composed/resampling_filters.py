@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from tilegrad.base.dtype import DType, dtypes, truncate
 
-__all__ = ["FilterWindow", "Steps", "antialiasing_filter", "filter_window"]
+__all__ = ["FilterWindow", "Steps", "antialiasing_filter", "filter_window", "scales_of"]
 
 # For each element of the window: its positions in the old axis, and its weights.
 FilterWindow = list[tuple[list[int], list[float]]]
@@ -49,6 +50,24 @@ class Steps:
         """A weight as it is stored."""
         result: float = truncate(value, self.stored)
         return result
+
+
+def scales_of(
+    kind: str, old: Sequence[int], new: Sequence[int], ratios: Sequence[float], *, is_at_once: bool
+) -> list[float | None]:
+    """What to take an axis to its new size by; None where it is left as it is. Those that change
+    `is_at_once` need the others as well.
+    """
+    is_nearest_image = kind == "nearest" and len(new) == 2
+    found: list[float | None] = []
+    for was, size, ratio in zip(old, new, ratios):
+        # Whatever the scale is: as PyTorch, of images also the nearest.
+        if was == size and (ratio == 1 or kind == "linear" or is_nearest_image):
+            is_needed = is_at_once and list(new) != list(old)
+            found.append(1.0 if is_needed else None)
+        else:
+            found.append(0.5 if is_nearest_image and size == 2 * was else ratio)
+    return found
 
 
 @functools.lru_cache(maxsize=64)

@@ -65,12 +65,7 @@ class Attention(Loss):
         if enable_gqa:
             repeats = self._length(-3) // key._length(-3)
             key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
-        size = self.shape[-1]
-        by = (
-            (1 / math.sqrt(size) if isinstance(size, int) else self._size_number(size).rsqrt())
-            if scale is None
-            else scale
-        )
+        by = self._score_scale() if scale is None else scale
         wide = dtypes.float32 if self.dtype.is_float and self.dtype.itemsize < 4 else None
         scores = self._product("scaled_dot_product_attention", key.transpose(-2, -1), wide) * by
         is_all_seen = attn_mask is None
@@ -84,6 +79,11 @@ class Attention(Loss):
                 scores = scores + attn_mask
         weights = (scores.softmax(-1) if is_all_seen else scores._seen_softmax()).cast(self.dtype)
         return (weights.dropout(dropout_p) if dropout_p else weights) @ value
+
+    def _score_scale(self) -> Self | float:
+        """1 / sqrt(size) of the last axis."""
+        size = self.shape[-1]
+        return 1 / math.sqrt(size) if isinstance(size, int) else self._size_number(size).rsqrt()
 
     def _seen_softmax(self) -> Self:
         """softmax along the last axis, zeros where all of a row is minus infinity. A sum of

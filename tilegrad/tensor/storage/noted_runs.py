@@ -228,6 +228,18 @@ class ResultsAlive(engine.Others):
         self.runs.append((request, binding, memory, values))
 
 
+class _PlanRun(NamedTuple):
+    """One run of plain nodes: its request and binding, the memory that its plan reads by number,
+    the values of its variables, and the kinds of the leaves with their variables.
+    """
+
+    request: Request
+    binding: Binding
+    inputs: tuple[int, ...]
+    values: Mapping[str, int]
+    kinds: tuple[Kind, ...]
+
+
 def noted(
     found: WaitingCalls,
     below: Leaves,
@@ -236,39 +248,68 @@ def noted(
     others: ResultsAlive,
 ) -> Segment | None:
     """What came of a segment; None if its plan does not run in one call."""
-    bases = [*plain.bases.values()]
-    sources = {base: -1 - number for number, base in enumerate(bases)}
-    binding: Binding | None = None
-    inputs: list[int] = []
-    values: Mapping[str, int] = {}
-    kinds = below.kinds
-    comes_again: Callable[[], bool] | None = None
+    sources = {base: -1 - number for number, base in enumerate(plain.bases.values())}
+    run: _PlanRun | None = None
     if others.runs:
-        ((request, binding, memory, values),) = others.runs
-        if binding.targets or ready_plan(binding.plan) is None:
+        run = _noted_run(found, below.kinds, plain, others, sources)
+        if run is None:
             return None
-        draws = {
-            request.nodes[number]: RandArg.launch_names(position)
-            for position, number in enumerate(binding.draws)
-        }
-        if not draws.keys() <= {*plain.leaves.values()}:
-            return None
-        given = [request.nodes[number] for number in binding.inputs]
-        if not all(node in sources for node in given):
-            return None
-        inputs = [-1 - sources[node] for node in given]
-        for node, value in zip(memory, binding.values, strict=True):
-            sources[base_of(node)] = value.source
-        comes_again = request.comes_again
-        variables = plain.variables(request, binding)
-        kinds = tuple([
-            kind._replace(variable=variables.get(leaf))
-            if isinstance(kind, NumberKind)
-            else kind._replace(names=draws.get(plain.leaves[leaf]))
-            if isinstance(kind, DrawKind)
-            else kind
-            for leaf, kind in zip(found.leaves, kinds, strict=True)
-        ])  # fmt: skip
+    outcomes = _outcomes(found, computed, sources)
+    copies = _copies(plain, sources)
+    if outcomes is None or copies is None:
+        return None
+    if run is None:
+        return Segment(below.kinds, None, (), {}, outcomes, copies, None)
+    request, binding, inputs, values, kinds = run
+    if all(each.source >= 0 for each in outcomes):
+        # A view of memory that was there before would have moved as well.
+        kinds = tuple(plain.offsets(found, kinds, request, binding))
+    return Segment(kinds, binding, inputs, values, outcomes, copies, request.comes_again)
+
+
+def _noted_run(
+    found: WaitingCalls,
+    kinds: Sequence[Kind],
+    plain: PlainNodes,
+    others: ResultsAlive,
+    sources: dict[UOp, int],
+) -> _PlanRun | None:
+    """What to know of the run of a segment, whose results are added to `sources`; None if it takes
+    more than launches over the memory below the leaves.
+    """
+    ((request, binding, memory, values),) = others.runs
+    if binding.targets or ready_plan(binding.plan) is None:
+        return None
+    draws = {
+        request.nodes[number]: RandArg.launch_names(position)
+        for position, number in enumerate(binding.draws)
+    }
+    if not draws.keys() <= {*plain.leaves.values()}:
+        return None
+    given = [request.nodes[number] for number in binding.inputs]
+    if not all(node in sources for node in given):
+        return None
+    inputs = tuple([-1 - sources[node] for node in given])
+    for node, value in zip(memory, binding.values, strict=True):
+        sources[base_of(node)] = value.source
+    variables = plain.variables(request, binding)
+    named = tuple([
+        kind._replace(variable=variables.get(leaf))
+        if isinstance(kind, NumberKind)
+        else kind._replace(names=draws.get(plain.leaves[leaf]))
+        if isinstance(kind, DrawKind)
+        else kind
+        for leaf, kind in zip(found.leaves, kinds, strict=True)
+    ])  # fmt: skip
+    return _PlanRun(request, binding, inputs, values, named)
+
+
+def _outcomes(
+    found: WaitingCalls,
+    computed: Sequence[tuple[Call, UOp, Reached | None, bool]],
+    sources: Mapping[UOp, int],
+) -> tuple[Outcome, ...] | None:
+    """The outcomes of calls; None if one is in memory that is no source."""
     numbers = {call: number for number, call in enumerate(found.calls)}
     outcomes: list[Outcome] = []
     for call, value_node, reached, is_lasting in computed:
@@ -276,9 +317,11 @@ def noted(
         if base not in sources:
             return None
         outcomes.append(Outcome(numbers[call], sources[base], moves, reached, is_lasting))
-    if others.runs and binding is not None and all(each.source >= 0 for each in outcomes):
-        # A view of memory that was there before would have moved as well.
-        kinds = tuple(plain.offsets(found, kinds, request, binding))
+    return tuple(outcomes)
+
+
+def _copies(plain: PlainNodes, sources: Mapping[UOp, int]) -> tuple[tuple[int, int], ...] | None:
+    """The copies from the host that were made, each with its source; None if one has none."""
     copies: list[tuple[int, int]] = []
     for number, copy in enumerate(plain.copies):
         stored = engine.realized(copy)
@@ -286,9 +329,7 @@ def noted(
             if stored not in sources:
                 return None
             copies.append((number, sources[stored]))
-    return Segment(
-        kinds, binding, tuple(inputs), values, tuple(outcomes), tuple(copies), comes_again
-    )
+    return tuple(copies)
 
 
 def reached_by(found: WaitingCalls, plain: PlainNodes) -> dict[Call, Reached]:

@@ -82,30 +82,26 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
     """
     # Who looks at what a run wrote is told before another thread's run looks for these.
     with engine.exclusive():
-        return _run_in_order(roots, variables, but)
-
-
-def _run_in_order(roots: list[UOp], variables: Variables, but: Collection[Any]) -> list[UOp]:
-    asked = {id(tensor) for tensor in but}
-    waiting = [
-        tensor
-        for tensor in young()
-        if tensor._is_leaf and tensor._requires_grad and not tensor._variables
-        if id(tensor) not in asked
-        if not is_stored(tensor.uop) and not tensor.uop.is_constant
-    ]
-    if waiting and keeps():
-        below = toposort(roots, stop=_stored)
-        first = [each for each in waiting if each.uop in below]
-        wanted = [stored_below(tensor.uop, tensor.device) for tensor in first]
-        for tensor, root, stored in zip(
-            first, wanted, _run(wanted, {}, [*first, *but]) if first else ()
-        ):
-            if is_written(tensor.uop):
-                follow(tensor)
-            else:
-                become_memory(tensor, root, stored)
-    return _run(roots, variables, but)
+        asked = {id(tensor) for tensor in but}
+        waiting = [
+            tensor
+            for tensor in young()
+            if tensor._is_leaf and tensor._requires_grad and not tensor._variables
+            if id(tensor) not in asked
+            if not is_stored(tensor.uop) and not tensor.uop.is_constant
+        ]
+        if waiting and keeps():
+            below = toposort(roots, stop=_stored)
+            first = [each for each in waiting if each.uop in below]
+            wanted = [stored_below(tensor.uop, tensor.device) for tensor in first]
+            for tensor, root, stored in zip(
+                first, wanted, _run(wanted, {}, [*first, *but]) if first else ()
+            ):
+                if is_written(tensor.uop):
+                    follow(tensor)
+                else:
+                    become_memory(tensor, root, stored)
+        return _run(roots, variables, but)
 
 
 def keeps() -> bool:

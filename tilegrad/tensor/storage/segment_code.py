@@ -206,53 +206,12 @@ def _check_leaves(writer: _Writer, kinds: Sequence[Kind]) -> str:
     for number, kind in enumerate(kinds):
         leaf = f"l{number}"
         if isinstance(kind, NumberKind):
-            dtype = writer.name(kind.dtype)
-            writer.unless(f"{leaf}.__class__ is not Number", f"{leaf}.dtype is not {dtype}")
-            if kind.variable is None:
-                writer.unless(f"{leaf}.bits != {kind.bits}")
-            elif kind.variable in variables:
-                writer.unless(f"{leaf}.bits != {variables[kind.variable]}.bits")
-            else:
-                variables[kind.variable] = leaf
-                writer.lines.append(f"values[{kind.variable!r}] = {leaf}.bits")
+            _check_number(writer, leaf, kind, variables)
             continue
         if isinstance(kind, DrawKind):
-            writer.unless(f"not {writer.name(is_draw)}({leaf})")
-            writer.unless(
-                f"{leaf}.arg.shape != {kind.shape}", f"{leaf}.arg.device != {kind.device!r}"
-            )
-            writer.lines.append(f"values.update({writer.name(kind.values_of)}({leaf}))")
+            _check_draw(writer, leaf, kind)
             continue
-        if isinstance(kind, SizedKind):
-            memory = f"{writer.name(whole)}({leaf}, {writer.name(kind)}, copies)"
-            # Memory that a call was computed to, or that came from the host.
-            may_be_computed = not kind.ops
-            moves = f"any(move[0] is not {writer.name(Ops.RESHAPE)} for move in {leaf}.moves)"
-            size = f"{writer.name(prod)}({leaf}.shape)"
-        else:
-            memory = f"{writer.name(_Memory(kind).below)}({leaf}, copies, values)"
-            # What has an offset is a node.
-            may_be_computed = not kind.offsets
-            noted = writer.name(kind.moves)
-            moves = f"{leaf}.moves is not {noted} and {leaf}.moves != {noted}"
-            size = str(kind.size)
-        computed = f"{leaf}.__class__ is Call and {leaf}.value is not None"
-        if may_be_computed:
-            dtype = writer.name(kind.dtype)
-            writer.lines += [
-                f"if {computed}:",
-                f"    buffer = {leaf}.value.buffer",
-                f"    if {moves}: {_NOTHING}",
-                f"    if buffer.dtype is not {dtype} or buffer.size != {size}: {_NOTHING}",
-                f"    if buffer.allocator.device != {kind.device!r}: {_NOTHING}",
-                f"    base = {leaf}.value.leaf or {leaf}.value",
-                f"elif {leaf}.__class__ is Number: {_NOTHING}",
-                "else:",
-                f"    base = {memory}",
-            ]
-        else:
-            writer.unless(computed, f"{leaf}.__class__ is Number")
-            writer.lines.append(f"base = {memory}")
+        _find_base(writer, leaf, kind)
         if kind.base in bases:
             writer.unless(f"base is not b{kind.base}")
         else:
@@ -263,6 +222,60 @@ def _check_leaves(writer: _Writer, kinds: Sequence[Kind]) -> str:
     if len(every) > 1:
         writer.unless(f"len({{{', '.join(every)}}}) != {len(every)}")
     return f"[{', '.join(every)}], [*copies], values"
+
+
+def _check_number(writer: _Writer, leaf: str, kind: NumberKind, variables: dict[str, str]) -> None:
+    """Compare a number; `variables` are the leaves that have their values."""
+    dtype = writer.name(kind.dtype)
+    writer.unless(f"{leaf}.__class__ is not Number", f"{leaf}.dtype is not {dtype}")
+    if kind.variable is None:
+        writer.unless(f"{leaf}.bits != {kind.bits}")
+    elif kind.variable in variables:
+        writer.unless(f"{leaf}.bits != {variables[kind.variable]}.bits")
+    else:
+        variables[kind.variable] = leaf
+        writer.lines.append(f"values[{kind.variable!r}] = {leaf}.bits")
+
+
+def _check_draw(writer: _Writer, leaf: str, kind: DrawKind) -> None:
+    """Compare random words, and take the variables that tell them apart."""
+    writer.unless(f"not {writer.name(is_draw)}({leaf})")
+    writer.unless(f"{leaf}.arg.shape != {kind.shape}", f"{leaf}.arg.device != {kind.device!r}")
+    writer.lines.append(f"values.update({writer.name(kind.values_of)}({leaf}))")
+
+
+def _find_base(writer: _Writer, leaf: str, kind: LeafKind | SizedKind) -> None:
+    """Let `base` be the memory below a leaf, None unless the leaf is of this `kind`."""
+    if isinstance(kind, SizedKind):
+        memory = f"{writer.name(whole)}({leaf}, {writer.name(kind)}, copies)"
+        # Memory that a call was computed to, or that came from the host.
+        may_be_computed = not kind.ops
+        moves = f"any(move[0] is not {writer.name(Ops.RESHAPE)} for move in {leaf}.moves)"
+        size = f"{writer.name(prod)}({leaf}.shape)"
+    else:
+        memory = f"{writer.name(_Memory(kind).below)}({leaf}, copies, values)"
+        # What has an offset is a node.
+        may_be_computed = not kind.offsets
+        noted = writer.name(kind.moves)
+        moves = f"{leaf}.moves is not {noted} and {leaf}.moves != {noted}"
+        size = str(kind.size)
+    computed = f"{leaf}.__class__ is Call and {leaf}.value is not None"
+    if not may_be_computed:
+        writer.unless(computed, f"{leaf}.__class__ is Number")
+        writer.lines.append(f"base = {memory}")
+        return
+    dtype = writer.name(kind.dtype)
+    writer.lines += [
+        f"if {computed}:",
+        f"    buffer = {leaf}.value.buffer",
+        f"    if {moves}: {_NOTHING}",
+        f"    if buffer.dtype is not {dtype} or buffer.size != {size}: {_NOTHING}",
+        f"    if buffer.allocator.device != {kind.device!r}: {_NOTHING}",
+        f"    base = {leaf}.value.leaf or {leaf}.value",
+        f"elif {leaf}.__class__ is Number: {_NOTHING}",
+        "else:",
+        f"    base = {memory}",
+    ]
 
 
 def _is_call_of(each: Any, number: int) -> bool:

@@ -23,11 +23,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.config import config, current_config
-from tilegrad.base.errors import InternalError, TilegradError
+from tilegrad.base.errors import (
+    DataError,
+    DeviceError,
+    NotANumberError,
+    OutOfMemoryError,
+    TilegradError,
+    TransformError,
+)
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
+from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops
@@ -37,7 +45,6 @@ from tilegrad.tensor.handle.aliases import same_storage
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import (
     Call,
-    Moves,
     Value,
     become_memory,
     expand,
@@ -54,6 +61,7 @@ from tilegrad.tensor.storage.noted_runs import (
     noted,
     reached_by,
 )
+from tilegrad.tensor.storage.segment_check import compare
 from tilegrad.tensor.storage.segment_code import Match, Values, written
 from tilegrad.tensor.storage.signatures import (
     Base,
@@ -85,6 +93,16 @@ _sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_K
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
+)
+# Errors of what a value is computed from, of where that is, and of room for it. Others are failures
+# of the compiler: alone a result may succeed, and they would be known as slowness only.
+_OF_VALUES = (
+    OutOfMemoryError,
+    OverwrittenError,
+    TransformError,
+    NotANumberError,
+    DeviceError,
+    DataError,
 )
 _exclusive = engine.exclusive()
 blank = object.__new__
@@ -180,11 +198,8 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     else:
         try:
             segment = _run_plain(found, below, tensor, call)
-        except Exception as error:
-            # Perhaps that of another result: what was asked for runs alone. It may even succeed
-            # where the compiler has failed, which would be known as slowness only.
-            if isinstance(error, InternalError) and current_config().VERIFY:
-                raise
+        except _OF_VALUES:
+            # Perhaps that of another result: what was asked for runs alone.
             pool.expand()
             compute([tensor])
         else:
@@ -355,7 +370,7 @@ def _run(
         computed.append((position, value, moves, reached, is_lasting))
     if segment.config.SEGMENTS > 1:
         # While the copies are those that the calls stand on.
-        _compare(segment, found, asked, computed)
+        compare(segment, found, asked, computed)
     for number, source in segment.copies:
         value = values.get(source)
         if value is None:
@@ -367,46 +382,6 @@ def _run(
 
 def _value_of(base: Base) -> Value:
     return base if isinstance(base, Value) else Value(store.buffer_of(base), base)
-
-
-def _compare(
-    segment: Segment, found: WaitingCalls, asked: Call, computed: Sequence[Computed]
-) -> None:
-    """Raise InternalError unless the nodes of a segment, run by the same plan, have the same
-    values.
-    """
-    below = described(found.leaves)
-    if below is None or bases_of(found.leaves, segment.kinds) is None:
-        raise InternalError("segments: the leaves are of other kinds than those of equal calls")
-    plain = PlainNodes(found, below)
-    others = ResultsAlive([plain.calls[each] for each in found.alive])
-    engine.realize([plain.calls[each] for each in found.roots(asked)], {}, others)
-    binding = segment.binding
-    if not others.runs or binding is None or others.runs[0][1].plan is not binding.plan:
-        # Planned anew meanwhile: sums may be added up in another order.
-        return
-    for number, value, moves, _, _ in computed:
-        call = found.calls[number]
-        stored = engine.realized(plain.calls[call])
-        is_equal = stored is not None and _is_one_view(moves_of(stored)[0], moves)
-        if stored is not None and is_equal:
-            other = store.buffer_of(base_of(stored))
-            is_equal = bytes(value.buffer.copy_out()) == bytes(other.copy_out())
-        if not is_equal:
-            raise InternalError(
-                "segments: equal calls gave other values than their nodes",
-                shape=call.shape,
-                stored=stored is not None,
-            )
-
-
-def _is_one_view(one: Moves, other: Moves) -> bool:
-    """Whether two chains of movement ops are the same view of memory. Where sizes may be others, a
-    chain of RESHAPE is one RESHAPE.
-    """
-    if one == other:
-        return True
-    return all(op is Ops.RESHAPE for op, _, _ in (*one, *other)) and one[-1:] == other[-1:]
 
 
 def _take(

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from operator import attrgetter
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize import realize as engine
@@ -265,7 +265,7 @@ def described(leaves: Sequence[Input]) -> Leaves | None:
     return Leaves(nodes, tuple(kinds), [*bases], [*copies])
 
 
-def is_draw(node: Any) -> bool:
+def is_draw(node: Any) -> TypeGuard[UOp]:
     """Whether a leaf is random words that are in no memory."""
     return isinstance(node, UOp) and node.op is Ops.RAND and node.stored is None
 
@@ -321,9 +321,7 @@ def bases_of(
         if isinstance(kind, NumberKind):
             return None
         if isinstance(kind, DrawKind):
-            if not isinstance(leaf, UOp) or not is_draw(leaf):
-                return None
-            if leaf.arg.shape != kind.shape or leaf.arg.device != kind.device:
+            if not is_draw(leaf) or (leaf.arg.shape, leaf.arg.device) != kind[:2]:
                 return None
             values.update(kind.values_of(leaf))
             continue

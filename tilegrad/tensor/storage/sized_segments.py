@@ -10,7 +10,7 @@ each of them whether it is for those. So no node is made for sizes that come lat
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize.bindings import Binding, constants_of
@@ -131,27 +131,19 @@ def sized_segment(
     request, binding, _, _ = others.runs[0]
     unknowns = _unknowns(found)
     outcomes = _reshaped(segment, found)
-    kinds = _kinds(segment, {number for positions in unknowns for number, _ in positions})
+    kinds = _kinds(segment, unknowns)
     if request.lengths_of is None or not unknowns or outcomes is None or kinds is None:
         return None
-    examples: list[tuple[int, ...]] = []
-    requests: list[Request] = []
-    for at in range(len(_TRIED)):
-        sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
-        nodes = _Elsewhere(found, plain, unknowns, sizes).calls()
-        if nodes is None:
-            continue
-        other = _request(found, nodes, asked)
-        lengths = request.lengths_of(other)
-        if lengths is None or not _has_equal_constants(request, other, binding):
-            continue
-        other.lengths = lengths
-        examples.append(sizes)
-        requests.append(other)
-    if len(examples) < _NEEDED:
-        return None
-    variables = _variables(binding, requests, examples)
-    if variables is None:
+    tried = _tried(found, plain, asked, request, binding, unknowns)
+    if tried is None and len(unknowns) > 1:
+        # Templates may be for other sizes of leaves that the plan knows as numbers.
+        unknowns = [
+            each for each in unknowns if _tried(found, plain, asked, request, binding, [each])
+        ]
+        kinds = _kinds(segment, unknowns)
+        tried = _tried(found, plain, asked, request, binding, unknowns) if unknowns else None
+    variables = None if tried is None else _variables(binding, *tried)
+    if kinds is None or variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
     positions = {position for several in unknowns for position in several}
@@ -164,6 +156,36 @@ def sized_segment(
         kinds, binding, segment.inputs, segment.values, outcomes, segment.copies, None
     )
     return SizedSegment(elsewhere, unknowns, fixed, *variables)
+
+
+def _tried(
+    found: WaitingCalls,
+    plain: PlainNodes,
+    asked: Call,
+    request: Request,
+    binding: Binding,
+    unknowns: Sequence[Sequence[tuple[int, int]]],
+) -> tuple[list[Request], list[tuple[int, ...]]] | None:
+    """What a run would be asked for at some sizes for which the plan is, and these; None if it is
+    for too few of them.
+    """
+    requests: list[Request] = []
+    examples: list[tuple[int, ...]] = []
+    for at in range(len(_TRIED)):
+        if len(examples) + len(_TRIED) - at < _NEEDED:
+            return None
+        sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
+        nodes = _Elsewhere(found, plain, unknowns, sizes).calls()
+        if nodes is None:
+            continue
+        other = _request(found, nodes, asked)
+        lengths = None if request.lengths_of is None else request.lengths_of(other)
+        if lengths is None or not _has_equal_constants(request, other, binding):
+            continue
+        other.lengths = lengths
+        examples.append(sizes)
+        requests.append(other)
+    return (requests, examples) if len(examples) >= _NEEDED else None
 
 
 def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
@@ -181,8 +203,11 @@ def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
     return [[*several] for several in positions.values()]
 
 
-def _kinds(segment: Segment, sized: Collection[int]) -> tuple[Kind, ...] | None:
-    """The kinds of the leaves; leaves with the numbers `sized` cover all of their memory."""
+def _kinds(
+    segment: Segment, unknowns: Sequence[Sequence[tuple[int, int]]]
+) -> tuple[Kind, ...] | None:
+    """The kinds of the leaves; those that have `unknowns` cover all of their memory."""
+    sized = {number for positions in unknowns for number, _ in positions}
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
         if number not in sized:

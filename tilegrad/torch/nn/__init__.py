@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.absent import as_asked
 from tilegrad.torch.absent import absent
 from tilegrad.torch.nn import functional, init, parameter, utils
-from tilegrad.torch.nn.module import Buffer, Module, Parameter
+from tilegrad.torch.nn.module import Module
 from tilegrad.torch.nn.parallel import DataParallel
+from tilegrad.torch.nn.parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
     from tilegrad.nn import CELU as CELU

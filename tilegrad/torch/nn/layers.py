@@ -25,11 +25,10 @@ from tilegrad.torch.nn.attributes import attributes_of
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
 from tilegrad.torch.nn.module import (
     Module,
-    Parameter,
     check_module,
     counterparts,
-    is_parameter,
 )
+from tilegrad.torch.nn.parameter import Parameter, is_parameter
 from tilegrad.torch.nn.recurrent_autocast import (
     cells_in_autocast,
     layers_in_autocast,

@@ -1,121 +1,28 @@
-"""`nn.Module` and `nn.Parameter` with PyTorch's rules: what is trained is a Parameter, what is kept
-is a buffer, and any other tensor among the attributes is neither.
+"""`nn.Module` with PyTorch's rules: parameters are trained, buffers are kept, and any other tensor
+among the attributes is neither.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DataError, KindError, TilegradError, UnsupportedError
+from tilegrad.base.errors import DataError, KindError, TilegradError
 from tilegrad.nn import module as ours
-from tilegrad.nn.tree import Paired, is_tensor
-from tilegrad.tensor.handle.aliases import is_alone
+from tilegrad.nn.tree import is_tensor
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
 from tilegrad.torch.absent import Advising
 from tilegrad.torch.capturing import compiled
-from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import is_meta, name_of
+from tilegrad.torch.nn.parameter import is_parameter, marked
 from tilegrad.torch.nn.printing import arguments_of, text_of
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
-__all__ = ["Buffer", "Module", "Parameter", "adopted", "check_module", "is_parameter", "marked"]
-
-
-def is_parameter(value: object) -> bool:
-    """Whether `value` is a tensor that a module trains, or may train."""
-    if isinstance(value, Paired):
-        value = value.pair
-    return isinstance(value, Tensor) and value.__dict__.get("_is_parameter", False)
-
-
-def marked(tensor: Any, requires_grad: bool | None = None) -> Any:
-    """A tensor as a parameter: itself, or of tilegrad's own an alias of it."""
-    made = as_ours(tensor)
-    made._is_leaf = made._is_parameter = True
-    if requires_grad is not None:
-        made.requires_grad = requires_grad
-    return made
-
-
-class _ParameterKind(type(Tensor)):  # type: ignore[misc]
-    def __instancecheck__(cls, value: object) -> bool:
-        return is_parameter(value)
-
-
-class Parameter(Tensor, metaclass=_ParameterKind):
-    """A tensor that its module trains.
-
-    Its class is `torch.Tensor`: what is computed from a parameter is none.
-
-    >>> import tilegrad.torch as torch
-    >>> weight = torch.nn.Parameter(torch.zeros(2))
-    >>> isinstance(weight, torch.nn.Parameter), isinstance(weight * 2, torch.nn.Parameter)
-    (True, False)
-    """
-
-    if TYPE_CHECKING:
-
-        def __init__(self, data: Any = None, requires_grad: bool = True) -> None: ...
-
-    else:
-
-        def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
-            if isinstance(data, Complex):
-                with modes.enable_grad():
-                    made: Any = Complex(marked(data.pair.detach(), requires_grad))
-                    return made
-            if isinstance(data, Paired):
-                raise UnsupportedError(
-                    "Parameter: a sparse tensor is not trained by itself",
-                    line=here(),
-                    fix="hold its values, torch.nn.Parameter(data.values()), and make the sparse "
-                    "tensor of them where it is used",
-                )
-            with modes.enable_grad():
-                if not isinstance(data, OurTensor):
-                    return marked(Tensor(data), requires_grad)
-                # It is an alias of what it is made of. Of what nobody else has it is a copy, which
-                # is memory of its own from the first step on.
-                is_seen = sys.getrefcount(data) > _GIVEN or not is_alone(data)
-                own = as_ours(data).detach()
-                return marked(own if is_seen else own.clone(), requires_grad)
-
-
-class _Probe(metaclass=_ParameterKind):
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
-        return sys.getrefcount(data)
-
-
-# The count of references to the argument of a class, seen from its `__new__`, where the caller has
-# no other one.
-_GIVEN: Any = _Probe(object())
-
-
-class _BufferKind(type(Tensor)):  # type: ignore[misc]
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, Tensor) and "_is_persistent" in value.__dict__
-
-
-class Buffer(Tensor, metaclass=_BufferKind):
-    """A tensor that its module keeps and does not train."""
-
-    if TYPE_CHECKING:
-
-        def __init__(self, data: Any = None, *, persistent: bool = True) -> None: ...
-
-    else:
-
-        def __new__(cls, data: Any = None, *, persistent: bool = True) -> Tensor:
-            made = (as_ours(data) if isinstance(data, OurTensor) else Tensor(data)).detach()
-            made._is_persistent = persistent
-            return made
+__all__ = ["Module", "adopted", "check_module"]
 
 
 class IncompatibleKeys(NamedTuple):

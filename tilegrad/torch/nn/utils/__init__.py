@@ -21,7 +21,7 @@ from tilegrad.torch import modes
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.nn import init
-from tilegrad.torch.nn.module import marked
+from tilegrad.torch.nn.parameter import marked
 from tilegrad.torch.nn.utils import parametrizations, parametrize, prune, rnn
 from tilegrad.torch.nn.utils.marking import marking
 from tilegrad.torch.tensor import Tensor, as_ours

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilegrad.nn.utils.parametrize import ParametrizationList
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.nn.module import is_parameter, marked
+from tilegrad.torch.nn.parameter import is_parameter, marked
 
 __all__ = ["marking"]
 
