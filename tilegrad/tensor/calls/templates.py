@@ -45,8 +45,9 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Number, Pool, next_number, this_thread
 from tilegrad.tensor.storage.pending import pressure, relieve
+from tilegrad.tensor.storage.segments import stands_on_memory
 
-__all__ = ["elementwise", "templated", "templated_unless"]
+__all__ = ["elementwise", "slicing", "templated", "templated_unless"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Joins = Callable[[Sequence[Any], Any], Any]
@@ -58,6 +59,14 @@ _MOST_RECENT = 256
 def templated(method: Method) -> Method:
     """Let `method` make its graph from a template, once its signature was seen before."""
     return _templated(method, takes_numbers=False)
+
+
+def slicing(method: Method) -> Method:
+    """As `templated`, of a method that takes slices of a tensor. Those of memory are views of it and
+    have no template: as a rule they are at other positions in each step, as the batches of a data
+    set are, and templates with these positions would make each step a segment of its own.
+    """
+    return _templated(method, takes_numbers=False, is_slicing=True)
 
 
 def templated_unless(at_once: Joins) -> Callable[[Method], Method]:
@@ -75,7 +84,9 @@ def elementwise(method: Method) -> Method:
     return _templated(method, takes_numbers=True)
 
 
-def _templated(method: Method, *, takes_numbers: bool, at_once: Joins | None = None) -> Method:
+def _templated(
+    method: Method, *, takes_numbers: bool, at_once: Joins | None = None, is_slicing: bool = False
+) -> Method:
     """The function that is called instead of `method`."""
     calls = _Calls(method, takes_numbers=takes_numbers)
     recent = calls.recent
@@ -87,6 +98,8 @@ def _templated(method: Method, *, takes_numbers: bool, at_once: Joins | None = N
             return method(self, *args, **kwargs)
         if node_count() > pressure.most:
             relieve(self)
+        if is_slicing and not self._requires_grad and stands_on_memory(self):
+            return method(self, *args, **kwargs)
         if args and at_once is not None:
             joined = at_once((self, *args), kwargs.get("dim", 0))
             if joined is not None:

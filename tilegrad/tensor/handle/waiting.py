@@ -55,7 +55,7 @@ Moves = tuple[tuple[Ops, Any, tuple[Any, ...]], ...]
 MOST_NODES = 1 << 15
 # After this many reads in a row that had to make the nodes, a pool takes no calls for a while, and
 # each time four times as many: a program whose calls never recur is not planned in two ways.
-_PATIENCE, _PAUSE, _LONGEST_PAUSE = 64, 1 << 10, 1 << 20
+_PATIENCE, _PAUSE, _LONGEST_PAUSE = 64, 1 << 10, 1 << 14
 # References to results that a run computed, before the dead among them are looked for.
 _MANY = 32
 next_serial = itertools.count().__next__

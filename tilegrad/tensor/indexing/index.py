@@ -24,7 +24,7 @@ from tilegrad.base.errors import IndexBoundsError, IndexKindError, ShapeError, S
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.calls.templates import slicing, templated
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
 from tilegrad.tensor.handle.sizes import (
@@ -94,12 +94,16 @@ class Indexing(Creation):
             # What the mask picks is a matter of its positions alone.
             self._by_axis_fits(key)
             key = tuple(key._true_columns())
+        elif kind is list or (hasattr(key, "__array__") and not isinstance(key, Core)):
+            rows = self._known_rows(key)
+            if rows is not None:
+                return self._rows_at(rows)
         if self._are_checked(key):
             return self._picked_at(key)
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors) if tensors else viewed
 
-    @templated
+    @slicing
     def _cut(self, key: Any) -> Self:
         """What numbers, slices, None and Ellipsis pick."""
         # One slice or number, which mostly is another one than before, as that has a template.
@@ -110,6 +114,17 @@ class Indexing(Creation):
             row = self._at(0, key)
             return row.reshape(row.shape[1:])
         return self._viewed(key)[0]
+
+    def _known_rows(self, key: Any) -> Self | None:
+        """The tensor of a list or array of integers that picks rows; None if it is no such one.
+
+        Raises IndexBoundsError for what lies outside.
+        """
+        entry = self._as_index(key)
+        if not isinstance(entry, KnownIndex) or entry.dtype is dtypes.bool or not self.ndim:
+            return None
+        (rows,) = self._by_axis(entry, 0)
+        return None if config.CHECK or rows.device != self.device else rows
 
     def _are_checked(self, key: Any) -> bool:
         """Whether the entries of `key` are numbers, slices, None, Ellipsis, and integer tensors

@@ -27,7 +27,7 @@ __all__ = [
     "WRITTEN", "base_of", "bound", "elements", "empty", "expose", "fixed", "from_host",
     "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored",
     "is_superseded", "is_view", "is_whole", "is_written", "largest", "looks_at", "moves_of",
-    "number_in", "over", "owned", "sizes_in", "stored_below", "supersede", "unwritten",
+    "needs_no_run", "number_in", "over", "owned", "sizes_in", "stored_below", "supersede", "unwritten",
     "version_of", "without_detach", "writes_before",
 ]  # fmt: skip
 # Versions of memory that an assignment, run or not, goes on from.
@@ -254,6 +254,13 @@ def is_stored(node: UOp) -> bool:
     while node.op.is_movement or node.op is Ops.DETACH:
         node = node.src[0]
     return node.op is Ops.BUFFER
+
+
+def needs_no_run(node: UOp) -> bool:
+    """Whether the value is in memory, here or at the host, under whatever index."""
+    while node.op.is_movement or node.op is Ops.DETACH:
+        node = node.src[0]
+    return node.op is Ops.BUFFER or node.op is Ops.COPY or node.stored is not None
 
 
 def looks_at(node: UOp, buffer: UOp) -> bool:

@@ -52,7 +52,7 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.memory import base_of, needs_no_run
 from tilegrad.tensor.storage.noted_runs import (
     Computed,
     PlainNodes,
@@ -467,6 +467,32 @@ def _become_memory(tensor: Any, call: Call, memory: UOp) -> None:
         running.become_memory(tensor, call.node, memory)
     else:
         become_memory(tensor, call, memory)
+
+
+def stands_on_memory(tensor: Any) -> bool:
+    """Whether a tensor looks at memory, here or at the host, and nothing is to be run for it. One
+    that a run has computed, of which no gradient may be asked for, does from now on.
+    """
+    call: Call | None = tensor._call
+    if call is None:
+        return needs_no_run(tensor._node)
+    if call.requires_grad or call.pool is not this_thread.pool:
+        return False
+    if call.value is None:
+        return _is_view_of_memory(call)
+    with _exclusive:
+        if tensor._call is call:
+            _become_memory(tensor, call, call.value.node(call.moves))
+    return tensor._call is None
+
+
+def _is_view_of_memory(call: Call) -> bool:
+    """Whether a call that waits moves what is in memory."""
+    inputs = call.inputs
+    if inputs is None or len(inputs) != 1 or not call.template.is_view_at(call.slot):
+        return False
+    (below,) = inputs
+    return isinstance(below, UOp) and needs_no_run(below)
 
 
 def _give_back(call: Call) -> None:

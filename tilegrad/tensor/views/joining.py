@@ -15,7 +15,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.joins import catted, stacked
-from tilegrad.tensor.calls.templates import templated, templated_unless
+from tilegrad.tensor.calls.templates import slicing, templated, templated_unless
 from tilegrad.tensor.handle.core import (
     check_devices,
     check_tensors,
@@ -184,7 +184,7 @@ class Joining(Shrinking):
         axis = as_axis("stack", dim, self.ndim + 1)
         return self.unsqueeze(axis).cat(*[other.unsqueeze(axis) for other in others], dim=axis)
 
-    @templated
+    @slicing
     def split(self, sizes: sint | Sequence[sint], dim: int = 0) -> tuple[Self, ...]:
         """Split along an axis. For a symbolic size the number of slices is that of the bound
         values.
@@ -234,7 +234,7 @@ class Joining(Shrinking):
         ends = [simple(step * number) for number in range(count)]
         return tuple(self._slice(axis, start, end) for start, end in zip(ends, [*ends[1:], size]))
 
-    @templated
+    @slicing
     def chunk(self, chunks: sint, dim: int = 0) -> tuple[Self, ...]:
         """Split along an axis into at most `chunks` slices of equal size; the last may be smaller.
 
@@ -263,7 +263,7 @@ class Joining(Shrinking):
         step = ceil_divide(self.shape[axis], given)
         return x._split_by(axis, 1 if is_zero(step) else step)
 
-    @templated
+    @slicing
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """Slices along an axis, without it.
 
