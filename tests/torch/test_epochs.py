@@ -15,7 +15,7 @@ from tilegrad import Context
 from tilegrad.tensor.handle import waiting
 from tilegrad.torch.utils.data import DataLoader, TensorDataset
 
-ROWS, SIZE, COLUMNS, RATE = 240, 6, 5, 0.05
+ROWS, SIZE, COLUMNS, RATE = 360, 5, 4, 0.05
 _random = np.random.default_rng(11)
 X = _random.normal(size=(ROWS, COLUMNS)).astype(np.float32)
 Y = _random.normal(size=(ROWS, 1)).astype(np.float32)
@@ -126,6 +126,6 @@ def test_each_epoch_runs_the_known_step(
                 optimizer.step()
                 losses.append(loss.item())
     np.testing.assert_allclose(losses, expected(5), rtol=1e-4)
-    # Of 120 steps, those that begin an epoch may be others.
+    # Of 216 steps, those that begin an epoch may be others.
     assert len(vain) <= 6
     assert not waiting.this_thread.pool.pause

@@ -105,7 +105,7 @@ MUTANTS: dict[str, Mutant] = {
     "M4.9": Mutant(
         "results are written to the memory of the last call",
         "tilegrad/capture/results.py",
-        "            if cell.is_free() or (self._is_reused and id(cell.buffer) not in inputs):\n",
+        "            if self._is_reused and id(cell.buffer) not in inputs:\n",
         "            if id(cell.buffer) not in inputs:\n",
     ),
     "M4.10": Mutant(

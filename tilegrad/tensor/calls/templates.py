@@ -36,6 +36,7 @@ from tilegrad.tensor.calls.arguments import (
     signature_of,
 )
 from tilegrad.tensor.calls.compared import compare
+from tilegrad.tensor.calls.positions import Positions
 from tilegrad.tensor.calls.postponed import can_postpone, postponed, postponed_siblings
 from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result, WaitingKind
 from tilegrad.tensor.calls.template_table import known_template, new_template, template_of_numbers
@@ -45,7 +46,6 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Number, Pool, next_number, this_thread
 from tilegrad.tensor.storage.pending import pressure, relieve
-from tilegrad.tensor.storage.segments import stands_on_memory
 
 __all__ = ["elementwise", "slicing", "templated", "templated_unless"]
 
@@ -62,9 +62,8 @@ def templated(method: Method) -> Method:
 
 
 def slicing(method: Method) -> Method:
-    """As `templated`, of a method that takes slices of a tensor. Those of memory are views of it and
-    have no template: as a rule they are at other positions in each step, as the batches of a data
-    set are, and templates with these positions would make each step a segment of its own.
+    """As `templated`, of a method that takes slices of a tensor: those of memory at positions that
+    change all the time have no template (`positions`).
     """
     return _templated(method, takes_numbers=False, is_slicing=True)
 
@@ -88,7 +87,8 @@ def _templated(
     method: Method, *, takes_numbers: bool, at_once: Joins | None = None, is_slicing: bool = False
 ) -> Method:
     """The function that is called instead of `method`."""
-    calls = _Calls(method, takes_numbers=takes_numbers)
+    positions = Positions() if is_slicing else None
+    calls = _Calls(method, positions, takes_numbers=takes_numbers)
     recent = calls.recent
 
     @functools.wraps(method)
@@ -98,7 +98,7 @@ def _templated(
             return method(self, *args, **kwargs)
         if node_count() > pressure.most:
             relieve(self)
-        if is_slicing and not self._requires_grad and stands_on_memory(self):
+        if positions is not None and positions.changing and positions.are_changing(self, args):
             return method(self, *args, **kwargs)
         if args and at_once is not None:
             joined = at_once((self, *args), kwargs.get("dim", 0))
@@ -162,13 +162,17 @@ class _Calls:
     Attributes:
         method, number: the method, and its number in signatures.
         takes_numbers: whether numbers among the arguments may be inputs of a template.
+        positions: of a method that takes slices, where it took them.
         recent: calls that came, by short signature.
     """
 
-    __slots__ = ("method", "number", "recent", "takes_numbers")
+    __slots__ = ("method", "number", "positions", "recent", "takes_numbers")
 
-    def __init__(self, method: Callable[..., Any], *, takes_numbers: bool):
+    def __init__(
+        self, method: Callable[..., Any], positions: Positions | None, *, takes_numbers: bool
+    ):
         self.method, self.number, self.takes_numbers = method, next_number(), takes_numbers
+        self.positions = positions
         self.recent: dict[Any, _RecentCall] = {}
 
     def result(
@@ -198,6 +202,9 @@ class _Calls:
             if found is None:
                 return None
             template, numbers = found
+        if not template.is_one and self.positions is not None:
+            if self.positions.are_many(first, len(template.results)):
+                return None
         kinds = template.waiting
         waits = kinds is not None and can_postpone(pool, config, template.requires_grad)
         copies: bool | None = False
@@ -236,6 +243,8 @@ class _Calls:
             found = template_of_numbers(key, self.method, operands, inputs, args, pool, frame)
             if found is not None:
                 return found
+        if self.positions is not None:
+            self.positions.note(operands[0], args, tuple(key))
         template = new_template(key, self.method, operands, inputs, args, kwargs)
         return None if template is None else (template, [])
 

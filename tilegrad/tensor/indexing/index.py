@@ -112,7 +112,7 @@ class Indexing(Creation):
             return self._sliced(0, key)
         if kind is int and self.ndim:
             row = self._at(0, key)
-            return row.reshape(row.shape[1:])
+            return row._with_ones(row.shape[1:])
         return self._viewed(key)[0]
 
     def _known_rows(self, key: Any) -> Self | None:
@@ -217,7 +217,7 @@ class Indexing(Creation):
             else:
                 x = x._at(axis, entry)
             axis += 1
-        return x.reshape(shape), tensors
+        return x._with_ones(tuple(shape)), tensors
 
     def _completed(self, key: Any) -> list[Any]:
         """One index for each axis, and None for each new one."""

@@ -325,9 +325,10 @@ class Realized(Attention):
             found = segments.read(self, _realize, engine.read)
             if found is not None:
                 return host.unpack(found, call.dtype, 1)[0]
-        found = memory.number_in(self.uop)
+        node = self._node if self._call is None else self.uop
+        found = memory.number_in(node)
         if found is not None:
-            return host.unpack(found, self.dtype, 1)[0]
+            return host.unpack(found, node.dtype, 1)[0]
         shape = self._bound_shape()
         if any(size != 1 for size in shape):
             raise ShapeError(

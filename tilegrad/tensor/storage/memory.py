@@ -27,8 +27,8 @@ __all__ = [
     "WRITTEN", "base_of", "bound", "elements", "empty", "expose", "fixed", "from_host",
     "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored",
     "is_superseded", "is_view", "is_whole", "is_written", "largest", "looks_at", "moves_of",
-    "needs_no_run", "number_in", "over", "owned", "sizes_in", "stored_below", "supersede", "unwritten",
-    "version_of", "without_detach", "writes_before",
+    "needs_no_run", "number_in", "over", "owned", "sizes_in", "stored_below", "supersede",
+    "unwritten", "version_of", "without_detach", "writes_before",
 ]  # fmt: skip
 # Versions of memory that an assignment, run or not, goes on from.
 _superseded: weakref.WeakSet[UOp] = weakref.WeakSet()

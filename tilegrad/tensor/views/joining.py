@@ -280,7 +280,7 @@ class Joining(Shrinking):
         axis = as_axis("unbind", dim, self.ndim)
         rest = (*self.shape[:axis], *self.shape[axis + 1 :])
         return tuple(
-            self._slice(axis, at, at + 1).reshape(rest) for at in range(self._length(axis))
+            self._slice(axis, at, at + 1)._with_ones(rest) for at in range(self._length(axis))
         )
 
     # repetition

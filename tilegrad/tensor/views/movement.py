@@ -77,6 +77,12 @@ class Movement(Casts):
             return self._moved(Ops.RESHAPE, sizes)
         return self._like(UOp(Ops.RESHAPE, self.uop.dtype, (self.uop,), sizes))
 
+    def _with_ones(self, sizes: tuple[sint, ...]) -> Self:
+        """A view with other axes of one element, which strides can always say."""
+        if sizes == self.shape:
+            return self
+        return self._moved(Ops.RESHAPE, sizes) if are_plain(sizes) else self.reshape(sizes)
+
     def _as_view(self, made: Self) -> Self:
         """`made`, which is movement ops on this tensor by whatever methods, as a view of it."""
         node, moves = made.uop, []

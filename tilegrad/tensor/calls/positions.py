@@ -1,0 +1,68 @@
+"""At which positions a method slices tensors: where these are other ones again and again, as those
+of the batches of a data set are, they are no part of templates.
+
+A template has its positions as constants, and calls of different templates are different segments:
+each batch would be one of its own. The nodes of a slice of memory have its position in the memory
+instead, and all batches are one segment (`tensor.storage.signatures`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.tensor.storage.segments import stands_on_memory
+
+__all__ = ["Positions"]
+
+# Slices at more positions change all the time, not within a step; the same of the results of one
+# call, which a loop goes over.
+_MOST, _MOST_RESULTS = 48, 16
+_MOST_FAMILIES = 512
+Family = tuple[Any, ...]
+
+
+class Positions:
+    """The positions at which a method was called, for each family: tensors of a shape, and indices
+    of some kinds. `changing` are the families whose positions change.
+    """
+
+    __slots__ = ("_seen", "changing")
+
+    def __init__(self) -> None:
+        self._seen: dict[Family, set[tuple[Any, ...]]] = {}
+        self.changing: set[Family] = set()
+
+    def note(self, tensor: Any, args: tuple[Any, ...], signature: tuple[Any, ...]) -> None:
+        """Note a call that has no template so far."""
+        family = _family(tensor, args)
+        if len(self._seen) >= _MOST_FAMILIES or len(self.changing) >= _MOST_FAMILIES:
+            self._seen.clear()
+            self.changing.clear()
+        seen = self._seen.setdefault(family, set())
+        seen.add(signature)
+        if len(seen) > _MOST:
+            del self._seen[family]
+            self.changing.add(family)
+
+    def are_changing(self, tensor: Any, args: tuple[Any, ...]) -> bool:
+        """Whether slices of this family of a tensor in memory are views of it, and no template's
+        results.
+        """
+        return (
+            not tensor._requires_grad
+            and _family(tensor, args) in self.changing
+            and stands_on_memory(tensor)
+        )
+
+    @staticmethod
+    def are_many(tensor: Any, results: int) -> bool:
+        """The same of that number of slices that one call gives."""
+        return results > _MOST_RESULTS and not tensor._requires_grad and stands_on_memory(tensor)
+
+
+def _family(tensor: Any, args: tuple[Any, ...]) -> Family:
+    kinds: list[Any] = [tensor.shape]
+    for each in args:
+        kind = each.__class__
+        kinds.append((*map(type, each),) if kind is tuple else kind)
+    return tuple(kinds)
