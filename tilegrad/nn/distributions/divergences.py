@@ -146,10 +146,12 @@ def register_kl(
     Returns the decorator; the function takes (p, q) and gives a tensor of the shape of the batch.
 
     >>> D = nn.distributions
-    >>> @D.register_kl(D.Uniform, D.Exponential)
+    >>> class Arrival(D.Uniform):
+    ...     "When a customer comes."
+    >>> @D.register_kl(Arrival, D.Exponential)
     ... def between(p, q):
     ...     return q.rate * p.mean - q.rate.log() - (p.high - p.low).log()
-    >>> D.kl_divergence(D.Uniform(0.0, 1.0), D.Exponential(1.0)).item()
+    >>> D.kl_divergence(Arrival(0.0, 1.0), D.Exponential(1.0)).item()
     0.5
     """
 

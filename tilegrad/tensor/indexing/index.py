@@ -120,7 +120,8 @@ class Indexing(Creation):
 
         Raises IndexBoundsError for what lies outside.
         """
-        entry = self._as_index(key)
+        entries = entries_of(key)
+        entry = self._as_index(entries[0]) if len(entries) == 1 else None
         if not isinstance(entry, KnownIndex) or entry.dtype is dtypes.bool or not self.ndim:
             return None
         (rows,) = self._by_axis(entry, 0)
