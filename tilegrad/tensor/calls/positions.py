@@ -41,7 +41,7 @@ class Positions:
         seen = self._seen.setdefault(family, set())
         seen.add(signature)
         if len(seen) > _MOST:
-            del self._seen[family]
+            self._seen.pop(family, None)
             self.changing.add(family)
 
     def are_changing(self, tensor: Any, args: tuple[Any, ...]) -> bool:
