@@ -447,3 +447,13 @@ def test_what_was_picked_is_picked_from(size: int) -> None:
     picked = Tensor(array).index_select(2, Tensor(places))
     largest = picked.gather(1, picked.argmax(1, keepdim=True))
     np.testing.assert_array_equal(largest.numpy(), array[..., places].max(1, keepdims=True))
+
+
+def test_gather_by_an_index_that_is_a_sum_and_waits() -> None:
+    """From the third call on the sum has a template, and is no node when it is looked at."""
+    table = numbers(4, 3)
+    rows = np.array([[0, 1, 2], [1, 0, 1]])
+    x, first, other = Tensor(table).realize(), Tensor(rows).realize(), Tensor(rows[::-1].copy())
+    for _ in range(4):
+        index = first + other
+        close(x.gather(0, index), np.take_along_axis(table, rows + rows[::-1], 0))

@@ -64,7 +64,8 @@ class Template:
         """
         found: list[tuple[Ops, Any]] = []
         first = self.count + len(self.constants)
-        while slot >= first and len(found) < most:
+        # An op of several sources, which may be the last one here, gives as many slots.
+        while len(found) < most and slot >= first:
             op, _, arg, pick, *_ = self.steps[slot - first]
             found.append((op, arg))
             slot = pick(range(slot))
