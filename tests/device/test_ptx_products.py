@@ -123,7 +123,7 @@ def test_a_convolution_keeps_its_lanes_busy(
 def test_the_gradient_of_weights_keeps_its_units_busy(
     arch: str, sizes: tuple[int, int, int], tmp_path: Path
 ) -> None:
-    """Sums run along the batch, then over the pixels, of which each has a gate of its own."""
+    """The sum runs over the batch, then over the pixels; the load of each pixel has a gate."""
     batch, channels, side = sizes
     target = nv_target(arch)
     image = Tensor.empty(batch, channels, side, side, dtype=HALF)

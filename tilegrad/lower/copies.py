@@ -105,11 +105,19 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     ast = ast.replace(src=(*ast.src, *ahead))
     for tile in tiles:
         ast = _moved(ast, tile.memory, tile.whole, tile.offset(tile.trip))
-    ast = simplify(ast)
+    is_plain = sum(each.axis is Axis.REDUCE for each in ranges) == 1
+    return _with_loops_over_tiles(simplify(ast), tiles, is_plain, is_by_vectors)
+
+
+def _with_loops_over_tiles(
+    ast: UOp, tiles: Sequence[_Tiles], is_plain: bool, is_by_vectors: bool
+) -> UOp:
+    """`ast` with an inner loop over tiles, to be unrolled, where matrix units read them: in a sum
+    over one axis, which `is_plain`, or one that is copied `is_by_vectors`.
+    """
     # Rows that are rescaled have a long body, and registers for one copy of it; so have sums over
     # several axes whose operands are copied element by element.
     found = {node.op for node in ast.toposort()}
-    is_plain = sum(each.axis is Axis.REDUCE for each in ranges) == 1
     if Ops.WMMA in found and Ops.RESCALED not in found and (is_plain or is_by_vectors):
         for loop, count in dict.fromkeys((tile.loop, tile.count) for tile in tiles):
             if not is_plain:

@@ -26,12 +26,13 @@ from tilegrad.base.errors import DataError, article
 from tilegrad.io import torch_load
 from tilegrad.io.mapped import tensor_over
 from tilegrad.io.torch_values import Location, Marks
+from tilegrad.ir.sizes import row_major
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import device, name_of
 from tilegrad.torch.objects import LAYOUTS, MEMBER, pickled, unpickled
-from tilegrad.torch.shared_storages import Layout, laid_out, row_major, view_at
+from tilegrad.torch.shared_storages import Layout, laid_out, view_at
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 

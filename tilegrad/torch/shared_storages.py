@@ -8,10 +8,12 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from tilegrad.ir.sizes import row_major
+from tilegrad.ir.uop import sint
 from tilegrad.tensor.handle.aliases import strides_in
 from tilegrad.torch.copying import look_with_root
 
-__all__ = ["Layout", "laid_out", "row_major", "view_at"]
+__all__ = ["Layout", "laid_out", "view_at"]
 
 
 class Layout(NamedTuple):
@@ -22,12 +24,7 @@ class Layout(NamedTuple):
     storage: int
     length: int
     offset: int
-    strides: tuple[int, ...]
-
-
-def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a contiguous tensor of these sizes."""
-    return tuple(math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+    strides: tuple[sint, ...]
 
 
 def laid_out(tensors: Sequence[Any], apart: Collection[int] = ()) -> tuple[list[Any], list[Layout]]:

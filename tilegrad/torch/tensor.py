@@ -27,7 +27,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.postponed import alias
-from tilegrad.tensor.handle.absent_names import are_absent
+from tilegrad.tensor.handle.absent_names import declare_absent
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import Core, device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
@@ -88,7 +88,7 @@ class _AbsentNames:
     __slots__ = ()
 
 
-are_absent(METHODS, _AbsentNames)
+declare_absent(METHODS, _AbsentNames)
 
 
 class Tensor(  # type: ignore[misc]

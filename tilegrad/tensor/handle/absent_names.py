@@ -12,7 +12,7 @@ from typing import Any
 
 from tilegrad.base.absent import absent
 
-__all__ = ["AbsentName", "AbsentNames", "absent_error", "are_absent", "names_of_class"]
+__all__ = ["AbsentName", "AbsentNames", "absent_error", "declare_absent", "names_of_class"]
 
 # What users of PyTorch reach for that is spelled otherwise here.
 _INSTEAD = {
@@ -47,7 +47,7 @@ class AbsentNames:
     __slots__ = ()
 
 
-def are_absent(names: Any, kind: type) -> None:
+def declare_absent(names: Any, kind: type) -> None:
     """Let the class `kind`, which has nothing else, say of `names` what to write instead."""
     for name in names:
         setattr(kind, name, AbsentName(name))
@@ -76,4 +76,4 @@ def names_of_class(kind: type) -> set[str]:
     return {name for name, value in found.items() if not isinstance(value, AbsentName)}
 
 
-are_absent(_INSTEAD, AbsentNames)
+declare_absent(_INSTEAD, AbsentNames)

@@ -95,9 +95,13 @@ class Indexing(Creation):
             self._by_axis_fits(key)
             key = tuple(key._true_columns())
         elif kind is list or (hasattr(key, "__array__") and not isinstance(key, Core)):
-            rows = self._known_rows(key)
-            if rows is not None:
-                return self._rows_at(rows)
+            entries = entries_of(key)
+            entry = self._as_index(entries[0]) if len(entries) == 1 else None
+            if isinstance(entry, KnownIndex):
+                rows = self._known_rows(entry)
+                if rows is not None:
+                    return self._rows_at(rows)
+                key = (entry,)
         if self._are_checked(key):
             return self._picked_at(key)
         viewed, tensors = self._viewed(key)
@@ -115,17 +119,15 @@ class Indexing(Creation):
             return row._with_ones(row.shape[1:])
         return self._viewed(key)[0]
 
-    def _known_rows(self, key: Any) -> Self | None:
-        """The tensor of a list or array of integers that picks rows; None if it is no such one.
+    def _known_rows(self, entry: KnownIndex) -> Self | None:
+        """The tensor of integers that pick rows; None for a mask, and where a run checks indices.
 
         Raises IndexBoundsError for what lies outside.
         """
-        entries = entries_of(key)
-        entry = self._as_index(entries[0]) if len(entries) == 1 else None
-        if not isinstance(entry, KnownIndex) or entry.dtype is dtypes.bool or not self.ndim:
+        if not self.ndim or config.CHECK or entry.dtype is dtypes.bool:
             return None
         (rows,) = self._by_axis(entry, 0)
-        return None if config.CHECK or rows.device != self.device else rows
+        return rows if rows.device == self.device else None
 
     def _are_checked(self, key: Any) -> bool:
         """Whether the entries of `key` are numbers, slices, None, Ellipsis, and integer tensors

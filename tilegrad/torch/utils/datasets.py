@@ -167,7 +167,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 def random_split(
     dataset: Any, lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset]:
-    """Parts of a data set with so many items each, or with such shares of them, at random."""
+    """Random subsets of a data set of these sizes, or, where they add up to 1, these fractions."""
     count = len(dataset)
     if lengths and math.isclose(sum(lengths), 1) and sum(lengths) <= 1.0000001:
         sizes = [math.floor(count * share) for share in lengths]
