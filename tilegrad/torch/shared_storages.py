@@ -75,7 +75,7 @@ def _lay_out_together(
         layouts |= added
 
 
-def view_at(whole: Any, sizes: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+def view_at(whole: Any, sizes: Sequence[int], strides: Sequence[sint], offset: int) -> Any:
     """The tensor of `sizes` at a layout of a storage, which is a vector: an alias of it."""
     sizes, count = tuple(sizes), math.prod(sizes)
     if tuple(strides) != row_major(sizes):
