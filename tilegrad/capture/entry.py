@@ -86,6 +86,8 @@ class Entry:
     _written: list[int] = field(default_factory=list)
     _symbolic: list[int] = field(default_factory=list)
     _has_draws: bool = False
+    # As `made`, with the function that makes each tensor.
+    _makers: list[tuple[Callable[[UOp, Variables], Tensor], int, int]] = field(default_factory=list)
     _sharing: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,6 +100,7 @@ class Entry:
             if slots.count(each.slot) > 1:
                 self._sharing.setdefault(each.slot, []).append(number)
         self._has_draws = self.draws.words > 0
+        self._makers = [(each.tensor, output, number) for each, output, number in self.made]
         self._symbolic = [n for n, each in enumerate(self.inputs) if each.signature.variables]
 
     # does it serve this call?
@@ -249,10 +252,7 @@ class Entry:
         else:
             cells = self._run(switches)
         values = self.values
-        made = [
-            signature.tensor(cells[output].nodes[number], values)
-            for signature, output, number in self.made
-        ]
+        made = [make(cells[output].nodes[number], values) for make, output, number in self._makers]
         for group in self.aliases:
             storage = Storage()
             for number, path in group:

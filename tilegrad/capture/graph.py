@@ -10,9 +10,9 @@ one.
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from time import perf_counter
 from typing import Any
 
 from tilegrad.base.config import Config, config
@@ -75,9 +75,9 @@ class _Batch:
             )
 
     def run(self, inputs: int, is_shown: bool) -> None:
-        start = time.perf_counter()
+        start = perf_counter()
         self._call(is_shown)
-        seconds = time.perf_counter() - start
+        seconds = perf_counter() - start
         report.count(self._ops, self._mem, seconds, self._count)
         if is_shown:
             self._show(inputs, seconds)

@@ -21,14 +21,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from tilegrad.base.config import config
+from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import CaptureError, article
 from tilegrad.capture.build import Again, Builder
 from tilegrad.capture.entry import Entry, Mismatch
 from tilegrad.capture.explain import explain
 from tilegrad.capture.modes import Modes
 from tilegrad.capture.record import Hints, Run, tensors_in
-from tilegrad.tensor.handle.tracing import is_transforming
+from tilegrad.tensor.handle.tracing import transforms
 
 __all__ = ["Jit", "TinyJit", "jit"]
 
@@ -85,8 +85,8 @@ class Jit(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         # As one value: to ask for each switch by name takes as long as to check a tensor.
-        switches = config.current()
-        if _inside.get() or not switches.JIT or switches.CHECK or is_transforming():
+        switches = current_config()
+        if _inside.get() or not switches.JIT or switches.CHECK or transforms.depth:
             return self._function(*args, **kwargs)
         with self._lock:
             mode = self._modes.now(switches)
@@ -121,7 +121,7 @@ class Jit(Generic[P, R]):
         token = _inside.set(True)
         try:
             run.run(args, kwargs, self._names)
-            if self._modes.now(config.current()) != mode:
+            if self._modes.now(current_config()) != mode:
                 run.reads.reads.uncovered("leaves another mode behind, which a replay would not")
             if is_captured:
                 try:

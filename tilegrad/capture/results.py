@@ -8,9 +8,9 @@ node what it is made of.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from sys import getrefcount
 from typing import Any
 
 from tilegrad.base.dtype import DType
@@ -87,24 +87,27 @@ class TensorSignature:
 class Cell:
     """Memory of one output, with the nodes that tensors over it take."""
 
-    __slots__ = ("_count", "_counts", "buffer", "leaf", "nodes")
+    __slots__ = ("_count", "_counts", "_views", "buffer", "leaf", "nodes")
 
     def __init__(self, buffer: Buffer, signatures: Sequence[TensorSignature]):
         self.buffer = buffer
         self.leaf = leaf(buffer)
         self.nodes = [signature.over(self.leaf) for signature in signatures]
-        self._count = sys.getrefcount(self.leaf)
-        self._counts = [sys.getrefcount(node) for node in self.nodes]
+        self._views = [node for node in self.nodes if node is not self.leaf]
+        self._count = getrefcount(self.leaf)
+        self._counts = [getrefcount(node) for node in self._views]
 
     def is_free(self) -> bool:
         """Whether nobody else holds one of the nodes, looks at the memory, or wrote to it on their
         own.
         """
-        if sys.getrefcount(self.leaf) != self._count or is_overwritten(self.leaf):
+        # No name for a node here: that would be one more who holds it.
+        if getrefcount(self.leaf) != self._count or is_overwritten(self.leaf):
             return False
-        if self.buffer.is_lent:
+        if self.buffer._holder is not None and self.buffer.is_lent:
             return False
-        return [sys.getrefcount(node) for node in self.nodes] == self._counts
+        views = self._views
+        return not views or [getrefcount(node) for node in views] == self._counts
 
 
 class Output:

@@ -51,6 +51,7 @@ from tilegrad.tensor.handle.absent_names import (
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.sizes import here, merge, same_shape, show_shape
+from tilegrad.tensor.handle.slots import Slots
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
@@ -109,7 +110,7 @@ class _Kind(type):
         return sorted(names_of_class(cls))
 
 
-class Tensor(Interchange, AbsentNames, metaclass=_Kind):
+class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
     """An array of one dtype on one device, computed when its values are asked for.
 
     `data` may be a number, a nested list of numbers, bytes (as uint8), an array of NumPy or another

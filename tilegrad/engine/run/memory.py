@@ -120,7 +120,8 @@ def note_origin(node: UOp, origin: tuple[Entry, ...]) -> None:
 
 def is_overwritten(node: UOp) -> bool:
     """Whether the memory of a BUFFER node holds another value by now, or there is none."""
-    return node.arg.slot in _stale or node.arg.slot not in _memory
+    slot = node.arg.slot
+    return slot in _stale or slot not in _memory
 
 
 def is_same(node: UOp, other: UOp) -> bool:

@@ -46,6 +46,7 @@ from tilegrad.tensor.handle.sizes import (
     same_shape,
     show_shape,
 )  # fmt: skip
+from tilegrad.tensor.handle.slots import Slots
 
 __all__ = [
     "Core",
@@ -126,7 +127,7 @@ def describe(node: UOp) -> str:
 
 class Core(Metadata):
     """The handle: `uop` is the value, `grad` its gradient, `_variables` the bound values of its
-    symbolic sizes.
+    symbolic sizes. What it has room for says `Slots`.
 
     `_previous` are weak references to nodes that had the same value before this tensor was
     realized, so that a graph built earlier can still be differentiated with respect to it.
@@ -134,20 +135,8 @@ class Core(Metadata):
     with its views, or as one of them, and how it looks there (`tensor.aliases`).
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_alias",
-        "_call",
-        "_gradient",
-        "_is_leaf",
-        "_is_shared",
-        "_node",
-        "_previous",
-        "_requires_grad",
-        "_stands_for",
-        "_symbols",
-        "device",
-    )
+    # Not as a display, from which type checkers would conclude that there is nothing to set.
+    __slots__ = tuple[str, ...]()
     _device: str
     _gradient: Self | None
     _symbols: Variables
@@ -490,7 +479,7 @@ def broadcast_shape(name: str, nodes: Sequence[UOp | Core]) -> tuple[sint, ...]:
 
 
 # The name of a tensor's device: a class of tensors may show something else as `device`.
-_slot: Any = vars(Core)["device"]
+_slot: Any = vars(Slots)["device"]
 Core._device = _slot
 device_of, set_device = _slot.__get__, _slot.__set__
 
