@@ -161,31 +161,31 @@ def test_comparing_both_ways_walks_no_graph_below_a_call() -> None:
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("add", 7), ("relu", 9), ("tanh", 30), ("mean", 10), ("softmax", 17), ("layernorm", 32),
-        ("place", 20), ("clip", 14), ("row", 15), ("cast", 8), ("loss", 14),
+        ("add", 7), ("relu", 6), ("tanh", 6), ("mean", 6), ("softmax", 6), ("layernorm", 6),
+        ("place", 6), ("clip", 7), ("row", 13), ("cast", 6), ("loss", 8),
     ],
 )  # fmt: skip
 def test_a_method_takes_few_calls(name: str, most: int) -> None:
     method = METHODS[name]
-    for seed in range(4):
-        first, other = (Tensor(numbers(6, 8, seed=2 * seed + n)).realize() for n in range(2))
-        assert first.shape == other.shape
-        with Context(TEMPLATES=1):
+    with Context(TEMPLATES=1):
+        for seed in range(4):
+            first, other = (Tensor(numbers(6, 8, seed=2 * seed + n)).realize() for n in range(2))
+            assert first.shape == other.shape
             calls = _calls(lambda first=first, other=other: method(first, other))
     assert calls <= most
 
 
 def test_a_product_and_a_convolution_take_few_calls() -> None:
-    for seed in range(4):
-        x, y = Tensor(numbers(6, 8, seed=seed)).realize(), Tensor(numbers(8, 5)).realize()
-        image = Tensor(numbers(1, 2, 9, 9, seed=seed)).realize()
-        weight = Tensor(numbers(4, 2, 3, 3)).realize()
-        assert all(each.shape for each in (x, y, image, weight))
-        with Context(TEMPLATES=1):
+    with Context(TEMPLATES=1):
+        for seed in range(4):
+            x, y = Tensor(numbers(6, 8, seed=seed)).realize(), Tensor(numbers(8, 5)).realize()
+            image = Tensor(numbers(1, 2, 9, 9, seed=seed)).realize()
+            weight = Tensor(numbers(4, 2, 3, 3)).realize()
+            assert all(each.shape for each in (x, y, image, weight))
             product = _calls(lambda x=x, y=y: x @ y)
             convolution = _calls(lambda x=image, w=weight: x.conv2d(w, padding=1))
     assert product <= 16
-    assert convolution <= 45
+    assert convolution <= 26
 
 
 def test_numbers_of_other_kinds_are_other_signatures() -> None:

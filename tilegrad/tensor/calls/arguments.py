@@ -22,16 +22,14 @@ from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Pool
 
-__all__ = [
-    "DEFAULTS", "HEAD", "add_arguments", "records_gradients",
-    "short_signature", "signature_of",
-]  # fmt: skip
+__all__ = ["DEFAULTS", "HEAD", "PLAIN", "add_arguments", "records_gradients", "signature_of"]
 
 # Entries of a signature that describe the method and its tensor, before those of the arguments.
 HEAD = 8
 # The index of the default dtypes and modes among them.
 DEFAULTS = 6
-_PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
+# Classes of arguments that are in a signature by value.
+PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 _DOUBLE = Struct("<d")
 records_gradients = gradients.get
 
@@ -84,7 +82,7 @@ def add_arguments(
     for value in values:
         # An attribute of a tensor is slower to read than its type.
         kind = type(value)
-        if kind in _PLAIN:
+        if kind in PLAIN:
             key += kind, value
         elif kind is float:
             # 0.0 and -0.0 are two arguments, NaN is one.
@@ -131,28 +129,3 @@ def _is_sizes(value: Any) -> bool:
     that is no more than its elements.
     """
     return isinstance(value, tuple) and not hasattr(value, "_fields")
-
-
-def short_signature(
-    first: Any, call: Call, args: Sequence[Any]
-) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
-    """A signature that is quick to compute, and the calls that made the operands; `call` made
-    `first`, and there is at most one argument. None unless that is a plain value, or a tensor that
-    knows its call. A call's `kind` is a number for its dtype and shape.
-    """
-    kind, grad, device = type(first), first._requires_grad, first._device
-    if not args:
-        return (call.kind, kind, grad, device), (call,)
-    value = args[0]
-    value_kind = type(value)
-    if value is first:
-        return (call.kind, kind, grad, device, "itself"), (call,)
-    if value_kind is kind:
-        other = value._call
-        if other is None or other.pool is not call.pool or value._device != device:
-            return None, ()
-        return (call.kind, kind, grad, device, other.kind, value._requires_grad), (call, other)
-    # Not 0.0, which is equal to -0.0.
-    if value_kind in _PLAIN or (value_kind is float and value):
-        return (call.kind, kind, grad, device, value_kind, value), (call,)
-    return None, ()

@@ -70,6 +70,19 @@ class WaitingKind:
             step[0] is Ops.DETACH for step in template.steps
         )
 
+    def at(
+        self, template: Template, shape: tuple[Any, ...], number: int, pattern: Any
+    ) -> WaitingKind:
+        """The same of the template at other sizes."""
+        made: WaitingKind = object.__new__(WaitingKind)
+        made.template, made.size = template, template.size
+        made.number, made.pattern = number, pattern
+        made.slot, made.requires_grad = self.slot, self.requires_grad
+        made.depth, made.view_of, made.is_all = self.depth, self.view_of, self.is_all
+        made.shape, made.dtype = shape, self.dtype
+        made.kind = kind_of(self.dtype, shape)
+        return made
+
 
 class MethodTemplate(NamedTuple):
     """What a method makes of operands with one signature.

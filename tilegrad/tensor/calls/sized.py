@@ -55,10 +55,11 @@ class Pattern:
         high: the most that an unknown may be.
         others: the numbers that an unknown may not be.
         template: the template of all sizes.
+        known: what is made at some sizes.
         number: that of its calls among all.
     """
 
-    __slots__ = ("_example", "_known", "high", "numbers", "others", "sizes", "template")
+    __slots__ = ("_example", "high", "known", "numbers", "others", "sizes", "template")
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Pattern:
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
         self._example = example
         self.numbers = [next_number() for _ in example.results]
-        self._known: dict[Sizes, MethodTemplate] = {}
+        self.known: dict[Sizes, MethodTemplate] = {}
 
     @staticmethod
     def is_unknown(size: int) -> bool:
@@ -100,24 +101,21 @@ class Pattern:
 
     def at(self, values: Sizes) -> MethodTemplate:
         """What is made at these sizes."""
-        found = self._known.get(values)
+        found = self.known.get(values)
         if found is None:
             template, example = self.template.at(values), self._example
             results: list[Result] = []
-            for result in example.results:
+            waiting: list[WaitingKind] = []
+            assert example.waiting is not None
+            for result, kind, number in zip(example.results, example.waiting, self.numbers):
                 shape = template.shape_of(result.slot)
                 assert shape is not None
                 results.append(Result(*result[:4], shape, result.dtype))
-            waiting = tuple(
-                [
-                    WaitingKind(template, result, number, self)
-                    for result, number in zip(results, self.numbers, strict=True)
-                ]
-            )
-            found = example._replace(graph=template, results=(*results,), waiting=waiting)
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[values] = found
+                waiting.append(kind.at(template, shape, number, self))
+            found = MethodTemplate(template, (*results,), *example[2:7], (*waiting,), example[8])
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            self.known[values] = found
         return found
 
 

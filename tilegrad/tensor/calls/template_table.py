@@ -8,17 +8,18 @@ push no template out. Two kinds of template serve many signatures: one for all v
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+from tilegrad.base.dtype import DType
 from tilegrad.tensor.calls.arguments import HEAD, add_arguments
 from tilegrad.tensor.calls.recorded import MethodTemplate, recorded, recorded_with_numbers
 from tilegrad.tensor.calls.sized import of_sizes
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.waiting import Number, Pool
 
-__all__ = ["known_template", "new_template", "template_of_numbers"]
+__all__ = ["known_template", "new_template", "numbers_of", "template_of_numbers"]
 
 Signature = tuple[Any, ...]
 
@@ -96,13 +97,23 @@ def template_of_numbers(
         found = _of_numbers[signature] = recorded_with_numbers(method, operands, args)
         if found is None:
             return None
+    numbers = numbers_of(found.constants, values)
+    return None if numbers is None else (found, numbers)
+
+
+def numbers_of(
+    constants: Sequence[tuple[DType, bool]], values: Sequence[float]
+) -> list[Number] | None:
+    """The inputs that numbers are, of a template with these `constants`; None if the value of one
+    shapes the code.
+    """
     numbers: list[Number] = []
-    for value, (dtype, is_negated) in zip(values, found.constants):
+    for value, (dtype, is_negated) in zip(values, constants):
         one = Number.of(-value if is_negated else value, dtype)
         if one is None:
             return None
         numbers.append(one)
-    return found, numbers
+    return numbers
 
 
 def _has_changed(signature: Signature, values: list[float], frame: FrameType) -> bool:

@@ -26,24 +26,25 @@ from types import FrameType
 from typing import Any, TypeVar, cast
 
 from tilegrad.base.config import current_config
-from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import call_site, composing, goes_by, users
-from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.uop import UOp, node_count
 from tilegrad.tensor.calls.arguments import (
-    records_gradients,
-    short_signature,
     signature_of,
 )
 from tilegrad.tensor.calls.compared import compare
 from tilegrad.tensor.calls.positions import Positions
 from tilegrad.tensor.calls.postponed import can_postpone, postponed, postponed_siblings
-from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result, WaitingKind
-from tilegrad.tensor.calls.template_table import known_template, new_template, template_of_numbers
+from tilegrad.tensor.calls.recent_calls import RecentCalls
+from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result
+from tilegrad.tensor.calls.short_signatures import short_signature
+from tilegrad.tensor.calls.template_table import (
+    known_template,
+    new_template,
+    template_of_numbers,
+)
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
-from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Number, Pool, next_number, this_thread
 from tilegrad.tensor.storage.pending import pressure, relieve
 
@@ -51,9 +52,6 @@ __all__ = ["elementwise", "slicing", "templated", "templated_unless"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Joins = Callable[[Sequence[Any], Any], Any]
-
-# More short signatures of a method are not known at a time.
-_MOST_RECENT = 256
 
 
 def templated(method: Method) -> Method:
@@ -90,6 +88,7 @@ def _templated(
     positions = Positions() if is_slicing else None
     calls = _Calls(method, positions, takes_numbers=takes_numbers)
     recent = calls.recent
+    known = recent.known
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -110,47 +109,25 @@ def _templated(
         entry = composing.entry or (
             (user, frame.f_lasti, code) if user.co_filename in users else call_site(frame, code)
         )
-        # The quick way of loops: the operands are results of calls, and a call like this one came.
-        short, made_by = None, self._call
-        if made_by is not None and not kwargs and len(args) < 2:
-            short, inputs = short_signature(self, made_by, args)
-            last = None if short is None else recent.get(short)
-            if last is not None and last.holds(config, made_by.pool):
-                return postponed(made_by.pool, last.kind, self, inputs, entry, None)
-        made = calls.result(self, made_by, args, kwargs, short, config, frame, entry)
+        # The quick way of loops: a call like this one came.
+        pool = this_thread.pool
+        short, inputs = short_signature(self, args, kwargs, pool)
+        if short is not None:
+            last = known.get(short)
+            if last is None:
+                last, inputs = recent.alike(short, inputs)
+            if last is not None and last.holds(config, pool):
+                if not last.has_view:
+                    return postponed(pool, last.kind, self, inputs, entry, None)
+                copies = recent.copies(short, last, self)
+                if copies is not None:
+                    viewed = None if copies else [self]
+                    return postponed(pool, last.kind, self, inputs, entry, viewed)
+        made = calls.result(self, args, kwargs, short, inputs, config, frame, entry)
         return method(self, *args, **kwargs) if made is None else made
 
     code = goes_by(call, method)
     return cast("Method", call)
-
-
-class _RecentCall:
-    """A call that made one result of some `kind` that waits. Its short signature is the key; with
-    that, what is here says the whole signature.
-    """
-
-    __slots__ = ("config", "defaults", "kind", "records")
-
-    def __init__(self, config: Any, kind: WaitingKind, operands: list[Any]):
-        self.config, self.kind = config, kind
-        # Whether gradients were recorded; None where no operand requires one.
-        wants_grad = any(each._requires_grad for each in operands)
-        self.records = records_gradients() if wants_grad else None
-        self.defaults = dtypes.default_float, dtypes.default_int, transforms.mode
-
-    def holds(self, config: Any, pool: Pool) -> bool:
-        """Whether a call with the same short signature makes the same result, which waits."""
-        return (
-            config is self.config
-            and pool is this_thread.pool
-            and (self.records is None or self.records is records_gradients())
-            and self.defaults == (dtypes.default_float, dtypes.default_int, transforms.mode)
-            # As `can_postpone`, without its frame: the switches are those that held then.
-            and (pool.trains or not self.kind.requires_grad)
-            and not transforms.depth
-            and record_of_thread() is None
-            and (not pool.is_full or pool.takes_calls())
-        )
 
 
 class _Calls:
@@ -163,7 +140,7 @@ class _Calls:
         method, number: the method, and its number in signatures.
         takes_numbers: whether numbers among the arguments may be inputs of a template.
         positions: of a method that takes slices, where it took them.
-        recent: calls that came, by short signature.
+        recent: calls that came.
     """
 
     __slots__ = ("method", "number", "positions", "recent", "takes_numbers")
@@ -173,24 +150,25 @@ class _Calls:
     ):
         self.method, self.number, self.takes_numbers = method, next_number(), takes_numbers
         self.positions = positions
-        self.recent: dict[Any, _RecentCall] = {}
+        self.recent = RecentCalls()
 
     def result(
         self,
         first: Any,
-        made_by: Any,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         short: Any,
+        met: tuple[Any, ...],
         config: Any,
         frame: FrameType,
         entry: Any,
     ) -> Any:
         """What the method gives, from its template, or None if the method itself has to be called;
-        the next call of that `short` signature, if there is one, is a recent one.
+        the next call of that `short` signature, if there is one, with the inputs that it `met`, is
+        a recent one.
         """
         pool = this_thread.pool
-        signature = signature_of(self.number, first, made_by, args, kwargs, pool)
+        signature = signature_of(self.number, first, first._call, args, kwargs, pool)
         if signature is None:
             return None
         key, operands, inputs = signature
@@ -200,6 +178,10 @@ class _Calls:
         if template is None:
             found = self._serving(key, operands, inputs, args, kwargs, pool, frame)
             if found is None:
+                template = known_template(tuple(key))
+                if template is not None and short is not None:
+                    # Recorded just now: it serves the next one, and no template for all sizes.
+                    self.recent.add(short, met, template, config, operands, is_known=True)
                 return None
             template, numbers = found
         if not template.is_one and self.positions is not None:
@@ -219,10 +201,10 @@ class _Calls:
         if not template.is_one:
             made = postponed_siblings(pool, kinds, first, tuple(inputs), entry, operands)
             return tuple.__new__(template.container, made)
-        if short is not None and is_known and not template.has_view:
-            if len(self.recent) >= _MOST_RECENT:
-                self.recent.clear()
-            self.recent[short] = _RecentCall(config, kinds[0], operands)
+        if short is not None:
+            self.recent.add(short, met, template, config, operands, is_known=is_known)
+            if template.has_view:
+                self.recent.add_view(short, first, is_copy=bool(copies))
         viewed = None if copies else operands
         return postponed(pool, kinds[0], first, tuple(inputs), entry, viewed)
 

@@ -1,0 +1,175 @@
+"""The calls of a method that came before, by short signature: the quick way of loops.
+
+A call that came, and whose result waited, makes the same result again. So does one that differs in
+sizes, or in numbers, from calls that have one template for all of these: it is found without them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.engine.run.run import record_of_thread
+from tilegrad.tensor.calls.arguments import records_gradients
+from tilegrad.tensor.calls.recorded import MethodTemplate, WaitingKind
+from tilegrad.tensor.calls.short_signatures import without_numbers, without_sizes
+from tilegrad.tensor.calls.sized import Pattern
+from tilegrad.tensor.calls.template_table import numbers_of
+from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.handle.waiting import Call, Pool
+
+__all__ = ["RecentCall", "RecentCalls"]
+
+# More calls of a method are not known at a time.
+_MOST = 1024
+Short = tuple[Any, ...]
+Inputs = tuple[Any, ...]
+
+
+class RecentCall:
+    """A call that made one result of some `kind` that waits. Its short signature is the key; with
+    that, what is here says the whole signature.
+    """
+
+    __slots__ = ("config", "constants", "defaults", "has_reshape", "has_view", "kind", "records")
+    kind: WaitingKind
+
+    def __init__(self, config: Any, template: MethodTemplate, operands: list[Any]):
+        assert template.waiting is not None
+        self.config, self.kind, self.constants = config, template.waiting[0], template.constants
+        self.has_view, self.has_reshape = template.has_view, template.has_reshape
+        # Whether gradients were recorded; None where no operand requires one.
+        wants_grad = any(each._requires_grad for each in operands)
+        self.records = records_gradients() if wants_grad else None
+        self.defaults = dtypes.default_float, dtypes.default_int, transforms.mode
+
+    def at(self, template: MethodTemplate) -> RecentCall:
+        """The same at other sizes."""
+        assert template.waiting is not None
+        made: RecentCall = object.__new__(RecentCall)
+        made.config, made.defaults, made.records = self.config, self.defaults, self.records
+        made.has_view, made.has_reshape = self.has_view, self.has_reshape
+        made.kind, made.constants = template.waiting[0], ()
+        return made
+
+    def holds(self, config: Any, pool: Pool) -> bool:
+        """Whether a call with the same short signature makes the same result, which waits."""
+        return (
+            config is self.config
+            and (self.records is None or self.records is records_gradients())
+            and self.defaults == (dtypes.default_float, dtypes.default_int, transforms.mode)
+            # As `can_postpone`, without its frame: the switches are those that held then.
+            and (pool.trains or not self.kind.requires_grad)
+            and not transforms.depth
+            and record_of_thread() is None
+            and (not pool.is_full or pool.takes_calls())
+        )
+
+
+class RecentCalls:
+    """The calls of one method.
+
+    Attributes:
+        known: those that came twice, by short signature.
+    """
+
+    __slots__ = ("_are_copies", "_of_numbers", "_of_sizes", "known")
+
+    def __init__(self) -> None:
+        self.known: dict[Short, RecentCall] = {}
+        # Of those with a template for all numbers, or for all sizes, one by its short signature
+        # without these.
+        self._of_numbers: dict[Short, RecentCall] = {}
+        self._of_sizes: dict[Short, RecentCall] = {}
+        # Of those that reshape a view, by how that looks at its storage: whether they copy.
+        self._are_copies: dict[tuple[Short, int, Any], bool] = {}
+
+    def alike(self, short: Short, inputs: Inputs) -> tuple[RecentCall | None, Inputs]:
+        """What `known` would have, of a call that came with other numbers or at other sizes only,
+        and its inputs.
+        """
+        if self._of_numbers:
+            key, values = without_numbers(short)
+            last = self._of_numbers.get(key)
+            if last is not None:
+                numbers = numbers_of(last.constants, values)
+                return (None, inputs) if numbers is None else (last, (*inputs, *numbers))
+        if self._of_sizes:
+            key, sizes = without_sizes(short, inputs)
+            last = self._of_sizes.get(key)
+            if last is not None:
+                pattern: Pattern = last.kind.pattern
+                unknowns = pattern.values(sizes)
+                if unknowns is not None:
+                    came = unknowns in pattern.known
+                    last = last.at(pattern.at(unknowns))
+                    if came:
+                        _put(self.known, short, last)
+                    return last, inputs
+        return None, inputs
+
+    def add(
+        self,
+        short: Short,
+        inputs: Inputs,
+        template: MethodTemplate,
+        config: Any,
+        operands: list[Any],
+        *,
+        is_known: bool,
+    ) -> None:
+        """Note a call with a template that serves others: those of its signature if that
+        `is_known`, else those that differ in sizes or numbers.
+        """
+        if template.waiting is None or not template.is_one:
+            return
+        if template.has_view and len(operands) > 1:
+            return
+        made = RecentCall(config, template, operands)
+        if made.constants:
+            _put(self._of_numbers, without_numbers(short)[0], made)
+        elif is_known:
+            _put(self.known, short, made)
+        elif made.kind.pattern is not None:
+            _put(self._of_sizes, without_sizes(short, inputs)[0], made)
+
+    def add_view(self, short: Short, operand: Any, *, is_copy: bool) -> None:
+        """Note whether a view of a view is a copy."""
+        path = 0 if operand._alias is None else operand._alias[1]
+        steps = _steps(operand._call, path)
+        if steps is not None:
+            _put(self._are_copies, (short, path, steps), is_copy)
+
+    def copies(self, short: Short, call: RecentCall, operand: Any) -> bool | None:
+        """Whether a view that `call` made of another operand is a copy of this one, whose elements
+        may be in no order that a reshape can show; None if that is not known.
+        """
+        path = 0 if operand._alias is None else operand._alias[1]
+        if not path or (path.__class__ is int and not call.has_reshape):
+            return False
+        return self._are_copies.get((short, path, _steps(operand._call, path)))
+
+
+def _put(known: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(known) >= _MOST:
+        known.clear()
+    known[key] = value
+
+
+def _steps(call: Call | None, path: Any) -> tuple[Any, ...] | None:
+    """What determines the last `path` movement ops on the storage of a call's result, where these
+    are a number: the calls that have them, by number and kind, or by template at certain sizes.
+    None if some belong to no call.
+    """
+    found: list[Any] = []
+    count = path if path.__class__ is int else 0
+    while count:
+        if call is None or call.inputs is None:
+            return None
+        found += call.number if call.pattern is None else call.template, call.kind
+        moves, slot = call.template.moves(call.slot, count)
+        count -= len(moves)
+        if count:
+            below = call.inputs[slot]
+            call = below if isinstance(below, Call) else None
+    return (*found,) or None
