@@ -7,13 +7,26 @@ attributes say has a method `_children_by_name`.
 
 from __future__ import annotations
 
+import functools
 import types
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Found", "Paired", "children_of", "is_state", "is_tensor", "walk"]
+__all__ = [
+    "Found",
+    "Paired",
+    "children_of",
+    "is_state",
+    "is_tensor",
+    "is_tensor_class",
+    "remembered",
+    "walk",
+]
+
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -37,14 +50,25 @@ class Paired:
         return NotImplemented
 
 
+def remembered(question: Callable[[Any], T]) -> Callable[[Any], T]:
+    """A question about a class, whose answer is remembered."""
+    return functools.lru_cache(maxsize=4096)(question)
+
+
+@remembered
+def is_tensor_class(kind: type) -> bool:
+    """Whether objects of a class are tensors of a model."""
+    return issubclass(kind, (Tensor, Paired))
+
+
 def is_tensor(item: object) -> bool:
     """Whether `item` is a tensor of a model."""
-    return isinstance(item, (Tensor, Paired))
+    return is_tensor_class(type(item))
 
 
 def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Found]:
-    """Everything below `obj`, itself first, in PyTorch's order: of an object its own tensors, what
-    is trained before what is state, then its other attributes.
+    """Everything below `obj` but numbers and texts, itself first, in PyTorch's order: of an object
+    its own tensors, what is trained before what is state, then its other attributes.
 
     An object that is reached again, by another way or through a cycle, is not walked again; a
     tensor is given once for every way to it. `transient=False` leaves out what stays out of files,
@@ -57,27 +81,38 @@ def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Foun
     ]
     while stack:
         found, above = stack.pop()
-        if is_tensor(found.item):
+        item = found.item
+        if is_tensor_class(type(item)):
             yield found
-        elif id(found.item) not in seen or (
-            not transient
-            and hasattr(found.item, "buffer_names")
-            and not _stands_in(found.item, above)
+        elif id(item) not in seen or (
+            not transient and hasattr(item, "buffer_names") and not _stands_in(item, above)
         ):
-            seen.add(id(found.item))
+            seen.add(id(item))
             yield found
-            above = (found.item, above)
-            hidden = () if transient else getattr(found.item, "_transient", ())
-            below = [
-                Found(
-                    f"{found.name}.{key}" if found.name else str(key), child, found.item, str(key)
-                )
-                for key, child in children_of(found.item)
-                if key not in hidden
-            ]
-            if _has_attributes(found.item):
-                below.sort(key=_rank)
-            stack.extend((child, above) for child in reversed(below))
+            above = (item, above)
+            stack.extend((child, above) for child in reversed(_below(found, transient)))
+
+
+def _below(found: Found, transient: bool) -> list[Found]:
+    """What is right below an object, in the order in which it is given."""
+    item = found.item
+    hidden = () if transient else getattr(item, "_transient", ())
+    start = f"{found.name}." if found.name else ""
+    trained: list[Found] = []
+    state: list[Found] = []
+    others: list[Found] = []
+    has_attributes = _has_attributes(type(item))
+    for key, child in children_of(item):
+        kind = type(child)
+        if kind in _PLAIN or (hidden and key in hidden):
+            continue
+        name = key if type(key) is str else str(key)
+        each = Found(start + name, child, item, name)
+        if not (has_attributes and is_tensor_class(kind)):
+            others.append(each)
+        else:
+            (state if is_state(each) else trained).append(each)
+    return trained + state + others
 
 
 def _stands_in(item: object, above: tuple[Any, ...]) -> bool:
@@ -89,20 +124,12 @@ def _stands_in(item: object, above: tuple[Any, ...]) -> bool:
     return False
 
 
-def _rank(found: Found) -> int:
-    """Which attributes come first: 0 what is trained, 1 state, 2 what is no tensor."""
-    return int(is_state(found)) if is_tensor(found.item) else 2
-
-
 def is_state(found: Found) -> bool:
     """Whether a tensor of a model is state that is never trained."""
-    holder, key = found.holder, found.key
-    numbers = found.item.pair if isinstance(found.item, Paired) else found.item
-    return (
-        not numbers.dtype.is_float
-        or key in getattr(holder, "buffer_names", ())
-        or key in getattr(holder, "_own_buffers", ())
-    )
+    _, item, holder, key = found
+    if key in getattr(holder, "buffer_names", ()) or key in getattr(holder, "_own_buffers", ()):
+        return True
+    return not (item.pair if isinstance(item, Paired) else item).dtype.is_float
 
 
 def children_of(item: object) -> Iterator[tuple[object, object]]:
@@ -112,30 +139,44 @@ def children_of(item: object) -> Iterator[tuple[object, object]]:
     if hasattr(item, "_children_by_name"):
         yield from item._children_by_name()
         return
+    kind = type(item)
     if isinstance(item, Mapping):
         yield from item.items()
     elif isinstance(item, tuple) and hasattr(item, "_fields"):
         yield from zip(item._fields, item, strict=True)
     elif isinstance(item, (list, tuple)):
         yield from enumerate(item)
-    if (
-        _has_attributes(item)
-        and not isinstance(item, _NO_CONTAINERS)
-        and not _is_machinery(type(item))
-    ):
-        for kind in type(item).__mro__:
-            slots = kind.__dict__.get("__slots__", ())
-            for slot in (slots,) if isinstance(slots, str) else slots:
-                if hasattr(item, slot) and slot not in ("__dict__", "__weakref__"):
-                    yield slot, getattr(item, slot)
+    if _holds_attributes(kind):
+        for slot in _slots_of(kind):
+            if hasattr(item, slot):
+                yield slot, getattr(item, slot)
         yield from getattr(item, "__dict__", {}).items()
 
 
-def _has_attributes(item: object) -> bool:
-    """Whether the attributes of `item` belong to a model: a plain container's do not."""
-    return not isinstance(item, (Mapping, list, tuple)) or hasattr(item, "buffer_names")
+@remembered
+def _has_attributes(kind: type) -> bool:
+    """Whether the attributes of an object belong to a model: a plain container's do not."""
+    return not issubclass(kind, (Mapping, list, tuple)) or hasattr(kind, "buffer_names")
 
 
+@remembered
+def _holds_attributes(kind: type) -> bool:
+    """Whether objects of a class may hold weights as attributes."""
+    return (
+        _has_attributes(kind) and not issubclass(kind, _NO_CONTAINERS) and not _is_machinery(kind)
+    )
+
+
+@remembered
+def _slots_of(kind: type) -> tuple[str, ...]:
+    found: list[str] = []
+    for each in kind.__mro__:
+        slots = each.__dict__.get("__slots__", ())
+        found += (slots,) if isinstance(slots, str) else slots
+    return tuple([slot for slot in found if slot not in ("__dict__", "__weakref__")])
+
+
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _NO_CONTAINERS = (
     type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
     str, bytes, int, float,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, KindError, TilegradError
 from tilegrad.nn import module as ours
-from tilegrad.nn.tree import is_tensor
+from tilegrad.nn.tree import is_tensor, is_tensor_class, remembered
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import Advising
@@ -23,6 +23,11 @@ from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["Module", "adopted", "check_module"]
+
+
+@remembered
+def _is_module_class(kind: type) -> bool:
+    return issubclass(kind, ours.Module)
 
 
 class IncompatibleKeys(NamedTuple):
@@ -130,10 +135,9 @@ class Module(Advising, ours.Module):
         elif isinstance(self, dict):
             listed = self.items()
         for name, child in [*listed, *self.__dict__.items()]:
-            if (
-                isinstance(child, ours.Module)
-                or is_parameter(child)
-                or (is_tensor(child) and self._is_buffer(name))
+            kind = type(child)
+            if _is_module_class(kind) or (
+                is_tensor_class(kind) and (is_parameter(child) or self._is_buffer(name))
             ):
                 yield name, child
 

@@ -22,7 +22,8 @@ def is_parameter(value: object) -> bool:
     """Whether `value` is a tensor that a module trains, or may train."""
     if isinstance(value, Paired):
         value = value.pair
-    return isinstance(value, Tensor) and value.__dict__.get("_is_parameter", False)
+    own = getattr(value, "__dict__", None)
+    return bool(own and own.get("_is_parameter")) and isinstance(value, Tensor)
 
 
 def marked(tensor: Any, requires_grad: bool | None = None) -> Any:
