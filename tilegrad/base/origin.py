@@ -13,12 +13,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MethodType
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
-    "Entry", "call_site", "called_from", "composed", "composing", "goes_by", "mark",
-    "method_names", "user_expression", "user_line", "user_lines", "users",
+    "Entry", "as_users", "call_site", "called_from", "composed", "composing", "goes_by", "is_users",
+    "mark", "method_names", "of_layer", "unmarked", "user_expression", "user_line", "user_lines",
+    "users",
 ]  # fmt: skip
 
 # The user's code object, the offset of the call in it, and the code object of what was called.
@@ -115,6 +116,74 @@ def composed(method: Callable[Given, Result]) -> Callable[Given, Result]:
             _call.entry = None
 
     return outermost
+
+
+def is_users(function: Any) -> bool:
+    """Whether calling `function` runs Python code outside tilegrad, as far as can be told."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif isinstance(function, MethodType):
+            function = function.__func__
+        else:
+            break
+    code = getattr(function, "__code__", None)
+    if code is None:
+        code = getattr(getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004
+    if not isinstance(code, CodeType):
+        return False
+    if code.co_filename not in _inside and code.co_filename not in users:
+        _classify(code.co_filename)
+    return code.co_filename not in _inside
+
+
+def as_users(
+    function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
+) -> Result:
+    """What `function` gives, which may be the user's: what it makes has its own lines then."""
+    if _call.entry is None or not is_users(function):
+        return function(*args, **kwargs)
+    return unmarked(function, *args, **kwargs)
+
+
+def unmarked(
+    function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
+) -> Result:
+    """What `function` gives, which runs the user's code: what that makes has its own lines."""
+    entry = _call.entry
+    if entry is None:
+        return function(*args, **kwargs)
+    _call.entry = None
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _call.entry = entry
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs_users_code(kind: Any) -> bool:
+    """Whether a call of a class of layers runs code outside tilegrad."""
+    return is_users(kind.__call__) or is_users(kind.forward)
+
+
+def of_layer(
+    code: CodeType, call: Callable[..., Result], layer: Any, args: Any, options: Any
+) -> Result:
+    """What the `call` of a layer gives, by the name of `code`: the user's line is looked for once,
+    by the outermost layer.
+    """
+    kind: Any = layer.__class__
+    if _runs_users_code(kind):
+        return unmarked(call, layer, *args, **options)
+    if _call.entry is not None:
+        return call(layer, *args, **options)
+    _call.entry = call_site(sys._getframe(1), code)
+    try:
+        return call(layer, *args, **options)
+    finally:
+        _call.entry = None
 
 
 def called_from(frame: FrameType) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from tilegrad.base.errors import ConfigError, KindError, article
+from tilegrad.base.origin import as_users
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -143,7 +144,7 @@ class Sequential(Module):
 
     def __call__(self, x: Any) -> Any:
         for layer in self._layers().values():
-            x = layer(x)
+            x = layer(x) if isinstance(layer, Module) else as_users(layer, x)
         return x
 
 

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.base.origin import of_layer, unmarked
 from tilegrad.nn.backward_hooks import call_watched
 from tilegrad.tensor.writing.watching import RemovableHandle
 
@@ -113,11 +114,13 @@ def hooked(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def __call__(self: Any, /, *args: Any, **options: Any) -> Any:
         hooks: Hooks | None = self._hooks
-        if hooks is None or type(self).__call__ is not __call__:
-            return call(self, *args, **options)
-        return hooks.run(functools.partial(call, self), self, args, options)
+        if hooks is not None and type(self).__call__ is __call__:
+            # What one object does instead of what its class does.
+            own = self.__dict__.get("forward") or functools.partial(call, self)
+            return unmarked(hooks.run, own, self, args, options)
+        return of_layer(code, call, self, args, options)
 
     # An error names what the user called.
     renamed: Any = __call__
-    renamed.__code__ = renamed.__code__.replace(co_qualname=call.__qualname__)
+    code = renamed.__code__ = renamed.__code__.replace(co_qualname=call.__qualname__)
     return __call__

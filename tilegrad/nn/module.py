@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Self
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, MissingError
+from tilegrad.base.origin import unmarked
 from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
 from tilegrad.nn.tree import Paired, children_of, is_state, is_tensor, walk
@@ -96,12 +97,15 @@ class Module:
         if isinstance(value, (Tensor, Module)) and self.__dict__.get(name, self) is None:
             if name not in self._reserved and name not in self._own_buffers:
                 del self.__dict__[name]
+        if name == "forward":
+            # Of this object alone: its calls look at it, as they do at hooks.
+            object.__setattr__(self, "_hooks", self._hooks or Hooks())
         object.__setattr__(self, name, value)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if self._hooks is None:
-            return self.forward(*args, **options)
-        return self._hooks.run(self.forward, self, args, options)
+            return unmarked(self.forward, *args, **options)
+        return unmarked(self._hooks.run, self.forward, self, args, options)
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """What a call computes, without the hooks."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError
+from tilegrad.base.origin import as_users
 from tilegrad.nn.attention import MultiheadAttention
 from tilegrad.nn.checks import positive
 from tilegrad.nn.containers import ModuleList
@@ -110,7 +111,7 @@ class TransformerEncoderLayer(Module):
         return attend
 
     def _feed(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return self.linear2(self.dropout(as_users(self.activation, self.linear1(x))))
 
     def __call__(
         self,

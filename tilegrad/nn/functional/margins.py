@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.origin import as_users
 from tilegrad.nn.functional.checks import check_shapes, reduced
 from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance
 from tilegrad.tensor.handle.core import check_tensors, describe
@@ -122,7 +123,10 @@ def triplet_margin_with_distance_loss(
     >>> nn.functional.triplet_margin_with_distance_loss(x, x, x + 9).item()
     0.0
     """
-    far_apart = distance_function or pairwise_distance
+
+    def far_apart(one: Tensor, other: Tensor) -> Tensor:
+        return as_users(distance_function or pairwise_distance, one, other)
+
     near, far = far_apart(anchor, positive), far_apart(anchor, negative)
     if swap:
         far = far.minimum(far_apart(positive, negative))
