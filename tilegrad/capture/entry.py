@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tilegrad.base.config import Config
 from tilegrad.capture.checker import Checker
@@ -108,8 +108,9 @@ class Entry:
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...] | Mismatch:
         """The inputs of this call, bound and ready to replay, or why it cannot be served."""
         found = self.check(args, kwargs, self.seen)
-        if isinstance(found, int):
-            return Mismatch(found)
+        # Quicker than `isinstance` where the answer is no.
+        if type(found) is not tuple:
+            return Mismatch(cast(int, found))
         tensors, changed, symbols = found
         if changed:
             text = self._bind(tensors, changed)
@@ -276,7 +277,9 @@ class Entry:
         for output in self.outputs:
             cell = output.take(self._slots)
             cells.append(cell)
-            cell.buffer.before_write()
+            buffer = cell.buffer
+            if buffer.is_watched or buffer._holder is not None:
+                buffer.before_write()
             if cell is not output.current:
                 self.program.set_buffer(output.slot, cell.buffer)
                 output.current = cell

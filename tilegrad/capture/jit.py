@@ -95,12 +95,12 @@ class Jit(Generic[P, R]):
                 if known != mode:
                     continue
                 found = entry.match(args, kwargs)
-                if not isinstance(found, Mismatch):
+                if type(found) is tuple:
                     if number:
                         self._entries.insert(0, self._entries.pop(number))
                     given: R = entry.replay(found, switches)
                     return given
-                missed = missed or (entry, found)
+                missed = missed or (entry, cast(Mismatch, found))
             if not self._uncovered:
                 return self._run(mode, args, kwargs, missed)
         return self._function(*args, **kwargs)
