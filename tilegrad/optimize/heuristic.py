@@ -71,9 +71,13 @@ class _Heuristic(Streamer, StageShaper):
             return
         # One that promises a third of the first is not worth the estimate.
         worthy = [each for each in reuses if 3 * each.worth >= reuses[0].worth]
+        # To leave padding out has to be clearly better: such rows lie further apart in memory.
+        worthy.sort(key=lambda each: each.padding is not None)
         tiles = [partial(self.tile, reuse, heavy) for reuse in worthy]
         # All lanes of all vectors add up products all the time.
+        share = min([each.padding.share for each in worthy if each.padding], default=1.0)
         least = steps_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
+        least *= share
         # One vector by a few rows is hardly slower in a small kernel, and much sooner compiled.
         shorter = [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]
         best = partial(choose, self, tiles, least=least, shorter=shorter)

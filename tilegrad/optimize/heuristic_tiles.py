@@ -82,8 +82,8 @@ class Tiler(Shaper):
         if rows is None and unrolled * vectors < self.target.busy_accumulators:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.unroll_beside(unrolled * vectors, reuse.stages if is_packed else None)
-        if reuse.padded_loop is not None:
-            self.put_innermost(reuse.padded_loop)
+        if reuse.padding is not None:
+            self.put_innermost(reuse.padding.inner)
         if not is_large and not is_strided:
             return
         for loop, inside in reuse.cuts:

@@ -19,7 +19,7 @@ from tilegrad.optimize.facts import (
     stores,
     stride,
 )
-from tilegrad.optimize.filter_padding import find_padding
+from tilegrad.optimize.filter_padding import Padding, find_padding
 from tilegrad.optimize.opt import loop_order
 from tilegrad.target import Target
 
@@ -45,8 +45,8 @@ class Reuse:
         stages: the parameter that the lanes move, if it can be packed.
         overlapping: a padded parameter of which overlapping slices are read, if it is not `stages`.
         cuts: loops to run outside of all, and how much of each runs inside.
-        padded_loop: the reduce loop along which an operand is read where it lies, as much of it is
-            padding, and the rows do not move it.
+        padding: that of an operand which is read where it lies, as much of it is padding, and the
+            rows do not move it.
         worth: an estimate of the share of the best possible.
     """
 
@@ -55,7 +55,7 @@ class Reuse:
     stages: int | None
     overlapping: int | None
     cuts: list[tuple[UOp, int]]
-    padded_loop: UOp | None = None
+    padding: Padding | None = None
     worth: float = 0.0
 
 
@@ -86,13 +86,13 @@ def find_reuses(
 def _reuses(facts: _ReductionFacts) -> list[Reuse]:
     if facts.width < 2 or len(facts.loads) < 2:
         return []
-    rated = [each for lanes in facts.outputs if (each := _rated(facts, lanes)) is not None]
+    rated = [each for lanes in facts.outputs for each in _rated(facts, lanes)]
     # The outermost loop of equals.
     rated.sort(key=lambda each: -round(each[0], 2))
     found = []
     for worth, reuse in rated:
         reuse.worth = worth
-        if len(reuse.rows) == 1 and reuse.padded_loop is None:
+        if len(reuse.rows) == 1 and reuse.padding is None:
             _, invariant = facts.sides(reuse.lanes)
             row = reuse.rows[0]
             reuse.cuts = _cuts(facts.reduction, invariant, row, facts.outputs, facts.target)
@@ -149,16 +149,17 @@ class _ReductionFacts:
         return int(prod((loop.vmax + 1) for loop in self.outputs if loop not in load.ranges))
 
 
-def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
-    """What the axis `lanes` is worth with the rows that go with it, if it can be one."""
+def _rated(facts: _ReductionFacts, lanes: UOp) -> list[tuple[float, Reuse]]:
+    """What the axis `lanes` is worth with the rows that go with it, if it can be one: with those
+    beside which most iterations read no padding, and with those that are best otherwise.
+    """
     reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
     if not moves or not invariant or (lanes.vmax + 1) < 4 or lanes is facts.shared:
-        return None
+        return []
     candidates = _row_axes(facts, lanes, moves, invariant)
     if not candidates:
-        return None
-    rows = _rows(facts, lanes, candidates)
-    padding = None
+        return []
+    padding, beside = None, list[UOp]()
     if facts.shared is None and facts.depth > _SHALLOW:
         padding = find_padding(reduction, invariant)
     if padding is not None:
@@ -166,8 +167,21 @@ def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
         beside = [loop for loop in candidates if loop not in gate.ranges]
         if lanes in gate.ranges or not beside or beside[0].vmax + 1 < _ENOUGH_ROWS:
             padding = None
-        else:
-            rows = beside[:1]
+    plain = _with_rows(facts, lanes, _rows(facts, lanes, candidates), candidates, None)
+    if padding is None:
+        return plain
+    return [*_with_rows(facts, lanes, beside[:1], candidates, padding), *plain]
+
+
+def _with_rows(
+    facts: _ReductionFacts,
+    lanes: UOp,
+    rows: list[UOp],
+    candidates: list[UOp],
+    padding: Padding | None,
+) -> list[tuple[float, Reuse]]:
+    """What two axes are worth, if strided operands allow them."""
+    reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
     stage = _name_of(reduction, moves, facts.everywhere, None)
     strided = next((load for load in moves if stride(load.src[1], lanes) != 1), None)
     if stage is not None and facts.given.issuperset(load.src[0].arg for load in moves):
@@ -177,7 +191,7 @@ def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
         inside = [min((loop.vmax + 1), ROWS[0]) for loop in rows if loop not in strided.ranges]
         left = facts.uses(strided) // int(prod(inside))
         if stage is None or (left < 4 and len(rows) == 1):
-            return None
+            return []
     # What is computed from loads, or gated, for each element, where along neighbours a vector
     # serves: once, in a copy, or dearly.
     dear = [] if padding is not None or _is_plain(reduction, invariant) else invariant
@@ -187,8 +201,8 @@ def _rated(facts: _ReductionFacts, lanes: UOp) -> tuple[float, Reuse] | None:
     if strided is None and any(lanes in gate.ranges for load in moves for gate in load.src[3:]):
         quality *= _SPREAD
     if padding is None:
-        return quality, Reuse(lanes, rows, stage, overlapping, [])
-    return quality / padding.share, Reuse(lanes, rows, stage, None, [], padding.inner)
+        return [(quality, Reuse(lanes, rows, stage, overlapping, []))]
+    return [(quality / padding.share, Reuse(lanes, rows, stage, None, [], padding))]
 
 
 def _row_axes(
