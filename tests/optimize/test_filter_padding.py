@@ -1,4 +1,4 @@
-"""Windows of which much is padding: rows that are pictures, so that turns of zeros fall away."""
+"""Filter windows with much padding: rows of several images, where iterations of zeros fall away."""
 
 from __future__ import annotations
 
@@ -41,12 +41,16 @@ def test_turns_that_read_zeros_are_counted(side: int, padding: int, taps: int) -
     assert found.inner.vmax == taps - 1
     assert found.inner is fold.src[-1]
     assert found.inner.arg[1] is Axis.REDUCE
-    # The second axis is the channels, for lanes; the first, the pictures, for rows; and no copy is
-    # made but that of the filters.
-    assert [each for each in opts if each.op is OptOps.UPCAST] == [
-        Opt(OptOps.UPCAST, 1, 32), Opt(OptOps.UPCAST, 0, 8)
-    ]  # fmt: skip
-    assert [each.arg for each in opts if each.op is OptOps.STAGE] == [2]
+    lanes, rows = [each for each in opts if each.op is OptOps.UPCAST]
+    # The second axis is the channels.
+    assert lanes == Opt(OptOps.UPCAST, 1, 32)
+    if found.share < 1 / 2:
+        # The first axis is the images; and no copy is made but that of the filters.
+        assert rows == Opt(OptOps.UPCAST, 0, 8)
+        assert [each.arg for each in opts if each.op is OptOps.STAGE] == [2]
+    else:
+        # Rows of an image, whose pixels are neighbours, as what is left out is not clearly more.
+        assert rows.axis in (2, 3)
 
 
 def test_few_zeros_change_nothing() -> None:
