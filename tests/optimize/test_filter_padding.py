@@ -44,13 +44,12 @@ def test_turns_that_read_zeros_are_counted(side: int, padding: int, taps: int) -
     lanes, rows = [each for each in opts if each.op is OptOps.UPCAST]
     # The second axis is the channels.
     assert lanes == Opt(OptOps.UPCAST, 1, 32)
+    # The first one is the images. Eight pixels of an image are neighbours, and better rows where
+    # not much more is left out beside several images.
+    assert rows == Opt(OptOps.UPCAST, 3 if out >= 8 and found.share > 1 / 2 else 0, 8)
     if found.share < 1 / 2:
-        # The first axis is the images; and no copy is made but that of the filters.
-        assert rows == Opt(OptOps.UPCAST, 0, 8)
+        # No copy is made but that of the filters.
         assert [each.arg for each in opts if each.op is OptOps.STAGE] == [2]
-    else:
-        # Rows of an image, whose pixels are neighbours, as what is left out is not clearly more.
-        assert rows.axis in (2, 3)
 
 
 def test_few_zeros_change_nothing() -> None:
