@@ -14,6 +14,7 @@ import math
 import os
 import struct
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -258,7 +259,9 @@ class MetalRuntime(Runtime):
             if wait:
                 return self._wait_for_last()
             if len(self._pending) >= _MOST_PENDING:
+                began = time.perf_counter()
                 self._finish(*self._pending.popleft())
+                self.waited(time.perf_counter() - began)
         return None
 
     def _encode(
@@ -307,7 +310,9 @@ class MetalRuntime(Runtime):
         self._require_own_process()
         with self._lock:
             if self._pending:
+                began = time.perf_counter()
                 self._wait_for_last()
+                self.waited(time.perf_counter() - began)
 
     def _wait_for_last(self) -> float:
         """Wait for all launches, and give the seconds of the last one."""

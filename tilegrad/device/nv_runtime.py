@@ -201,7 +201,7 @@ class NVRuntime(Runtime):
 
     def synchronize(self) -> None:
         self._enter()
-        self.watchdog.wait()
+        self.waited(self.watchdog.wait())
 
     # programs
 

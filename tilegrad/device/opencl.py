@@ -184,12 +184,12 @@ class OpenCLRuntime(Runtime):
     def copy_in(self, handle: Any, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
         if source.nbytes:
-            self.synchronize()
+            self._settle()
             self._do(self._cl.enqueue_copy, self._queue, handle, source, is_blocking=True)
 
     def copy_out(self, data: memoryview, handle: Any) -> None:
         if data.nbytes:
-            self.synchronize()
+            self._settle()
             self._do(self._cl.enqueue_copy, self._queue, data, handle, is_blocking=True)
 
     def view(self, handle: Any, offset: int, nbytes: int) -> Any:
@@ -199,11 +199,19 @@ class OpenCLRuntime(Runtime):
         if source_runtime is not self:
             return False
         self._do(self._cl.enqueue_copy, self._queue, target, source, byte_count=nbytes)
+        self._watchdog.launched("a copy")
         return True
 
     def synchronize(self) -> None:
         self._require_own_process()
-        self._watchdog.wait()
+        self.waited(self._watchdog.wait())
+
+    def _settle(self) -> None:
+        """Wait for what was put into the queue, if anything was: a copy would wait without being
+        watched.
+        """
+        if not self._watchdog.is_idle:
+            self.synchronize()
 
     # programs
 

@@ -255,6 +255,12 @@ class WebGPURuntime(Runtime):
         return True
 
     def synchronize(self) -> None:
+        began = time.perf_counter()
+        self._drain()
+        self.waited(time.perf_counter() - began)
+
+    def _drain(self) -> None:
+        """Wait for all launches and copies."""
         with self._lock:
             self._submit()
             # What is read after all that was submitted waits for it.
@@ -411,7 +417,7 @@ class WebGPURuntime(Runtime):
         blocks: Dims,
     ) -> float:
         """Run a program alone, and give its seconds by the device's clock where it has one."""
-        self.synchronize()
+        self._drain()
         writes = {}
         if _TIMES in self.features:
             if self._clock is None:
@@ -430,7 +436,7 @@ class WebGPURuntime(Runtime):
         running.end()
         if writes:
             encoder.resolve_query_set(self._clock[0], 0, 2, self._clock[1], 0)
-        self.synchronize()
+        self._drain()
         seconds = time.perf_counter() - start
         if writes:
             ticks = self._guarded(self.device.queue.read_buffer, self._clock[1], 0, 16)

@@ -58,12 +58,16 @@ class LRUAllocator:
     describe: ClassVar[Callable[[LRUAllocator], str]] = staticmethod(lambda allocator: "")
     """What holds the memory, for errors: `engine.run.in_use` knows the user's lines."""
 
+    on_wait: ClassVar[Callable[[str, float], None]] = staticmethod(lambda device, seconds: None)
+    """Is told how long the host has waited for the queue of a device: `engine.run.report`."""
+
     def __init__(self, device: str, runtime: Runtime):
         self.device = device
         self.runtime = runtime
         self._lock = held_at_fork(threading.RLock(), 70)
         if hasattr(runtime, "__dict__"):
             runtime.relieve = self.flush  # type: ignore[method-assign]
+            runtime.waited = self._waited  # type: ignore[method-assign]
         # Bytes that the runtime gave and has not had back.
         self._taken_bytes = 0
         # Small blocks that wait, in a list for each size class, and the most of each class.
@@ -162,6 +166,9 @@ class LRUAllocator:
             for serial in idle:
                 self._drop(serial)
             return self._taken_bytes
+
+    def _waited(self, seconds: float) -> None:
+        LRUAllocator.on_wait(self.device, seconds)
 
     def forget_threads(self) -> None:
         """In a forked child: whoever held the lock is gone."""

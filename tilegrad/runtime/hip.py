@@ -177,16 +177,16 @@ class HipRuntime(Runtime):
         # In a forked process the GPU is gone; a kernel that does not end may still write.
         if os.getpid() != self._process or self._watchdog.is_hung:
             return
-        self.synchronize()
+        self._settle()
         self._call("hipFree", handle)
 
     def copy_in(self, handle: int, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
-        self.synchronize()
+        self._settle()
         self._call("hipMemcpy", handle, address_of(source), source.nbytes, _TO_DEVICE)
 
     def copy_out(self, data: memoryview, handle: int) -> None:
-        self.synchronize()
+        self._settle()
         self._call("hipMemcpy", address_of(data), handle, data.nbytes, _TO_HOST)
 
     def view(self, handle: int, offset: int, nbytes: int) -> int:
@@ -195,9 +195,11 @@ class HipRuntime(Runtime):
     def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
         if not isinstance(source_runtime, HipRuntime):
             return False
-        source_runtime.synchronize()
-        self.synchronize()
+        source_runtime._settle()
+        self._settle()
         self._call("hipMemcpy", target, source, nbytes, _ON_DEVICE)
+        # It may return before the bytes are there.
+        self._watchdog.launched("a copy")
         return True
 
     def load(self, name: str, binary: bytes) -> HipProgram:
@@ -243,12 +245,20 @@ class HipRuntime(Runtime):
         self._watchdog.launched(program.name)
         if not wait:
             return None
-        self.synchronize()
+        event = self._mark()
+        self._watchdog.wait_for(event)
+        self._unused.append(event)
         return time.perf_counter() - began
 
     def synchronize(self) -> None:
         self._call("hipSetDevice", self._device)
-        self._watchdog.wait()
+        self.waited(self._watchdog.wait())
+
+    def _settle(self) -> None:
+        """Wait for what was launched, if anything was: a copy would wait without being watched."""
+        self._call("hipSetDevice", self._device)
+        if not self._watchdog.is_idle:
+            self.synchronize()
 
 
 class HipSourceRuntime(HipRuntime):

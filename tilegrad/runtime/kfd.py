@@ -255,7 +255,7 @@ class KfdRuntime(Runtime):
         # What a kernel that does not end may still write stays allocated.
         if self._is_hung and self._pending():
             return
-        self.synchronize()
+        self._drain()
         self._give_back(handle)
 
     def copy_in(self, handle: int, data: memoryview) -> None:
@@ -325,7 +325,7 @@ class KfdRuntime(Runtime):
         self._system.ring(self._doorbell, self._count - 1)
         if not wait:
             return None
-        self.synchronize()
+        self._drain()
         return time.perf_counter() - began
 
     _base = 0
@@ -337,6 +337,13 @@ class KfdRuntime(Runtime):
         return self._count - self._base - done
 
     def synchronize(self) -> None:
+        """Wait for all packets, as `_drain`."""
+        if self._pending():
+            began = time.perf_counter()
+            self._drain()
+            self.waited(time.perf_counter() - began)
+
+    def _drain(self) -> None:
         """Wait for all packets.
 
         Raises DeviceError where the GPU makes no progress for HANG_SECONDS, and from then on at

@@ -43,6 +43,12 @@ class Runtime(Protocol):
         """
         return 0
 
+    def waited(self, seconds: float) -> None:
+        """Tell that the host has waited so long for the device's queue, other than in a launch that
+        is timed or in a copy that is itself in the queue. The allocator sets it.
+        """
+        return None
+
     def allocate(self, nbytes: int) -> Any:
         """A handle to `nbytes` > 0 bytes, aligned for every dtype. No kernel may count on more
         bytes, nor on more than the alignment of its elements: a buffer may be a slice of another,

@@ -48,10 +48,10 @@ class Watchdog:
         self._marks: deque[tuple[Any, list[str]]] = deque()
         self._passed = 0
         self._launched: list[str] = []
-        self._is_hung = False
+        self._is_hung = self._has_answered = False
 
     def launched(self, kernel: str) -> None:
-        """Note that `kernel` was launched."""
+        """Note that `kernel` was launched, or something else put into the queue."""
         self._launched.append(kernel)
         if len(self._launched) >= _LAUNCHES:
             with self._lock:
@@ -59,15 +59,25 @@ class Watchdog:
                 while len(self._marks) > _MARKS and self._pass_oldest():
                     pass
 
-    def wait(self) -> None:
-        """Wait for all work of the queue.
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was launched is known to have ended, so that nobody need wait. Of a
+        queue that has not answered yet nothing is known.
+        """
+        return self._has_answered and not self._launched and not self._marks
+
+    def wait(self) -> float:
+        """Wait for all work of the queue; the seconds.
 
         Raises DeviceError where the device makes no progress.
         """
+        began = time.perf_counter()
         with self._lock:
             self._put_mark()
             last = self._passed + len(self._marks)
         self._wait(lambda: self._passed >= last)
+        self._has_answered = True
+        return time.perf_counter() - began
 
     def wait_for(self, mark: Any) -> None:
         """Wait for a mark that the caller made behind some work of the queue, and keeps.
@@ -86,8 +96,14 @@ class Watchdog:
         return self._is_hung
 
     def _put_mark(self) -> None:
+        # The names go first: what another thread launches meanwhile may lie behind the mark.
         kernels, self._launched = self._launched, []
-        self._marks.append((self._mark(), kernels))
+        try:
+            mark = self._mark()
+        except BaseException:
+            self._launched[:0] = kernels
+            raise
+        self._marks.append((mark, kernels))
 
     def _pass_oldest(self) -> bool:
         """Forget the oldest mark if it has passed; whether it has."""

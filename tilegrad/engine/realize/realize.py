@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -431,9 +430,9 @@ def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) 
 
 def read(buffer: Buffer) -> memoryview:
     """The bytes of memory, in fresh memory of the host; shown as a copy."""
-    start = time.perf_counter()
+    start = report.clock()
     data = buffer.copy_out()
-    seconds = time.perf_counter() - start
+    seconds = report.clock() - start
     if buffer.device != "HOST":
         report.count(0, buffer.nbytes, seconds, kernels=0)
         if current_config().DEBUG >= 2:
