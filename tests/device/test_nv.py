@@ -418,6 +418,29 @@ def test_a_launch_that_the_driver_refuses_is_told_with_its_sizes(
     assert error.value.details["blocks"] == (1, 1, 1)
 
 
+def test_a_launch_without_room_is_made_again_when_what_is_kept_has_gone_back() -> None:
+    """The driver takes memory for the registers that lanes spill, at a launch."""
+    driver = FakeDriver()
+    backend = nv.opened("NV", driver, assembles=False)
+    runtime, allocator = backend.runtime, backend.allocator
+    assert isinstance(runtime, NVRuntime)
+    program, places = launches(runtime)
+    allocator.take_back((size_class(1 << 20), allocator.allocate(1 << 20)))
+    driver.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    free = driver.cuMemFree
+
+    def freed(place: int) -> Any:
+        driver.fail.pop("cuLaunchKernel", None)
+        return free(place)
+
+    driver.cuMemFree = freed  # type: ignore[method-assign]
+    runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    driver.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(OutOfMemoryError, match="cuLaunchKernel: the device has no room") as caught:
+        runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    assert caught.value.details["in_use"] == "0 bytes"
+
+
 def test_a_lost_device_says_what_to_do(fake: FakeDriver, runtime: NVRuntime) -> None:
     fake.fail["cuEventQuery"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(DeviceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:

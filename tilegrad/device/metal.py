@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
-from tilegrad.device.backend import Backend, arch_of
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.hardware import metal_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import address_of
@@ -367,8 +367,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
     Raises DeviceError where there is no GPU of Apple's.
     """
-    if arch := arch_of(name, ""):
-        raise DeviceError(f"metal: {arch!r} is no architecture", rule="METAL has one for all")
+    require_number(name)
     if runtime is not None:
         return Backend(name, metal_target(), _render, str.encode, runtime, compiler="text")
     return opened(name, open_metal())

@@ -233,7 +233,9 @@ class NVRuntime(Runtime):
         ]
         values = [_LOG, log]
         try:
-            return driver.call("cuModuleLoadDataEx", code + b"\0", len(kinds), kinds, values)
+            return self.with_room(
+                lambda: driver.call("cuModuleLoadDataEx", code + b"\0", len(kinds), kinds, values)
+            )
         except OutOfMemoryError:
             raise
         except DeviceError as error:
@@ -293,11 +295,12 @@ class NVRuntime(Runtime):
     def _start(self, program: NVProgram, numbers: Sequence[int], blocks: Dims, lanes: Dims) -> None:
         with program.lock:
             program.arguments.set(numbers)
+            arguments = (
+                program.function, *blocks, *lanes, program.asked,
+                self.stream, program.arguments.address, 0,
+            )  # fmt: skip
             try:
-                self.driver.call(
-                    "cuLaunchKernel", program.function, *blocks, *lanes, program.asked,
-                    self.stream, program.arguments.address, 0,
-                )  # fmt: skip
+                self.with_room(lambda: self.driver.call("cuLaunchKernel", *arguments))
             except OutOfMemoryError:
                 raise
             except DeviceError as error:
@@ -347,7 +350,7 @@ class _Sequence:
                 self._build(driver, by_launch)
             else:
                 self._renew(driver, by_launch)
-            driver.call("cuGraphLaunch", self._exec, runtime.stream)
+            runtime.with_room(lambda: driver.call("cuGraphLaunch", self._exec, runtime.stream))
         runtime.watchdog.launched(self._names)
 
     def _arguments_of(self, numbers: Sequence[int]) -> list[list[int]]:
@@ -368,7 +371,7 @@ class _Sequence:
                 node = driver.call("cuGraphAddKernelNode", graph, before, len(before), parameters)
                 self._nodes.append((node, parameters, arguments, own))
                 before = [node]
-            self._exec = driver.call("cuGraphInstantiate", graph, 0)
+            self._exec = self.runtime.with_room(lambda: driver.call("cuGraphInstantiate", graph, 0))
             weakref.finalize(self, self.runtime._drop_graph, self._exec)
         finally:
             driver.call("cuGraphDestroy", graph)

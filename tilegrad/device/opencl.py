@@ -27,7 +27,7 @@ from typing import Any
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
-from tilegrad.device.backend import Backend, arch_of
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.hardware import opencl_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.interface import Interface, heading
@@ -274,13 +274,8 @@ class OpenCLRuntime(Runtime):
         numbers = [struct.pack(code, value) for code, value in zip(program.codes, variables)]
         sizes = tuple([blocks * lanes for blocks, lanes in zip(global_size, local_size)])
         arguments = [*[handles[slot] for slot in program.slots], *numbers]
-        try:
-            event = self._enqueue(program, arguments, sizes, local_size)
-        except OutOfMemoryError:
-            # Some drivers take the memory of a buffer when a kernel first uses it.
-            if not self.relieve():
-                raise
-            event = self._enqueue(program, arguments, sizes, local_size)
+        # Some drivers take the memory of a buffer when a kernel first uses it.
+        event = self.with_room(lambda: self._enqueue(program, arguments, sizes, local_size))
         self._watchdog.launched(program.name)
         if not wait:
             return None
@@ -360,8 +355,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
     Raises DeviceError where pyopencl, a driver or the device is not there.
     """
-    if arch := arch_of(name, ""):
-        raise DeviceError(f"cl: {arch!r} is no architecture", rule="CL or CL:number, as in CL:1")
+    require_number(name)
     if runtime is not None:
         target = opencl_target()
         render = functools.partial(_render_for, target)

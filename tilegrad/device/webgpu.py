@@ -28,7 +28,7 @@ from typing import Any
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
-from tilegrad.device.backend import Backend, arch_of
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -545,10 +545,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
     Raises DeviceError where wgpu, a driver or the device is not there.
     """
-    if arch := arch_of(name, ""):
-        raise DeviceError(
-            f"webgpu: {arch!r} is no architecture", rule="WEBGPU or WEBGPU:number, as in WEBGPU:1"
-        )
+    require_number(name)
     if runtime is not None:
         target = webgpu_target()
         render = functools.partial(_render_for, target)

@@ -67,6 +67,7 @@ class LRUAllocator:
         self._lock = held_at_fork(threading.RLock(), 70)
         if hasattr(runtime, "__dict__"):
             runtime.relieve = self.flush  # type: ignore[method-assign]
+            runtime.in_use = self.in_use  # type: ignore[method-assign]
             runtime.waited = self._waited  # type: ignore[method-assign]
         # Bytes that the runtime gave and has not had back.
         self._taken_bytes = 0
@@ -249,13 +250,17 @@ class LRUAllocator:
         self._taken_bytes += size
         return handle
 
-    def _no_room(self, nbytes: int) -> OutOfMemoryError:
+    def in_use(self) -> dict[str, str]:
+        """How much buffers hold, and the largest of them, for errors."""
         details = {"in_use": f"{self.used_bytes} bytes"}
         if largest := LRUAllocator.describe(self):
             details["largest"] = largest
+        return details
+
+    def _no_room(self, nbytes: int) -> OutOfMemoryError:
         return OutOfMemoryError(
             f"allocate: {nbytes} bytes do not fit on {self.device}",
-            **details,
+            **self.in_use(),
             remedy="free tensors that are no longer needed, or use smaller batches",
         )
 

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.errors import DeviceError
+from tilegrad.base.errors import DeviceError, OutOfMemoryError, TilegradError
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.interface import Interface
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -128,7 +128,7 @@ class HipRuntime(Runtime):
         self._watchdog = Watchdog(self.kind, self._mark, self._has_passed, self._unused.append)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Raises MemoryError where there is no room, DeviceError with the library's text else."""
+        """Raises OutOfMemoryError, or DeviceError with the library's text."""
         if os.getpid() != self._process:
             raise DeviceError(
                 f"{self.kind}: the GPU was opened before this process was forked",
@@ -138,7 +138,10 @@ class HipRuntime(Runtime):
 
     def _check(self, name: str, code: int) -> None:
         if code == _OUT_OF_MEMORY:
-            raise MemoryError(name)
+            raise OutOfMemoryError(
+                f"{self.kind}: {name}: the device has no room",
+                remedy="free tensors that are no longer needed, or use smaller batches",
+            )
         if code:
             text = self._library.hipGetErrorString(code) or b"unknown"
             details = {}
@@ -168,7 +171,10 @@ class HipRuntime(Runtime):
     def allocate(self, nbytes: int) -> int:
         self._call("hipSetDevice", self._device)
         address = ctypes.c_void_p()
-        self._call("hipMalloc", ctypes.byref(address), nbytes)
+        try:
+            self._call("hipMalloc", ctypes.byref(address), nbytes)
+        except OutOfMemoryError as error:
+            raise MemoryError(nbytes) from error
         if not address.value:
             raise MemoryError(nbytes)
         return address.value
@@ -205,10 +211,10 @@ class HipRuntime(Runtime):
     def load(self, name: str, binary: bytes) -> HipProgram:
         self._call("hipSetDevice", self._device)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("hipModuleLoadData", ctypes.byref(module), binary)
+        self.with_room(lambda: self._call("hipModuleLoadData", ctypes.byref(module), binary))
         try:
             self._call("hipModuleGetFunction", ctypes.byref(function), module, name.encode())
-        except DeviceError:
+        except TilegradError:
             self._library.hipModuleUnload(module)
             raise
         return HipProgram(name, function, self._library.hipModuleUnload, module)
@@ -239,9 +245,16 @@ class HipRuntime(Runtime):
     ) -> float | None:
         began = time.perf_counter()
         self._call("hipSetDevice", self._device)
-        self._call(
-            "hipModuleLaunchKernel", program.function, *sizes, 0, self._stream, parameters, extra
-        )
+        arguments = (program.function, *sizes, 0, self._stream, parameters, extra)
+        try:
+            self.with_room(lambda: self._call("hipModuleLaunchKernel", *arguments))
+        except DeviceError as error:
+            raise DeviceError(
+                f"{program.name}: {error.headline}",
+                blocks=sizes[:3],
+                lanes=sizes[3:],
+                **error.details,
+            ) from None
         self._watchdog.launched(program.name)
         if not wait:
             return None
