@@ -17,6 +17,7 @@ import pytest
 
 from tests.device.ptx.device import driver_of, simulated
 from tests.device.ptx.driver import CUresult, FakeDriver
+from tests.engine.test_rows import rows_of
 from tilegrad import Context, Device, Tensor, Variable, jit
 from tilegrad.__main__ import devices
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
@@ -184,6 +185,32 @@ def test_a_graph_is_shown_as_one_row(capsys: pytest.CaptureFixture[str]) -> None
     with Context(DEBUG=2):
         step(x)
     assert re.search(r"<batched \d+>", capsys.readouterr().out)
+
+
+@pytest.mark.row("M3.2")
+def test_a_read_shows_the_wait_for_what_was_launched(capsys: pytest.CaptureFixture[str]) -> None:
+    """An event lies between the kernel and the copy; without rows, the copy's own is enough."""
+    driver = driver_of(DEVICE)
+    left, right = ([1, 2], [3, 4])
+
+    def calls() -> list[str]:
+        names = driver.names()
+        start = len(names) - names[::-1].index("cuLaunchKernel")
+        kept = ("cuEventRecord", "cuMemcpyDtoHAsync")
+        return [name for name in names[start:] if name in kept]
+
+    with Context(SIZES=0):
+        assert Tensor(left, device=DEVICE).dot(Tensor(right, device=DEVICE)).tolist() == 11
+        assert calls() == ["cuMemcpyDtoHAsync", "cuEventRecord"]
+        with Context(DEBUG=2):
+            found = Tensor(left, device=DEVICE).dot(Tensor(right, device=DEVICE))
+            assert found.tolist() == 11
+            # The first one is that of the kernel's time.
+            record = "cuEventRecord"
+            assert calls() == [record, record, "cuMemcpyDtoHAsync", record]
+            assert found.tolist() == 11
+    kinds = [row.name.split("_")[0].split()[0] for row in rows_of(capsys.readouterr().out)]
+    assert kinds == ["copy", "copy", "r", "sync", "copy", "copy"]
 
 
 # what is told of the device

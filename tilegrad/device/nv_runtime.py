@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilegrad.base.config import config
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
@@ -172,12 +173,18 @@ class NVRuntime(Runtime):
         target = data.cast("B")
         waiting: list[tuple[int, int, int, Any]] = []
         with self._lock:
+            # Where rows are shown, the wait for what was launched has one of its own.
+            is_shown = config.DEBUG >= 2 and not self.watchdog.is_idle
+            launched = self.watchdog.mark() if is_shown else None
             for start in range(0, target.nbytes, _HALF):
                 count = min(_HALF, target.nbytes - start)
                 address, event = self._half()
                 driver.call("cuMemcpyDtoHAsync", address, int(handle) + start, count, self.stream)
                 driver.call("cuEventRecord", event, self.stream)
                 waiting.append((start, count, address, event))
+                if launched is not None:
+                    self.waited(self.watchdog.wait(launched))
+                    launched = None
                 if len(waiting) == 2:
                     self._arrive(target, *waiting.pop(0))
             for journey in waiting:

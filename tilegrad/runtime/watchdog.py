@@ -66,15 +66,19 @@ class Watchdog:
         """
         return self._has_answered and not self._launched and not self._marks
 
-    def wait(self) -> float:
-        """Wait for all work of the queue; the seconds.
+    def mark(self) -> int:
+        """Put a mark behind all work of the queue; its number, for `wait`."""
+        with self._lock:
+            self._put_mark()
+            return self._passed + len(self._marks)
+
+    def wait(self, number: int | None = None) -> float:
+        """Wait for all work of the queue, or for what lies before a mark; the seconds.
 
         Raises DeviceError where the device makes no progress.
         """
         began = time.perf_counter()
-        with self._lock:
-            self._put_mark()
-            last = self._passed + len(self._marks)
+        last = self.mark() if number is None else number
         self._wait(lambda: self._passed >= last)
         self._has_answered = True
         return time.perf_counter() - began
