@@ -470,9 +470,25 @@ def test_a_launch_without_room_is_made_again_when_what_is_kept_has_gone_back() -
 
 def test_a_lost_device_says_what_to_do(fake: FakeDriver, runtime: NVRuntime) -> None:
     fake.fail["cuEventQuery"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    program, places = launches(runtime)
+    runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
     with pytest.raises(DeviceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
         runtime.synchronize()
+    assert caught.value.details["launched"] == program.name
     assert "start the process anew" in str(caught.value)
+
+
+def test_a_graph_that_the_driver_refuses_is_told_with_its_kernels(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    program, (a, b, c) = launches(runtime)
+    call = runtime.sequence([(program, 4, (1, 1, 1))] * 2, True)
+    assert call is not None
+    for _ in range(4):
+        call([a, b, c, 1] * 2)
+    fake.fail["cuGraphLaunch"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match=r"^add: cuGraphLaunch: CUDA_ERROR"):
+        call([a, b, c, 1] * 2)
 
 
 def test_a_kernel_that_does_not_end_is_named(fake: FakeDriver, runtime: NVRuntime) -> None:

@@ -357,7 +357,10 @@ class _Sequence:
                 self._build(driver, by_launch)
             else:
                 self._renew(driver, by_launch)
-            runtime.with_room(lambda: driver.call("cuGraphLaunch", self._exec, runtime.stream))
+            try:
+                runtime.with_room(lambda: driver.call("cuGraphLaunch", self._exec, runtime.stream))
+            except DeviceError as error:
+                raise DeviceError(f"{self._names}: {error.headline}", **error.details) from None
         runtime.watchdog.launched(self._names)
 
     def _arguments_of(self, numbers: Sequence[int]) -> list[list[int]]:

@@ -4,7 +4,8 @@ A queue runs its launches in their order. After some of them it gets a *mark*, a
 driver's, and whoever waits looks at the oldest one. As long as marks pass, the device works,
 however long the queue is. Where none passes for HANG_SECONDS, one of the kernels before the oldest
 mark has not ended: the error names them. From then on whoever waits is told soon, until that kernel
-ends after all.
+ends after all. A driver that answers with an error says so long after the launch; then the error
+names what was launched since the last mark that has passed.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Watchdog:
 
         Raises DeviceError where the device makes no progress.
         """
-        self._wait(lambda: self._has_passed(mark))
+        self._wait(lambda: self._ask(mark))
 
     @property
     def is_hung(self) -> bool:
@@ -111,13 +112,29 @@ class Watchdog:
 
     def _pass_oldest(self) -> bool:
         """Forget the oldest mark if it has passed; whether it has."""
-        if not self._marks or not self._has_passed(self._marks[0][0]):
+        if not self._marks or not self._ask(self._marks[0][0]):
             return False
         mark, _ = self._marks.popleft()
         self._discard(mark)
         self._passed += 1
         self._is_hung = False
         return True
+
+    def _ask(self, mark: Any) -> bool:
+        """Whether the queue has come to a mark.
+
+        Raises what the driver says of a device that is lost, with the kernels that may be why.
+        """
+        try:
+            return self._has_passed(mark)
+        except DeviceError as error:
+            waiting = [kernel for _, kernels in self._marks for kernel in kernels]
+            names = [*dict.fromkeys(waiting + self._launched)]
+            if not names:
+                raise
+            shown = ", ".join(names[:_LAUNCHES]) + (", ..." if len(names) > _LAUNCHES else "")
+            details = {"launched": shown, **error.details}
+            raise DeviceError(error.headline, **details) from None
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
         started = progress = time.monotonic()
