@@ -117,6 +117,14 @@ def test_an_unknown_device_lists_the_known_and_opens_none(devices: Devices) -> N
     assert devices.refusal("MYDEV") == ("mydev: no board is plugged in", "plug one in")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("MPS", "METAL"), ("rocm:1", "AMD"), ("GPU", "CL"), ("Vulkan", "WEBGPU")]
+)
+def test_a_name_from_elsewhere_is_answered(devices: Devices, name: str, meant: str) -> None:
+    with pytest.raises(DeviceError, match=f"is unknown; did you mean '{meant}'"):
+        devices[name]
+
+
 @pytest.mark.row("X.4")
 def test_the_default_device(devices: Devices, monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.DEFAULT == "CPU"
