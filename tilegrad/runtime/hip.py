@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import DeviceError, OutOfMemoryError, TilegradError
+from tilegrad.base.libraries import open_declared
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.interface import Interface
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -53,29 +54,24 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "hipModuleUnload": (_P,),
     "hipModuleGetFunction": (_P, _P, ctypes.c_char_p),
     "hipModuleLaunchKernel": (_P, *(_WORD,) * 7, _P, _P, _P),
+    "hipGetErrorString": (_INT,),
 }
 
 
 def open_library(kind: str = "AMD") -> Any:
     """The library with what is used of it declared, for a device of this kind.
 
-    Raises DeviceError where there is none.
+    Raises DeviceError where there is none, or an old one.
     """
-    for name in _LIBRARIES:
-        try:
-            library = ctypes.CDLL(name)
-        except OSError:
-            continue
-        for function, arguments in _FUNCTIONS.items():
-            getattr(library, function).argtypes = arguments
-        library.hipGetErrorString.restype = ctypes.c_char_p
-        return library
-    raise DeviceError(
-        f"{kind}: libamdhip64 cannot be loaded",
-        looked_for=", ".join(_LIBRARIES),
-        remedy="install ROCm's HIP runtime (hip-runtime-amd); "
+    library = open_declared(
+        kind,
+        _LIBRARIES,
+        _FUNCTIONS,
+        "install ROCm's HIP runtime (hip-runtime-amd); "
         f"NULL:{kind} compiles and runs nothing without it",
     )
+    library.hipGetErrorString.restype = ctypes.c_char_p
+    return library
 
 
 def gpu_architectures(root: str = _TOPOLOGY) -> dict[int, str]:
