@@ -110,10 +110,10 @@ class Pushbuffer:
 
     # the channel's own methods: a subchannel is ignored
 
-    def _semaphore(self, address: int, payload: int, operation: int) -> None:
+    def _semaphore(self, address: int, payload: int, operation: int, align: int = 8) -> None:
         upper, lower = _halves(address)
-        if lower % 4:
-            raise ValueError(f"semaphore: the address {address:#x} is no multiple of 4")
+        if lower % align:
+            raise ValueError(f"semaphore: the address {address:#x} is no multiple of {align}")
         payload_upper, payload_lower = _halves(payload, 64, "payload")
         is_long = 1 << 24
         self.methods(
@@ -122,12 +122,15 @@ class Pushbuffer:
         )  # fmt: skip
 
     def acquire(self, address: int, payload: int) -> None:
-        """The channel waits until the 64 bits at `address` have come to `payload`."""
+        """The channel waits until the 64 bits at `address` are `payload`, or past it by less than
+        half of their range.
+        """
         self._semaphore(address, payload, _ACQUIRE)
 
     def release(self, address: int, payload: int, *, timestamp: bool = False) -> None:
-        """64 bits are written once the engine is idle, with the time behind them."""
-        self._semaphore(address, payload, _RELEASE | 1 << 20 | timestamp << 25)
+        """64 bits are written once the engine is idle; with a timestamp, nanoseconds behind them."""
+        operation = _RELEASE | 1 << 20 | timestamp << 25
+        self._semaphore(address, payload, operation, 16 if timestamp else 8)
 
     # the compute class
 
