@@ -128,7 +128,7 @@ class Pushbuffer:
         self._semaphore(address, payload, _ACQUIRE)
 
     def release(self, address: int, payload: int, *, timestamp: bool = False) -> None:
-        """64 bits are written once the engine is idle; with a timestamp, nanoseconds behind them."""
+        """64 bits are written once the engine is idle, and with `timestamp` nanoseconds behind."""
         operation = _RELEASE | 1 << 20 | timestamp << 25
         self._semaphore(address, payload, operation, 16 if timestamp else 8)
 
