@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import InternalError, OutOfMemoryError
+from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.runtime.protocol import Runtime
 
@@ -298,7 +298,7 @@ class _Reaper:
                 with self._lock:
                     watched = list(self._allocators)
                     seconds = self._seconds
-                left = [each.free_idle(seconds) for each in watched if seconds]
+                left = [_left(each, seconds) for each in watched if seconds]
             with self._lock:
                 if max(left, default=0) < _LARGE and seconds == self._seconds:
                     self._thread = None
@@ -312,6 +312,18 @@ class _Reaper:
         self._thread = None
         for allocator in list(self._allocators):
             allocator.forget_threads()
+
+
+def _left(allocator: LRUAllocator, seconds: float) -> int:
+    """What `free_idle` leaves. Of a device that is lost, or that does not answer, blocks stay: who
+    uses it is told, and the memory of the others goes back all the same.
+    """
+    try:
+        return allocator.free_idle(seconds)
+    except InternalError:
+        raise
+    except TilegradError:
+        return _LARGE
 
 
 reaper = _Reaper()
