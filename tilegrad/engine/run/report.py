@@ -25,7 +25,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.allocator import LRUAllocator
 
-__all__ = ["clock", "count", "row", "timing"]
+__all__ = ["clock", "count", "row", "timing", "waits"]
 
 _numbers = itertools.count(1)
 _totals = {"ops": 0, "mem": 0, "seconds": 0.0, "kernels": 0, "rows": 0}
@@ -42,7 +42,7 @@ class _Waits(threading.local):
     is_timing = False
 
 
-_waits = _Waits()
+waits = _Waits()
 
 
 def paint(text: str, colour: str | None) -> str:
@@ -67,24 +67,24 @@ def count(ops: int, mem: int, seconds: float | None, kernels: int = 1) -> None:
 
 def clock() -> float:
     """Seconds, without the waits that have rows of their own."""
-    return time.perf_counter() - _waits.seconds
+    return time.perf_counter() - waits.seconds
 
 
 @contextmanager
 def timing() -> Iterator[None]:
     """Launches that are waited for, as their time is wanted: the wait is part of their row."""
-    before, _waits.is_timing = _waits.is_timing, True
+    before, waits.is_timing = waits.is_timing, True
     try:
         yield
     finally:
-        _waits.is_timing = before
+        waits.is_timing = before
 
 
 def _show_wait(device: str, seconds: float) -> None:
     """The row of a wait for a device's queue."""
-    if config.DEBUG < 2 or _waits.is_timing:
+    if config.DEBUG < 2 or waits.is_timing:
         return
-    _waits.seconds += seconds
+    waits.seconds += seconds
     count(0, 0, seconds, kernels=0)
     row(device, "sync", 0, 0, 0, seconds, (), key=f"sync {device}")
 
