@@ -410,10 +410,17 @@ def hip_target(arch: str = "gfx1100") -> Target:
 
     Raises DeviceError if there is no such architecture.
     """
+    return _amd_gpu("HIP", arch)
+
+
+def _amd_gpu(kind: str, arch: str) -> Target:
+    """An AMD GPU for the device `kind`."""
     if arch not in _AMD_ARCHITECTURES:
-        raise DeviceError(f"hip: {arch!r} is no architecture", known=", ".join(_AMD_ARCHITECTURES))
+        raise DeviceError(
+            f"{kind.lower()}: {arch!r} is no architecture", known=", ".join(_AMD_ARCHITECTURES)
+        )
     return Target(
-        "HIP",
+        kind,
         memory_lanes=4,
         registers=256,
         # RDNA runs 32 lanes in step, GCN and CDNA 64 (LLVM's user guide for AMDGPU).
@@ -434,7 +441,7 @@ def amd_target(arch: str = "gfx1100") -> Target:
 
     Raises DeviceError if there is no such architecture.
     """
-    found = hip_target(arch)
+    found = _amd_gpu("AMD", arch)
     units: tuple[MatrixUnit, ...] = ()
     if arch in ("gfx90a", "gfx942", "gfx950"):
         units = (_mfma(16, dtypes.half), _mfma(16, dtypes.bfloat16), _mfma(4, dtypes.float))
@@ -444,7 +451,6 @@ def amd_target(arch: str = "gfx1100") -> Target:
     functions = {Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP, Ops.FMOD}
     return replace(
         found,
-        name="AMD",
         matrix_units=units,
         missing=found.missing | functions,
         missing_dtypes=frozenset(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import random
 import re
@@ -390,6 +391,49 @@ def test_an_error_of_the_library_has_its_text(library: FakeLibrary) -> None:
     library.refusal = "hipModuleLaunchKernel"
     with pytest.raises(DeviceError, match="hipModuleLaunchKernel: unspecified launch failure"):
         (x + 1).realize()
+
+
+@pytest.mark.parametrize("name", ["hipModuleLaunchKernel", "hipModuleLoadData"])
+def test_a_call_without_room_is_made_again_when_what_is_kept_has_gone_back(
+    library: FakeLibrary, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The library takes memory for code and for lanes, when a program is loaded or launched."""
+    x = Tensor([1.0, 2.0], device="FAKEAMD").realize()
+    kept = Tensor.ones(50_000, device="FAKEAMD").contiguous().realize()
+    del kept
+    gc.collect()
+    call, refusals = getattr(library, name), [2]
+
+    def full(*arguments: Any) -> int:
+        library.calls.append((name, "full"))
+        return refusals.pop() if refusals else int(call(*arguments))
+
+    monkeypatch.setattr(library, name, full)
+    library.calls.clear()
+    with Context(DISABLE_COMPILER_CACHE=1):
+        (x * 3).realize()
+    names = library.names()
+    first = names.index(name)
+    assert "hipFree" in names[first : names.index(name, first + 1) + 1]
+    refusals[:] = [2] * 100
+    with Context(DISABLE_COMPILER_CACHE=1), pytest.raises(OutOfMemoryError) as caught:
+        (x * 5 - 1).realize()
+    assert caught.value.headline == f"AMD: {name}: the device has no room"
+    text = str(caught.value)
+    assert "in_use:" in text and "8 bytes made at test_amd.py:" in text
+    assert "call:    __mul__, __sub__" in text
+    refusals.clear()
+    assert len((x * 7).tolist()) == 2
+
+
+def test_a_launch_that_is_refused_is_told_with_its_kernel_and_sizes(library: FakeLibrary) -> None:
+    x = Tensor([1.0] * 5, device="FAKEAMD").realize()
+    library.refusal = "hipModuleLaunchKernel"
+    with pytest.raises(DeviceError, match=r"^E_\w+: AMD: hipModuleLaunchKernel: ") as caught:
+        (x + 1).realize()
+    details = caught.value.details
+    assert len(details["blocks"]) == len(details["lanes"]) == 3  # type: ignore[arg-type]
+    assert details["code"] == 719
 
 
 def test_a_lost_gpu_says_what_to_do(library: FakeLibrary) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -554,3 +555,10 @@ def test_a_large_unrolled_program_compiles() -> None:
     result = blank(1)
     p.run(result, filled([0.0]))
     assert elements(result) == [3000.0]
+
+
+def test_a_text_that_is_no_python_is_kept_in_a_file() -> None:
+    with pytest.raises(CompileError, match="emulator: the text is no Python program") as caught:
+        Device["EMU"].runtime.load("E_4", b"lanes = (")
+    assert caught.value.details["kernel"] == "E_4"
+    assert Path(str(caught.value.details["source"])).read_text() == "lanes = ("

@@ -16,7 +16,8 @@ import pytest
 from tests.device.helpers import registered
 from tests.device.shim.device import SHIMS, ShimRuntime
 from tests.device.test_amd import FakeLibrary
-from tilegrad import Device, Tensor
+from tests.engine.test_rows import rows_of
+from tilegrad import Context, Device, Tensor
 from tilegrad.base.errors import CompileError, DeviceError
 from tilegrad.compile.hiprtc import compile_hip
 from tilegrad.device import hip
@@ -125,6 +126,20 @@ def test_products_rows_and_draws_are_those_of_numpy(library: Library) -> None:
     Tensor.manual_seed(3)
     np.testing.assert_array_equal(drawn, Tensor.rand(100, device="CPU").numpy())
     assert "hipModuleLaunchKernel" in library.names()
+
+
+@pytest.mark.row("M3.2")
+@has_compiler
+def test_a_dot_product_waits_twice(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """For the queue that has not answered, and for the queue with the kernel in it."""
+    with Context(DEBUG=2, SIZES=0):
+        assert Tensor([1, 2]).dot(Tensor([3, 4])).tolist() == 11
+        copies = library.names().count("hipMemcpy")
+        marks = library.names().count("hipEventRecord")
+    kinds = [row.name.split("_")[0].split()[0] for row in rows_of(capsys.readouterr().out)]
+    assert kinds == ["sync", "copy", "copy", "r", "sync", "copy"]
+    # One event for each wait, and one for the kernel's time.
+    assert (copies, marks) == (3, 3)
 
 
 def test_what_the_compiler_says_is_told() -> None:

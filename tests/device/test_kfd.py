@@ -294,6 +294,35 @@ def test_memory_is_unmapped_before_it_is_freed_and_a_lack_of_it_is_an_error(gpu:
     assert len(gpu.mapped) == before
 
 
+@needs_x86
+def test_a_block_with_more_lanes_than_a_kernel_is_made_for_is_refused(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU says nothing of it: the queue would stop."""
+    runtime, loaded = Device["FAKEKFD"].runtime, list[Any]()
+    load = runtime.load
+
+    def noted(name: str, binary: bytes) -> Any:
+        loaded.append(load(name, binary))
+        return loaded[-1]
+
+    monkeypatch.setattr(runtime, "load", noted)
+    x = Tensor(np.ones(5, np.float32), device="FAKEKFD").realize()
+    with Context(DISABLE_COMPILER_CACHE=1):
+        (x * 3 + 2).realize()
+    (program,) = loaded
+    before = len(gpu.packets)
+    with pytest.raises(DeviceError, match=f"{program.name}: 1025 lanes in a block") as caught:
+        runtime.launch(program, [0, 0], [], (1, 1, 1), (1025, 1, 1))
+    assert caught.value.details["limit"] == f"{program.lanes} of this kernel"
+    assert program.lanes <= 1024 and len(gpu.packets) == before
+
+
+def test_a_number_behind_the_driver_is_no_device() -> None:
+    with pytest.raises(DeviceError, match="'AMD:KFD:5' is no device"):
+        amd.backend("AMD:KFD:5")
+
+
 def test_a_kernel_that_does_not_end_is_an_error(gpu: Gpu) -> None:
     t = Tensor([1.0], device="FAKEKFD").realize()
     gpu.is_stuck = True

@@ -15,7 +15,8 @@ import pytest
 from tests.device.fake_metal import IS_KNOWN, FakeMetal
 from tests.device.helpers import check_a_row_softmax, registered
 from tests.device.shim.device import SHIMS
-from tilegrad import Tensor, jit
+from tests.engine.test_rows import rows_of
+from tilegrad import Context, Device, Tensor, jit
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.device import metal
 from tilegrad.device.metal import MetalRuntime
@@ -168,6 +169,21 @@ def test_a_copy_waits_for_what_was_launched(runtime: MetalRuntime) -> None:
     found = np.zeros(16, np.int32)
     runtime.copy_out(memoryview(found), memory)
     np.testing.assert_array_equal(found, np.arange(16) + 3)
+
+
+@pytest.mark.row("M3.2")
+@runs
+def test_a_wait_for_launches_has_a_row_and_an_empty_queue_has_none(
+    device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = Tensor([1.0, 2.0], device=device).realize()
+    y = (x * 3).realize()
+    with Context(DEBUG=2):
+        Device[device].runtime.synchronize()
+        Device[device].runtime.synchronize()
+        assert y.tolist() == [3.0, 6.0]
+    rows = rows_of(capsys.readouterr().out)
+    assert [row.name.split()[0] for row in rows] == ["sync", "copy"]
 
 
 @runs

@@ -17,6 +17,7 @@ import pytest
 
 from tests.device.ptx.device import driver_of, simulated
 from tests.device.ptx.driver import CUresult, FakeDriver
+from tests.engine.test_rows import rows_of
 from tilegrad import Context, Device, Tensor, Variable, jit
 from tilegrad.__main__ import devices
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
@@ -184,6 +185,32 @@ def test_a_graph_is_shown_as_one_row(capsys: pytest.CaptureFixture[str]) -> None
     with Context(DEBUG=2):
         step(x)
     assert re.search(r"<batched \d+>", capsys.readouterr().out)
+
+
+@pytest.mark.row("M3.2")
+def test_a_read_shows_the_wait_for_what_was_launched(capsys: pytest.CaptureFixture[str]) -> None:
+    """An event lies between the kernel and the copy; without rows, the copy's own is enough."""
+    driver = driver_of(DEVICE)
+    left, right = ([1, 2], [3, 4])
+
+    def calls() -> list[str]:
+        names = driver.names()
+        start = len(names) - names[::-1].index("cuLaunchKernel")
+        kept = ("cuEventRecord", "cuMemcpyDtoHAsync")
+        return [name for name in names[start:] if name in kept]
+
+    with Context(SIZES=0):
+        assert Tensor(left, device=DEVICE).dot(Tensor(right, device=DEVICE)).tolist() == 11
+        assert calls() == ["cuMemcpyDtoHAsync", "cuEventRecord"]
+        with Context(DEBUG=2):
+            found = Tensor(left, device=DEVICE).dot(Tensor(right, device=DEVICE))
+            assert found.tolist() == 11
+            # The first one is that of the kernel's time.
+            record = "cuEventRecord"
+            assert calls() == [record, record, "cuMemcpyDtoHAsync", record]
+            assert found.tolist() == 11
+    kinds = [row.name.split("_")[0].split()[0] for row in rows_of(capsys.readouterr().out)]
+    assert kinds == ["copy", "copy", "r", "sync", "copy", "copy"]
 
 
 # what is told of the device
@@ -418,11 +445,50 @@ def test_a_launch_that_the_driver_refuses_is_told_with_its_sizes(
     assert error.value.details["blocks"] == (1, 1, 1)
 
 
+def test_a_launch_without_room_is_made_again_when_what_is_kept_has_gone_back() -> None:
+    """The driver takes memory for the registers that lanes spill, at a launch."""
+    driver = FakeDriver()
+    backend = nv.opened("NV", driver, assembles=False)
+    runtime, allocator = backend.runtime, backend.allocator
+    assert isinstance(runtime, NVRuntime)
+    program, places = launches(runtime)
+    allocator.take_back((size_class(1 << 20), allocator.allocate(1 << 20)))
+    driver.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    free = driver.cuMemFree
+
+    def freed(place: int) -> Any:
+        driver.fail.pop("cuLaunchKernel", None)
+        return free(place)
+
+    driver.cuMemFree = freed  # type: ignore[method-assign]
+    runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    driver.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(OutOfMemoryError, match="cuLaunchKernel: the device has no room") as caught:
+        runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    assert caught.value.details["in_use"] == "0 bytes"
+
+
 def test_a_lost_device_says_what_to_do(fake: FakeDriver, runtime: NVRuntime) -> None:
     fake.fail["cuEventQuery"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    program, places = launches(runtime)
+    runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
     with pytest.raises(DeviceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
         runtime.synchronize()
+    assert caught.value.details["launched"] == program.name
     assert "start the process anew" in str(caught.value)
+
+
+def test_a_graph_that_the_driver_refuses_is_told_with_its_kernels(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    program, (a, b, c) = launches(runtime)
+    call = runtime.sequence([(program, 4, (1, 1, 1))] * 2, True)
+    assert call is not None
+    for _ in range(4):
+        call([a, b, c, 1] * 2)
+    fake.fail["cuGraphLaunch"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match=r"^add: cuGraphLaunch: CUDA_ERROR"):
+        call([a, b, c, 1] * 2)
 
 
 def test_a_kernel_that_does_not_end_is_named(fake: FakeDriver, runtime: NVRuntime) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.device.helpers import check_threads_share_a_kernel, needs
+from tests.engine.test_rows import is_named, rows_of, script
 from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, jit
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
@@ -163,6 +165,101 @@ def test_launches_are_timed_by_the_device(capsys: pytest.CaptureFixture[str]) ->
         (x * 3 + 1).realize()
     assert GlobalCounters.time_sum_s > 0
     assert "*** CL" in capsys.readouterr().out
+
+
+@pytest.mark.row("M3.2")
+def test_the_rows_of_a_dot_product_have_the_waits_for_the_queue(tmp_path: Path) -> None:
+    """The first copy waits for a queue of which nothing is known, the second for nothing; the last
+    one waits for the kernel's queue.
+    """
+    code = "print(Tensor([1, 2]).dot(Tensor([3, 4])).tolist())\n"
+    shown = script(tmp_path, code, DEBUG=2, TILEGRAD_DEVICE="CL", SIZES=0)
+    rows = rows_of(shown)
+    kinds = [row.name.split()[0] for row in rows]
+    assert kinds == ["sync", "copy", "copy", kinds[3], "sync", "copy"]
+    assert is_named(rows[3], "r_2")
+    assert [row.device for row in rows] == ["CL"] * 5 + ["HOST"]
+    assert "\n11\n" in shown
+
+
+@pytest.mark.row("M3.2")
+def test_each_row_of_a_wait_is_a_wait(
+    runtime: OpenCLRuntime, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the driver's calls: an event behind the queue, and then the row, as it has passed. Where
+    nothing was launched, a copy asks for no event.
+    """
+    x = Tensor([1.0, 2.0, 3.0], device="CL").realize()
+    runtime.synchronize()
+    happened: list[str] = []
+    mark = runtime._watchdog._mark
+
+    def note_rows() -> None:
+        rows = rows_of(capsys.readouterr().out)
+        happened.extend(row.name.split("_")[0].split()[0] for row in rows)
+
+    def marked() -> object:
+        note_rows()
+        happened.append("event")
+        return mark()
+
+    monkeypatch.setattr(runtime._watchdog, "_mark", marked)
+    with Context(DEBUG=2, SIZES=0):
+        a = Tensor([1.0, 2.0, 3.0], device="CL").realize()
+        b = Tensor([4.0, 5.0, 6.0], device="CL").realize()
+        c = (a * b).realize()
+        d = (c + x).realize()
+        assert d.numpy().tolist() == [5.0, 12.0, 21.0]
+        assert c.numpy().tolist() == [4.0, 10.0, 18.0]
+        runtime.synchronize()
+    note_rows()
+    assert happened == [
+        "copy", "copy", "E", "E", "event", "sync", "copy", "copy", "event", "sync"
+    ]  # fmt: skip
+
+
+@pytest.mark.row("M3.2")
+def test_a_row_of_a_wait_comes_when_the_queue_has_gone_on(
+    runtime: OpenCLRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The queue stops at an event that another thread sets; only then is there a row."""
+    cl = runtime._cl
+    gate = cl.UserEvent(runtime._context)
+    x = Tensor([1.0, 2.0], device="CL").realize()
+    y = (x * 3).realize()
+    cl.enqueue_barrier(runtime._queue, wait_for=[gate])
+    shown: list[str] = []
+
+    def read() -> None:
+        with Context(DEBUG=2):
+            shown.append(str(y.tolist()))
+
+    reader = threading.Thread(target=read)
+    try:
+        reader.start()
+        reader.join(0.2)
+        assert not shown and "***" not in capsys.readouterr().out
+    finally:
+        gate.set_status(cl.command_execution_status.COMPLETE)
+    reader.join()
+    assert shown == ["[3.0, 6.0]"]
+    kinds = [row.name.split()[0] for row in rows_of(capsys.readouterr().out)]
+    assert kinds == ["sync", "copy"]
+
+
+@pytest.mark.row("M3.2")
+def test_rows_add_up_to_the_time_that_is_counted(tmp_path: Path) -> None:
+    """A wait within a copy is counted once."""
+    code = """
+x = Tensor([1.0] * 1000).realize()
+for scale in (2, 3, 4):
+    (x * scale + 1).tolist()
+"""
+    rows = rows_of(script(tmp_path, code, DEBUG=2, TILEGRAD_DEVICE="CL"))
+    assert [row.name for row in rows].count("sync") == 4
+    totals = [row.total_ms for row in rows]
+    assert totals == sorted(totals)
+    assert sum(row.own_us for row in rows) / 1000 == pytest.approx(totals[-1], abs=0.02)
 
 
 def test_threads_share_a_kernel() -> None:

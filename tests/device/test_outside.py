@@ -41,6 +41,11 @@ def test_a_listed_file_is_a_device_of_its_name(tmp_path: Path) -> None:
         ("absent.py", None, "device: ABSENT has no file"),
         ("wrong.py", "1 / 0\n", "device: WRONG cannot be imported: ZeroDivisionError"),
         ("empty.py", "", "device: EMPTY has no function backend"),
+        (
+            "plugged.py",
+            "def backend(name):\n    raise ValueError('no board')\n",
+            "device: PLUGGED cannot be opened: ValueError: no board",
+        ),
         ("other.py", "backend = lambda name: 3\n", "device: OTHER: backend gives int"),
         ("CPU.py", GOOD, "device: CPU is known already, and a file of TILEGRAD_DEVICES"),
     ],
@@ -51,6 +56,15 @@ def test_a_listed_file_that_is_no_device_is_an_error_that_names_it(
     path = tmp_path / name if text is None else written(tmp_path, name, text)
     with listed(path), pytest.raises(DeviceError, match=said):
         Devices()[path.stem.upper()]
+
+
+def test_a_device_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
+    """As `python -m tilegrad devices` goes through all of them."""
+    bad = written(tmp_path, "plugged.py", "def backend(name):\n    raise ValueError('no board')\n")
+    found = Devices()
+    with listed(bad, written(tmp_path, "boards.py", GOOD)):
+        assert found.why_not("PLUGGED") == "device: PLUGGED cannot be opened: ValueError: no board"
+        assert found.why_not("BOARDS") is None
 
 
 def test_an_unknown_device_is_looked_for_outside_and_listed_with_what_is_there(

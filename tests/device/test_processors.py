@@ -4,6 +4,7 @@ an engine is here. `.ci/run` installs qemu-user and nodejs.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.device.loops import inner_loops, listings
 from tilegrad import Context, Device, Tensor, jit, no_grad
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
+from tilegrad.runtime.webassembly import NodeRuntime
 from tilegrad.tools.show import run_recorded
 
 RUN = ("AARCH64", "AARCH64:SVE", "RISCV", "WASM")
@@ -218,6 +220,21 @@ def test_a_trap_is_an_error_of_its_launch_only() -> None:
     with pytest.raises(DeviceError, match="trap: node: RuntimeError: unreachable"):
         backend.runtime.launch(program, [], [], (1, 1, 1), (1, 1, 1))
     assert (x + 1).tolist() == [2.0, 3.0]
+
+
+@needs("WASM")
+def test_an_engine_that_has_ended_says_that_memory_went_with_it() -> None:
+    runtime = NodeRuntime(shutil.which("node") or "node")
+    place = runtime.allocate(16)
+    runtime.copy_in(place, memoryview(bytes(16)))
+    assert runtime._process is not None
+    runtime._process.kill()
+    runtime._process.wait()
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="node: the process has ended") as caught:
+            runtime.copy_out(memoryview(bytearray(16)), place)
+        assert "is lost" in str(caught.value.details["rule"])
+        assert caught.value.details["remedy"] == "start this process anew"
 
 
 @pytest.mark.parametrize("device", [pytest.param(n, marks=needs(n)) for n in ("AARCH64", "WASM")])

@@ -59,6 +59,16 @@ def test_what_is_no_name_is_refused(name: str) -> None:
         Device.canonical(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["CPU:X", "CPU:AVX2", "CPU:-1", "CPU:1:2", "NULL:CPU:X", "EMU:CPU:X", "NULL:CLANG:X"]
+)
+def test_a_processor_has_a_number_and_no_architecture(devices: Devices, name: str) -> None:
+    """A misspelt name would be other memory, or another architecture than the one asked for."""
+    with pytest.raises(DeviceError, match="is no architecture") as caught:
+        devices[name]
+    assert ":number, as in" in str(caught.value.details["rule"])
+
+
 def test_a_device_opens_once(devices: Devices, capsys: pytest.CaptureFixture[str]) -> None:
     with Context(DEBUG=1):
         assert devices["emu:0"] is devices["EMU"]
@@ -105,6 +115,14 @@ def test_an_unknown_device_lists_the_known_and_opens_none(devices: Devices) -> N
     assert list(devices.opened()) == []
     assert devices.why_not("EMU") is None
     assert devices.refusal("MYDEV") == ("mydev: no board is plugged in", "plug one in")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("MPS", "METAL"), ("rocm:1", "AMD"), ("GPU", "CL"), ("Vulkan", "WEBGPU")]
+)
+def test_a_name_from_elsewhere_is_answered(devices: Devices, name: str, meant: str) -> None:
+    with pytest.raises(DeviceError, match=f"is unknown; did you mean '{meant}'"):
+        devices[name]
 
 
 @pytest.mark.row("X.4")

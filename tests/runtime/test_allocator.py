@@ -13,6 +13,7 @@ import pytest
 
 from tests.runtime.test_buffer import Small
 from tilegrad import Context
+from tilegrad.base.errors import DeviceError
 from tilegrad.runtime.allocator import LRUAllocator, reaper, size_class
 
 LARGE = 1 << 24
@@ -61,6 +62,29 @@ def test_a_large_block_goes_back_while_the_program_does_nothing() -> None:
     allocator.take_back((size_class(LARGE), handle))
     assert waits_for(lambda: not runtime.held)
     assert (allocator.used_bytes, allocator.cached_bytes) == (0, 0)
+
+
+def test_memory_goes_back_beside_a_device_that_is_lost() -> None:
+    """Nobody can wait for the lost one, whose blocks come first."""
+
+    class Lost(Roomy):
+        asked = 0
+
+        def synchronize(self) -> None:
+            self.asked += 1
+            raise DeviceError("the device is lost")
+
+    lost, runtime = Lost(), Roomy()
+    allocators = [LRUAllocator("LOST", lost), LRUAllocator("ROOMY", runtime)]
+    with Context(KEEP_SECONDS=1):
+        allocators[0].take_back((size_class(LARGE), allocators[0].allocate(LARGE)))
+        assert waits_for(lambda: lost.asked > 1)
+        allocators[1].take_back((size_class(LARGE), allocators[1].allocate(LARGE)))
+        assert waits_for(lambda: not runtime.held)
+    assert allocators[0].cached_bytes == size_class(LARGE)
+    # The thread ends without anything to look after.
+    lost.synchronize = lambda: None  # type: ignore[method-assign]
+    assert waits_for(lambda: not lost.held)
 
 
 def test_zero_seconds_keep_all() -> None:

@@ -12,7 +12,8 @@ from tilegrad.tools.status import find_marks
 @pytest.mark.parametrize("row", MUTANTS)
 def test_a_mutant_changes_one_text_of_the_package(row: str) -> None:
     mutant = MUTANTS[row]
-    assert Path(mutant.file).parts[0] == "tilegrad"
+    # P.9 is an encoder among the tests: no device of the package reaches it.
+    assert Path(mutant.file).parts[0] == ("tests" if row == "P.9" else "tilegrad")
     assert (ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.before) == 1
     assert mutant.before != mutant.after
 

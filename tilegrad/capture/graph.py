@@ -143,7 +143,8 @@ class _Calls(_Batch):
     def _call(self, waits: bool) -> None:
         self._sequence(self.words)
         if waits:
-            Device[self.device].runtime.synchronize()
+            with report.timing():
+                Device[self.device].runtime.synchronize()
 
 
 def _sequence_of(steps: Sequence[ReplayStep]) -> Callable[[Sequence[int]], None] | None:

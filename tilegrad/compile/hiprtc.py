@@ -10,7 +10,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.errors import CompileError, DeviceError
+from tilegrad.base.errors import CompileError
+from tilegrad.base.libraries import open_declared
 
 __all__ = ["compile_hip", "open_compiler"]
 
@@ -32,20 +33,13 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 def open_compiler() -> Any:
     """The library with what is used of it declared.
 
-    Raises DeviceError where there is none.
+    Raises DeviceError where there is none, or an old one.
     """
-    for name in _LIBRARIES:
-        try:
-            library = ctypes.CDLL(name)
-        except OSError:
-            continue
-        for function, arguments in _FUNCTIONS.items():
-            getattr(library, function).argtypes = arguments
-        return library
-    raise DeviceError(
-        "HIP: libhiprtc cannot be loaded",
-        looked_for=", ".join(_LIBRARIES),
-        remedy="install ROCm's run-time compiler (hiprtc); AMD needs no compiler, "
+    return open_declared(
+        "HIP",
+        _LIBRARIES,
+        _FUNCTIONS,
+        "install ROCm's run-time compiler (hiprtc); AMD needs no compiler, "
         "NULL:HIP compiles and runs nothing without it",
     )
 

@@ -16,12 +16,15 @@ process on some of its own errors.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as binding
 
 from tilegrad.base.errors import CompileError
+from tilegrad.base.failed import write_failed
 
 __all__ = ["assembly", "compile_ir", "host_target", "inner_spills"]
 
@@ -92,12 +95,14 @@ def host_target() -> tuple[str, str, str]:
     return triple, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
 
 
-def _refusal(error: RuntimeError, triple: str) -> CompileError:
-    """LLVM's first message, with the line of the text that it points at."""
+def _refusal(error: RuntimeError, triple: str, text: str) -> CompileError:
+    """LLVM's first message, with the line of the text that it points at; a file keeps the text."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     if lines and lines[0].startswith("LLVM IR parsing error"):
         lines.pop(0)
     details: dict[str, object] = {}
+    if kernel := re.search(r"^define .*?@(\w+)\(", text, re.MULTILINE):
+        details["kernel"] = kernel[1]
     headline = lines[0].strip() if lines else "no message"
     match = re.match(r"<string>:(\d+):(\d+): error: (.*)", headline)
     if match:
@@ -105,21 +110,33 @@ def _refusal(error: RuntimeError, triple: str) -> CompileError:
         details["text"] = f"{match[1]}: {lines[1].strip()}" if len(lines) > 1 else match[1]
     elif len(lines) > 1:
         details["near"] = lines[1].strip()
-    return CompileError(f"llvm: {headline}", **details, target=triple)
+    source = write_failed("failed.ll", text)
+    return CompileError(f"llvm: {headline}", **details, target=triple, source=source)
 
 
-def _optimized(ir_text: str, machine: _Machine, triple: str) -> binding.ModuleRef:
+@contextmanager
+def _optimized(ir_text: str, machine: _Machine, triple: str) -> Iterator[binding.ModuleRef]:
+    """The module of a text, for the block.
+
+    It is closed before its context, also where something is raised: a traceback keeps both, and
+    the collector takes them in any order, which ends the process.
+    """
     # A context of its own: types and constants of LLVM's global one are never given back, and names
     # would clash.
+    context = binding.create_context()
     try:
-        module = binding.parse_assembly(ir_text, binding.create_context())
+        module = binding.parse_assembly(ir_text, context)
+    except RuntimeError as error:
+        raise _refusal(error, triple, ir_text) from None
+    with module:
         module.triple = triple
         module.data_layout = machine.layout
-        module.verify()
-    except RuntimeError as error:
-        raise _refusal(error, triple) from None
-    machine.passes.run(module, machine.builder)
-    return module
+        try:
+            module.verify()
+        except RuntimeError as error:
+            raise _refusal(error, triple, ir_text) from None
+        machine.passes.run(module, machine.builder)
+        yield module
 
 
 def compile_ir(ir_text: str, *, cpu: str, features: str, triple: str = "", opt: int = 2) -> bytes:
@@ -130,14 +147,16 @@ def compile_ir(ir_text: str, *, cpu: str, features: str, triple: str = "", opt: 
     """
     triple = triple or host_target()[0]
     machine = _machine(triple, cpu, features, opt)
-    return bytes(machine.target.emit_object(_optimized(ir_text, machine, triple)))
+    with _optimized(ir_text, machine, triple) as module:
+        return bytes(machine.target.emit_object(module))
 
 
 def assembly(ir_text: str, *, cpu: str, features: str, triple: str = "", opt: int = 2) -> str:
     """What `compile_ir` gives, as text to read."""
     triple = triple or host_target()[0]
     machine = _machine(triple, cpu, features, opt)
-    return str(machine.target.emit_assembly(_optimized(ir_text, machine, triple)))
+    with _optimized(ir_text, machine, triple) as module:
+        return str(machine.target.emit_assembly(module))
 
 
 def inner_spills(text: str) -> int:

@@ -49,11 +49,18 @@ def _library() -> Any:
     folders = [root / name for root in _roots() for name in ("lib", "lib64", "bin", "bin/x86_64")]
     found = [str(file) for folder in folders for name in names for file in folder.glob(name)]
     found += [name] if (name := ctypes.util.find_library("nvrtc")) else []
+    old = []
     for path in found:
         try:
-            return ctypes.CDLL(path)
+            library = ctypes.CDLL(path)
         except OSError:
             continue
+        # CUDA 11.2 and newer.
+        if hasattr(library, "nvrtcGetCUBIN"):
+            return library
+        old.append(path)
+    if old:
+        raise DeviceError(f"nvrtc: {old[0]} is too old: it gives no machine code", remedy=_REMEDY)
     raise DeviceError("nvrtc: NVIDIA's run-time compiler is not here", remedy=_REMEDY)
 
 

@@ -70,6 +70,8 @@ def _opened(name: str) -> tuple[str, Runtime]:
     rest = name.partition(":")[2]
     if rest == "KFD":
         return _opened_by_driver()
+    if rest.startswith("KFD"):
+        raise DeviceError(f"AMD: {name!r} is no device", rule="AMD:KFD is the first GPU")
     if rest and not rest.isdecimal():
         raise DeviceError(
             f"AMD: {name!r} names an architecture, not a GPU",

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DeviceError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer, LRUAllocator
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
 
-__all__ = ["Backend", "arch_of"]
+__all__ = ["Backend", "arch_of", "require_number"]
 
 _lock = held_at_fork(threading.Lock(), 65)
 
@@ -72,3 +73,15 @@ def arch_of(name: str, default: str) -> str:
     """The architecture that a device's name gives, as NULL:CUDA:sm_90 does; a number is none."""
     rest = name.partition(":")[2]
     return rest.lower() if rest and not rest.isdecimal() else default
+
+
+def require_number(name: str) -> None:
+    """Raise DeviceError if anything but a number follows the kind of a device that has no
+    architectures.
+    """
+    if arch := arch_of(name, ""):
+        kind = name.partition(":")[0]
+        raise DeviceError(
+            f"{kind.lower()}: {arch!r} is no architecture",
+            rule=f"{kind} or {kind}:number, as in {kind}:1",
+        )

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError
-from tilegrad.device.backend import Backend
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.cpu import CpuRuntime, cpu_target, processor_flags
 from tilegrad.hardware import clang_target
 from tilegrad.ir.op import Ops
@@ -101,6 +101,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
     """
     from tilegrad.compile.clang import compile_c, find_compiler
 
+    require_number(name)
     compiler = find_compiler()
     if compiler is None and runtime is None:
         raise _no_compiler()

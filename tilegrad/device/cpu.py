@@ -26,7 +26,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
-from tilegrad.device.backend import Backend
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.cpu_native import NativePool, native
 from tilegrad.hardware import dot_unit
 from tilegrad.ir.op import Ops
@@ -275,7 +275,11 @@ class CpuRuntime(Runtime):
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:
-    """The CPU device `name`; several of them share the processor but no memory."""
+    """The CPU device `name`; several of them share the processor but no memory.
+
+    Raises DeviceError for an architecture: CPU_TARGET names one.
+    """
+    require_number(name)
     target = cpu_target(config.CPU_TARGET)
 
     def render(function: str, program: Sequence[UOp]) -> str:

@@ -14,6 +14,7 @@ import math
 import os
 import struct
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
-from tilegrad.device.backend import Backend, arch_of
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.hardware import metal_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import address_of
@@ -258,7 +259,9 @@ class MetalRuntime(Runtime):
             if wait:
                 return self._wait_for_last()
             if len(self._pending) >= _MOST_PENDING:
+                began = time.perf_counter()
                 self._finish(*self._pending.popleft())
+                self.waited(time.perf_counter() - began)
         return None
 
     def _encode(
@@ -307,7 +310,9 @@ class MetalRuntime(Runtime):
         self._require_own_process()
         with self._lock:
             if self._pending:
+                began = time.perf_counter()
                 self._wait_for_last()
+                self.waited(time.perf_counter() - began)
 
     def _wait_for_last(self) -> float:
         """Wait for all launches, and give the seconds of the last one."""
@@ -362,8 +367,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
     Raises DeviceError where there is no GPU of Apple's.
     """
-    if arch := arch_of(name, ""):
-        raise DeviceError(f"metal: {arch!r} is no architecture", rule="METAL has one for all")
+    require_number(name)
     if runtime is not None:
         return Backend(name, metal_target(), _render, str.encode, runtime, compiler="text")
     return opened(name, open_metal())

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilegrad.base.config import config
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
@@ -172,12 +173,18 @@ class NVRuntime(Runtime):
         target = data.cast("B")
         waiting: list[tuple[int, int, int, Any]] = []
         with self._lock:
+            # Where rows are shown, the wait for what was launched has one of its own.
+            is_shown = config.DEBUG >= 2 and not self.watchdog.is_idle
+            launched = self.watchdog.mark() if is_shown else None
             for start in range(0, target.nbytes, _HALF):
                 count = min(_HALF, target.nbytes - start)
                 address, event = self._half()
                 driver.call("cuMemcpyDtoHAsync", address, int(handle) + start, count, self.stream)
                 driver.call("cuEventRecord", event, self.stream)
                 waiting.append((start, count, address, event))
+                if launched is not None:
+                    self.waited(self.watchdog.wait(launched))
+                    launched = None
                 if len(waiting) == 2:
                     self._arrive(target, *waiting.pop(0))
             for journey in waiting:
@@ -201,7 +208,7 @@ class NVRuntime(Runtime):
 
     def synchronize(self) -> None:
         self._enter()
-        self.watchdog.wait()
+        self.waited(self.watchdog.wait())
 
     # programs
 
@@ -233,7 +240,9 @@ class NVRuntime(Runtime):
         ]
         values = [_LOG, log]
         try:
-            return driver.call("cuModuleLoadDataEx", code + b"\0", len(kinds), kinds, values)
+            return self.with_room(
+                lambda: driver.call("cuModuleLoadDataEx", code + b"\0", len(kinds), kinds, values)
+            )
         except OutOfMemoryError:
             raise
         except DeviceError as error:
@@ -293,11 +302,12 @@ class NVRuntime(Runtime):
     def _start(self, program: NVProgram, numbers: Sequence[int], blocks: Dims, lanes: Dims) -> None:
         with program.lock:
             program.arguments.set(numbers)
+            arguments = (
+                program.function, *blocks, *lanes, program.asked,
+                self.stream, program.arguments.address, 0,
+            )  # fmt: skip
             try:
-                self.driver.call(
-                    "cuLaunchKernel", program.function, *blocks, *lanes, program.asked,
-                    self.stream, program.arguments.address, 0,
-                )  # fmt: skip
+                self.with_room(lambda: self.driver.call("cuLaunchKernel", *arguments))
             except OutOfMemoryError:
                 raise
             except DeviceError as error:
@@ -347,7 +357,10 @@ class _Sequence:
                 self._build(driver, by_launch)
             else:
                 self._renew(driver, by_launch)
-            driver.call("cuGraphLaunch", self._exec, runtime.stream)
+            try:
+                runtime.with_room(lambda: driver.call("cuGraphLaunch", self._exec, runtime.stream))
+            except DeviceError as error:
+                raise DeviceError(f"{self._names}: {error.headline}", **error.details) from None
         runtime.watchdog.launched(self._names)
 
     def _arguments_of(self, numbers: Sequence[int]) -> list[list[int]]:
@@ -368,7 +381,7 @@ class _Sequence:
                 node = driver.call("cuGraphAddKernelNode", graph, before, len(before), parameters)
                 self._nodes.append((node, parameters, arguments, own))
                 before = [node]
-            self._exec = driver.call("cuGraphInstantiate", graph, 0)
+            self._exec = self.runtime.with_room(lambda: driver.call("cuGraphInstantiate", graph, 0))
             weakref.finalize(self, self.runtime._drop_graph, self._exec)
         finally:
             driver.call("cuGraphDestroy", graph)

@@ -27,7 +27,7 @@ from typing import Any
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
-from tilegrad.device.backend import Backend, arch_of
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.hardware import opencl_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.interface import Interface, heading
@@ -184,12 +184,12 @@ class OpenCLRuntime(Runtime):
     def copy_in(self, handle: Any, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
         if source.nbytes:
-            self.synchronize()
+            self._settle()
             self._do(self._cl.enqueue_copy, self._queue, handle, source, is_blocking=True)
 
     def copy_out(self, data: memoryview, handle: Any) -> None:
         if data.nbytes:
-            self.synchronize()
+            self._settle()
             self._do(self._cl.enqueue_copy, self._queue, data, handle, is_blocking=True)
 
     def view(self, handle: Any, offset: int, nbytes: int) -> Any:
@@ -199,11 +199,19 @@ class OpenCLRuntime(Runtime):
         if source_runtime is not self:
             return False
         self._do(self._cl.enqueue_copy, self._queue, target, source, byte_count=nbytes)
+        self._watchdog.launched("a copy")
         return True
 
     def synchronize(self) -> None:
         self._require_own_process()
-        self._watchdog.wait()
+        self.waited(self._watchdog.wait())
+
+    def _settle(self) -> None:
+        """Wait for what was put into the queue, if anything was: a copy would wait without being
+        watched.
+        """
+        if not self._watchdog.is_idle:
+            self.synchronize()
 
     # programs
 
@@ -266,13 +274,8 @@ class OpenCLRuntime(Runtime):
         numbers = [struct.pack(code, value) for code, value in zip(program.codes, variables)]
         sizes = tuple([blocks * lanes for blocks, lanes in zip(global_size, local_size)])
         arguments = [*[handles[slot] for slot in program.slots], *numbers]
-        try:
-            event = self._enqueue(program, arguments, sizes, local_size)
-        except OutOfMemoryError:
-            # Some drivers take the memory of a buffer when a kernel first uses it.
-            if not self.relieve():
-                raise
-            event = self._enqueue(program, arguments, sizes, local_size)
+        # Some drivers take the memory of a buffer when a kernel first uses it.
+        event = self.with_room(lambda: self._enqueue(program, arguments, sizes, local_size))
         self._watchdog.launched(program.name)
         if not wait:
             return None
@@ -352,8 +355,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
     Raises DeviceError where pyopencl, a driver or the device is not there.
     """
-    if arch := arch_of(name, ""):
-        raise DeviceError(f"cl: {arch!r} is no architecture", rule="CL or CL:number, as in CL:1")
+    require_number(name)
     if runtime is not None:
         target = opencl_target()
         render = functools.partial(_render_for, target)

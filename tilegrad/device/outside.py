@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import DeviceError
+from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.device.backend import Backend
 
 __all__ = ["GROUP", "Source", "listed_files", "outside"]
@@ -107,7 +107,14 @@ def _marked(kind: str, where: str, factory: Any, sources: Sequence[Path]) -> Cal
 
     @functools.wraps(factory)
     def opened(*arguments: Any, **options: Any) -> Backend:
-        found = factory(*arguments, **options)
+        try:
+            found = factory(*arguments, **options)
+        except TilegradError:
+            raise
+        except Exception as error:
+            raise DeviceError(
+                f"device: {kind} cannot be opened: {type(error).__name__}: {error}", found_in=where
+            ) from error
         if not isinstance(found, Backend):
             raise DeviceError(
                 f"device: {kind}: backend gives {type(found).__name__}, not a Backend",

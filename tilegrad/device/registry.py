@@ -49,6 +49,11 @@ _BUILT_IN = {
 }
 # Other names of kinds.
 _ALIASES = {"OPENCL": "CL"}
+# What other libraries and drivers call them, for errors.
+_ELSEWHERE = {
+    "GPU": "CL", "LLVM": "CPU", "MPS": "METAL", "NVIDIA": "NV", "NUMPY": "HOST", "PTX": "NV",
+    "PYTHON": "EMU", "ROCM": "AMD", "VULKAN": "WEBGPU", "WGPU": "WEBGPU",
+}  # fmt: skip
 # Kinds that take the code generator of another device, whose name follows.
 _LIKE_ANOTHER = frozenset({"NULL", "EMU"})
 # Kinds that are memory only.
@@ -171,7 +176,7 @@ class Devices:
 
     def meant(self, name: str) -> str:
         """What an error says of a `name` that is no device's: which was probably meant."""
-        kind = nearest(name, self)
+        kind = _ELSEWHERE.get(name.partition(":")[0].upper()) or nearest(name, self)
         if kind:
             return f"; did you mean {kind!r}?"
         dtype = nearest_dtype(name)

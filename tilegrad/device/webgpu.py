@@ -28,7 +28,7 @@ from typing import Any
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
-from tilegrad.device.backend import Backend, arch_of
+from tilegrad.device.backend import Backend, require_number
 from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -255,6 +255,12 @@ class WebGPURuntime(Runtime):
         return True
 
     def synchronize(self) -> None:
+        began = time.perf_counter()
+        self._drain()
+        self.waited(time.perf_counter() - began)
+
+    def _drain(self) -> None:
+        """Wait for all launches and copies."""
         with self._lock:
             self._submit()
             # What is read after all that was submitted waits for it.
@@ -411,7 +417,7 @@ class WebGPURuntime(Runtime):
         blocks: Dims,
     ) -> float:
         """Run a program alone, and give its seconds by the device's clock where it has one."""
-        self.synchronize()
+        self._drain()
         writes = {}
         if _TIMES in self.features:
             if self._clock is None:
@@ -430,7 +436,7 @@ class WebGPURuntime(Runtime):
         running.end()
         if writes:
             encoder.resolve_query_set(self._clock[0], 0, 2, self._clock[1], 0)
-        self.synchronize()
+        self._drain()
         seconds = time.perf_counter() - start
         if writes:
             ticks = self._guarded(self.device.queue.read_buffer, self._clock[1], 0, 16)
@@ -539,10 +545,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
     Raises DeviceError where wgpu, a driver or the device is not there.
     """
-    if arch := arch_of(name, ""):
-        raise DeviceError(
-            f"webgpu: {arch!r} is no architecture", rule="WEBGPU or WEBGPU:number, as in WEBGPU:1"
-        )
+    require_number(name)
     if runtime is not None:
         target = webgpu_target()
         render = functools.partial(_render_for, target)

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import InternalError, OutOfMemoryError
+from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.runtime.protocol import Runtime
 
@@ -58,12 +58,17 @@ class LRUAllocator:
     describe: ClassVar[Callable[[LRUAllocator], str]] = staticmethod(lambda allocator: "")
     """What holds the memory, for errors: `engine.run.in_use` knows the user's lines."""
 
+    on_wait: ClassVar[Callable[[str, float], None]] = staticmethod(lambda device, seconds: None)
+    """Is told how long the host has waited for the queue of a device: `engine.run.report`."""
+
     def __init__(self, device: str, runtime: Runtime):
         self.device = device
         self.runtime = runtime
         self._lock = held_at_fork(threading.RLock(), 70)
         if hasattr(runtime, "__dict__"):
             runtime.relieve = self.flush  # type: ignore[method-assign]
+            runtime.in_use = self.in_use  # type: ignore[method-assign]
+            runtime.waited = self._waited  # type: ignore[method-assign]
         # Bytes that the runtime gave and has not had back.
         self._taken_bytes = 0
         # Small blocks that wait, in a list for each size class, and the most of each class.
@@ -163,6 +168,9 @@ class LRUAllocator:
                 self._drop(serial)
             return self._taken_bytes
 
+    def _waited(self, seconds: float) -> None:
+        LRUAllocator.on_wait(self.device, seconds)
+
     def forget_threads(self) -> None:
         """In a forked child: whoever held the lock is gone."""
         self._lock = threading.RLock()
@@ -242,13 +250,17 @@ class LRUAllocator:
         self._taken_bytes += size
         return handle
 
-    def _no_room(self, nbytes: int) -> OutOfMemoryError:
+    def in_use(self) -> dict[str, str]:
+        """How much buffers hold, and the largest of them, for errors."""
         details = {"in_use": f"{self.used_bytes} bytes"}
         if largest := LRUAllocator.describe(self):
             details["largest"] = largest
+        return details
+
+    def _no_room(self, nbytes: int) -> OutOfMemoryError:
         return OutOfMemoryError(
             f"allocate: {nbytes} bytes do not fit on {self.device}",
-            **details,
+            **self.in_use(),
             remedy="free tensors that are no longer needed, or use smaller batches",
         )
 
@@ -286,7 +298,7 @@ class _Reaper:
                 with self._lock:
                     watched = list(self._allocators)
                     seconds = self._seconds
-                left = [each.free_idle(seconds) for each in watched if seconds]
+                left = [_left(each, seconds) for each in watched if seconds]
             with self._lock:
                 if max(left, default=0) < _LARGE and seconds == self._seconds:
                     self._thread = None
@@ -300,6 +312,18 @@ class _Reaper:
         self._thread = None
         for allocator in list(self._allocators):
             allocator.forget_threads()
+
+
+def _left(allocator: LRUAllocator, seconds: float) -> int:
+    """What `free_idle` leaves. Of a device that is lost, or that does not answer, blocks stay: who
+    uses it is told, and the memory of the others goes back all the same.
+    """
+    try:
+        return allocator.free_idle(seconds)
+    except InternalError:
+        raise
+    except TilegradError:
+        return _LARGE
 
 
 reaper = _Reaper()

@@ -17,7 +17,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.errors import DeviceError
+from tilegrad.base.errors import DeviceError, OutOfMemoryError, TilegradError
+from tilegrad.base.libraries import open_declared
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.interface import Interface
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -53,29 +54,24 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "hipModuleUnload": (_P,),
     "hipModuleGetFunction": (_P, _P, ctypes.c_char_p),
     "hipModuleLaunchKernel": (_P, *(_WORD,) * 7, _P, _P, _P),
+    "hipGetErrorString": (_INT,),
 }
 
 
 def open_library(kind: str = "AMD") -> Any:
     """The library with what is used of it declared, for a device of this kind.
 
-    Raises DeviceError where there is none.
+    Raises DeviceError where there is none, or an old one.
     """
-    for name in _LIBRARIES:
-        try:
-            library = ctypes.CDLL(name)
-        except OSError:
-            continue
-        for function, arguments in _FUNCTIONS.items():
-            getattr(library, function).argtypes = arguments
-        library.hipGetErrorString.restype = ctypes.c_char_p
-        return library
-    raise DeviceError(
-        f"{kind}: libamdhip64 cannot be loaded",
-        looked_for=", ".join(_LIBRARIES),
-        remedy="install ROCm's HIP runtime (hip-runtime-amd); "
+    library = open_declared(
+        kind,
+        _LIBRARIES,
+        _FUNCTIONS,
+        "install ROCm's HIP runtime (hip-runtime-amd); "
         f"NULL:{kind} compiles and runs nothing without it",
     )
+    library.hipGetErrorString.restype = ctypes.c_char_p
+    return library
 
 
 def gpu_architectures(root: str = _TOPOLOGY) -> dict[int, str]:
@@ -128,7 +124,7 @@ class HipRuntime(Runtime):
         self._watchdog = Watchdog(self.kind, self._mark, self._has_passed, self._unused.append)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Raises MemoryError where there is no room, DeviceError with the library's text else."""
+        """Raises OutOfMemoryError, or DeviceError with the library's text."""
         if os.getpid() != self._process:
             raise DeviceError(
                 f"{self.kind}: the GPU was opened before this process was forked",
@@ -138,7 +134,10 @@ class HipRuntime(Runtime):
 
     def _check(self, name: str, code: int) -> None:
         if code == _OUT_OF_MEMORY:
-            raise MemoryError(name)
+            raise OutOfMemoryError(
+                f"{self.kind}: {name}: the device has no room",
+                remedy="free tensors that are no longer needed, or use smaller batches",
+            )
         if code:
             text = self._library.hipGetErrorString(code) or b"unknown"
             details = {}
@@ -168,7 +167,10 @@ class HipRuntime(Runtime):
     def allocate(self, nbytes: int) -> int:
         self._call("hipSetDevice", self._device)
         address = ctypes.c_void_p()
-        self._call("hipMalloc", ctypes.byref(address), nbytes)
+        try:
+            self._call("hipMalloc", ctypes.byref(address), nbytes)
+        except OutOfMemoryError as error:
+            raise MemoryError(nbytes) from error
         if not address.value:
             raise MemoryError(nbytes)
         return address.value
@@ -177,16 +179,16 @@ class HipRuntime(Runtime):
         # In a forked process the GPU is gone; a kernel that does not end may still write.
         if os.getpid() != self._process or self._watchdog.is_hung:
             return
-        self.synchronize()
+        self._settle()
         self._call("hipFree", handle)
 
     def copy_in(self, handle: int, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
-        self.synchronize()
+        self._settle()
         self._call("hipMemcpy", handle, address_of(source), source.nbytes, _TO_DEVICE)
 
     def copy_out(self, data: memoryview, handle: int) -> None:
-        self.synchronize()
+        self._settle()
         self._call("hipMemcpy", address_of(data), handle, data.nbytes, _TO_HOST)
 
     def view(self, handle: int, offset: int, nbytes: int) -> int:
@@ -195,18 +197,20 @@ class HipRuntime(Runtime):
     def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
         if not isinstance(source_runtime, HipRuntime):
             return False
-        source_runtime.synchronize()
-        self.synchronize()
+        source_runtime._settle()
+        self._settle()
         self._call("hipMemcpy", target, source, nbytes, _ON_DEVICE)
+        # It may return before the bytes are there.
+        self._watchdog.launched("a copy")
         return True
 
     def load(self, name: str, binary: bytes) -> HipProgram:
         self._call("hipSetDevice", self._device)
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("hipModuleLoadData", ctypes.byref(module), binary)
+        self.with_room(lambda: self._call("hipModuleLoadData", ctypes.byref(module), binary))
         try:
             self._call("hipModuleGetFunction", ctypes.byref(function), module, name.encode())
-        except DeviceError:
+        except TilegradError:
             self._library.hipModuleUnload(module)
             raise
         return HipProgram(name, function, self._library.hipModuleUnload, module)
@@ -237,18 +241,33 @@ class HipRuntime(Runtime):
     ) -> float | None:
         began = time.perf_counter()
         self._call("hipSetDevice", self._device)
-        self._call(
-            "hipModuleLaunchKernel", program.function, *sizes, 0, self._stream, parameters, extra
-        )
+        arguments = (program.function, *sizes, 0, self._stream, parameters, extra)
+        try:
+            self.with_room(lambda: self._call("hipModuleLaunchKernel", *arguments))
+        except DeviceError as error:
+            raise DeviceError(
+                f"{program.name}: {error.headline}",
+                blocks=sizes[:3],
+                lanes=sizes[3:],
+                **error.details,
+            ) from None
         self._watchdog.launched(program.name)
         if not wait:
             return None
-        self.synchronize()
+        event = self._mark()
+        self._watchdog.wait_for(event)
+        self._unused.append(event)
         return time.perf_counter() - began
 
     def synchronize(self) -> None:
         self._call("hipSetDevice", self._device)
-        self._watchdog.wait()
+        self.waited(self._watchdog.wait())
+
+    def _settle(self) -> None:
+        """Wait for what was launched, if anything was: a copy would wait without being watched."""
+        self._call("hipSetDevice", self._device)
+        if not self._watchdog.is_idle:
+            self.synchronize()
 
 
 class HipSourceRuntime(HipRuntime):

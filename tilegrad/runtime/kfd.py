@@ -16,6 +16,7 @@ Memory is the GPU's own, visible to the host (a large BAR), so a copy is a copy 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import struct
 import time
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import DeviceError
+from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.code_object import kernel_facts, loaded_symbols
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -165,10 +166,12 @@ def dispatch_packet(
 class KfdProgram:
     """A kernel in the GPU's memory, which goes back with it."""
 
-    __slots__ = ("__weakref__", "descriptor", "name", "shared")
+    __slots__ = ("__weakref__", "descriptor", "lanes", "name", "shared")
 
-    def __init__(self, name: str, descriptor: int, shared: int):
+    def __init__(self, name: str, descriptor: int, shared: int, lanes: int):
         self.name, self.descriptor, self.shared = name, descriptor, shared
+        # The most lanes of a block.
+        self.lanes = lanes
 
 
 class KfdRuntime(Runtime):
@@ -255,7 +258,7 @@ class KfdRuntime(Runtime):
         # What a kernel that does not end may still write stays allocated.
         if self._is_hung and self._pending():
             return
-        self.synchronize()
+        self._drain()
         self._give_back(handle)
 
     def copy_in(self, handle: int, data: memoryview) -> None:
@@ -281,13 +284,23 @@ class KfdRuntime(Runtime):
                 nbytes=facts[".private_segment_fixed_size"],
                 remedy="use the device AMD, which launches by libamdhip64",
             )
-        base = self.allocate(len(image))
+        base = self.with_room(lambda: self._room_for(name, len(image)))
         ctypes.memmove(base, image, len(image))
-        shared = facts[".group_segment_fixed_size"]
-        assert isinstance(shared, int)
-        program = KfdProgram(name, base + symbols[f"{name}.kd"], shared)
+        shared, lanes = facts[".group_segment_fixed_size"], facts[".max_flat_workgroup_size"]
+        assert isinstance(shared, int) and isinstance(lanes, int)
+        program = KfdProgram(name, base + symbols[f"{name}.kd"], shared, lanes)
         weakref.finalize(program, self.free, base, len(image)).atexit = False
         return program
+
+    def _room_for(self, name: str, nbytes: int) -> int:
+        """Memory for the code of a program."""
+        try:
+            return self.allocate(nbytes)
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"{name}: {nbytes} bytes of code do not fit on AMD",
+                remedy="free tensors that are no longer needed, or use smaller batches",
+            ) from None
 
     def launch(
         self,
@@ -299,6 +312,13 @@ class KfdRuntime(Runtime):
         wait: bool = False,
     ) -> float | None:
         words = struct.pack(f"<{len(handles)}Q{len(variables)}q", *handles, *variables)
+        if math.prod(local_size) > program.lanes:
+            # The GPU would say nothing, and the queue would stop.
+            raise DeviceError(
+                f"{program.name}: {math.prod(local_size)} lanes in a block, local size "
+                f"{tuple(local_size)}",
+                limit=f"{program.lanes} of this kernel",
+            )
         if len(words) > _ARGUMENT_BYTES:
             raise DeviceError(
                 f"{program.name}: {len(words) // 8} arguments", most=_ARGUMENT_BYTES // 8
@@ -325,7 +345,7 @@ class KfdRuntime(Runtime):
         self._system.ring(self._doorbell, self._count - 1)
         if not wait:
             return None
-        self.synchronize()
+        self._drain()
         return time.perf_counter() - began
 
     _base = 0
@@ -337,6 +357,13 @@ class KfdRuntime(Runtime):
         return self._count - self._base - done
 
     def synchronize(self) -> None:
+        """Wait for all packets, as `_drain`."""
+        if self._pending():
+            began = time.perf_counter()
+            self._drain()
+            self.waited(time.perf_counter() - began)
+
+    def _drain(self) -> None:
         """Wait for all packets.
 
         Raises DeviceError where the GPU makes no progress for HANG_SECONDS, and from then on at

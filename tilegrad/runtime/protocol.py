@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from tilegrad.base.errors import DeviceError
+from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.ir.interpret import evaluate_size
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -24,6 +24,7 @@ from tilegrad.ir.uop import UOp
 __all__ = ["Dims", "LaunchDims", "Runtime", "launch_dims", "variable_names"]
 
 Dims = tuple[int, ...]
+T = TypeVar("T")
 
 
 class Runtime(Protocol):
@@ -42,6 +43,32 @@ class Runtime(Protocol):
         it may take memory only then; the bytes given back. The allocator sets it.
         """
         return 0
+
+    def in_use(self) -> Mapping[str, str]:
+        """What holds the device's memory, for errors. The allocator sets it."""
+        return {}
+
+    def with_room(self, call: Callable[[], T]) -> T:
+        """`call()`, of something that takes memory other than by `allocate`: a launch, the code of
+        a program. Where there is none, what waits for reuse goes back, and it is called again.
+
+        Raises OutOfMemoryError, with what holds the memory, if there is still none.
+        """
+        try:
+            return call()
+        except OutOfMemoryError:
+            self.relieve()
+        try:
+            return call()
+        except OutOfMemoryError as error:
+            details = {**self.in_use(), **error.details}
+            raise OutOfMemoryError(error.headline, **details) from None
+
+    def waited(self, seconds: float) -> None:
+        """Tell that the host has waited so long for the device's queue, other than in a launch that
+        is timed or in a copy that is itself in the queue. The allocator sets it.
+        """
+        return None
 
     def allocate(self, nbytes: int) -> Any:
         """A handle to `nbytes` > 0 bytes, aligned for every dtype. No kernel may count on more

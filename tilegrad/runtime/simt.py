@@ -17,6 +17,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, IndexBoundsError, InternalError, TilegradError
+from tilegrad.base.failed import write_failed
 from tilegrad.runtime.arithmetic import CODES, arithmetic
 from tilegrad.runtime.protocol import Dims
 from tilegrad.runtime.simt_memory import Memory, Outside, Race, TrackedMemory, poison, scratch
@@ -42,7 +43,12 @@ class SimtProgram:
         try:
             self.code = compile(source, self.file, "exec")
         except (SyntaxError, RecursionError, MemoryError) as error:
-            raise CompileError(f"emulator: {name} is no Python program", message=error) from None
+            raise CompileError(
+                "emulator: the text is no Python program",
+                kernel=name,
+                message=error,
+                source=write_failed("failed.py", source),
+            ) from None
         facts = self._namespace()
         self.buffers: tuple[tuple[int, DType, int, bool, bool], ...] = facts["BUFFERS"]
         self.shared: tuple[tuple[int, DType, int], ...] = facts["SHARED"]

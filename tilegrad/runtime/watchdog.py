@@ -4,7 +4,8 @@ A queue runs its launches in their order. After some of them it gets a *mark*, a
 driver's, and whoever waits looks at the oldest one. As long as marks pass, the device works,
 however long the queue is. Where none passes for HANG_SECONDS, one of the kernels before the oldest
 mark has not ended: the error names them. From then on whoever waits is told soon, until that kernel
-ends after all.
+ends after all. A driver that answers with an error says so long after the launch; then the error
+names what was launched since the last mark that has passed.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class Watchdog:
         self._marks: deque[tuple[Any, list[str]]] = deque()
         self._passed = 0
         self._launched: list[str] = []
-        self._is_hung = False
+        self._is_hung = self._has_answered = False
 
     def launched(self, kernel: str) -> None:
-        """Note that `kernel` was launched."""
+        """Note that `kernel` was launched, or something else put into the queue."""
         self._launched.append(kernel)
         if len(self._launched) >= _LAUNCHES:
             with self._lock:
@@ -59,22 +60,36 @@ class Watchdog:
                 while len(self._marks) > _MARKS and self._pass_oldest():
                     pass
 
-    def wait(self) -> None:
-        """Wait for all work of the queue.
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was launched is known to have ended, so that nobody need wait. Of a
+        queue that has not answered yet nothing is known.
+        """
+        return self._has_answered and not self._launched and not self._marks
+
+    def mark(self) -> int:
+        """Put a mark behind all work of the queue; its number, for `wait`."""
+        with self._lock:
+            self._put_mark()
+            return self._passed + len(self._marks)
+
+    def wait(self, number: int | None = None) -> float:
+        """Wait for all work of the queue, or for what lies before a mark; the seconds.
 
         Raises DeviceError where the device makes no progress.
         """
-        with self._lock:
-            self._put_mark()
-            last = self._passed + len(self._marks)
+        began = time.perf_counter()
+        last = self.mark() if number is None else number
         self._wait(lambda: self._passed >= last)
+        self._has_answered = True
+        return time.perf_counter() - began
 
     def wait_for(self, mark: Any) -> None:
         """Wait for a mark that the caller made behind some work of the queue, and keeps.
 
         Raises DeviceError where the device makes no progress.
         """
-        self._wait(lambda: self._has_passed(mark))
+        self._wait(lambda: self._ask(mark))
 
     @property
     def is_hung(self) -> bool:
@@ -86,18 +101,40 @@ class Watchdog:
         return self._is_hung
 
     def _put_mark(self) -> None:
+        # The names go first: what another thread launches meanwhile may lie behind the mark.
         kernels, self._launched = self._launched, []
-        self._marks.append((self._mark(), kernels))
+        try:
+            mark = self._mark()
+        except BaseException:
+            self._launched[:0] = kernels
+            raise
+        self._marks.append((mark, kernels))
 
     def _pass_oldest(self) -> bool:
         """Forget the oldest mark if it has passed; whether it has."""
-        if not self._marks or not self._has_passed(self._marks[0][0]):
+        if not self._marks or not self._ask(self._marks[0][0]):
             return False
         mark, _ = self._marks.popleft()
         self._discard(mark)
         self._passed += 1
         self._is_hung = False
         return True
+
+    def _ask(self, mark: Any) -> bool:
+        """Whether the queue has come to a mark.
+
+        Raises what the driver says of a device that is lost, with the kernels that may be why.
+        """
+        try:
+            return self._has_passed(mark)
+        except DeviceError as error:
+            waiting = [kernel for _, kernels in self._marks for kernel in kernels]
+            names = [*dict.fromkeys(waiting + self._launched)]
+            if not names:
+                raise
+            shown = ", ".join(names[:_LAUNCHES]) + (", ..." if len(names) > _LAUNCHES else "")
+            details = {"launched": shown, **error.details}
+            raise DeviceError(error.headline, **details) from None
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
         started = progress = time.monotonic()

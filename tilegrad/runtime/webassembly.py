@@ -338,7 +338,7 @@ class NodeRuntime(Runtime):
                 while rest.nbytes:
                     rest = rest[process.stdin.write(rest) or 0 :]
         except BrokenPipeError:
-            raise DeviceError("node: the process has ended", code=process.poll()) from None
+            raise _ended(process.poll()) from None
         answer = bytearray(_WORD.size)
         self._read(memoryview(answer))
         (size,) = _WORD.unpack(answer)
@@ -353,8 +353,17 @@ class NodeRuntime(Runtime):
         while into.nbytes:
             got = self._process.stdout.readinto(into)  # type: ignore[attr-defined]
             if not got:
-                raise DeviceError("node: the process has ended", code=self._process.wait())
+                raise _ended(self._process.wait())
             into = into[got:]
+
+
+def _ended(code: int | None) -> DeviceError:
+    return DeviceError(
+        "node: the process has ended",
+        code=code,
+        rule="the device's memory was in it, and is lost",
+        remedy="start this process anew",
+    )
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

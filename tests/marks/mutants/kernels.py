@@ -388,6 +388,12 @@ MUTANTS: dict[str, Mutant] = {
         "_HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11",
         "_HEADER = 2 | 2 << 9 | 2 << 11",
     ),
+    "P.9": Mutant(
+        "blocks along y are written where those along x and z leave a gap",
+        "tests/device/nv_commands.py",
+        '"CTA_RASTER_HEIGHT": (431, 416)',
+        '"CTA_RASTER_HEIGHT": (447, 432)',
+    ),
     "P.8": Mutant(
         "Metal's mathematics may be fast instead of right",
         "tilegrad/device/metal.py",

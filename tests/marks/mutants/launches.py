@@ -27,6 +27,12 @@ MUTANTS: dict[str, Mutant] = {
         'name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"',
         'name = f"{kind} {size:>8s}, {source:>7s} <- {target:7s}"',
     ),
+    "M3.2": Mutant(
+        "a copy that finds the queue empty waits for it",
+        "tilegrad/device/opencl.py",
+        "        if not self._watchdog.is_idle:\n            self.synchronize()\n",
+        "        self.synchronize()\n",
+    ),
     "M3.3": Mutant(
         "a row shows the memory of all kernels so far, not what is in use",
         _REPORT,

@@ -1,9 +1,13 @@
-"""What `DEBUG=2` prints: a row per kernel and copy, and a summary at the end.
+"""What `DEBUG=2` prints: a row per kernel, per copy and per wait of the host for a device's queue,
+and a summary at the end.
 
     *** CPU        3 E_4_4              arg  3 mem  0.00 GB tm     25.88us/     0.03ms (    0.00
     GFLOPS    0.0|0.0     GB/s) ['__add__']
 
 Green is the first run of a kernel, magenta a replay of a captured one.
+
+A wait within a copy has a row before the copy's, whose time is without it. The wait for a launch
+that is timed is part of that launch's own row.
 """
 
 from __future__ import annotations
@@ -11,13 +15,17 @@ from __future__ import annotations
 import atexit
 import itertools
 import re
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tilegrad.base.config import config
 from tilegrad.base.recent import Recent
 from tilegrad.base.trace import GlobalCounters
+from tilegrad.runtime.allocator import LRUAllocator
 
-__all__ = ["count", "row"]
+__all__ = ["clock", "count", "row", "timing", "waits"]
 
 _numbers = itertools.count(1)
 _totals = {"ops": 0, "mem": 0, "seconds": 0.0, "kernels": 0, "rows": 0}
@@ -25,6 +33,16 @@ _seen: Recent[str, bool] = Recent(lambda: config.KEEP_KERNELS)
 _COLOURS = {"green": 32, "magenta": 35}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _WIDTH = 38
+
+
+class _Waits(threading.local):
+    """Of this thread: the seconds of waits that have rows, and whether a launch is being timed."""
+
+    seconds = 0.0
+    is_timing = False
+
+
+waits = _Waits()
 
 
 def paint(text: str, colour: str | None) -> str:
@@ -45,6 +63,33 @@ def count(ops: int, mem: int, seconds: float | None, kernels: int = 1) -> None:
     GlobalCounters.global_ops += ops
     GlobalCounters.global_mem += mem
     GlobalCounters.time_sum_s += seconds or 0.0
+
+
+def clock() -> float:
+    """Seconds, without the waits that have rows of their own."""
+    return time.perf_counter() - waits.seconds
+
+
+@contextmanager
+def timing() -> Iterator[None]:
+    """Launches that are waited for, as their time is wanted: the wait is part of their row."""
+    before, waits.is_timing = waits.is_timing, True
+    try:
+        yield
+    finally:
+        waits.is_timing = before
+
+
+def _show_wait(device: str, seconds: float) -> None:
+    """The row of a wait for a device's queue."""
+    if config.DEBUG < 2 or waits.is_timing:
+        return
+    waits.seconds += seconds
+    count(0, 0, seconds, kernels=0)
+    row(device, "sync", 0, 0, 0, seconds, (), key=f"sync {device}")
+
+
+LRUAllocator.on_wait = staticmethod(_show_wait)
 
 
 def row(

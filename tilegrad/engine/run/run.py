@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -422,7 +421,7 @@ def _run_custom(
     if record is not None and record.on_read is not None:
         record.on_read(node)
     target, *inputs = [table[number] for number in step.buffers]
-    start = time.perf_counter()
+    start = report.clock()
     made = memoryview(node.arg.function([memoryview(each.copy_out()) for each in inputs]))
     if made.nbytes != target.nbytes:
         raise ShapeError(
@@ -430,7 +429,7 @@ def _run_custom(
             shape=node.arg.shape,
         )
     target.copy_in(made.cast("B"))
-    seconds = time.perf_counter() - start
+    seconds = report.clock() - start
     report.count(0, 0, seconds, kernels=0)
     if config.DEBUG >= 2:
         name = f"custom {node.arg.name}"
@@ -440,14 +439,14 @@ def _run_custom(
 
 def _copy(launch: Launch, *, shown: bool, replay: bool) -> None:
     target, source = launch.buffers
-    start = time.perf_counter()
+    start = report.clock()
     moved = target.allocator.runtime.transfer(
         target.to_write(), source.handle, source.allocator.runtime, target.nbytes
     )
     if not moved:
         view = source.host_view()
         target.copy_in(view if view is not None else source.copy_out())
-    seconds = time.perf_counter() - start
+    seconds = report.clock() - start
     report.count(0, target.nbytes, seconds, kernels=0)
     if shown:
         show_copy(
