@@ -18,6 +18,7 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.nv_driver import Driver
+from tilegrad.device.nv_tensor_maps import MAP_BYTES, TensorMap, TensorMaps
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.runtime.watchdog import Watchdog
 
@@ -28,18 +29,26 @@ _LOG = 8192
 # Calls after which a sequence becomes a graph, and launches that it has at least.
 _CALLS, _LAUNCHES = 3, 2
 _WORD = (1 << 64) - 1
+# What tensor maps begin at a multiple of (PTX ISA, "Tensor Map").
+_MAP_ALIGNMENT = 64
 # An event that only tells whether the stream has come to it.
 _UNTIMED = 2
 
 
 def heading(
-    function: str, slots: Sequence[int], variables: int, block: Dims, asked: int = 0
+    function: str,
+    slots: Sequence[int],
+    variables: int,
+    block: Dims,
+    asked: int = 0,
+    maps: Sequence[str] = (),
 ) -> str:
     """The line above a kernel's code: which memory a launch passes, how many integers, the lanes of
-    a block, and the bytes of shared memory that a launch asks for, if it does.
+    a block, the bytes of shared memory that a launch asks for, and tensor maps, if there are any.
     """
     sizes = " ".join(map(str, block))
-    rest = f" | {asked}" if asked else ""
+    rest = f" | {asked}" if asked or maps else ""
+    rest += f" | {' '.join(maps)}" if maps else ""
     return f"// {function}: {' '.join(map(str, slots))} | {variables} | {sizes}{rest}"
 
 
@@ -48,14 +57,32 @@ class NVProgram:
 
     def __init__(self, name: str, head: str, module: Any, function: Any):
         self.name, self.module, self.function = name, module, function
-        slots, variables, block, *asked = head.partition(":")[2].split("|")
+        slots, variables, block, *rest = head.partition(":")[2].split("|")
         self.slots = tuple(map(int, slots.split()))
         self.variables = int(variables)
         self.block: Dims = tuple(map(int, block.split()))
         # Bytes of shared memory that a launch asks for.
-        self.asked = int(asked[0]) if asked else 0
+        self.asked = int(rest[0]) if rest else 0
+        texts = rest[1].split() if len(rest) > 1 else []
+        self.maps = TensorMaps(tuple(map(TensorMap.read, texts)), name)
+        # Which of the memory that a launch passes each map is of.
+        self._mapped = [self.slots.index(each.slot) for each in self.maps.maps]
         self.lock = held_at_fork(threading.Lock(), 81)
-        self.arguments = Arguments(len(self.slots) + self.variables)
+        self.arguments = self.new_arguments()
+
+    def new_arguments(self) -> Arguments:
+        """Room for the arguments of a launch."""
+        return Arguments(len(self.slots) + self.variables, len(self._mapped))
+
+    def set(self, arguments: Arguments, numbers: Sequence[int], driver: Driver) -> None:
+        """Set what a launch passes: `numbers`, and the tensor maps of memory among them.
+
+        Raises DeviceError for memory that has none.
+        """
+        arguments.set(numbers)
+        for number, position in enumerate(self._mapped):
+            made = self.maps.encoded(driver, number, int(numbers[position]))
+            arguments.set_map(number, made)
 
     def picked(self, numbers: Sequence[int]) -> list[int]:
         """Of all handles and integers of a step, those that the kernel takes."""
@@ -64,22 +91,27 @@ class NVProgram:
 
 
 class Arguments:
-    """Words of 64 bits, and pointers to them as the driver wants them. An integer of 32 bits is
-    read from the front of its word.
+    """Words of 64 bits and tensor maps, and pointers to them as the driver wants them. An integer
+    of 32 bits is read from the front of its word; a map begins at a multiple of 64 bytes.
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, maps: int = 0):
         self.words = (ctypes.c_uint64 * max(count, 1))()
+        self._room = (ctypes.c_ubyte * (maps * MAP_BYTES + _MAP_ALIGNMENT))()
         start = ctypes.addressof(self.words)
-        self._pointers = (ctypes.c_void_p * max(count, 1))(
-            *range(start, start + 8 * max(count, 1), 8)
-        )
+        first = -(-ctypes.addressof(self._room) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+        self._maps = range(first, first + maps * MAP_BYTES, MAP_BYTES)
+        pointers = [*range(start, start + 8 * count, 8), *self._maps]
+        self._pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
         self.address = ctypes.addressof(self._pointers)
         self.count = count
 
     def set(self, numbers: Sequence[int]) -> None:
         for position, number in enumerate(numbers):
             self.words[position] = int(number) & _WORD
+
+    def set_map(self, number: int, made: bytes) -> None:
+        ctypes.memmove(self._maps[number], made, MAP_BYTES)
 
 
 class NVRuntime(Runtime):
@@ -292,7 +324,7 @@ class NVRuntime(Runtime):
 
     def _start(self, program: NVProgram, numbers: Sequence[int], blocks: Dims, lanes: Dims) -> None:
         with program.lock:
-            program.arguments.set(numbers)
+            program.set(program.arguments, numbers, self.driver)
             try:
                 self.driver.call(
                     "cuLaunchKernel", program.function, *blocks, *lanes, program.asked,
@@ -362,8 +394,8 @@ class _Sequence:
         try:
             before: list[Any] = []
             for (program, _, blocks), own in zip(self.launches, by_launch):
-                arguments = Arguments(len(own))
-                arguments.set(own)
+                arguments = program.new_arguments()
+                program.set(arguments, own, driver)
                 parameters = self._parameters(driver, program, blocks, arguments)
                 node = driver.call("cuGraphAddKernelNode", graph, before, len(before), parameters)
                 self._nodes.append((node, parameters, arguments, own))
@@ -388,6 +420,7 @@ class _Sequence:
         for position, own in enumerate(by_launch):
             node, parameters, arguments, old = self._nodes[position]
             if own != old:
-                arguments.set(own)
+                program, _, _ = self.launches[position]
+                program.set(arguments, own, driver)
                 driver.call("cuGraphExecKernelNodeSetParams", self._exec, node, parameters)
                 self._nodes[position] = (node, parameters, arguments, own)

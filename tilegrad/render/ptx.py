@@ -6,6 +6,7 @@
     ptx_logic        trees of bitwise ops as one lop3
     ptx_memory       addresses, loads and stores
     ptx_ranges       both ends of a range as one comparison
+    ptx_tiles        tiles that one lane copies
     ptx_wgmma        matrix units that read shared memory
 
     PTXRenderer(target).render("add", program)
@@ -33,6 +34,7 @@ from tilegrad.render.ptx_code import Code, kind_of, letter, root
 from tilegrad.render.ptx_logic import fused_logic
 from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
 from tilegrad.render.ptx_ranges import join_ranges
+from tilegrad.render.ptx_tiles import TileCopies
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
 from tilegrad.render.shared_memory import SWIZZLED, shared_layout
 from tilegrad.target import MatrixUnit, Target
@@ -64,7 +66,7 @@ _MANY = 192
 # The name of shared memory that a launch asks for.
 _ASKED = "asked"
 # Which source of an access is its index.
-_INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.DESCRIPTOR: 2}
+_INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.COPY_TILE: 1, Ops.DESCRIPTOR: 2}
 _ALIASES = frozenset({Ops.AFTER, Ops.GEP, Ops.VECTORIZE})
 
 
@@ -103,6 +105,7 @@ class _Kernel:
         self.code = Code(target)
         self.memory = PTXMemory(self.code, program)
         self.groups = WarpGroups(self.code, self.memory)
+        self.tiles = TileCopies(self.code, self.memory, program)
         self.shared = shared_layout(program)
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
@@ -162,8 +165,8 @@ class _Kernel:
         return [f".extern .shared .align 16 .b8 {_ASKED}[];"] if self.shared.is_asked else []
 
     def _parameters(self, name: str) -> list[str]:
-        """Declarations of the pointers by slot, then variables as the program first uses them; and
-        the lines that read them.
+        """Declarations of the pointers by slot, then variables as the program first uses them, then
+        tensor maps; and the lines that read them.
         """
         pointers = sorted(
             (node for node in self.program if node.op is Ops.DEFINE_GLOBAL),
@@ -184,7 +187,7 @@ class _Kernel:
             register = self.code.new(kind_of(node.dtype))
             self.code.begin(f"ld.param.{kind} {register}, [{parameter}]")
             self.code.values[node] = (register,)
-        return found
+        return found + self.tiles.parameters(name)
 
     def _block_lanes(self) -> int:
         """The lanes of a block at most."""
@@ -200,6 +203,7 @@ class _Kernel:
         if node in self.inside or node in self.skipped:
             return
         handler = _HANDLERS.get(node.op)
+        self.tiles.before(node)
         if handler is not None:
             handler(self, node)
         elif node.op.is_alu:
@@ -228,6 +232,11 @@ class _Kernel:
         """Nodes that are operands, or only say what comes first."""
 
     def _local(self, node: UOp) -> None:
+        self._array(node)
+        if node in self.tiles.barriers:
+            self.tiles.make(node)
+
+    def _array(self, node: UOp) -> None:
         """An array; names of arrays stand for addresses in shared memory alone."""
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
@@ -335,7 +344,7 @@ class _Kernel:
         self.memory.store(node)
 
     def _barrier(self, node: UOp) -> None:
-        if self.memory.swizzled:
+        if self.memory.swizzled & self.memory.filled:
             self.code.emit("fence.proxy.async.shared::cta")
         self.code.emit("bar.sync 0")
 
@@ -539,6 +548,10 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.FRAGMENT: _Kernel._fragment,
     Ops.COPY_ASYNC: _Kernel._copy_async,
     Ops.WAIT: _Kernel._wait,
+    Ops.COPY_TILE: lambda kernel, node: kernel.tiles.copy(node),
+    Ops.ARRIVE: lambda kernel, node: kernel.tiles.arrive(node),
+    Ops.ELECT: lambda kernel, node: kernel._set(node, [kernel.tiles.elect(node)]),
+    Ops.WAIT_PHASE: lambda kernel, node: kernel.tiles.wait(node),
     Ops.DESCRIPTOR: _Kernel._descriptor,
 }
 

@@ -103,6 +103,9 @@ class PTXMemory:
         self.code = code
         self.program = program
         self.stored = {root(node.src[0]) for node in program if node.op is Ops.STORE}
+        copied = {root(node.src[0]) for node in program if node.op is Ops.COPY_ASYNC}
+        # What lanes write themselves.
+        self.filled = self.stored | copied
         self.bases: dict[UOp, str] = {}
         self._known: list[dict[tuple[UOp, UOp, int], str]] = [{}]
         self._plain: list[dict[tuple[UOp, UOp, int], str]] = [{}]

@@ -4,15 +4,17 @@ several lanes share knows who touched each element since the last barrier.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.float8 import FORMATS
+from tilegrad.ir.args import TileMap
 from tilegrad.runtime.arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
 
-__all__ = ["Memory", "Outside", "Race", "TrackedMemory", "poison", "scratch"]
+__all__ = ["Memory", "Outside", "Phase", "Race", "TrackedMemory", "poison", "scratch"]
 
 
 # Stamps of elements that nobody has touched, and of those that lanes of several blocks have read.
@@ -65,6 +67,24 @@ class Memory:
         values: Sequence[Any] = self.cells[index : index + count]
         return values if self.decode is None else [self.decode[value] for value in values]
 
+    def read_box(self, matrix: TileMap, begin: Sequence[int]) -> Sequence[Any]:
+        """A box of a matrix; what lies outside of the matrix is 0."""
+        found: list[Any] = []
+        length, *others = matrix.box
+        for steps in itertools.product(*(range(each) for each in reversed(others))):
+            at = [first + step for first, step in zip(begin[1:], reversed(steps), strict=True)]
+            rows = zip(at, matrix.sizes[1:], strict=True)
+            first = begin[0]
+            inside = max(min(matrix.sizes[0] - first, length), 0) if first >= 0 else 0
+            if any(not 0 <= one < size for one, size in rows):
+                inside = 0
+            index = first + sum(
+                one * stride for one, stride in zip(at, matrix.strides[1:], strict=True)
+            )
+            found += self.read_vector(index, inside) if inside else ()
+            found += [0] * (length - inside)
+        return found
+
     def write(self, index: int, value: Any) -> None:
         if not 0 <= index < self.size:
             raise self.outside(index, 1)
@@ -79,6 +99,35 @@ class Memory:
     def combine(self, index: int, change: Callable[[Any], Any]) -> None:
         """Change one element as one step, as hardware does with atomics; such steps do not race."""
         Memory.write(self, index, change(Memory.read(self, index)))
+
+
+class Phase:
+    """Copies that land together: `nbytes` are expected, `lane` has begun them."""
+
+    __slots__ = ("_first", "_lanes", "_writes", "copied", "lane", "nbytes")
+
+    def __init__(self, lane: int, nbytes: int):
+        self.lane, self.nbytes, self.copied = lane, nbytes, 0
+        self._writes: list[tuple[TrackedMemory, int, Sequence[Any]]] = []
+        # When a lane first waited for them, and which lanes have since, up to the next barrier.
+        self._first: int | None = None
+        self._lanes: set[int] = set()
+
+    def add(self, memory: TrackedMemory, index: int, values: Sequence[Any]) -> None:
+        self._writes.append((memory, index, values))
+
+    def land(self, start: int, lane: int) -> None:
+        """A lane has waited for all of them."""
+        if self._first is None:
+            self._first = start
+            for memory, index, values in self._writes:
+                Memory.write_vector(memory, index, values)
+            self._writes.clear()
+        self._lanes.add(lane)
+
+    def is_seen_by(self, start: int, lane: int) -> bool:
+        """Whether a lane, or one that it has met at a barrier since, has waited for them."""
+        return self._first is not None and (self._first < start or lane in self._lanes)
 
 
 class TrackedMemory(Memory):
@@ -114,9 +163,9 @@ class TrackedMemory(Memory):
         self.start = 0
         self.stamp = 0
         # By lane, its copies that have not landed, in groups, and by element, the lane whose copy
-        # fills it.
+        # fills it, or the phase of a barrier in which it was filled.
         self.copies: dict[int, list[list[tuple[int, Sequence[Any]]]]] = {}
-        self.flying: dict[int, int] = {}
+        self.flying: dict[int, int | Phase] = {}
         # By lane, what a matrix unit may still read for it: positions, and who wrote them.
         self.open_reads: dict[int, list[tuple[int, list[int]]]] = {}
         self.writers = [_NOBODY] * size
@@ -152,6 +201,15 @@ class TrackedMemory(Memory):
             self.flying[position] = lane
         self.copies.setdefault(lane, [[]])[-1].append((index, values))
 
+    def copy_in(self, phase: Phase, index: int, values: Sequence[Any]) -> None:
+        """Begin to write `values`, which are there for lanes that have waited for the phase."""
+        if not 0 <= index <= self.size - len(values):
+            raise self.outside(index, len(values))
+        for position in range(index, index + len(values)):
+            self.note_write(position)
+            self.flying[position] = phase
+        phase.add(self, index, values)
+
     def land(self, but: int = 0) -> None:
         """The lane's copies have come: a group, which ends here, and those before it, but for the
         latest `but` ones.
@@ -184,12 +242,17 @@ class TrackedMemory(Memory):
                 self.note_read(position)
 
     def note_read(self, index: int) -> None:
-        if index in self.flying:
+        copier = self.flying.get(index)
+        lane = self.stamp - self.start
+        if isinstance(copier, Phase) and copier.is_seen_by(self.start, lane):
+            pass
+        elif copier is not None:
+            who = copier.lane if isinstance(copier, Phase) else copier
             raise Race(
-                f"lane {self.stamp - self.start} reads element {index} of {self.name}, which lane "
-                f"{self.flying[index]} copies without having waited"
+                f"lane {lane} reads element {index} of {self.name}, which lane {who} copies "
+                "without having waited"
             )
-        if self.clashes(self.writers[index]):
+        elif self.clashes(self.writers[index]):
             raise self.race(index, "reads", "wrote", self.writers[index])
         reader = self.readers[index]
         if not self.clashes(reader):

@@ -10,9 +10,10 @@ import enum
 from types import SimpleNamespace
 from typing import Any
 
+from tests.device.ptx import tiles
 from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
-from tests.device.ptx.parse import PTXError, parse
+from tests.device.ptx.parse import MAP, PTXError, parse
 
 __all__ = ["CUresult", "FakeDriver"]
 
@@ -34,6 +35,29 @@ class _Node(SimpleNamespace):
     pass
 
 
+class _Map:
+    """A tensor map at a multiple of 64 bytes."""
+
+    def __init__(self, data: bytes):
+        self._room = (ctypes.c_ubyte * (tiles.MAP_BYTES + 64))()
+        ctypes.memmove(self.getPtr(), data, tiles.MAP_BYTES)
+
+    def getPtr(self) -> int:
+        return -(-ctypes.addressof(self._room) // 64) * 64
+
+
+class _Number(int):
+    """Numbers of a type of the bindings, which take no plain ones in its place."""
+
+
+class cuuint32_t(_Number):
+    pass
+
+
+class cuuint64_t(_Number):
+    pass
+
+
 class FakeDriver:
     """`module` of the device: one GPU."""
 
@@ -45,6 +69,14 @@ class FakeDriver:
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+    CUtensorMapDataType = SimpleNamespace(
+        CU_TENSOR_MAP_DATA_TYPE_UINT8=0, CU_TENSOR_MAP_DATA_TYPE_UINT16=1
+    )
+    CUtensorMapInterleave = SimpleNamespace(CU_TENSOR_MAP_INTERLEAVE_NONE=0)
+    CUtensorMapSwizzle = SimpleNamespace(CU_TENSOR_MAP_SWIZZLE_128B=3)
+    CUtensorMapL2promotion = SimpleNamespace(CU_TENSOR_MAP_L2_PROMOTION_L2_128B=2)
+    CUtensorMapFloatOOBfill = SimpleNamespace(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE=0)
+    cuuint32_t, cuuint64_t = cuuint32_t, cuuint64_t
 
     def __init__(self, arch: tuple[int, int] = (8, 0), version: int = 13000, room: int = 1 << 30):
         self.arch, self.version, self.room = arch, version, room
@@ -182,6 +214,27 @@ class FakeDriver:
         del self.events[event]
         return (OK,)
 
+    # tensor maps
+
+    def cuTensorMapEncodeTiled(
+        self, kind: int, rank: int, address: int, sizes: Any, strides: Any, box: Any, steps: Any,
+        interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> Any:  # fmt: skip
+        assert (interleave, swizzle, promotion, fill) == (0, 3, 2, 0) and kind in (0, 1)
+        assert all(type(each) is cuuint64_t for each in (*sizes, *strides))
+        assert all(type(each) is cuuint32_t for each in (*box, *steps))
+        assert rank == len(sizes) and [*steps] == [1] * rank
+        assert any(start <= address < start + size for start, size in self.memory.live.items())
+        try:
+            made = tiles.TensorMap(
+                kind + 1,
+                address,
+                *(tuple(int(each) for each in row) for row in (sizes, strides, box)),
+            )
+        except PTXError:
+            return CUresult.CUDA_ERROR_INVALID_VALUE, None
+        return OK, _Map(made.packed())
+
     # modules and launches
 
     def cuModuleLoadDataEx(self, image: bytes, count: int, kinds: Any, values: Any) -> Any:
@@ -220,7 +273,8 @@ class FakeDriver:
         words = (ctypes.c_void_p * count).from_address(pointers) if count else ()
         values = []
         for (_, kind), word in zip(entry.parameters, words):
-            size = int(kind[1:]) // 8
+            size = tiles.MAP_BYTES if kind == MAP else int(kind[1:]) // 8
+            assert kind != MAP or word % 64 == 0, "a tensor map at no multiple of 64"
             values.append(int.from_bytes(ctypes.string_at(word, size), "little"))
         assert asked <= self.asked.get(function, 0)
         run(entry, self.memory, values, grid, block, asked)
@@ -268,7 +322,10 @@ class FakeDriver:
         for node in self.executables[executable]:
             each = node.parameters
             pointers = (ctypes.c_void_p * max(len(each.words), 1))(
-                *[ctypes.addressof(word) for word in each.words]
+                *[
+                    word.getPtr() if isinstance(word, _Map) else ctypes.addressof(word)
+                    for word in each.words
+                ]
             )
             grid = (each.gridDimX, each.gridDimY, each.gridDimZ)
             block = (each.blockDimX, each.blockDimY, each.blockDimZ)
@@ -281,5 +338,10 @@ def _copy(driver: FakeDriver, parameters: Any) -> Any:
     _, entry = driver.functions[parameters.func]
     count = len(entry.parameters)
     pointers = (ctypes.c_void_p * max(count, 1)).from_address(parameters.kernelParams)
-    words = [ctypes.c_uint64(ctypes.c_uint64.from_address(pointers[i]).value) for i in range(count)]
+    words = [
+        _Map(ctypes.string_at(pointers[i], tiles.MAP_BYTES))
+        if kind == MAP
+        else ctypes.c_uint64(ctypes.c_uint64.from_address(pointers[i]).value)
+        for i, (_, kind) in enumerate(entry.parameters)
+    ]
     return SimpleNamespace(**vars(parameters), words=words)
