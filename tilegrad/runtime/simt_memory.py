@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
@@ -14,11 +14,26 @@ from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.args import TileMap
 from tilegrad.runtime.arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
 
-__all__ = ["Memory", "Outside", "Phase", "Race", "TrackedMemory", "poison", "scratch"]
+__all__ = [
+    "Memory", "Outside", "Phase", "Race", "TrackedMemory", "poison", "rows_of_box", "scratch",
+]  # fmt: skip
 
 
 # Stamps of elements that nobody has touched, and of those that lanes of several blocks have read.
 _NOBODY, _BLOCKS = -1, -2
+
+
+def rows_of_box(matrix: TileMap, begin: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where each row of a box begins, and how many of its elements lie in the matrix: the first
+    ones, as no box begins before it.
+    """
+    first, *others = begin
+    inside = min(matrix.sizes[0] - first, matrix.box[0])
+    for steps in itertools.product(*(range(length) for length in matrix.box[:0:-1])):
+        at = [start + step for start, step in zip(others, reversed(steps), strict=True)]
+        is_in = all(one < size for one, size in zip(at, matrix.sizes[1:], strict=True))
+        index = first + sum(x * y for x, y in zip(at, matrix.strides[1:], strict=True))
+        yield index, max(inside, 0) if is_in else 0
 
 
 class Outside(Exception):
@@ -70,19 +85,9 @@ class Memory:
     def read_box(self, matrix: TileMap, begin: Sequence[int]) -> Sequence[Any]:
         """A box of a matrix; what lies outside of the matrix is 0."""
         found: list[Any] = []
-        length, *others = matrix.box
-        for steps in itertools.product(*(range(each) for each in reversed(others))):
-            at = [first + step for first, step in zip(begin[1:], reversed(steps), strict=True)]
-            rows = zip(at, matrix.sizes[1:], strict=True)
-            first = begin[0]
-            inside = max(min(matrix.sizes[0] - first, length), 0) if first >= 0 else 0
-            if any(not 0 <= one < size for one, size in rows):
-                inside = 0
-            index = first + sum(
-                one * stride for one, stride in zip(at, matrix.strides[1:], strict=True)
-            )
-            found += self.read_vector(index, inside) if inside else ()
-            found += [0] * (length - inside)
+        for index, count in rows_of_box(matrix, begin):
+            found += self.read_vector(index, count) if count else ()
+            found += [0] * (matrix.box[0] - count)
         return found
 
     def write(self, index: int, value: Any) -> None:
