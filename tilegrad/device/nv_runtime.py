@@ -18,7 +18,7 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.nv_driver import Driver
-from tilegrad.device.nv_tensor_maps import MAP_BYTES, TensorMap, TensorMaps
+from tilegrad.device.nv_tensor_maps import Room, TensorMap, TensorMaps
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.runtime.watchdog import Watchdog
 
@@ -29,8 +29,6 @@ _LOG = 8192
 # Calls after which a sequence becomes a graph, and launches that it has at least.
 _CALLS, _LAUNCHES = 3, 2
 _WORD = (1 << 64) - 1
-# What tensor maps begin at a multiple of (PTX ISA, "Tensor Map").
-_MAP_ALIGNMENT = 64
 # An event that only tells whether the stream has come to it.
 _UNTIMED = 2
 
@@ -81,8 +79,8 @@ class NVProgram:
         """
         arguments.set(numbers)
         for number, position in enumerate(self._mapped):
-            made = self.maps.encoded(driver, number, int(numbers[position]))
-            arguments.set_map(number, made)
+            encoded = self.maps.encoded(driver, number, int(numbers[position]))
+            arguments.maps.set(number, encoded)
 
     def picked(self, numbers: Sequence[int]) -> list[int]:
         """Of all handles and integers of a step, those that the kernel takes."""
@@ -92,16 +90,14 @@ class NVProgram:
 
 class Arguments:
     """Words of 64 bits and tensor maps, and pointers to them as the driver wants them. An integer
-    of 32 bits is read from the front of its word; a map begins at a multiple of 64 bytes.
+    of 32 bits is read from the front of its word.
     """
 
     def __init__(self, count: int, maps: int = 0):
         self.words = (ctypes.c_uint64 * max(count, 1))()
-        self._room = (ctypes.c_ubyte * (maps * MAP_BYTES + _MAP_ALIGNMENT))()
+        self.maps = Room(maps)
         start = ctypes.addressof(self.words)
-        first = -(-ctypes.addressof(self._room) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
-        self._maps = range(first, first + maps * MAP_BYTES, MAP_BYTES)
-        pointers = [*range(start, start + 8 * count, 8), *self._maps]
+        pointers = [*range(start, start + 8 * count, 8), *self.maps.addresses]
         self._pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
         self.address = ctypes.addressof(self._pointers)
         self.count = count
@@ -109,9 +105,6 @@ class Arguments:
     def set(self, numbers: Sequence[int]) -> None:
         for position, number in enumerate(numbers):
             self.words[position] = int(number) & _WORD
-
-    def set_map(self, number: int, made: bytes) -> None:
-        ctypes.memmove(self._maps[number], made, MAP_BYTES)
 
 
 class NVRuntime(Runtime):

@@ -1,18 +1,34 @@
 """Tensor maps: what a kernel that copies boxes of a matrix is told of it (CUDA Driver API, "Tensor
 Map Object Management"). The driver encodes one for an address; it lasts as long as the kernel.
+
+The driver wants the map at a multiple of 64 bytes (128 since CUDA 13). An object of the bindings
+lies wherever Python has put it (cuda-bindings 13.5), so its function is called by its address.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilegrad.base.errors import DeviceError
 from tilegrad.device.nv_driver import Driver
 
-__all__ = ["MAP_BYTES", "TensorMap", "TensorMaps"]
+__all__ = ["Room", "TensorMap", "TensorMaps"]
 
-MAP_BYTES = 128
+MAP_BYTES = _ALIGNMENT = 128
+_NAME, _RELEASE = "cuTensorMapEncodeTiled", 12000
+_POINTER, _WORDS, _LENGTHS = ctypes.c_void_p, *map(ctypes.POINTER, (ctypes.c_uint64, ctypes.c_uint32))
+_NUMBER = ctypes.c_uint32
+# Of the map, its dtype and rank, the address, sizes, strides, box and steps; interleaving,
+# swizzling, what the second cache reads at a time, and what is there outside (cuda.h).
+_FUNCTION = ctypes.CFUNCTYPE(
+    ctypes.c_int, _POINTER, _NUMBER, _NUMBER, _POINTER, _WORDS, _WORDS, _LENGTHS, _LENGTHS,
+    _NUMBER, _NUMBER, _NUMBER, _NUMBER,
+)  # fmt: skip
+# Elements are moved, whatever they mean: CU_TENSOR_MAP_DATA_TYPE_UINT8 and _UINT16.
+_KINDS = {1: 0, 2: 1}
+# CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_128B, _FLOAT_OOB_FILL_NONE.
+_PLAIN, _SWIZZLED_128, _PROMOTED_128, _ZEROS = 0, 3, 2, 0
 # A base address is a multiple of it.
 _VECTOR = 16
 # Maps of a kernel that are kept: a program has few buffers, a loop over batches many.
@@ -36,6 +52,18 @@ class TensorMap(NamedTuple):
         slot, itemsize, *rows = text.split(":")
         sizes, strides, box = (tuple(map(int, row.split(","))) for row in rows)
         return TensorMap(int(slot), int(itemsize), sizes, strides, box)
+
+
+class Room:
+    """Memory for tensor maps, at `addresses`."""
+
+    def __init__(self, count: int):
+        self._bytes = (ctypes.c_ubyte * (count * MAP_BYTES + _ALIGNMENT))()
+        first = -(-ctypes.addressof(self._bytes) // _ALIGNMENT) * _ALIGNMENT
+        self.addresses = range(first, first + count * MAP_BYTES, MAP_BYTES)
+
+    def set(self, number: int, encoded: bytes) -> None:
+        ctypes.memmove(self.addresses[number], encoded, MAP_BYTES)
 
 
 class TensorMaps:
@@ -66,22 +94,23 @@ def _encoded(driver: Driver, each: TensorMap, address: int, name: str) -> bytes:
             f"{name}: a buffer that is copied by tiles begins at {address:#x}",
             rule=f"a multiple of {_VECTOR} bytes",
         )
-    module = driver.module
-    kinds = module.CUtensorMapDataType
-    wide, narrow = module.cuuint64_t, module.cuuint32_t
-    kind = {1: kinds.CU_TENSOR_MAP_DATA_TYPE_UINT8, 2: kinds.CU_TENSOR_MAP_DATA_TYPE_UINT16}
-    made: Any = driver.call(
-        "cuTensorMapEncodeTiled",
-        kind[each.itemsize],
-        len(each.sizes),
+    room = Room(1)
+    rank, lengths = len(each.sizes), ctypes.c_uint32 * len(each.sizes)
+    strides = [stride * each.itemsize for stride in each.strides[1:]]
+    result = _FUNCTION(driver.entry(_NAME, _RELEASE))(
+        room.addresses[0],
+        _KINDS[each.itemsize],
+        rank,
         address,
-        [wide(size) for size in each.sizes],
-        [wide(stride * each.itemsize) for stride in each.strides[1:]],
-        [narrow(length) for length in each.box],
-        [narrow(1)] * len(each.box),
-        module.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        module.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        module.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        module.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        (ctypes.c_uint64 * rank)(*each.sizes),
+        (ctypes.c_uint64 * max(rank - 1, 1))(*strides),
+        lengths(*each.box),
+        lengths(*[1] * rank),
+        _PLAIN,
+        _SWIZZLED_128,
+        _PROMOTED_128,
+        _ZEROS,
     )
-    return ctypes.string_at(int(made.getPtr()), MAP_BYTES)
+    if result:
+        raise driver.error(_NAME, driver.module.CUresult(result))
+    return ctypes.string_at(room.addresses[0], MAP_BYTES)

@@ -19,14 +19,14 @@ Management"); dimensions must not overlap each other, as the strides of its exam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
-from tilegrad.ir.rules import from_terms, simplify, terms_of
+from tilegrad.ir.rules import conjuncts, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.target import Target
 
@@ -130,46 +130,132 @@ def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:
     value = store.src[2]
     if not target.has_tile_copies or store.is_gated or loop.extent.op is not Ops.CONST:
         return None
-    if value.op is not Ops.LOAD or value.is_gated:
+    if value.op is not Ops.LOAD or (value.is_gated and not _is_zero(value.src[2])):
         return None
-    source, tile = memory_of(value.src[0]), memory_of(store.src[0])
-    pointer, shared = source.dtype, tile.dtype
-    if not isinstance(pointer, Pointer) or not isinstance(shared, Pointer):
+    source = memory_of(value.src[0])
+    if source.op is not Ops.DEFINE_GLOBAL or _base(source) is not _base(memory_of(store.src[0])):
         return None
-    if source.op is not Ops.DEFINE_GLOBAL or pointer.base is not shared.base:
-        return None
-    row = _ROW // pointer.base.nbytes
-    fast = nest[-1]
+    row = _ROW // _base(source).nbytes
     cuts = _cuts(store.index, nest, row)
+    gates = _gates(value)
     found = terms_of(value.index)
-    if cuts is None or found is None or found[0].get(fast) != 1:
+    if cuts is None or gates is None or found is None:
         return None
-    terms, constant = found
-    nest = [fast, *reversed(nest[:-1])]
-    strides = [terms.pop(each, 0) for each in nest]
-    if any(each in term.ranges for term in terms for each in nest):
+    fastest_first = [nest[-1], *reversed(nest[:-1])]
+    dimensions = _dimensions(*found, fastest_first, row, gates)
+    if dimensions is None or not _fits(dimensions, cuts[-1][1], _base(source).nbytes):
         return None
-    box = [row, *(int(each.extent.arg) for each in nest[1:])]
-    if any(_is_of_launch(term) for term in terms):
+    first, *others = (each.size for each in dimensions)
+    sizes = (first if dimensions[0].is_cut else first + cuts[-1][1], *others)
+    matrix = TileMap(
+        sizes, tuple(each.stride for each in dimensions), tuple(each.box for each in dimensions)
+    )
+    # A buffer of unknown size has less than no elements.
+    if matrix.last >= _pointer(source).size:
         return None
-    layout = _layout(terms, constant, strides)
-    if layout is None:
+    return Boxes(matrix, source, tuple(each.begin for each in dimensions), cuts)
+
+
+def _is_zero(value: UOp) -> bool:
+    return value.op is Ops.CONST and value.arg == 0
+
+
+class _Gate(NamedTuple):
+    """A condition of a load: a sum, as terms and a constant, is less than `bound`."""
+
+    terms: dict[UOp, int]
+    constant: int
+    bound: int
+
+
+def _gates(load: UOp) -> list[_Gate] | None:
+    """The conditions under which a load reads memory; None if one is of another kind."""
+    found: list[_Gate] = []
+    for each in conjuncts(load.gate) if load.is_gated else ():
+        below = terms_of(each.src[0]) if each.op is Ops.CMPLT else None
+        if below is None or each.src[1].op is not Ops.CONST:
+            return None
+        found.append(_Gate(*below, int(each.src[1].arg)))
+    return found
+
+
+class _Dimension:
+    """A dimension of a matrix: the elements between neighbours, the length of a box, and where one
+    begins, as terms and a constant.
+    """
+
+    def __init__(self, stride: int, box: int, loop: UOp | None = None):
+        self.stride, self.box, self.loop = stride, box, loop
+        self.terms: dict[UOp, int] = {}
+        self.constant = 0
+        # The elements behind which memory is not read.
+        self.bound: int | None = None
+
+    @property
+    def begin(self) -> UOp:
+        zero = UOp.const(dtypes.index, 0)
+        return simplify(from_terms(self.terms.items(), self.constant, zero))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the matrix is no longer than what is read of it."""
+        return self.bound is not None
+
+    @property
+    def size(self) -> int:
+        return int(self.begin.vmax) + self.box if self.bound is None else self.bound
+
+
+def _dimensions(
+    terms: Mapping[UOp, int], constant: int, nest: Sequence[UOp], row: int, gates: Sequence[_Gate]
+) -> list[_Dimension] | None:
+    """The dimensions of the matrix, the nearest neighbours first: one for each range of the tile,
+    to the farthest of which that divides it a term belongs; and one for each matrix of a batch
+    that is no multiple of any, or whose dimension has an end.
+    """
+    rest = dict(terms)
+    boxes = [row, *(int(loop.extent.arg) for loop in nest[1:])]
+    own = [_Dimension(rest.pop(each, 0), box, each) for each, box in zip(nest, boxes, strict=True)]
+    strides = [each.stride for each in own]
+    if strides[0] != 1 or strides != sorted(set(strides)) or constant < 0:
         return None
-    strides, coordinates = layout
-    box += [1] * (len(strides) - len(box))
-    further = cuts[-1][1]
-    sizes = [int(each.vmax) + length for each, length in zip(coordinates, box, strict=True)]
-    sizes[0] += further
-    if not _fits(sizes, strides, box, pointer.base.nbytes):
+    for term, scale in rest.items():
+        if scale <= 0 or term.vmin < 0 or _is_of_launch(term) or not term.ranges.isdisjoint(nest):
+            return None
+        fitting = [each for each in own if scale % each.stride == 0]
+        fitting[-1].terms[term] = scale // fitting[-1].stride
+    for each in reversed(own):
+        each.constant, constant = divmod(constant, each.stride)
+    if not all(_bounded(own, gate) for gate in gates):
         return None
-    matrix = TileMap(tuple(sizes), tuple(strides), tuple(box))
-    # Of a buffer of unknown size, the least one is 0 elements.
-    return Boxes(matrix, source, tuple(coordinates), cuts) if matrix.last < pointer.size else None
+    more = []
+    for each, following in zip(own, [*own[1:], None], strict=True):
+        ended = [gate for gate in gates if each.loop in gate.terms]
+        for term, scale in list(each.terms.items()):
+            is_beyond = following is not None and scale * each.stride >= following.stride
+            if is_beyond or any(term not in gate.terms for gate in ended):
+                more.append(_Dimension(each.terms.pop(term) * each.stride, 1))
+                more[-1].terms[term] = 1
+    return sorted([*own, *more], key=lambda each: each.stride)
+
+
+def _bounded(dimensions: Sequence[_Dimension], gate: _Gate) -> bool:
+    """Whether a gate is the end of one of the dimensions, which is set."""
+    for each in dimensions:
+        if each.loop is None or gate.terms.get(each.loop) != 1:
+            continue
+        if all(
+            term is each.loop or each.terms.get(term) == scale for term, scale in gate.terms.items()
+        ):
+            end = gate.bound - gate.constant + each.constant
+            each.bound = end if each.bound is None else min(each.bound, end)
+            return end > 0
+    return False
 
 
 def _is_of_launch(term: UOp) -> bool:
-    """Whether a term depends on a length that only a launch knows, or is no sum of positions."""
-    return term.vmin < 0 or any(
+    """Whether a term depends on a length that only a launch knows, or on what is in memory."""
+    return any(
         node.op in (Ops.DEFINE_VAR, Ops.LOAD)
         or (node.op is Ops.RANGE and node.extent.op is not Ops.CONST)
         for node in term.toposort()
@@ -199,47 +285,19 @@ def _cuts(index: UOp, nest: Sequence[UOp], row: int) -> tuple[tuple[int, int], .
     return tuple(found)
 
 
-def _layout(
-    terms: dict[UOp, int], constant: int, strides: Sequence[int]
-) -> tuple[list[int], list[UOp]] | None:
-    """The strides of all dimensions, ascending, and where a box begins along each: a term belongs
-    to the longest stride that divides it.
+def _fits(dimensions: Sequence[_Dimension], further: int, itemsize: int) -> bool:
+    """Whether there is an instruction for such boxes, the last of which begins `further` elements
+    beyond the first.
     """
-    own = list(strides)
-    if any(one >= other for one, other in zip(own, own[1:], strict=False)) or constant < 0:
-        return None
-    parts: list[list[tuple[UOp, int]]] = [[] for _ in own]
-    for term, scale in sorted(terms.items(), key=lambda each: each[1]):
-        if scale <= 0:
-            return None
-        at = max(number for number, stride in enumerate(own) if scale % stride == 0)
-        if at == 0 and len(own) > 1 and scale >= own[1]:
-            # Another matrix, whose distance is no whole number of rows.
-            if scale < own[-1] * 2:
-                return None
-            own.append(scale)
-            parts.append([(term, 1)])
-        else:
-            parts[at].append((term, scale // own[at]))
-    rests = []
-    for stride in reversed(own):
-        rests.append(constant // stride)
-        constant %= stride
-    zero = UOp.const(dtypes.index, 0)
-    starts = zip(parts, reversed(rests), strict=True)
-    return own, [simplify(from_terms(each, rest, zero)) for each, rest in starts]
-
-
-def _fits(sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], itemsize: int) -> bool:
-    """Whether there is an instruction for such boxes."""
-    spans = [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    spans = [each.size * each.stride for each in dimensions]
+    spans[0] += 0 if dimensions[0].is_cut else further
+    strides = [each.stride for each in dimensions[1:]]
     return (
-        len(sizes) <= _MOST_DIMENSIONS
-        and max(box) <= _LONGEST
-        and max(sizes) < _MOST_POSITION
-        and all(span <= stride for span, stride in zip(spans, strides[1:], strict=False))
-        and all(each * itemsize % _VECTOR == 0 for each in strides[1:])
-        and all(each * itemsize < _FARTHEST for each in strides[1:])
+        len(dimensions) <= _MOST_DIMENSIONS
+        and all(each.box <= _LONGEST for each in dimensions)
+        and all(int(each.begin.vmax) + each.box + further < _MOST_POSITION for each in dimensions)
+        and all(span <= stride for span, stride in zip(spans, strides, strict=False))
+        and all(each * itemsize % _VECTOR == 0 and each * itemsize < _FARTHEST for each in strides)
     )
 
 

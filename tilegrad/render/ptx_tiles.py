@@ -46,7 +46,7 @@ class TileCopies:
         found = []
         for number, each in enumerate(self.maps):
             parameter = f"{name}_map{number}"
-            found.append(f"  .param .align 64 .b8 {parameter}[{_MAP_BYTES}]")
+            found.append(f"  .param .align {_MAP_BYTES} .b8 {parameter}[{_MAP_BYTES}]")
             register = self._registers[each] = self.code.new("b64")
             self.code.begin(f"mov.b64 {register}, {parameter}")
             self.code.begin(f"cvta.param.u64 {register}, {register}")

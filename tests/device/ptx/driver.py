@@ -36,26 +36,13 @@ class _Node(SimpleNamespace):
 
 
 class _Map:
-    """A tensor map at a multiple of 64 bytes."""
+    """A tensor map at a multiple of its size."""
 
     def __init__(self, data: bytes):
-        self._room = (ctypes.c_ubyte * (tiles.MAP_BYTES + 64))()
-        ctypes.memmove(self.getPtr(), data, tiles.MAP_BYTES)
-
-    def getPtr(self) -> int:
-        return -(-ctypes.addressof(self._room) // 64) * 64
-
-
-class _Number(int):
-    """Numbers of a type of the bindings, which take no plain ones in its place."""
-
-
-class cuuint32_t(_Number):
-    pass
-
-
-class cuuint64_t(_Number):
-    pass
+        size = tiles.MAP_BYTES
+        self._room = (ctypes.c_ubyte * (2 * size))()
+        self.address = -(-ctypes.addressof(self._room) // size) * size
+        ctypes.memmove(self.address, data, size)
 
 
 class FakeDriver:
@@ -69,15 +56,6 @@ class FakeDriver:
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
-    CUtensorMapDataType = SimpleNamespace(
-        CU_TENSOR_MAP_DATA_TYPE_UINT8=0, CU_TENSOR_MAP_DATA_TYPE_UINT16=1
-    )
-    CUtensorMapInterleave = SimpleNamespace(CU_TENSOR_MAP_INTERLEAVE_NONE=0)
-    CUtensorMapSwizzle = SimpleNamespace(CU_TENSOR_MAP_SWIZZLE_128B=3)
-    CUtensorMapL2promotion = SimpleNamespace(CU_TENSOR_MAP_L2_PROMOTION_L2_128B=2)
-    CUtensorMapFloatOOBfill = SimpleNamespace(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE=0)
-    cuuint32_t, cuuint64_t = cuuint32_t, cuuint64_t
-
     def __init__(self, arch: tuple[int, int] = (8, 0), version: int = 13000, room: int = 1 << 30):
         self.arch, self.version, self.room = arch, version, room
         self.calls: list[tuple[Any, ...]] = []
@@ -95,6 +73,8 @@ class FakeDriver:
         self.executables: dict[int, list[_Node]] = {}
         self.context: int | None = None
         self.fail: dict[str, CUresult] = {}
+        # Functions that are called by their addresses.
+        self.thunks: list[Any] = []
         self._serial = 1000
 
     def _next(self) -> int:
@@ -216,24 +196,31 @@ class FakeDriver:
 
     # tensor maps
 
-    def cuTensorMapEncodeTiled(
-        self, kind: int, rank: int, address: int, sizes: Any, strides: Any, box: Any, steps: Any,
-        interleave: int, swizzle: int, promotion: int, fill: int,
-    ) -> Any:  # fmt: skip
-        assert (interleave, swizzle, promotion, fill) == (0, 3, 2, 0) and kind in (0, 1)
-        assert all(type(each) is cuuint64_t for each in (*sizes, *strides))
-        assert all(type(each) is cuuint32_t for each in (*box, *steps))
-        assert rank == len(sizes) and [*steps] == [1] * rank
-        assert any(start <= address < start + size for start, size in self.memory.live.items())
+    def cuGetProcAddress(self, symbol: bytes, version: int, flags: int) -> Any:
+        assert (symbol, flags) == (b"cuTensorMapEncodeTiled", 0) and 12000 <= version
+        if version > self.version:
+            return CUresult.CUDA_ERROR_INVALID_VALUE, None, None
+        if not self.thunks:
+            self.thunks.append(tiles.ENCODE(self._encode))
+        return OK, ctypes.cast(self.thunks[0], ctypes.c_void_p).value, 0
+
+    def _encode(
+        self, map_: int, kind: int, rank: int, address: int, sizes: Any, strides: Any, box: Any,
+        steps: Any, interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> int:  # fmt: skip
+        """As C calls it: an assertion here would reach nobody, so all that is wrong is an error."""
+        rows = sizes[:rank], strides[: rank - 1], box[:rank]
+        self.calls.append(("cuTensorMapEncodeTiled", kind, rank, address, *rows))
+        known = any(start <= address < start + size for start, size in self.memory.live.items())
+        plain = (interleave, swizzle, promotion, fill) == (0, 3, 2, 0) and kind in (0, 1)
+        if map_ % tiles.MAP_BYTES or not known or not plain or steps[:rank] != [1] * rank:
+            return int(CUresult.CUDA_ERROR_INVALID_VALUE)
         try:
-            made = tiles.TensorMap(
-                kind + 1,
-                address,
-                *(tuple(int(each) for each in row) for row in (sizes, strides, box)),
-            )
+            made = tiles.TensorMap(kind + 1, address, *map(tuple, rows))
         except PTXError:
-            return CUresult.CUDA_ERROR_INVALID_VALUE, None
-        return OK, _Map(made.packed())
+            return int(CUresult.CUDA_ERROR_INVALID_VALUE)
+        ctypes.memmove(map_, made.packed(), tiles.MAP_BYTES)
+        return int(OK)
 
     # modules and launches
 
@@ -274,7 +261,7 @@ class FakeDriver:
         values = []
         for (_, kind), word in zip(entry.parameters, words):
             size = tiles.MAP_BYTES if kind == MAP else int(kind[1:]) // 8
-            assert kind != MAP or word % 64 == 0, "a tensor map at no multiple of 64"
+            assert kind != MAP or word % tiles.MAP_BYTES == 0, "a map lies anywhere"
             values.append(int.from_bytes(ctypes.string_at(word, size), "little"))
         assert asked <= self.asked.get(function, 0)
         run(entry, self.memory, values, grid, block, asked)
@@ -323,7 +310,7 @@ class FakeDriver:
             each = node.parameters
             pointers = (ctypes.c_void_p * max(len(each.words), 1))(
                 *[
-                    word.getPtr() if isinstance(word, _Map) else ctypes.addressof(word)
+                    word.address if isinstance(word, _Map) else ctypes.addressof(word)
                     for word in each.words
                 ]
             )

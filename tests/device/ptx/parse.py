@@ -99,7 +99,7 @@ def _parameter(alignment: str, kind: str, title: str, count: str) -> tuple[str, 
     """The name and the type of a parameter; MAP for bytes that may be a tensor map."""
     if not count:
         return title, kind
-    if (alignment, kind, count) != ("64", "b8", "128"):
+    if (alignment, kind, count) != ("128", "b8", "128"):
         raise PTXError(f"a parameter of {count} {kind} at a multiple of {alignment or 1}")
     return title, MAP
 

@@ -5,6 +5,7 @@ may say, after the CUDA Driver API, "Tensor Map Object Management".
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +15,16 @@ import numpy as np
 from tests.device.ptx.memory import GlobalMemory, SharedMemory
 from tests.device.ptx.parse import PTXError
 
-__all__ = ["ELECTED", "MAP_BYTES", "Barriers", "TensorMap"]
+__all__ = ["ELECTED", "ENCODE", "MAP_BYTES", "Barriers", "TensorMap"]
 
 Array = np.ndarray[Any, Any]
 MAP_BYTES = 128
+_WORD, _LENGTH = ctypes.c_uint64, ctypes.c_uint32
+# cuTensorMapEncodeTiled, as cuda.h declares it: enumerations have 32 bits.
+ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, _LENGTH, _LENGTH, ctypes.c_void_p, *[ctypes.POINTER(_WORD)] * 2,
+    *[ctypes.POINTER(_LENGTH)] * 2, *[_LENGTH] * 4,
+)  # fmt: skip
 # The manual leaves open which lane of a warp is elected.
 ELECTED = 17
 _MAGIC = 0x7E4504A9
