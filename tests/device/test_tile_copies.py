@@ -312,9 +312,9 @@ def test_without_one_of_its_barriers_waits_or_arrivals_the_emulator_reports_it(
 ) -> None:
     found = program(product(*sizes), None, TARGET)
     execute(found, memory(found))
-    kinds = (Ops.BARRIER, Ops.WAIT, Ops.WAIT_PHASE, Ops.ARRIVE)
+    kinds = (Ops.BARRIER, Ops.WAIT, Ops.WAIT_TILE, Ops.ARRIVE)
     needed = [node for node in found if node.op in kinds]
-    waits = sum(node.op is Ops.WAIT_PHASE for node in needed)
+    waits = sum(node.op is Ops.WAIT_TILE for node in needed)
     assert waits == sum(node.op is Ops.BARRIER for node in needed) == (4 if sizes is LONG else 2)
     said = r"since the last barrier|without having waited|without arrival"
     for gone in needed:
@@ -329,7 +329,7 @@ def test_without_one_of_its_barriers_waits_or_arrivals_the_emulator_reports_it(
         (Ops.ARRIVE, lambda node: node.replace(arg=node.arg + 16), "waits forever.* 16384 bytes"),
         (Ops.ARRIVE, lambda node: node.replace(arg=node.arg - 16), "16368 are expected"),
         (
-            Ops.WAIT_PHASE,
+            Ops.WAIT_TILE,
             lambda node: node.replace(src=(*node.src[:2], UOp.const(dtypes.int32, 1))),
             "waits forever|without having waited",
         ),

@@ -92,9 +92,7 @@ def heading_of(function: str, program: Sequence[UOp]) -> str:
 
     slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
     variables = sum(node.op is Ops.DEFINE_VAR for node in program)
-    maps = [
-        map_text(source.arg, _itemsize(source), matrix) for source, matrix in maps_of(program)
-    ]
+    maps = [map_text(source.arg, _itemsize(source), matrix) for source, matrix in maps_of(program)]
     return heading(function, slots, variables, _block(program), asked_bytes(program), maps)
 
 

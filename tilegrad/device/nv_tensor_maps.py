@@ -17,7 +17,10 @@ __all__ = ["Room", "TensorMap", "TensorMaps"]
 
 MAP_BYTES = _ALIGNMENT = 128
 _NAME, _RELEASE = "cuTensorMapEncodeTiled", 12000
-_POINTER, _WORDS, _LENGTHS = ctypes.c_void_p, *map(ctypes.POINTER, (ctypes.c_uint64, ctypes.c_uint32))
+_POINTER, _WORDS, _LENGTHS = (
+    ctypes.c_void_p,
+    *map(ctypes.POINTER, (ctypes.c_uint64, ctypes.c_uint32)),
+)
 _NUMBER = ctypes.c_uint32
 # Of the map, its dtype and rank, the address, sizes, strides, box and steps; interleaving,
 # swizzling, what the second cache reads at a time, and what is there outside (cuda.h).

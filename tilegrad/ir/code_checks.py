@@ -221,7 +221,7 @@ def _copy_tile(node: UOp) -> str | None:
         return f"its index {cut(render(index))} leaves {tile.size} elements"
     if node.arg.last >= whole.size:
         return f"its matrix leaves {whole.size} elements"
-    return void(node) or _in_phase(node.src[3:5]) or _gate(gate)
+    return void(node) or _is_barrier(node.src[3:5]) or _gate(gate)
 
 
 def _is_in(dtype: DType, space: AddressSpace) -> bool:
@@ -232,7 +232,7 @@ def _gate(gate: UOp) -> str | None:
     return None if is_gate(gate, 1) else f"its gate is {dtype_text(gate.dtype)}, not bool"
 
 
-def _in_phase(barrier: Sequence[UOp]) -> str | None:
+def _is_barrier(barrier: Sequence[UOp]) -> str | None:
     """The check of the array of barriers and the number of one."""
     array, number = barrier
     pointer = array.dtype
@@ -246,7 +246,7 @@ def _in_phase(barrier: Sequence[UOp]) -> str | None:
 def _arrive(node: UOp) -> str | None:
     is_count = isinstance(node.arg, int) and node.arg > 0
     wrong = None if is_count else f"for {node.arg!r} bytes"
-    return void(node) or wrong or _in_phase(node.src[:2]) or _gate(node.src[2])
+    return void(node) or wrong or _is_barrier(node.src[:2]) or _gate(node.src[2])
 
 
 def _elect(node: UOp) -> str | None:
@@ -255,10 +255,10 @@ def _elect(node: UOp) -> str | None:
     return None if is_number else mismatch(node)
 
 
-def _wait_phase(node: UOp) -> str | None:
+def _wait_tile(node: UOp) -> str | None:
     parity = node.src[2]
     wrong = None if 0 <= parity.vmin and parity.vmax <= 1 else f"of parity {cut(render(parity))}"
-    return void(node) or wrong or _in_phase(node.src[:2])
+    return void(node) or wrong or _is_barrier(node.src[:2])
 
 
 def _descriptor(node: UOp) -> str | None:
@@ -328,7 +328,7 @@ CODE_CHECKS: dict[Ops, Check] = {
     Ops.COPY_TILE: _copy_tile,
     Ops.ARRIVE: _arrive,
     Ops.ELECT: _elect,
-    Ops.WAIT_PHASE: _wait_phase,
+    Ops.WAIT_TILE: _wait_tile,
     Ops.DESCRIPTOR: _descriptor,
     Ops.SINK: void,
 }

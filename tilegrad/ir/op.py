@@ -549,7 +549,7 @@ class Ops(Members):
         "those of the first warp.",
         Stage.CODE,
     )
-    WAIT_PHASE = op(
+    WAIT_TILE = op(
         3,
         "(barriers, number, parity): the lane waits here until a phase of a barrier of copies has "
         "ended, an even one (0) or an odd one (1).",

@@ -76,7 +76,7 @@ class TileCopies:
         """Until the tiles of this iteration have landed."""
         number = simplify(self.loop % self.count)
         parity = simplify(self.loop // self.count % 2)
-        return UOp(Ops.WAIT_PHASE, dtypes.void, (self.barriers, number, parity))
+        return UOp(Ops.WAIT_TILE, dtypes.void, (self.barriers, number, parity))
 
     def filled(self) -> list[UOp]:
         """The fills of the tiles of the first iterations, before the loop: the last of them."""
@@ -94,8 +94,8 @@ class TileCopies:
     def _filled(self, trip: UOp, gate: UOp, after: Sequence[UOp]) -> list[UOp]:
         """The fills of the tiles of iteration `trip`, behind `after`."""
         number = simplify(trip % self.count)
-        src = (self.barriers.after(*after), number, gate)
-        barriers = self.barriers.after(UOp(Ops.ARRIVE, dtypes.void, src, self.nbytes))
+        arrived = (self.barriers.after(*after), number, gate)
+        barriers = self.barriers.after(UOp(Ops.ARRIVE, dtypes.void, arrived, self.nbytes))
         found = []
         for memory, boxes in self.tiles:
             first, *others = (
@@ -104,8 +104,8 @@ class TileCopies:
             size = _pointer(memory).size // self.count
             for start, further in boxes.cuts:
                 at = simplify(number * size + start)
-                src = (memory, at, boxes.source, barriers, number, gate)
-                src = (*src, simplify(first + further), *others)
+                begin = (simplify(first + further), *others)
+                src = (memory, at, boxes.source, barriers, number, gate, *begin)
                 found.append(UOp(Ops.COPY_TILE, dtypes.void, src, boxes.map))
         return found
 

@@ -551,7 +551,7 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.COPY_TILE: lambda kernel, node: kernel.tiles.copy(node),
     Ops.ARRIVE: lambda kernel, node: kernel.tiles.arrive(node),
     Ops.ELECT: lambda kernel, node: kernel._set(node, [kernel.tiles.elect(node)]),
-    Ops.WAIT_PHASE: lambda kernel, node: kernel.tiles.wait(node),
+    Ops.WAIT_TILE: lambda kernel, node: kernel.tiles.wait(node),
     Ops.DESCRIPTOR: _Kernel._descriptor,
 }
 

@@ -67,8 +67,8 @@ class TileCopies:
         code.emit("bar.sync 0")
 
     def elect(self, node: UOp) -> str:
-        """Whether this is the lane of the first warp that is elected: `ptxas` knows then that a copy
-        is begun by one lane.
+        """Whether this is the lane of the first warp that is elected: `ptxas` knows then that one
+        lane begins a copy.
         """
         code, lane = self.code, self.code.scalar(node.src[0])
         is_first = code.op("pred", "setp.lt.s32", code.in_register(lane, "b32"), str(_WARP))

@@ -410,7 +410,7 @@ class _Writer:
     def elect(self, node: UOp, name: str) -> None:
         self.set(node, name, [f"{self.lanes(node.src[0])[0]} == 0"])
 
-    def wait_phase(self, node: UOp, name: str) -> None:
+    def wait_tile(self, node: UOp, name: str) -> None:
         array, number, parity = (self.lanes(each)[0] for each in node.src)
         self.line(f"{array}.wait({number}, {parity})")
         self.names[node] = ()
@@ -455,7 +455,7 @@ _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
     Ops.COPY_TILE: _Writer.copy_tile,
     Ops.ARRIVE: _Writer.arrive,
     Ops.ELECT: _Writer.elect,
-    Ops.WAIT_PHASE: _Writer.wait_phase,
+    Ops.WAIT_TILE: _Writer.wait_tile,
     Ops.DESCRIPTOR: _Writer.descriptor,
     Ops.SINK: _Writer.nothing,
 }

@@ -20,8 +20,8 @@ from tilegrad.base.errors import CompileError, IndexBoundsError, InternalError, 
 from tilegrad.ir.args import TileMap
 from tilegrad.runtime.arithmetic import CODES, arithmetic
 from tilegrad.runtime.protocol import Dims
+from tilegrad.runtime.simt_barriers import CopyBarriers
 from tilegrad.runtime.simt_memory import Memory, Outside, Race, TrackedMemory, poison, scratch
-from tilegrad.runtime.simt_phases import CopyBarriers
 from tilegrad.runtime.simt_units import Late, fragments, multiply
 from tilegrad.target import MatrixUnit
 

@@ -15,7 +15,14 @@ from tilegrad.ir.args import TileMap
 from tilegrad.runtime.arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
 
 __all__ = [
-    "Memory", "Outside", "Phase", "Race", "TrackedMemory", "poison", "rows_of_box", "scratch",
+    "CopyGroup",
+    "Memory",
+    "Outside",
+    "Race",
+    "TrackedMemory",
+    "poison",
+    "rows_of_box",
+    "scratch",
 ]  # fmt: skip
 
 
@@ -106,7 +113,7 @@ class Memory:
         Memory.write(self, index, change(Memory.read(self, index)))
 
 
-class Phase:
+class CopyGroup:
     """Copies that land together: `nbytes` are expected, `lane` has begun them."""
 
     __slots__ = ("_first", "_lanes", "_writes", "copied", "lane", "nbytes")
@@ -168,9 +175,9 @@ class TrackedMemory(Memory):
         self.start = 0
         self.stamp = 0
         # By lane, its copies that have not landed, in groups, and by element, the lane whose copy
-        # fills it, or the phase of a barrier in which it was filled.
+        # fills it, or the group of copies that did.
         self.copies: dict[int, list[list[tuple[int, Sequence[Any]]]]] = {}
-        self.flying: dict[int, int | Phase] = {}
+        self.flying: dict[int, int | CopyGroup] = {}
         # By lane, what a matrix unit may still read for it: positions, and who wrote them.
         self.open_reads: dict[int, list[tuple[int, list[int]]]] = {}
         self.writers = [_NOBODY] * size
@@ -206,14 +213,14 @@ class TrackedMemory(Memory):
             self.flying[position] = lane
         self.copies.setdefault(lane, [[]])[-1].append((index, values))
 
-    def copy_in(self, phase: Phase, index: int, values: Sequence[Any]) -> None:
-        """Begin to write `values`, which are there for lanes that have waited for the phase."""
+    def copy_in(self, group: CopyGroup, index: int, values: Sequence[Any]) -> None:
+        """Begin to write `values`, which are there for lanes that have waited for the group."""
         if not 0 <= index <= self.size - len(values):
             raise self.outside(index, len(values))
         for position in range(index, index + len(values)):
             self.note_write(position)
-            self.flying[position] = phase
-        phase.add(self, index, values)
+            self.flying[position] = group
+        group.add(self, index, values)
 
     def land(self, but: int = 0) -> None:
         """The lane's copies have come: a group, which ends here, and those before it, but for the
@@ -249,10 +256,10 @@ class TrackedMemory(Memory):
     def note_read(self, index: int) -> None:
         copier = self.flying.get(index)
         lane = self.stamp - self.start
-        if isinstance(copier, Phase) and copier.is_seen_by(self.start, lane):
+        if isinstance(copier, CopyGroup) and copier.is_seen_by(self.start, lane):
             pass
         elif copier is not None:
-            who = copier.lane if isinstance(copier, Phase) else copier
+            who = copier.lane if isinstance(copier, CopyGroup) else copier
             raise Race(
                 f"lane {lane} reads element {index} of {self.name}, which lane {who} copies "
                 "without having waited"

@@ -38,7 +38,7 @@ from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
 from tilegrad.runtime.simt import SimtLaunch, SimtProgram
-from tilegrad.runtime.simt_memory import Memory, Phase, rows_of_box
+from tilegrad.runtime.simt_memory import CopyGroup, Memory, rows_of_box
 from tilegrad.target import MatrixUnit
 from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
 from tilegrad.tools.gpu_time import RATES, predicted
@@ -147,10 +147,10 @@ class _Watched:
                 self.note(index, count)
         return self.memory.read_box(matrix, begin)
 
-    def copy_in(self, phase: Phase, index: int, values: Sequence[Any]) -> None:
+    def copy_in(self, group: CopyGroup, index: int, values: Sequence[Any]) -> None:
         # Whole rows of all banks, as units read them.
         self.watcher.unit_bytes += len(values) * self.size
-        self.memory.copy_in(phase, index, values)  # type: ignore[attr-defined]
+        self.memory.copy_in(group, index, values)  # type: ignore[attr-defined]
 
     def land(self, but: int = 0) -> None:
         self.memory.land(but)  # type: ignore[attr-defined]
@@ -358,7 +358,7 @@ def _kind(node: UOp) -> str:
         return "matrix"
     if node.op is Ops.SHUFFLE:
         return "shuffle"
-    if node.op in (Ops.BARRIER, Ops.WAIT_PHASE):
+    if node.op in (Ops.BARRIER, Ops.WAIT_TILE):
         return "barrier"
     if node.op is Ops.MULACC and node.dtype.is_float:
         return "multiply-add"

@@ -56,6 +56,7 @@ class FakeDriver:
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+
     def __init__(self, arch: tuple[int, int] = (8, 0), version: int = 13000, room: int = 1 << 30):
         self.arch, self.version, self.room = arch, version, room
         self.calls: list[tuple[Any, ...]] = []

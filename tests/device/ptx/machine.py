@@ -946,7 +946,9 @@ def _bulk_tensor(entry: Entry, instruction: Instruction) -> Step:
         rows = [each(launch)[active] for each in (fetch, target, at, *begins)]
         maps = {_PARAMETERS + place: name for name, place in launch.passed.items()}
         owners = zip(launch.block[active].tolist(), launch.lane[active].tolist())
-        for (block, lane), passed, start, word, *begin in zip(owners, *(row.tolist() for row in rows)):
+        for (block, lane), passed, start, word, *begin in zip(
+            owners, *(row.tolist() for row in rows)
+        ):
             if passed not in maps:
                 raise PTXError(f"{what}: {passed:#x} is no tensor map")
             data = launch.arguments[maps[passed]].to_bytes(tiles.MAP_BYTES, "little")

@@ -97,8 +97,8 @@ class SharedMemory:
         self._flying = np.zeros(blocks * self.nbytes, bool)
         # Owners, places and bytes, and how many groups the owners have closed since.
         self._copies: list[tuple[Array, Array, Array, Array]] = []
-        # By byte, the copy of a box that wrote it since the last barrier; of each copy its bytes, and
-        # the lanes that have waited for it.
+        # By byte, the copy of a box that wrote it since the last barrier; of each copy its bytes,
+        # and the lanes that have waited for it.
         self._fill = np.full(blocks * self.nbytes, -1, np.int64)
         self._fills: list[tuple[Array, Array]] = []
         self._shown: list[set[int]] = []

@@ -55,9 +55,7 @@ class TensorMap:
             "rows of at most 128 bytes, which are swizzled": row <= 128,
         }
         spans = [self.sizes[0] * self.itemsize]
-        spans += [
-            size * stride for size, stride in zip(self.sizes[1:], self.strides, strict=True)
-        ]
+        spans += [size * stride for size, stride in zip(self.sizes[1:], self.strides, strict=True)]
         rules["dimensions that lie in each other"] = all(
             span <= stride for span, stride in zip(spans, self.strides)
         )
@@ -184,8 +182,8 @@ class Barriers:
             each.last, each.now = each.now, []
 
     def wait(self, block: int, lanes: Array, address: int, parity: int) -> None:
-        """Lanes of a block wait for a phase. All that was begun has landed then; if it still has not
-        ended, no lane can end it: those that copy have come here too.
+        """Lanes of a block wait for a phase. All that was begun has landed then; if the phase has
+        not ended, no lane can end it: those that copy have come here too.
         """
         each = self._of(block, int(lanes[0]), address)
         for lane in lanes if not each.has_met else ():

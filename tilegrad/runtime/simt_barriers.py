@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.runtime.simt_memory import Phase, Race, TrackedMemory
+from tilegrad.runtime.simt_memory import CopyGroup, Race, TrackedMemory
 
 __all__ = ["CopyBarriers"]
 
@@ -27,8 +27,8 @@ class CopyBarriers:
     def clear(self) -> None:
         """A block begins."""
         self.ended = [0] * self.size
-        self.open: list[Phase | None] = [None] * self.size
-        self.last: list[Phase | None] = [None] * self.size
+        self.open: list[CopyGroup | None] = [None] * self.size
+        self.last: list[CopyGroup | None] = [None] * self.size
 
     def enter(self, start: int, lane: int) -> None:
         self.start, self.lane = start, lane
@@ -37,33 +37,35 @@ class CopyBarriers:
         """A phase begins, which copies of `nbytes` belong to."""
         if self.open[number] is not None:
             raise Race(f"lane {self.lane} arrives twice in a phase of {self._text(number)}")
-        self.open[number] = Phase(self.lane, nbytes)
+        self.open[number] = CopyGroup(self.lane, nbytes)
 
     def copy(
         self, number: int, memory: TrackedMemory, index: int, values: Sequence[Any], nbytes: int
     ) -> None:
         """Begin to write `values`, which are `nbytes`, to `memory`."""
-        phase = self.open[number]
-        if phase is None:
-            raise Race(f"lane {self.lane} copies in a phase of {self._text(number)} without arrival")
-        memory.copy_in(phase, index, values)
-        phase.copied += nbytes
-        if phase.copied > phase.nbytes:
+        group = self.open[number]
+        if group is None:
             raise Race(
-                f"copies in a phase of {self._text(number)} have {phase.copied} bytes, where "
-                f"{phase.nbytes} are expected"
+                f"lane {self.lane} copies in a phase of {self._text(number)} without arrival"
             )
-        if phase.copied == phase.nbytes:
+        memory.copy_in(group, index, values)
+        group.copied += nbytes
+        if group.copied > group.nbytes:
+            raise Race(
+                f"copies in a phase of {self._text(number)} have {group.copied} bytes, where "
+                f"{group.nbytes} are expected"
+            )
+        if group.copied == group.nbytes:
             self.ended[number] += 1
-            self.last[number], self.open[number] = phase, None
+            self.last[number], self.open[number] = group, None
 
     def wait(self, number: int, parity: int) -> None:
         """Wait for the end of a phase of this parity."""
         if self.ended[number] % 2 == parity:
-            phase = self.open[number]
+            group = self.open[number]
             what = "nobody has arrived in it"
-            if phase is not None:
-                what = f"{phase.copied} bytes are copied, {phase.nbytes} are expected"
+            if group is not None:
+                what = f"{group.copied} bytes are copied, {group.nbytes} are expected"
             raise Race(
                 f"lane {self.lane} waits forever for a phase of {self._text(number)}: {what}"
             )
