@@ -30,7 +30,7 @@ from tilegrad.render.inline import loads_inside
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
-from tilegrad.render.ptx_code import Code, kind_of, letter, root
+from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.ptx_logic import fused_logic
 from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
 from tilegrad.render.ptx_ranges import join_ranges
@@ -114,6 +114,8 @@ class _Kernel:
         self.whole_words = _whole_words(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
+        # The register of where the arrays begin that a launch asks for.
+        self.asked = ""
         # The 32-bit register that two halves or four bytes were loaded as, by their registers.
         self.words: dict[tuple[str, ...], str] = {}
         # The register of a float32 operand as a unit reads it, by its own and the loop around.
@@ -249,18 +251,26 @@ class _Kernel:
         is_swizzled = node in self.memory.swizzled
         self.memory.bases[node] = register
         if is_shared and self.shared.is_asked:
-            # What a launch asks for may begin anywhere: all arrays follow the first multiple.
-            start = self.shared.starts[node]
-            self.code.begin(f"mov.b32 {register}, {_ASKED}")
+            if not self.asked:
+                self.asked = self._begin_of_asked()
+            self.code.begin(f"add.s32 {register}, {self.asked}, {self.shared.starts[node]}")
             if self.memory.swizzled:
-                self.code.begin(f"add.s32 {register}, {register}, {SWIZZLED - 1}")
-                self.code.begin(f"and.b32 {register}, {register}, {-SWIZZLED}")
-            if start:
-                self.code.begin(f"add.s32 {register}, {register}, {start}")
+                self.code.begin(uniform(register, register))
             return
         alignment = SWIZZLED if is_swizzled else 16
         self.arrays.append(f"  .{space} .align {alignment} .b8 {name}[{size}];")
         self.code.begin(f"mov.{kind} {register}, {name}")
+
+    def _begin_of_asked(self) -> str:
+        """Where the arrays begin that a launch asks for: it may have them anywhere, those with
+        swizzled rows begin at a multiple.
+        """
+        code, register = self.code, self.code.new("b32")
+        code.begin(f"mov.b32 {register}, {_ASKED}")
+        if self.memory.swizzled:
+            code.begin(f"add.s32 {register}, {register}, {SWIZZLED - 1}")
+            code.begin(f"and.b32 {register}, {register}, {-SWIZZLED}")
+        return register
 
     def _special(self, node: UOp) -> None:
         name = str(node.arg[0])

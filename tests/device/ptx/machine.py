@@ -1149,10 +1149,10 @@ def _wait_group(launch: Launch, active: Array) -> None:
 
 
 def _shfl(entry: Entry, instruction: Instruction) -> Step:
-    """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment. The third operand
-    holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
+    """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment, in mode idx lane b
+    of it. The third operand holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
     """
-    if instruction.parts != ("shfl", "sync", "bfly", "b32"):
+    if instruction.parts not in (("shfl", "sync", "bfly", "b32"), ("shfl", "sync", "idx", "b32")):
         raise PTXError("shfl of what is not written")
     name, source, *rest = instruction.operands
     mask, clamp, members = (int(text, 0) for text in rest)
@@ -1162,7 +1162,8 @@ def _shfl(entry: Entry, instruction: Instruction) -> Step:
     lanes = np.arange(_WARP)
     segment, limit = clamp >> 8 & 31, clamp & 31
     most = (lanes & segment) | (limit & ~segment)
-    other = np.where(lanes ^ mask <= most, lanes ^ mask, lanes)
+    wanted = lanes ^ mask if instruction.parts[2] == "bfly" else lanes & segment | mask & ~segment
+    other = np.where(wanted <= most, wanted, lanes)
 
     def step(launch: Launch, active: Array) -> None:
         _whole_warps(launch, active, "a lane of the members of a shuffle is not there")
