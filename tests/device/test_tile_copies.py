@@ -281,6 +281,17 @@ WRONG = {
     "the other parity": (r"(try_wait[^;]*), (%r\d+|0|1);", r"\1, 1;", "phase that does not end"),
     "no fence": (r"  fence\.proxy\.async\.shared::cta;\n", "", "without fence.proxy.async"),
     "no barrier": (r"  bar\.sync 0;\n(?!.*bar\.sync)", "", "another lane read since"),
+    "no commit": (r"  wgmma\.commit_group[^;]*;\n", "", "while a matrix unit"),
+    "no wait for the units before": (
+        r"  wgmma\.wait_group\.sync\.aligned 1;\n", "", "has not brought yet|changes before",
+    ),
+    "two groups behind": (
+        r"wait_group\.sync\.aligned 1;", "wait_group.sync.aligned 2;",
+        "has not brought yet|changes before",
+    ),
+    "no wait for the last units": (
+        r"  wgmma\.wait_group\.sync\.aligned 0;\n", "", "while a matrix unit",
+    ),
     "no barrier at the begin": (r"\A(.*?)  bar\.sync 0;\n", r"\1", "that another lane made"),
     "no arrival": (r"  mbarrier\.arrive[^;]*;\n", "", "phase that does not end"),
     "more bytes": (r"(expect_tx[^;]*), 16384;", r"\1, 16400;", "16 bytes are missing"),

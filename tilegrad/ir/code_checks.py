@@ -197,10 +197,11 @@ def _copy_async(node: UOp) -> str | None:
 
 
 def _wait(node: UOp) -> str | None:
-    """A void, with the groups of copies that may go on, or the value of its source."""
+    """A void or the value of its source, with the groups of copies or units that may go on."""
+    if node.arg is not None and not (isinstance(node.arg, int) and node.arg > 0):
+        return f"for all but {node.arg!r} groups"
     if node.dtype is dtypes.void:
-        is_count = node.arg is None or (isinstance(node.arg, int) and node.arg > 0)
-        return None if is_count else f"for all but {node.arg!r} groups"
+        return None
     is_value = len(node.src) == 1 and node.src[0].dtype is node.dtype
     return None if is_value else mismatch(node)
 

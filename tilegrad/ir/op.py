@@ -524,7 +524,8 @@ class Ops(Members):
         None,
         "The lane waits here until its own copies have landed. What it has begun since its last "
         "WAIT is one group; with `arg`, the latest so many groups need not have landed. Of a "
-        "value: until the matrix units that give it have, and have read their operands.",
+        "value: until the matrix units that give it have, and have read their operands; with "
+        "`arg`, those before the latest so many WAITs have, and only a unit may add to the value.",
         Stage.CODE,
     )
     COPY_TILE = op(

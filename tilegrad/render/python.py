@@ -384,7 +384,11 @@ class _Writer:
     def wait(self, node: UOp, name: str) -> None:
         if node.dtype is not dtypes.void:
             for memory in self.shared():
-                self.line(f"shared{memory.arg}.end_reads()")
+                self.line(f"shared{memory.arg}.end_reads({node.arg or 0})")
+            if node.arg:
+                self.late[node] = self.late[node.src[0]]
+                self.names[node] = self.lanes(node.src[0])
+                return
             self.names[node] = _lane_names(name, node.dtype.lanes)
             self.line(f"{', '.join(self.names[node])}, = {self.late[node.src[0]]}.values")
             return

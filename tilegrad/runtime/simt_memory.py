@@ -178,8 +178,8 @@ class TrackedMemory(Memory):
         # fills it, or the group of copies that did.
         self.copies: dict[int, list[list[tuple[int, Sequence[Any]]]]] = {}
         self.flying: dict[int, int | CopyGroup] = {}
-        # By lane, what a matrix unit may still read for it: positions, and who wrote them.
-        self.open_reads: dict[int, list[tuple[int, list[int]]]] = {}
+        # By lane, what a matrix unit may still read for it, in groups: where, and who wrote it.
+        self.open_reads: dict[int, list[list[tuple[int, list[int]]]]] = {}
         self.writers = [_NOBODY] * size
         self.readers = [_NOBODY] * size
 
@@ -238,20 +238,25 @@ class TrackedMemory(Memory):
         """Elements that a matrix unit reads for the lane, until it has waited."""
         values = self.read_vector(index, count)
         writers = self.writers[index : index + count]
-        self.open_reads.setdefault(self.stamp - self.start, []).append((index, writers))
+        self.open_reads.setdefault(self.stamp - self.start, [[]])[-1].append((index, writers))
         return values
 
-    def end_reads(self) -> None:
-        """The units have read all that they should for the lane."""
+    def end_reads(self, but: int = 0) -> None:
+        """The units have read all that they should for the lane: a group, which ends here, and
+        those before it, but for the latest `but` ones.
+        """
         lane = self.stamp - self.start
-        for index, writers in self.open_reads.pop(lane, ()):
-            for position, writer in enumerate(writers, index):
-                if self.writers[position] != writer:
-                    raise Race(
-                        f"element {position} of {self.name} changes while a matrix unit reads it "
-                        f"for lane {lane}, without having waited"
-                    )
-                self.note_read(position)
+        groups = self.open_reads.setdefault(lane, [[]])
+        while len(groups) > but:
+            for index, writers in groups.pop(0):
+                for position, writer in enumerate(writers, index):
+                    if self.writers[position] != writer:
+                        raise Race(
+                            f"element {position} of {self.name} changes while a matrix unit reads "
+                            f"it for lane {lane}, without having waited"
+                        )
+                    self.note_read(position)
+        groups.append([])
 
     def note_read(self, index: int) -> None:
         copier = self.flying.get(index)

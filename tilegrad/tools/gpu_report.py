@@ -125,8 +125,8 @@ class _Watched:
         self.watcher.unit_bytes += count * self.size
         return self.memory.read_for_unit(index, count)  # type: ignore[attr-defined]
 
-    def end_reads(self) -> None:
-        self.memory.end_reads()  # type: ignore[attr-defined]
+    def end_reads(self, but: int = 0) -> None:
+        self.memory.end_reads(but)  # type: ignore[attr-defined]
 
     def write(self, index: int, value: Any) -> None:
         self.note(index, 1)

@@ -8,6 +8,7 @@ that do not meet at a barrier, and a matrix instruction without its whole warp a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,20 @@ def run(
             raise PTXError("what is read as constant is memory that the same launch writes")
 
 
+@dataclass
+class _UnitRead:
+    """What a matrix unit reads for a warpgroup: by which lanes, at which addresses, what was there,
+    the registers that it adds to, and how many groups of units were closed since.
+    """
+
+    readers: Array
+    addresses: Array
+    values: Array
+    what: str
+    names: tuple[str, ...]
+    closed: int = 0
+
+
 class Launch:
     """Some blocks of a launch."""
 
@@ -107,7 +122,7 @@ class Launch:
         # written since the last wgmma.fence; and what the units still read.
         self.busy: dict[str, Array] = {}
         self.unfenced: set[str] | None = set() if _has_groups(entry) else None
-        self.reads: list[tuple[Array, Array, Array, Array]] = []
+        self.reads: list[_UnitRead] = []
         # Lane by lane, so that no other can reach it.
         self.local = SharedMemory(self.count, sizes["local"])
         self.stored: list[Array] = []
@@ -1057,11 +1072,10 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
     if what == "fence":
         return _group_fence
     if what == "commit_group":
-        return _whole_groups
+        return _commit_group
     if what == "wait_group":
-        if instruction.operands != ("0",):
-            raise PTXError("wgmma.wait_group of some groups")
-        return _wait_group
+        (most,) = map(int, instruction.operands)
+        return lambda launch, active: _wait_group(launch, active, most)
     if what != "mma_async":
         raise PTXError("wgmma of what is not written")
     shape = wgmma.shape_of(rest[0], tuple(rest[1:]))
@@ -1096,7 +1110,10 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
                     raise PTXError("lanes of one warpgroup have different descriptors")
                 found_at = wgmma.decode(int(bits[start]))
                 places = found_at.addresses(size, is_across, shape.itemsize)
-                sides.append(_read_by_unit(launch, lanes, places, shape.itemsize, instruction.text))
+                found_there = _read_by_unit(
+                    launch, lanes, places, shape.itemsize, instruction.text, tuple(names)
+                )
+                sides.append(found_there)
             made[lanes] = shape.multiply(*sides, made[lanes].view(np.uint32)).view(made.dtype)
         for number, name in enumerate(names):
             launch.set(name, made[..., number].copy(), active)
@@ -1105,14 +1122,16 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
     return step
 
 
-def _read_by_unit(launch: Launch, lanes: Array, places: Array, size: int, what: str) -> Array:
+def _read_by_unit(
+    launch: Launch, lanes: Array, places: Array, size: int, what: str, names: tuple[str, ...]
+) -> Array:
     """The bits at addresses, read for a warpgroup until it waits: each element by one lane."""
     addresses = places.reshape(-1).astype(np.uint64)
     readers = np.resize(lanes, addresses.size)
     block, lane = launch.block[readers], launch.lane[readers]
     launch.shared.published(block, addresses, size, what)
     found = launch.shared.read(block, lane, addresses, np.dtype(f"u{size}"), what)
-    launch.reads.append((readers, addresses, found, np.full(addresses.size, what)))
+    launch.reads.append(_UnitRead(readers, addresses, found, what, names))
     return found.reshape(places.shape)
 
 
@@ -1130,27 +1149,38 @@ def _group_fence(launch: Launch, active: Array) -> None:
     launch.unfenced.clear()
 
 
-def _wait_group(launch: Launch, active: Array) -> None:
-    """The results are there, and what was read for them may change from now on."""
+def _commit_group(launch: Launch, active: Array) -> None:
+    """What was begun since the last such instruction is a group."""
+    _whole_groups(launch, active)
+    for each in launch.reads:
+        each.closed += bool(active[each.readers[0]])
+
+
+def _wait_group(launch: Launch, active: Array, most: int) -> None:
+    """The results of all groups but the latest are there, and what was read for them may change
+    from now on.
+    """
     _whole_groups(launch, active)
     left = []
-    for readers, addresses, values, what in launch.reads:
-        if not active[readers].all():
-            left.append((readers, addresses, values, what))
+    for each in launch.reads:
+        if not active[each.readers].all() or each.closed <= most:
+            left.append(each)
             continue
-        block, lane = launch.block[readers], launch.lane[readers]
-        now = launch.shared.read(block, lane, addresses, values.dtype, str(what[0]))
-        if (now != values).any():
+        block, lane = launch.block[each.readers], launch.lane[each.readers]
+        now = launch.shared.read(block, lane, each.addresses, each.values.dtype, each.what)
+        if (now != each.values).any():
             raise PTXError("what a matrix unit reads changes before it was waited for")
     launch.reads = left
-    launch.busy = {
-        name: rest for name, lanes in launch.busy.items() if (rest := lanes & ~active).any()
-    }
+    launch.busy = {}
+    for each in left:
+        for name in each.names:
+            lanes = launch.busy.setdefault(name, np.zeros(launch.count, bool))
+            lanes[each.readers] = True
 
 
 def _shfl(entry: Entry, instruction: Instruction) -> Step:
-    """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment, in mode idx lane b
-    of it. The third operand holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
+    """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment, in mode idx lane
+    b of it. The third operand holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
     """
     if instruction.parts not in (("shfl", "sync", "bfly", "b32"), ("shfl", "sync", "idx", "b32")):
         raise PTXError("shfl of what is not written")
