@@ -84,6 +84,20 @@ def test_operands_of_large_products_are_copied_by_one_lane(
     assert {node.arg for node in found if node.op is Ops.ARRIVE} == {(128 + 256) * 128}
 
 
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (1024, 1024, 1024)])
+def test_blocks_run_in_the_order_that_they_have_of_lanes_copies(
+    sizes: tuple[int, int, int],
+) -> None:
+    """In groups where both operands are larger than the cache (lower.block_order)."""
+    by_one, by_lanes = (program(product(*sizes), None, each) for each in (TARGET, BY_LANES))
+
+    def blocks(found: list[UOp]) -> dict[str, int]:
+        names = (node.arg for node in found if node.op is Ops.SPECIAL)
+        return {name: extent for name, extent in names if name.startswith("gidx")}
+
+    assert blocks(by_one) == blocks(by_lanes)
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100a"])
 def test_other_units_read_tiles_that_lanes_copy(arch: str) -> None:
     target = nv.nv_target(arch)

@@ -29,7 +29,7 @@ from tilegrad.device.nv import nv_target
 from tilegrad.hardware import cuda_target
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import copied_of, memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
@@ -261,8 +261,7 @@ def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
     for node in UOp.sink(*program).toposort():
         if node.op in (Ops.LOAD, Ops.STORE, Ops.COPY_TILE):
             is_box = node.op is Ops.COPY_TILE
-            memory, *index = node.src[2:3] + node.src[6:] if is_box else node.src[:2]
-            memory = memory_of(memory)
+            memory, index = copied_of(node) if is_box else (memory_of(node.src[0]), (node.index,))
             if memory.op is Ops.DEFINE_GLOBAL:
                 nodes = UOp.sink(*index).toposort()
                 names = {each.arg[0] for each in nodes if each.op is Ops.SPECIAL}
