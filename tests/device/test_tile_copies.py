@@ -37,6 +37,7 @@ from tilegrad.ir.text import dump, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.tile_copies import find_boxes
 from tilegrad.optimize import heuristic_units
+from tilegrad.render.tile_maps import maps_of
 from tilegrad.tools.gpu_report import count
 
 nightly = pytest.mark.nightly
@@ -60,7 +61,8 @@ def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def maps(found: list[UOp]) -> list[TileMap]:
-    return list(dict.fromkeys(node.arg for node in found if node.op is Ops.COPY_TILE))
+    """Of each operand."""
+    return [matrix for _, matrix in maps_of(found)]
 
 
 # which operands

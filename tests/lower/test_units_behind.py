@@ -25,6 +25,7 @@ from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.lower import levels
 from tilegrad.lower.lower import PASSES, lower
 from tilegrad.lower.units_behind import wait_behind
 from tilegrad.optimize import heuristic_units
@@ -125,11 +126,14 @@ def test_the_pass_comes_before_sums_are_split() -> None:
 
 
 @pytest.mark.nightly
-def test_long_sums_have_two_levels_all_the_same() -> None:
-    """More than 512 terms of a unit, which are 16 products each."""
-    k = 64 * 4 * 36
+def test_sums_of_two_levels_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 products of a unit each, as if more were too many for an accumulator."""
+    monkeypatch.setattr(levels, "MOST_TERMS", 16)
+    monkeypatch.setattr(levels, "_LEAST_BLOCK", 16)
+    k = 512
     found = program(product(k), None, TARGET)
     assert sum(node.op is Ops.DEFINE_ACC for node in found) == 2
+    assert steps(found).count("wait 1") == 4 and steps(found).count("wait 0") == 1
     rng = np.random.default_rng(0)
     x, y = (rng.integers(-2, 3, size).astype(np.float16) for size in ((64, k), (k, 64)))
     out = np.zeros((64, 64), np.float32)
