@@ -385,10 +385,10 @@ def test_the_loop_of_a_large_product_is_short(tmp_path: Path) -> None:
     """
     made, lanes = assembled_kernel(product(4096, 4096, 4096), TARGET, tmp_path)
     assert made.spilled_bytes == 0 and made.registers <= 168 and lanes == 256
-    # Of four tiles: the loop is unrolled over them.
-    assert made.loop["HGMMA"] == 16 and sum(made.loop.values()) <= 350
+    # Of four tiles: the loop is unrolled over them. Some 100 are those of the lane that copies.
+    assert made.loop["HGMMA"] == 16 and sum(made.loop.values()) <= 260
     # As many products as 32 instructions of mma.sync have, of each warp.
-    assert made.products == 32 * made.loop["HGMMA"] and others_each(made) <= 0.75
+    assert made.products == 32 * made.loop["HGMMA"] and others_each(made) <= 0.5
 
 
 @has_tools
