@@ -24,7 +24,7 @@ from tests.device.ptx.parse import PTXError, parse
 from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_wgmma import BY_LANES, TARGET, check, drawn, product, text_of
-from tests.optimize.kernels import program
+from tests.optimize.kernels import FLOAT, HALF, buffer, good_opts, kernel, matmul, program, shaped
 from tilegrad import Context, Tensor, jit
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import DeviceError, InternalError
@@ -35,6 +35,7 @@ from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import dump, parse_program
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.lower import lower
 from tilegrad.lower.tile_copies import find_boxes
 from tilegrad.optimize import heuristic_units
 from tilegrad.render.tile_maps import maps_of
@@ -118,6 +119,21 @@ def test_rows_that_are_no_whole_vectors_are_copied_by_lanes() -> None:
 def test_a_program_with_copies_of_tiles_is_text_that_parses_back(few_blocks: None) -> None:
     found = program(product(*SMALL), None, TARGET)
     assert parse_program(dump(found)) == found
+
+
+@pytest.mark.usefixtures("few_blocks")
+def test_a_buffer_that_the_kernel_stores_to_is_copied_by_lanes() -> None:
+    """The copy reads it by another way than lanes write it."""
+    left, right = (buffer(slot, 128, 128, dtype=HALF) for slot in (0, 1))
+    ast = kernel(matmul(left, right, total=FLOAT).cast(HALF), target=TARGET)
+    ast = shaped(ast, good_opts(ast, TARGET), TARGET)
+    out, first = (
+        next(node for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL and node.arg == slot)
+        for slot in (0, 1)
+    )
+    assert out.dtype is first.dtype
+    assert len(maps(lower(ast, TARGET))) == 2
+    assert len(maps(lower(ast.substitute({first: out}), TARGET))) == 1
 
 
 def fill_of(
