@@ -183,6 +183,8 @@ class Target:
             together (FRAGMENT).
         has_async_copies: whether a lane may copy 4, 8 or 16 bytes from global to shared memory and
             go on (COPY_ASYNC).
+        has_tile_copies: whether a lane may copy a box of a matrix from global to shared memory and
+            go on (COPY_TILE), in rows whose vectors are swizzled as matrix units read them.
         tile_counts: tiles of an operand that such copies may fill ahead of their use, more than
             two, the most first.
         has_mask: whether vector loads and stores take a gate per lane.
@@ -228,6 +230,7 @@ class Target:
     has_wide_access: bool = False
     has_fragments: bool = False
     has_async_copies: bool = False
+    has_tile_copies: bool = False
     tile_counts: tuple[int, ...] = ()
     has_mask: bool = False
     has_scatter: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,12 @@ from tilegrad.ir.uop import UOp
 from tilegrad.optimize import heuristic_units
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.render.ptx import PTXRenderer
+from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 
 TARGET = nv_target("sm_90a")
+# Lanes copy tiles themselves; tests/device/test_tile_copies.py has those that one lane copies.
+BY_LANES = replace(TARGET, has_tile_copies=False)
 UNITS = {unit.name: unit for unit in TARGET.matrix_units if unit.row_bytes}
 nightly = pytest.mark.nightly
 has_tools = pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
@@ -271,15 +275,15 @@ def test_a_launch_asks_for_what_a_block_has_not_got_by_itself(used: list[str]) -
     check(lambda a, b: a @ b, drawn(128, 320), drawn(320, 256, seed=1))
     (set_,) = (call for call in driver.calls if call[0] == "cuFuncSetAttribute")
     launched = [call[8] for call in driver.calls if call[0] == "cuLaunchKernel"]
-    # Two tiles of each operand, and what makes them begin at a multiple of 1024.
-    assert set_[3] == 2 * (128 + 256) * 64 * 2 + 1024 and set_[3] in launched
+    # Two tiles of each operand and their barriers, and what makes them begin at a multiple of 1024.
+    assert set_[3] == 2 * (128 + 256) * 64 * 2 + 2 * 8 + 1024 and set_[3] in launched
 
 
 # what is wrong
 
 
-def text_of(ast: UOp) -> str:
-    return PTXRenderer(TARGET).render("product", program(ast, None, TARGET))
+def text_of(ast: UOp, target: Target = BY_LANES) -> str:
+    return PTXRenderer(target).render("product", program(ast, None, target))
 
 
 def interpreted(text: str, m: int, n: int, k: int) -> Any:
@@ -362,7 +366,7 @@ def test_descriptors_with_other_bits_are_refused() -> None:
 def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(
     sizes: tuple[int, int, int], few_blocks: None
 ) -> None:
-    found = program(product(*sizes), None, TARGET)
+    found = program(product(*sizes), None, BY_LANES)
     needed = [node for node in found if node.op in (Ops.BARRIER, Ops.WAIT)]
     assert sum(node.dtype is not dtypes.void for node in needed) == (4 if sizes is LONG else 2)
     for gone in needed:
@@ -381,10 +385,10 @@ def test_the_loop_of_a_large_product_is_short(tmp_path: Path) -> None:
     """
     made, lanes = assembled_kernel(product(4096, 4096, 4096), TARGET, tmp_path)
     assert made.spilled_bytes == 0 and made.registers <= 168 and lanes == 256
-    # Of four tiles: the loop is unrolled over them.
-    assert made.loop["HGMMA"] == 16 and sum(made.loop.values()) <= 350
+    # Of four tiles: the loop is unrolled over them. Some 100 are those of the lane that copies.
+    assert made.loop["HGMMA"] == 16 and sum(made.loop.values()) <= 260
     # As many products as 32 instructions of mma.sync have, of each warp.
-    assert made.products == 32 * made.loop["HGMMA"] and others_each(made) <= 0.75
+    assert made.products == 32 * made.loop["HGMMA"] and others_each(made) <= 0.5
 
 
 @has_tools
@@ -392,7 +396,7 @@ def test_the_loop_of_a_large_product_is_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize("transposed", [(False, True), pytest.param((True, False), marks=nightly)])
 def test_units_follow_each_other(transposed: tuple[bool, bool], tmp_path: Path) -> None:
     """ptxas says so where it has to put a wait between them."""
-    text = text_of(product(2048, 1024, 512, transposed=transposed))
+    text = text_of(product(2048, 1024, 512, transposed=transposed), TARGET)
     source = tmp_path / "kernel.ptx"
     source.write_text(text)
     command = [PTXAS or "", "-v", "-arch", "sm_90a", source, "-o", tmp_path / "kernel.cubin"]

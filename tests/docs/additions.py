@@ -84,8 +84,16 @@ def has_history() -> bool:
         return False
 
 
+def _declared(kind: Kind) -> set[str]:
+    """The names that are declared today."""
+    paths = [ROOT / "tilegrad" / file for file in kind.files]
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    lines = (line for file in files for line in file.read_text().splitlines())
+    return {found[1] for line in lines if (found := re.match(kind.declared, line))}
+
+
 def last_additions(kind: str, count: int = 3) -> list[Addition]:
-    """The last additions of a kind, the oldest first."""
+    """The last additions of a kind, the oldest first, of names that still are."""
     files, declared, *_ = KINDS[kind]
     first: dict[str, str] = {}
     commit = ""
@@ -96,9 +104,11 @@ def last_additions(kind: str, count: int = 3) -> list[Addition]:
             commit = line.removeprefix("commit ")
         elif line.startswith("+") and (found := re.match(declared, line[1:])):
             first.setdefault(found[1], commit)
+    known = _declared(KINDS[kind])
+    kept = [each for each in first.items() if each[0] in known]
     return [
         Addition(name, commit, tuple(sorted(_touched(name, commit, KINDS[kind]))))
-        for name, commit in list(first.items())[-count:]
+        for name, commit in kept[-count:]
     ]
 
 

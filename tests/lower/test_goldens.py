@@ -46,6 +46,7 @@ ELSEWHERE = {
     "lower.fragments": "tests/optimize/test_stage_shared.py",
     "lower.async_copies": "tests/optimize/test_stage_shared.py",
     "lower.unroll_tiles": "tests/lower/test_unroll_tiles.py",
+    "lower.units_behind": "tests/lower/test_units_behind.py",
     "lower.simplify": "tests/ir/test_rules.py",
 }
 

@@ -34,8 +34,8 @@ def product(m: int, n: int, k: int, arch: str = "sm_80") -> list[UOp]:
 
 
 def tiles(found: list[UOp]) -> int:
-    """Of each operand, as the waits of its copies have it."""
-    return max(2 + (node.arg or 0) for node in found if node.op is Ops.WAIT)
+    """Of each operand, as the barriers between them have it."""
+    return max(node.arg or 2 for node in found if node.op is Ops.BARRIER)
 
 
 @pytest.mark.row("M9.1")

@@ -17,7 +17,7 @@ from tilegrad.engine.build.kernel import Kernel
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.hardware import matrix_unit
 from tilegrad.ir import Ops, Stage, UOp
-from tilegrad.ir.args import BufferArg
+from tilegrad.ir.args import BufferArg, TileMap
 from tilegrad.ir.checks import CHECKS
 from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
@@ -77,6 +77,7 @@ def test_what_only_the_lowering_makes_is_listed() -> None:
 
 PROCESSORS = ("CPU", "CLANG", "AARCH64", "RISCV", "WASM")
 GPUS = ("CUDA:sm_90", "NV:sm_90", "METAL", "CL", "WEBGPU", "HIP:gfx942", "AMD:gfx942", "EMU")
+TILES = (Ops.COPY_TILE, Ops.ARRIVE, Ops.ELECT, Ops.WAIT_TILE)
 NVIDIA = {"CUDA:sm_90", "NV:sm_90", "EMU"}
 HAVE = {
     Ops.BARRIER: {*GPUS},
@@ -84,8 +85,24 @@ HAVE = {
     Ops.COPY_ASYNC: NVIDIA,
     Ops.WAIT: NVIDIA,
     Ops.FRAGMENT: NVIDIA,
+    **{op: {"NV:sm_90", "EMU"} for op in TILES},
     Ops.WMMA: {*NVIDIA, "METAL", "AMD:gfx942"},
 }
+
+
+def of_tiles(op: Ops, lane: UOp, given: UOp, shared: UOp) -> UOp:
+    """What copies a box of 8 rows, or waits for it."""
+    zero, gate = UOp.const(dtypes.int32, 0), UOp.const(dtypes.bool, True)
+    barriers = UOp(Ops.DEFINE_LOCAL, dtypes.uint64.ptr(2, AddressSpace.SHARED), (), 1)
+    if op is Ops.ELECT:
+        return UOp(op, dtypes.bool, (lane,))
+    if op is Ops.COPY_TILE:
+        matrix = TileMap((32, 8), (1, 32), (32, 8))
+        src = (shared, zero, given, barriers, zero, gate, zero, zero)
+        return UOp(op, dtypes.void, src, matrix)
+    if op is Ops.ARRIVE:
+        return UOp(op, dtypes.void, (barriers, zero, gate), 1024)
+    return UOp(op, dtypes.void, (barriers, zero, zero))
 
 
 def with_op(op: Ops, target: Target) -> list[UOp]:
@@ -97,6 +114,8 @@ def with_op(op: Ops, target: Target) -> list[UOp]:
         UOp(Ops.DEFINE_GLOBAL, dtype.ptr(256), (), slot) for slot, dtype in ((1, moved), (0, real))
     )
     shared = UOp(Ops.DEFINE_LOCAL, moved.ptr(256, AddressSpace.SHARED), (), 0)
+    if op in TILES:
+        return list(UOp.sink(of_tiles(op, lane, given, shared)).toposort())
     value: UOp = given.load(lane).cast(real)
     if op is Ops.BARRIER:
         barrier = UOp(op, dtypes.void, (shared.store(lane, given.load(lane)),))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import Pointer, dtypes
 from tilegrad.base.errors import CompileError, DeviceError
 from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
@@ -30,6 +30,8 @@ __all__ = ["backend", "find_device", "heading_of", "nv_target", "opened", "relea
 
 _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
+# The first compute capability that copies tiles by tensor maps (PTX ISA, "cp.async.bulk.tensor").
+_TILES = 90
 # What PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
 # Compute capabilities whose matrix units are in no later one (`nvidia_units`).
@@ -58,6 +60,7 @@ def nv_target(arch: str) -> Target:
     return replace(
         found,
         name="NV",
+        has_tile_copies=_number(arch) >= _TILES,
         missing=found.missing | _APPROXIMATE,
         matrix_units=(*found.matrix_units, *nvidia_units(arch)),
     )
@@ -85,9 +88,17 @@ def asked_bytes(program: Sequence[UOp]) -> int:
 
 def heading_of(function: str, program: Sequence[UOp]) -> str:
     """The line above a kernel's code that says what a launch passes."""
+    from tilegrad.render.tile_maps import map_text, maps_of
+
     slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
     variables = sum(node.op is Ops.DEFINE_VAR for node in program)
-    return heading(function, slots, variables, _block(program), asked_bytes(program))
+    maps = [map_text(source.arg, _itemsize(source), matrix) for source, matrix in maps_of(program)]
+    return heading(function, slots, variables, _block(program), asked_bytes(program), maps)
+
+
+def _itemsize(memory: UOp) -> int:
+    assert isinstance(memory.dtype, Pointer)
+    return memory.dtype.base.nbytes
 
 
 def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:

@@ -50,6 +50,7 @@ class Driver:
         self.module, self.kind = module, kind
         self.context: Any = None
         self._threads = threading.local()
+        self._entries: dict[str, int] = {}
         try:
             self.call("cuInit", 0)
             self.version: int = self.call("cuDriverGetVersion")
@@ -71,6 +72,19 @@ class Driver:
         if int(result):
             raise self.error(name, result)
         return found[0] if len(found) == 1 else (found or None)
+
+    def entry(self, name: str, release: int) -> int:
+        """The address of a function as it is since a release of CUDA.
+
+        Raises DeviceError where the driver has none.
+        """
+        found = self._entries.get(name)
+        if found is None:
+            address, _ = self.call("cuGetProcAddress", name.encode(), release, 0)
+            if not int(address or 0):
+                raise DeviceError(f"{self.kind}: the driver has no {name}", remedy=_INSTALL)
+            found = self._entries[name] = int(address)
+        return found
 
     def is_done(self, name: str, *arguments: Any) -> bool:
         """Whether the work that a query asks for is done.

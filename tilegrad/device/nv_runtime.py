@@ -19,6 +19,7 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.nv_driver import Driver
+from tilegrad.device.nv_tensor_maps import Room, TensorMap, TensorMaps
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.runtime.watchdog import Watchdog
 
@@ -34,13 +35,19 @@ _UNTIMED = 2
 
 
 def heading(
-    function: str, slots: Sequence[int], variables: int, block: Dims, asked: int = 0
+    function: str,
+    slots: Sequence[int],
+    variables: int,
+    block: Dims,
+    asked: int = 0,
+    maps: Sequence[str] = (),
 ) -> str:
     """The line above a kernel's code: which memory a launch passes, how many integers, the lanes of
-    a block, and the bytes of shared memory that a launch asks for, if it does.
+    a block, the bytes of shared memory that a launch asks for, and tensor maps, if there are any.
     """
     sizes = " ".join(map(str, block))
-    rest = f" | {asked}" if asked else ""
+    rest = f" | {asked}" if asked or maps else ""
+    rest += f" | {' '.join(maps)}" if maps else ""
     return f"// {function}: {' '.join(map(str, slots))} | {variables} | {sizes}{rest}"
 
 
@@ -49,14 +56,32 @@ class NVProgram:
 
     def __init__(self, name: str, head: str, module: Any, function: Any):
         self.name, self.module, self.function = name, module, function
-        slots, variables, block, *asked = head.partition(":")[2].split("|")
+        slots, variables, block, *rest = head.partition(":")[2].split("|")
         self.slots = tuple(map(int, slots.split()))
         self.variables = int(variables)
         self.block: Dims = tuple(map(int, block.split()))
         # Bytes of shared memory that a launch asks for.
-        self.asked = int(asked[0]) if asked else 0
+        self.asked = int(rest[0]) if rest else 0
+        texts = rest[1].split() if len(rest) > 1 else []
+        self.maps = TensorMaps(tuple(map(TensorMap.read, texts)), name)
+        # Which of the memory that a launch passes each map is of.
+        self._mapped = [self.slots.index(each.slot) for each in self.maps.maps]
         self.lock = held_at_fork(threading.Lock(), 81)
-        self.arguments = Arguments(len(self.slots) + self.variables)
+        self.arguments = self.new_arguments()
+
+    def new_arguments(self) -> Arguments:
+        """Room for the arguments of a launch."""
+        return Arguments(len(self.slots) + self.variables, len(self._mapped))
+
+    def set(self, arguments: Arguments, numbers: Sequence[int], driver: Driver) -> None:
+        """Set what a launch passes: `numbers`, and the tensor maps of memory among them.
+
+        Raises DeviceError for memory that has none.
+        """
+        arguments.set(numbers)
+        for number, position in enumerate(self._mapped):
+            encoded = self.maps.encoded(driver, number, int(numbers[position]))
+            arguments.maps.set(number, encoded)
 
     def picked(self, numbers: Sequence[int]) -> list[int]:
         """Of all handles and integers of a step, those that the kernel takes."""
@@ -65,16 +90,16 @@ class NVProgram:
 
 
 class Arguments:
-    """Words of 64 bits, and pointers to them as the driver wants them. An integer of 32 bits is
-    read from the front of its word.
+    """Words of 64 bits and tensor maps, and pointers to them as the driver wants them. An integer
+    of 32 bits is read from the front of its word.
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, maps: int = 0):
         self.words = (ctypes.c_uint64 * max(count, 1))()
+        self.maps = Room(maps)
         start = ctypes.addressof(self.words)
-        self._pointers = (ctypes.c_void_p * max(count, 1))(
-            *range(start, start + 8 * max(count, 1), 8)
-        )
+        pointers = [*range(start, start + 8 * count, 8), *self.maps.addresses]
+        self._pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
         self.address = ctypes.addressof(self._pointers)
         self.count = count
 
@@ -301,7 +326,7 @@ class NVRuntime(Runtime):
 
     def _start(self, program: NVProgram, numbers: Sequence[int], blocks: Dims, lanes: Dims) -> None:
         with program.lock:
-            program.arguments.set(numbers)
+            program.set(program.arguments, numbers, self.driver)
             arguments = (
                 program.function, *blocks, *lanes, program.asked,
                 self.stream, program.arguments.address, 0,
@@ -375,8 +400,8 @@ class _Sequence:
         try:
             before: list[Any] = []
             for (program, _, blocks), own in zip(self.launches, by_launch):
-                arguments = Arguments(len(own))
-                arguments.set(own)
+                arguments = program.new_arguments()
+                program.set(arguments, own, driver)
                 parameters = self._parameters(driver, program, blocks, arguments)
                 node = driver.call("cuGraphAddKernelNode", graph, before, len(before), parameters)
                 self._nodes.append((node, parameters, arguments, own))
@@ -401,6 +426,7 @@ class _Sequence:
         for position, own in enumerate(by_launch):
             node, parameters, arguments, old = self._nodes[position]
             if own != old:
-                arguments.set(own)
+                program, _, _ = self.launches[position]
+                program.set(arguments, own, driver)
                 driver.call("cuGraphExecKernelNodeSetParams", self._exec, node, parameters)
                 self._nodes[position] = (node, parameters, arguments, own)

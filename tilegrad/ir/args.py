@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = ["STEP", "BufferArg", "CustomArg", "KernelArg", "KernelInfo", "LoopArg", "RandArg"]
+__all__ = [
+    "STEP", "BufferArg", "CustomArg", "KernelArg", "KernelInfo", "LoopArg", "RandArg", "TileMap",
+]  # fmt: skip
 
 STEP = "step"
 """The name of the variable that holds the iteration number of a loop."""
@@ -128,3 +130,20 @@ class KernelInfo:
         guarantees that both stores have the same value, so chunks may run in parallel.
         """
         return any(opt.op.name == "OVERLAP" for opt in self.opts)
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """A matrix in global memory of which one instruction copies a box (COPY_TILE). Of each
+    dimension, the one along the rows first: its size, how many elements lie between neighbours
+    along it, and the elements of the box.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        """The position of the last element of the matrix."""
+        return sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
+from tilegrad.ir.args import TileMap
 from tilegrad.ir.checks import (
     INTEGERS,
     Check,
@@ -195,12 +197,69 @@ def _copy_async(node: UOp) -> str | None:
 
 
 def _wait(node: UOp) -> str | None:
-    """A void, with the groups of copies that may go on, or the value of its source."""
+    """A void or the value of its source, with the groups of copies or units that may go on."""
+    if node.arg is not None and not (isinstance(node.arg, int) and node.arg > 0):
+        return f"for all but {node.arg!r} groups"
     if node.dtype is dtypes.void:
-        is_count = node.arg is None or (isinstance(node.arg, int) and node.arg > 0)
-        return None if is_count else f"for all but {node.arg!r} groups"
+        return None
     is_value = len(node.src) == 1 and node.src[0].dtype is node.dtype
     return None if is_value else mismatch(node)
+
+
+def _copy_tile(node: UOp) -> str | None:
+    """The box lies in the tile, and the matrix in its buffer."""
+    if len(node.src) < 7 or not isinstance(node.arg, TileMap):
+        return f"of {types_of(node.src)}"
+    memory, index, source, _, _, gate, *coordinates = node.src
+    tile, whole = memory.dtype, source.dtype
+    if not _is_in(tile, AddressSpace.SHARED) or not _is_in(whole, AddressSpace.GLOBAL):
+        return f"from {dtype_text(whole)} to {dtype_text(tile)}"
+    assert isinstance(tile, Pointer) and isinstance(whole, Pointer)
+    if tile.base is not whole.base or len(coordinates) != len(node.arg.sizes):
+        return mismatch(node)
+    count = math.prod(node.arg.box)
+    if index.vmin < 0 or index.vmax + count > tile.size:
+        return f"its index {cut(render(index))} leaves {tile.size} elements"
+    if node.arg.last >= whole.size:
+        return f"its matrix leaves {whole.size} elements"
+    return void(node) or _is_barrier(node.src[3:5]) or _gate(gate)
+
+
+def _is_in(dtype: DType, space: AddressSpace) -> bool:
+    return isinstance(dtype, Pointer) and dtype.space is space
+
+
+def _gate(gate: UOp) -> str | None:
+    return None if is_gate(gate, 1) else f"its gate is {dtype_text(gate.dtype)}, not bool"
+
+
+def _is_barrier(barrier: Sequence[UOp]) -> str | None:
+    """The check of the array of barriers and the number of one."""
+    array, number = barrier
+    pointer = array.dtype
+    if not isinstance(pointer, Pointer) or pointer.space is not AddressSpace.SHARED:
+        return f"{dtype_text(pointer)} is no array of barriers"
+    if pointer.base is not dtypes.uint64 or number.vmin < 0 or number.vmax >= pointer.size:
+        return f"barrier {cut(render(number))} of {dtype_text(pointer)}"
+    return None
+
+
+def _arrive(node: UOp) -> str | None:
+    is_count = isinstance(node.arg, int) and node.arg > 0
+    wrong = None if is_count else f"for {node.arg!r} bytes"
+    return void(node) or wrong or _is_barrier(node.src[:2]) or _gate(node.src[2])
+
+
+def _elect(node: UOp) -> str | None:
+    (lane,) = node.src
+    is_number = node.dtype is dtypes.bool and lane.dtype.kind in INTEGERS and lane.vmin == 0
+    return None if is_number else mismatch(node)
+
+
+def _wait_tile(node: UOp) -> str | None:
+    parity = node.src[2]
+    wrong = None if 0 <= parity.vmin and parity.vmax <= 1 else f"of parity {cut(render(parity))}"
+    return void(node) or wrong or _is_barrier(node.src[:2])
 
 
 def _descriptor(node: UOp) -> str | None:
@@ -267,6 +326,10 @@ CODE_CHECKS: dict[Ops, Check] = {
     Ops.FRAGMENT: _fragment,
     Ops.COPY_ASYNC: _copy_async,
     Ops.WAIT: _wait,
+    Ops.COPY_TILE: _copy_tile,
+    Ops.ARRIVE: _arrive,
+    Ops.ELECT: _elect,
+    Ops.WAIT_TILE: _wait_tile,
     Ops.DESCRIPTOR: _descriptor,
     Ops.SINK: void,
 }

@@ -524,7 +524,36 @@ class Ops(Members):
         None,
         "The lane waits here until its own copies have landed. What it has begun since its last "
         "WAIT is one group; with `arg`, the latest so many groups need not have landed. Of a "
-        "value: until the matrix units that give it have, and have read their operands.",
+        "value: until the matrix units that give it have, and have read their operands; with "
+        "`arg`, those before the latest so many WAITs have, and only a unit may add to the value.",
+        Stage.CODE,
+    )
+    COPY_TILE = op(
+        None,
+        "(memory, index, source, barriers, number, gate, *coordinates): the lane begins to copy a "
+        "box of a matrix in global memory, `arg` of which (a TileMap) begins at `coordinates`, to "
+        "shared memory from `index` on, if the gate is open. What lies outside of the matrix is 0. "
+        "Its bytes count for barrier `number`; nobody may touch the elements before the phase has "
+        "ended.",
+        Stage.CODE,
+    )
+    ARRIVE = op(
+        3,
+        "(barriers, number, gate): the lane arrives at a barrier of copies in shared memory and "
+        "says that copies of `arg` bytes belong to this phase, which ends as all of these have "
+        "landed. One lane arrives in each phase.",
+        Stage.CODE,
+    )
+    ELECT = op(
+        1,
+        "Whether the lane, whose number in its block is the source, is the one that is chosen of "
+        "those of the first warp.",
+        Stage.CODE,
+    )
+    WAIT_TILE = op(
+        3,
+        "(barriers, number, parity): the lane waits here until a phase of a barrier of copies has "
+        "ended, an even one (0) or an odd one (1).",
         Stage.CODE,
     )
     DESCRIPTOR = op(

@@ -15,9 +15,9 @@ from tilegrad.ir.rules.terms import terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "base_of", "below", "below_reshapes", "below_views", "buffer_below", "bytes_of", "device_of",
-    "is_scratch", "loads_of", "memory_of", "nodes_of", "position_bytes", "reductions_of",
-    "stores_of", "stride_of",
+    "base_of", "below", "below_reshapes", "below_views", "buffer_below", "bytes_of", "copied_of",
+    "device_of", "is_scratch", "loads_of", "memory_of", "nodes_of", "position_bytes",
+    "reductions_of", "stores_of", "stride_of",
 ]  # fmt: skip
 
 
@@ -54,6 +54,11 @@ def buffer_below(node: UOp) -> UOp:
     while node.op is not Ops.BUFFER:
         node = node.src[0]
     return node
+
+
+def copied_of(node: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    """The memory that a COPY_TILE reads, and where its box begins along each dimension."""
+    return node.src[2], node.src[6:]
 
 
 def memory_of(pointer: UOp) -> UOp:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
-from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
+from tilegrad.ir.args import BufferArg, KernelInfo, RandArg, TileMap
 from tilegrad.ir.op import Axis, Ops, Ties
 from tilegrad.ir.uop import UOp, toposort, toposort_over
 
@@ -251,7 +251,7 @@ def register(name: str, constructor: Callable[..., Any]) -> None:
         _TABLE[name] = _Constructor(constructor)
 
 
-for _known in (Ops, Axis, Ties, AddressSpace, BufferArg, RandArg, KernelInfo):
+for _known in (Ops, Axis, Ties, AddressSpace, BufferArg, RandArg, KernelInfo, TileMap):
     register(_known.__name__, _known)
 
 _TOKEN = re.compile(

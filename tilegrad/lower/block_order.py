@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import bytes_of, memory_of
+from tilegrad.ir.queries import bytes_of, copied_of, memory_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -71,9 +71,15 @@ def _loads(ast: UOp, blocks: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
     """The axes of `blocks` that each memory is read at, by the memory."""
     found: dict[UOp, frozenset[UOp]] = {}
     for node in ast.toposort():
+        index: tuple[UOp, ...]
         if node.op is Ops.LOAD:
-            memory = memory_of(node.src[0])
-            if isinstance(memory.dtype, Pointer) and memory.dtype.space is AddressSpace.GLOBAL:
-                axes = frozenset(axis for axis in blocks if axis in node.index.ranges)
-                found[memory] = found.get(memory, frozenset()) | axes
+            memory, index = memory_of(node.src[0]), (node.index,)
+        elif node.op is Ops.COPY_TILE:
+            # What comes before the copy depends on more.
+            memory, index = copied_of(node)
+        else:
+            continue
+        if isinstance(memory.dtype, Pointer) and memory.dtype.space is AddressSpace.GLOBAL:
+            axes = frozenset(axis for axis in blocks if any(axis in each.ranges for each in index))
+            found[memory] = found.get(memory, frozenset()) | axes
     return found

@@ -1,9 +1,8 @@
-"""Tiles in shared memory that a whole block fills (STAGE): which lane copies what, and how many
-tiles there are at once.
+"""Tiles in shared memory that a whole block fills (STAGE): when they are filled, and how many there
+are at once.
 
-A lane copies vectors: neighbours in global memory, which lie next to each other in shared memory,
-or, where the tile is transposed, in neighbouring rows. Lanes with neighbouring numbers take
-neighbouring vectors, unless their stores would meet in a bank: then a few rows come first.
+A lane copies vectors (lower.lane_copies); where one instruction copies a whole tile, one lane does
+(lower.tile_copies).
 
 There are two tiles of each operand. Before the loop the first is filled; each iteration waits at a
 barrier, loads the next tile, computes with its own, and stores the next (double buffering). So
@@ -23,7 +22,6 @@ iteration. Copies that go on meanwhile (lower.async_copies) then have n - 1 iter
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -34,13 +32,13 @@ from tilegrad.ir.queries import memory_of
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.lower.lane_copies import LaneCopy, lane_of
+from tilegrad.lower.tile_copies import Boxes, TileCopies, find_boxes, has_room, read_by_units
 from tilegrad.lower.unroll_tiles import tiles_at_once
 from tilegrad.target import TILES, Target
 
 __all__ = ["share_copies"]
 
-# Banks of shared memory, and the bytes of each (CUDA C++ Programming Guide, shared memory).
-_BANKS, _WORD = 32, 4
 # Iterations from which an idle copy in the last one is at most an eighth of all copies.
 _LONG = 8
 # Bytes of the widest access.
@@ -58,7 +56,6 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     rank = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.number in rank]
     ranges.sort(key=lambda each: rank[each.number])
-    lanes = [each for each in ranges if each.axis in _LANES]
     number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
     barriers: dict[UOp, list[UOp]] = {}
     begins: dict[UOp, list[UOp]] = {}
@@ -72,41 +69,99 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     tiles: list[_Tiles] = []
     is_by_vectors = True
     for barrier, own in barriers.items():
-        count = _count(ranges, barrier)
-        copies: list[tuple[_Copy, _Tiles]] = []
-        for fill in own:
-            memory = fill.src[0].src[0]
-            tile = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]), count)
-            copy = _Copy(fill, lanes, number, target)
-            copies.append((copy, tile))
-            is_by_vectors &= copy.nbytes >= _VECTOR
-            tile.is_gated = target.has_async_copies and copy.is_moved and copy.nbytes >= _VECTOR
-            number += 2
-        stores = [copy.shared() for copy, _ in copies]
-        arg = count if count > TILES else None
-        first: list[UOp] = []
-        for trip in range(count - 1):
-            # A group of copies for each tile, one after the other.
-            fills = [node.end(*copy.unrolled) for node, (copy, _) in zip(first, copies)]
-            before = (UOp(Ops.WAIT, dtypes.void, tuple(fills), count - TILES),) if fills else ()
-            made = zip(stores, copies, strict=True)
-            first = [tile.filled(store, trip, before) for store, (_, tile) in made]
-        loop = copies[0][1].loop
-        # What is read behind the barrier changes with each of the loops.
-        counted = dict.fromkeys(axis for _, tile in copies for axis in tile.counted)
-        mapping[barrier] = UOp(Ops.BARRIER, dtypes.void, (*first, *counted), arg)
+        filled = _Fills(ast, own, ranges, _count(ranges, barrier), target)
+        is_by_vectors &= filled.is_by_vectors
+        mapping[barrier] = filled.barrier(number)
         # One barrier at the begin of an iteration is enough for all that it separates.
-        mapping |= dict.fromkeys(begins.get(loop, ()), mapping[barrier])
-        for store, (copy, tile) in zip(stores, copies, strict=True):
-            ends = (*tile.counted, *copy.unrolled)
-            ahead.append(tile.filled_ahead(store, mapping[barrier]).end(*ends))
-            tiles.append(tile)
+        mapping |= dict.fromkeys(begins.get(filled.loop, ()), mapping[barrier])
+        ahead += filled.ahead(mapping[barrier])
+        tiles += filled.tiles
+        number += 2 * len(own)
     ast = ast.substitute(mapping)
     ast = ast.replace(src=(*ast.src, *ahead))
     for tile in tiles:
         ast = _moved(ast, tile.memory, tile.whole, tile.offset(tile.trip))
     is_plain = sum(each.axis is Axis.REDUCE for each in ranges) == 1
     return _with_loops_over_tiles(simplify(ast), tiles, is_plain, is_by_vectors)
+
+
+class _Fills:
+    """The fills of the tiles that one barrier separates: by all lanes, or by one of them."""
+
+    def __init__(
+        self,
+        ast: UOp,
+        fills: Sequence[UOp],
+        ranges: Sequence[UOp],
+        count: int,
+        target: Target,
+    ):
+        self.count = count
+        self.lanes = [each for each in ranges if each.axis in _LANES]
+        self.tiles: list[_Tiles] = []
+        self.copies: list[tuple[LaneCopy, _Tiles]] = []
+        boxes: list[tuple[UOp, Boxes]] = []
+        nodes = ast.toposort()
+        of_units = read_by_units(nodes) if target.has_tile_copies else set()
+        stored = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
+        for fill in fills:
+            memory = fill.src[0].src[0]
+            tile = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]), count)
+            self.tiles.append(tile)
+            found = None
+            if memory in of_units and tile.is_of_one_loop and has_room(nodes, count, target):
+                found = find_boxes(fill, tile.loop, target)
+            if found is not None and found.source not in stored:
+                boxes.append((tile.whole, found))
+                continue
+            copy = LaneCopy(fill, self.lanes, target)
+            tile.is_gated = target.has_async_copies and copy.is_moved and copy.nbytes >= _VECTOR
+            self.copies.append((copy, tile))
+        self.loop = self.tiles[0].loop
+        self.boxes: TileCopies | None = None
+        if boxes:
+            number = 1 + max(node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL)
+            lane, _ = lane_of(self.lanes)
+            self.boxes = TileCopies(boxes, self.loop, count, lane, number)
+        self.stores: list[UOp] = []
+
+    @property
+    def is_by_vectors(self) -> bool:
+        """Whether no lane copies less than the widest access at a time."""
+        return all(copy.nbytes >= _VECTOR for copy, _ in self.copies)
+
+    def barrier(self, number: int) -> UOp:
+        """The barrier, behind the fills of the tiles of the first iterations. Ranges that are
+        unrolled have numbers from `number` on.
+        """
+        self.stores = [
+            copy.shared(number + 2 * position) for position, (copy, _) in enumerate(self.copies)
+        ]
+        first: list[UOp] = []
+        for trip in range(self.count - 1):
+            # A group of copies for each tile, one after the other.
+            fills = [node.end(*copy.unrolled) for node, (copy, _) in zip(first, self.copies)]
+            before: tuple[UOp, ...] = ()
+            if fills:
+                before = (UOp(Ops.WAIT, dtypes.void, tuple(fills), self.count - TILES),)
+            made = zip(self.stores, self.copies, strict=True)
+            first = [tile.filled(store, trip, before) for store, (_, tile) in made]
+        if self.boxes is not None:
+            first = [self.boxes.wait(), *self.boxes.filled(), *first]
+        # What is read behind the barrier changes with each of the loops.
+        counted = dict.fromkeys(axis for tile in self.tiles for axis in tile.counted)
+        arg = self.count if self.count > TILES else None
+        return UOp(Ops.BARRIER, dtypes.void, (*first, *counted), arg)
+
+    def ahead(self, barrier: UOp) -> list[UOp]:
+        """The fills of later tiles in each iteration, which are at its end of the loops."""
+        found = []
+        for store, (copy, tile) in zip(self.stores, self.copies, strict=True):
+            ends = (*tile.counted, *copy.unrolled)
+            found.append(tile.filled_ahead(store, barrier).end(*ends))
+        if self.boxes is not None:
+            found += [each.end(self.loop) for each in self.boxes.filled_ahead(barrier)]
+        return found
 
 
 def _with_loops_over_tiles(
@@ -184,131 +239,6 @@ def _is_tile(store: UOp) -> bool:
     )
 
 
-class _Digits(NamedTuple):
-    """A vector's number as digits, the fastest first: rows that come first, vectors of a row, and
-    the other rows.
-    """
-
-    rows_first: int
-    vectors: int
-
-    def row_and_vector(self, number: UOp) -> tuple[UOp, UOp]:
-        first = number % self.rows_first
-        rest = number // self.rows_first
-        return rest // self.vectors * self.rows_first + first, rest % self.vectors
-
-
-class _Copy:
-    """The fill of one tile."""
-
-    def __init__(self, fill: UOp, lanes: Sequence[UOp], number: int, target: Target):
-        self.store, *self.nest = fill.src
-        self.lanes, self.number, self.target = lanes, number, target
-        self.itemsize = self.store.src[2].dtype.itemsize
-        self.fast = self._contiguous()
-        self.rows = [loop for loop in self.nest if loop is not self.fast]
-        self.width = self._width()
-        self.unrolled: list[UOp] = []
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether the tile has what memory has."""
-        return self.store.src[2].op is Ops.LOAD
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are copied at a time."""
-        return self.width * self.itemsize
-
-    def shared(self) -> UOp:
-        """The store of one lane, over the ranges `unrolled`."""
-        extent = self.fast.extent.arg
-        vectors = extent // self.width
-        count = int(prod(each.extent.arg for each in self.rows)) * vectors
-        lane, lanes = self._lane()
-        steps = -(-count // lanes)
-        step = UOp.range(steps, self.number, Axis.UPCAST)
-        vector = UOp.range(self.width, self.number + 1, Axis.UPCAST)
-        self.unrolled = [step] * (steps > 1) + [vector] * (self.width > 1)
-        at = step * lanes + lane if steps > 1 else lane
-        digits = _Digits(self._rows_first(count // vectors, vectors), vectors)
-        row, vector_index = digits.row_and_vector(at)
-        values = {self.fast: vector_index * self.width + vector if self.width > 1 else vector_index}
-        for loop in reversed(self.rows):
-            values[loop] = row % loop.extent.arg
-            row = row // loop.extent.arg
-        pointer, index, value = self.store.src
-        values = {loop: simplify(each) for loop, each in values.items()}
-        index, value = simplify(index.substitute(values)), simplify(value.substitute(values))
-        if count % lanes == 0:
-            return pointer.store(index, value)
-        inside = simplify(at < count)
-        return pointer.store(index, simplify(gate_loads(value, inside)), inside)
-
-    def _lane(self) -> tuple[UOp, int]:
-        """The number of a lane in its block, as hardware counts, and how many there are."""
-        total, lanes = UOp.const(dtypes.index, 0), 1
-        for loop in reversed(self.lanes):
-            total = loop * lanes + total
-            lanes *= loop.extent.arg
-        return simplify(total), lanes
-
-    def _contiguous(self) -> UOp:
-        """The range in which most loads are contiguous; else the last."""
-        loads = [node for node in self.store.src[2].toposort() if node.op is Ops.LOAD]
-
-        def moved_by_one(loop: UOp) -> int:
-            terms = (terms_of(load.index) for load in loads)
-            return sum(found is not None and found[0].get(loop) == 1 for found in terms)
-
-        return max(self.nest, key=lambda loop: (moved_by_one(loop), self.nest.index(loop)))
-
-    def _width(self) -> int:
-        return math.gcd(self.fast.extent.arg, self.target.access_lanes(self.store.src[2].dtype))
-
-    def _rows_first(self, rows: int, vectors: int) -> int:
-        """How many rows come before the next vector of a row: the fewest with which the stores of
-        a warp share no bank; whole sectors are read all the same.
-        """
-        found = terms_of(self.store.index)
-        if found is None or len(self.rows) != 1 or any(loop not in found[0] for loop in self.nest):
-            return 1
-        down, across = found[0][self.rows[0]], found[0][self.fast]
-        warp = max(self.target.warp_lanes, 1)
-        most = (
-            max(warp * self.width * self.itemsize // self.target.sector_bytes, 1)
-            if vectors > 1
-            else 1
-        )
-        choices = [count for count in (1, 2, 4, 8, 16, 32) if rows % count == 0 and count <= most]
-
-        def conflicts(rows_first: int) -> int:
-            starts = []
-            for lane in range(warp):
-                rest = lane // rows_first
-                row = rest // vectors * rows_first + lane % rows_first
-                starts.append(row * down + rest % vectors * self.width * across)
-            nbytes = self.itemsize * (self.width if across == 1 else 1)
-            return _conflicts([start * self.itemsize for start in starts], nbytes)
-
-        return min(choices, key=lambda count: (conflicts(count), count))
-
-
-def _conflicts(starts: Sequence[int], nbytes: int) -> int:
-    """The bank conflicts of a warp that accesses `nbytes` at each of `starts`: wide accesses are
-    served by halves or quarters of it.
-    """
-    together = max(len(starts) // max(nbytes // _WORD, 1), 1)
-    waits = 0
-    for first in range(0, len(starts), together):
-        words: dict[int, set[int]] = {}
-        for start in starts[first : first + together]:
-            for word in range(start // _WORD, (start + nbytes - 1) // _WORD + 1):
-                words.setdefault(word % _BANKS, set()).add(word)
-        waits += max(map(len, words.values())) - 1
-    return waits
-
-
 class _Tiles:
     """`memory` as `count` tiles; each iteration of the loops around uses the next tile."""
 
@@ -322,6 +252,8 @@ class _Tiles:
         # The loops whose iterations follow each other with a tile each: those of one sum.
         self.counted = [each for each in around if each in of_sum and each is not self.loop]
         self.counted.append(self.loop)
+        # Whether no loop is around that one, so that it counts all iterations.
+        self.is_of_one_loop = len(around) == 1
         self.trip = UOp.const(dtypes.index, 0)
         for loop in around:
             self.trip = self.trip * loop.extent + loop

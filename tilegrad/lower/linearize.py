@@ -115,6 +115,10 @@ class _Emitter:
             # Copies to all arrays follow each other: `ptxas` puts three idle loads before those
             # that come after another access of shared memory.
             self.early = {**_EARLY, Ops.AFTER: -3}
+        if any(node.op is Ops.COPY_TILE for node in nodes):
+            # What one lane copies comes behind a branch, which stands before the units: `ptxas`
+            # orders their registers anew behind each one.
+            self.early = {**self.early, Ops.AFTER: -3, Ops.ARRIVE: -2, Ops.COPY_TILE: -2}
         self.loops_at: dict[UOp | None, list[UOp]] = {}
         for loop, outer in parent.items():
             self.loops_at.setdefault(outer, []).append(loop)

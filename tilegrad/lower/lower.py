@@ -39,6 +39,7 @@ from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
 from tilegrad.lower.transpose_loads import transpose_loads
 from tilegrad.lower.transpose_stores import transpose_stores
+from tilegrad.lower.units_behind import wait_behind
 from tilegrad.lower.unroll_tiles import unroll_tiles
 from tilegrad.lower.warps import use_warps
 from tilegrad.target import Target
@@ -106,6 +107,9 @@ PASSES: tuple[Step, ...] = (
     ("lower.linearize", lambda ast, target: linearize(ast)),
     # After linearize: copies of a body follow each other, which a graph would need edges for.
     ("lower.unroll_tiles", unroll_tiles),
+    # After unroll_tiles, which has the units of several tiles one after the other; before levels,
+    # which look at what is added to an accumulator.
+    ("lower.units_behind", wait_behind),
     # After linearize: a graph cannot express a loop's last iteration.
     ("lower.peel", peel),
     # The last pass: no other pass makes a sum longer, and a peeled iteration still belongs to its

@@ -26,7 +26,7 @@ __all__ = ["tiles_at_once", "unroll_tiles"]
 _ROUNDS, _PRODUCTS = 7, 224
 # Bytes of the widest copy.
 _VECTOR = 16
-_EFFECTS = (Ops.ASSIGN, Ops.STORE, Ops.COPY_ASYNC)
+_EFFECTS = (Ops.ASSIGN, Ops.STORE, Ops.COPY_ASYNC, Ops.COPY_TILE)
 
 
 def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:

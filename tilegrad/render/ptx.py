@@ -6,6 +6,7 @@
     ptx_logic        trees of bitwise ops as one lop3
     ptx_memory       addresses, loads and stores
     ptx_ranges       both ends of a range as one comparison
+    ptx_tiles        tiles that one lane copies
     ptx_wgmma        matrix units that read shared memory
 
     PTXRenderer(target).render("add", program)
@@ -29,10 +30,11 @@ from tilegrad.render.inline import loads_inside
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
-from tilegrad.render.ptx_code import Code, kind_of, letter, root
+from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.ptx_logic import fused_logic
 from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
 from tilegrad.render.ptx_ranges import join_ranges
+from tilegrad.render.ptx_tiles import TileCopies
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
 from tilegrad.render.shared_memory import SWIZZLED, shared_layout
 from tilegrad.target import MatrixUnit, Target
@@ -64,7 +66,7 @@ _MANY = 192
 # The name of shared memory that a launch asks for.
 _ASKED = "asked"
 # Which source of an access is its index.
-_INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.DESCRIPTOR: 2}
+_INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.COPY_TILE: 1, Ops.DESCRIPTOR: 2}
 _ALIASES = frozenset({Ops.AFTER, Ops.GEP, Ops.VECTORIZE})
 
 
@@ -103,6 +105,7 @@ class _Kernel:
         self.code = Code(target)
         self.memory = PTXMemory(self.code, program)
         self.groups = WarpGroups(self.code, self.memory)
+        self.tiles = TileCopies(self.code, self.memory, program)
         self.shared = shared_layout(program)
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
@@ -111,6 +114,8 @@ class _Kernel:
         self.whole_words = _whole_words(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
+        # The register of where the arrays begin that a launch asks for.
+        self.asked = ""
         # The 32-bit register that two halves or four bytes were loaded as, by their registers.
         self.words: dict[tuple[str, ...], str] = {}
         # The register of a float32 operand as a unit reads it, by its own and the loop around.
@@ -162,8 +167,8 @@ class _Kernel:
         return [f".extern .shared .align 16 .b8 {_ASKED}[];"] if self.shared.is_asked else []
 
     def _parameters(self, name: str) -> list[str]:
-        """Declarations of the pointers by slot, then variables as the program first uses them; and
-        the lines that read them.
+        """Declarations of the pointers by slot, then variables as the program first uses them, then
+        tensor maps; and the lines that read them.
         """
         pointers = sorted(
             (node for node in self.program if node.op is Ops.DEFINE_GLOBAL),
@@ -184,7 +189,7 @@ class _Kernel:
             register = self.code.new(kind_of(node.dtype))
             self.code.begin(f"ld.param.{kind} {register}, [{parameter}]")
             self.code.values[node] = (register,)
-        return found
+        return found + self.tiles.parameters(name)
 
     def _block_lanes(self) -> int:
         """The lanes of a block at most."""
@@ -200,6 +205,7 @@ class _Kernel:
         if node in self.inside or node in self.skipped:
             return
         handler = _HANDLERS.get(node.op)
+        self.tiles.before(node)
         if handler is not None:
             handler(self, node)
         elif node.op.is_alu:
@@ -228,6 +234,11 @@ class _Kernel:
         """Nodes that are operands, or only say what comes first."""
 
     def _local(self, node: UOp) -> None:
+        self._array(node)
+        if node in self.tiles.barriers:
+            self.tiles.make(node)
+
+    def _array(self, node: UOp) -> None:
         """An array; names of arrays stand for addresses in shared memory alone."""
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
@@ -240,18 +251,26 @@ class _Kernel:
         is_swizzled = node in self.memory.swizzled
         self.memory.bases[node] = register
         if is_shared and self.shared.is_asked:
-            # What a launch asks for may begin anywhere: all arrays follow the first multiple.
-            start = self.shared.starts[node]
-            self.code.begin(f"mov.b32 {register}, {_ASKED}")
+            if not self.asked:
+                self.asked = self._begin_of_asked()
+            self.code.begin(f"add.s32 {register}, {self.asked}, {self.shared.starts[node]}")
             if self.memory.swizzled:
-                self.code.begin(f"add.s32 {register}, {register}, {SWIZZLED - 1}")
-                self.code.begin(f"and.b32 {register}, {register}, {-SWIZZLED}")
-            if start:
-                self.code.begin(f"add.s32 {register}, {register}, {start}")
+                self.code.begin(uniform(register, register))
             return
         alignment = SWIZZLED if is_swizzled else 16
         self.arrays.append(f"  .{space} .align {alignment} .b8 {name}[{size}];")
         self.code.begin(f"mov.{kind} {register}, {name}")
+
+    def _begin_of_asked(self) -> str:
+        """Where the arrays begin that a launch asks for: it may have them anywhere, those with
+        swizzled rows begin at a multiple.
+        """
+        code, register = self.code, self.code.new("b32")
+        code.begin(f"mov.b32 {register}, {_ASKED}")
+        if self.memory.swizzled:
+            code.begin(f"add.s32 {register}, {register}, {SWIZZLED - 1}")
+            code.begin(f"and.b32 {register}, {register}, {-SWIZZLED}")
+        return register
 
     def _special(self, node: UOp) -> None:
         name = str(node.arg[0])
@@ -335,7 +354,7 @@ class _Kernel:
         self.memory.store(node)
 
     def _barrier(self, node: UOp) -> None:
-        if self.memory.swizzled:
+        if self.memory.swizzled & self.memory.filled:
             self.code.emit("fence.proxy.async.shared::cta")
         self.code.emit("bar.sync 0")
 
@@ -539,6 +558,10 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.FRAGMENT: _Kernel._fragment,
     Ops.COPY_ASYNC: _Kernel._copy_async,
     Ops.WAIT: _Kernel._wait,
+    Ops.COPY_TILE: lambda kernel, node: kernel.tiles.copy(node),
+    Ops.ARRIVE: lambda kernel, node: kernel.tiles.arrive(node),
+    Ops.ELECT: lambda kernel, node: kernel._set(node, [kernel.tiles.elect(node)]),
+    Ops.WAIT_TILE: lambda kernel, node: kernel.tiles.wait(node),
     Ops.DESCRIPTOR: _Kernel._descriptor,
 }
 

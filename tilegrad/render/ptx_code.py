@@ -16,7 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
-__all__ = ["Code", "capability", "kind_of", "letter", "literal", "root"]
+__all__ = ["Code", "capability", "kind_of", "letter", "literal", "root", "uniform"]
 
 # The prefix of registers of each kind.
 _PREFIXES = {"pred": "p", "b16": "h", "b32": "r", "b64": "rd", "f32": "f", "f64": "fd"}
@@ -76,6 +76,13 @@ def root(node: UOp) -> UOp:
     while node.op is Ops.AFTER or node.op is Ops.ASSIGN:
         node = node.src[0]
     return node
+
+
+def uniform(target: str, source: str) -> str:
+    """A line that sets `target` to what is equal in all lanes of a warp, in a way that lets `ptxas`
+    know so: it has registers and arithmetic of their own for such values.
+    """
+    return f"shfl.sync.idx.b32 {target}, {source}, 0, 31, 0xffffffff"
 
 
 class Code:

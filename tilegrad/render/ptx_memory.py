@@ -16,7 +16,7 @@ from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.ptx_arithmetic import compute
-from tilegrad.render.ptx_code import Code, kind_of, letter, root
+from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.shared_memory import SWIZZLED, swizzled
 
 __all__ = ["FARTHEST_COPY", "PTXMemory", "split_index"]
@@ -103,6 +103,9 @@ class PTXMemory:
         self.code = code
         self.program = program
         self.stored = {root(node.src[0]) for node in program if node.op is Ops.STORE}
+        copied = {root(node.src[0]) for node in program if node.op is Ops.COPY_ASYNC}
+        # What lanes write themselves.
+        self.filled = self.stored | copied
         self.bases: dict[UOp, str] = {}
         self._known: list[dict[tuple[UOp, UOp, int], str]] = [{}]
         self._plain: list[dict[tuple[UOp, UOp, int], str]] = [{}]
@@ -184,8 +187,8 @@ class PTXMemory:
         return self._near(found, offset - near, buffer)
 
     def plain(self, memory: UOp, index: UOp) -> Address:
-        """The address of an element as if rows were not swizzled."""
-        buffer = root(memory)
+        """The address of an element as if rows were not swizzled, which is one for a warp."""
+        buffer, code = root(memory), self.code
         first, number = split_index(index)
         stride = _pointer(buffer).base.nbytes
         if first is None:
@@ -193,8 +196,16 @@ class PTXMemory:
         key = buffer, first, 0
         found = next((known[key] for known in self._plain if key in known), "")
         if not found:
-            found = self._moved(buffer, self.code.scalar(first), first.dtype, stride)
-            self._plain[-1][key] = found
+            here, mark = len(self._heads), len(code.lines)
+            level = min(self._depths.get(first, here), here)
+            operand = code.in_register(code.scalar(first), kind_of(first.dtype))
+            if first.dtype.itemsize == 4:
+                made = code.new("b32")
+                code.emit(uniform(made, operand))
+                operand = made
+            found = self._plain[level][key] = self._moved(buffer, operand, first.dtype, stride)
+            if level < here:
+                self._put_before(level, mark)
         return Address(found, number * stride)
 
     def _varying(self, index: UOp) -> UOp | None:

@@ -81,13 +81,15 @@ class WarpGroups:
         code, (a, b, c) = self.code, node.src
         if unit.dtype_in not in _KINDS or any(each.op is not Ops.DESCRIPTOR for each in (a, b)):
             raise CompileError(f"render.ptx: {unit.name} reads shared memory only")
-        if c.op is Ops.WMMA:
-            if c not in self._open:
-                raise CompileError(f"render.ptx: two units add to what one {unit.name} gives")
+        is_added = c.op is Ops.WMMA or (c.op is Ops.WAIT and c.arg)
+        if is_added and c not in self._open:
+            raise CompileError(f"render.ptx: two units add to what one {unit.name} gives")
+        if is_added:
             made = self._open.pop(c)
         else:
             kind_out = kind_of(unit.dtype_out)
             made = [code.op(kind_out, f"mov.{kind_out}", value) for value in total]
+        if c.op is not Ops.WMMA:
             code.emit("wgmma.fence.sync.aligned")
         kind = _KINDS[unit.dtype_in]
         out = "f32" if unit.dtype_out.is_float else "s32"
@@ -102,7 +104,11 @@ class WarpGroups:
         return made
 
     def wait(self, node: UOp) -> tuple[str, ...]:
-        """The registers of a unit's results, which are there."""
-        self.code.emit("wgmma.commit_group.sync.aligned")
-        self.code.emit("wgmma.wait_group.sync.aligned 0")
-        return tuple(self._open.pop(node.src[0]))
+        """The registers of a unit's results, which are there if it waits for all."""
+        made = self._open.pop(node.src[0])
+        if node.src[0].op is Ops.WMMA:
+            self.code.emit("wgmma.commit_group.sync.aligned")
+        self.code.emit(f"wgmma.wait_group.sync.aligned {node.arg or 0}")
+        if node.arg:
+            self._open[node] = made
+        return tuple(made)

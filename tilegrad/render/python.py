@@ -24,6 +24,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp
 from tilegrad.render.inline import loads_inside
+from tilegrad.render.tile_maps import maps_of
 from tilegrad.target import MatrixUnit
 
 __all__ = ["render_python"]
@@ -84,6 +85,8 @@ class _Writer:
         inside = loads_inside(program)
         copied = [node.src[2] for node in program if node.op is Ops.COPY_ASYNC]
         self.of_copies = {load for load in copied if load in inside}
+        self.barriers = {self.root(node.src[0]) for node in self.nodes(Ops.ARRIVE)}
+        self.maps = [matrix for _, matrix in maps_of(program)]
         self.meets = False
         # How many lanes exchange values among themselves.
         self.group = 1
@@ -106,22 +109,30 @@ class _Writer:
     def facts(self) -> list[str]:
         stored = {self.root(node.src[0]) for node in self.nodes(Ops.STORE)}
         loaded = {self.root(node.src[0]) for node in self.nodes(Ops.LOAD)}
+        loaded |= {node.src[2] for node in self.nodes(Ops.COPY_TILE)}
         loaded |= {self.root(node.src[0]) for node in self.nodes(Ops.STORE) if node.arg is not None}
         buffers = [
             (node.arg, _pointer(node).base.scalar, _elements(node), node in stored, node in loaded)
             for node in self.nodes(Ops.DEFINE_GLOBAL)
         ]
         shared = [(node.arg, _pointer(node).base.scalar, _elements(node)) for node in self.shared()]
+        barriers = [
+            (node.arg, _elements(node))
+            for node in self.nodes(Ops.DEFINE_LOCAL)
+            if node in self.barriers
+        ]
         lanes = max([self.group, *(unit.lanes for unit in self.units)])
         return [
             f"# {self.name}",
             f"BUFFERS = {_table(sorted(buffers, key=lambda row: row[0]))}",
             f"SHARED = {_table(shared)}",
+            f"BARRIERS = {_table(barriers)}",
             f"VARIABLES = {_table([node.arg for node in self.nodes(Ops.DEFINE_VAR)])}",
             f"POSITIONS = {_table([node.arg[0] for node in self.nodes(Ops.SPECIAL)])}",
             f"MEETS = {self.meets}",
             f"GROUP = {lanes}",
             f"OVERLAPS = {any(_overlaps(node) for node in self.nodes(Ops.SINK))}",
+            f"MAPS = {_table(self.maps)}",
             f"UNITS = {_table([_unit_text(unit) for unit in self.units], raw=True)}",
             "",
         ]
@@ -130,6 +141,7 @@ class _Writer:
         slots = sorted(node.arg for node in self.nodes(Ops.DEFINE_GLOBAL))
         bound = [f"data{slot}" for slot in slots]
         bound += [f"shared{node.arg}" for node in self.shared()]
+        bound += [f"shared{n.arg}" for n in self.nodes(Ops.DEFINE_LOCAL) if n in self.barriers]
         bound += [_variable_name(node) for node in self.nodes(Ops.DEFINE_VAR)]
         positions = [node.arg[0] for node in self.nodes(Ops.SPECIAL)]
         return [
@@ -140,7 +152,8 @@ class _Writer:
         ]
 
     def shared(self) -> list[UOp]:
-        return [n for n in self.nodes(Ops.DEFINE_LOCAL) if _pointer(n).space is AddressSpace.SHARED]
+        arrays = (n for n in self.nodes(Ops.DEFINE_LOCAL) if n not in self.barriers)
+        return [n for n in arrays if _pointer(n).space is AddressSpace.SHARED]
 
     # writing
 
@@ -371,12 +384,39 @@ class _Writer:
     def wait(self, node: UOp, name: str) -> None:
         if node.dtype is not dtypes.void:
             for memory in self.shared():
-                self.line(f"shared{memory.arg}.end_reads()")
+                self.line(f"shared{memory.arg}.end_reads({node.arg or 0})")
+            if node.arg:
+                self.late[node] = self.late[node.src[0]]
+                self.names[node] = self.lanes(node.src[0])
+                return
             self.names[node] = _lane_names(name, node.dtype.lanes)
             self.line(f"{', '.join(self.names[node])}, = {self.late[node.src[0]]}.values")
             return
         for memory in self.shared():
             self.line(f"shared{memory.arg}.land({node.arg or 0})")
+        self.names[node] = ()
+
+    def copy_tile(self, node: UOp, name: str) -> None:
+        memory, index, source, array, number, gate, *coordinates = (
+            self.lanes(each)[0] for each in node.src
+        )
+        box = f"{source}.read_box(MAPS[{self.maps.index(node.arg)}], ({', '.join(coordinates)},))"
+        nbytes = math.prod(node.arg.box) * _pointer(node.src[2]).base.nbytes
+        call = f"{array}.copy({number}, {memory}, {index}, {box}, {nbytes})"
+        self.line(f"if {gate}: {call}")
+        self.names[node] = ()
+
+    def arrive(self, node: UOp, name: str) -> None:
+        array, number, gate = (self.lanes(each)[0] for each in node.src)
+        self.line(f"if {gate}: {array}.arrive({number}, {node.arg})")
+        self.names[node] = ()
+
+    def elect(self, node: UOp, name: str) -> None:
+        self.set(node, name, [f"{self.lanes(node.src[0])[0]} == 0"])
+
+    def wait_tile(self, node: UOp, name: str) -> None:
+        array, number, parity = (self.lanes(each)[0] for each in node.src)
+        self.line(f"{array}.wait({number}, {parity})")
         self.names[node] = ()
 
     def descriptor(self, node: UOp, name: str) -> None:
@@ -416,6 +456,10 @@ _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
     Ops.FRAGMENT: _Writer.fragment,
     Ops.COPY_ASYNC: _Writer.copy_async,
     Ops.WAIT: _Writer.wait,
+    Ops.COPY_TILE: _Writer.copy_tile,
+    Ops.ARRIVE: _Writer.arrive,
+    Ops.ELECT: _Writer.elect,
+    Ops.WAIT_TILE: _Writer.wait_tile,
     Ops.DESCRIPTOR: _Writer.descriptor,
     Ops.SINK: _Writer.nothing,
 }

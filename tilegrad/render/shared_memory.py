@@ -39,19 +39,22 @@ def swizzled(program: Iterable[UOp]) -> set[UOp]:
 
 
 def shared_layout(program: Sequence[UOp]) -> SharedLayout:
-    """The arrays of a program in shared memory."""
+    """The arrays of a program in shared memory: those with swizzled rows first, so that nothing is
+    left between them.
+    """
     rows = swizzled(program)
+    arrays = [node for node in program if node.op is Ops.DEFINE_LOCAL and _is_shared(node)]
     starts: dict[UOp, int] = {}
     end = 0
-    for node in program:
+    for node in sorted(arrays, key=lambda each: each not in rows):
+        alignment = SWIZZLED if node in rows else _VECTOR
+        starts[node] = -(-end // alignment) * alignment
         pointer = node.dtype
-        if (
-            node.op is Ops.DEFINE_LOCAL
-            and isinstance(pointer, Pointer)
-            and pointer.space is AddressSpace.SHARED
-        ):
-            alignment = SWIZZLED if node in rows else _VECTOR
-            starts[node] = -(-end // alignment) * alignment
-            end = starts[node] + pointer.size * pointer.base.nbytes
+        assert isinstance(pointer, Pointer)
+        end = starts[node] + pointer.size * pointer.base.nbytes
     is_asked = end > _UNASKED
     return SharedLayout(starts, end + SWIZZLED * (is_asked and bool(rows)), is_asked)
+
+
+def _is_shared(node: UOp) -> bool:
+    return isinstance(node.dtype, Pointer) and node.dtype.space is AddressSpace.SHARED

@@ -18,8 +18,10 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, IndexBoundsError, InternalError, TilegradError
 from tilegrad.base.failed import write_failed
+from tilegrad.ir.args import TileMap
 from tilegrad.runtime.arithmetic import CODES, arithmetic
 from tilegrad.runtime.protocol import Dims
+from tilegrad.runtime.simt_barriers import CopyBarriers
 from tilegrad.runtime.simt_memory import Memory, Outside, Race, TrackedMemory, poison, scratch
 from tilegrad.runtime.simt_units import Late, fragments, multiply
 from tilegrad.target import MatrixUnit
@@ -28,6 +30,7 @@ __all__ = ["SimtLaunch", "SimtProgram"]
 
 
 _DONE = object()
+_BARRIER_BYTES = 8
 
 Watch = Callable[["SimtLaunch", Memory], Any]
 """What a program sees instead of a memory, of a launch and that memory."""
@@ -52,6 +55,7 @@ class SimtProgram:
         facts = self._namespace()
         self.buffers: tuple[tuple[int, DType, int, bool, bool], ...] = facts["BUFFERS"]
         self.shared: tuple[tuple[int, DType, int], ...] = facts["SHARED"]
+        self.barriers: tuple[tuple[int, int], ...] = facts["BARRIERS"]
         self.variables: tuple[tuple[str, int, int], ...] = facts["VARIABLES"]
         self.positions: tuple[str, ...] = facts["POSITIONS"]
         self.meets: bool = facts["MEETS"]
@@ -61,7 +65,8 @@ class SimtProgram:
 
     @property
     def shared_bytes(self) -> int:
-        return sum(dtype.itemsize * size for _, dtype, size in self.shared)
+        arrays = sum(dtype.itemsize * size for _, dtype, size in self.shared)
+        return arrays + sum(_BARRIER_BYTES * size for _, size in self.barriers)
 
     def _namespace(self) -> dict[str, Any]:
         functions = arithmetic()
@@ -73,6 +78,7 @@ class SimtProgram:
             **functions,
             "dtypes": dtypes,
             "MatrixUnit": MatrixUnit,
+            "TileMap": TileMap,
             "multiply": products,
             "scratch": scratch,
         }
@@ -119,12 +125,13 @@ class SimtLaunch:
             TrackedMemory(f"shared{number}", [], size, None, self.lane_count, "block")
             for number, _, size in program.shared
         ]
+        self.barriers = [CopyBarriers(f"shared{number}", size) for number, size in program.barriers]
         self.tracked = list(self.shared)
         opened = [self._open(memories, *row) for row in program.buffers]
         bound: list[Any] = [*opened, *self.shared]
         if watch is not None:
             bound = [watch(self, memory) for memory in bound]
-        self.body = self.names["bind"](*bound, *self._values(values))
+        self.body = self.names["bind"](*bound, *self.barriers, *self._values(values))
 
     def _open(
         self,
@@ -185,6 +192,8 @@ class SimtLaunch:
                     memory.copies.clear()
                     memory.flying.clear()
                     memory.open_reads.clear()
+                for barriers in self.barriers:
+                    barriers.clear()
                 if self.program.meets:
                     self._run_in_step()
                 else:
@@ -260,6 +269,8 @@ class SimtLaunch:
         self.lane = lane
         for memory in self.tracked:
             memory.enter(self.start, lane)
+        for barriers in self.barriers:
+            barriers.enter(self.start, lane)
 
     def _meet(self) -> None:
         """What the lanes did so far is now behind all of them."""

@@ -4,19 +4,43 @@ several lanes share knows who touched each element since the last barrier.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.float8 import FORMATS
+from tilegrad.ir.args import TileMap
 from tilegrad.runtime.arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
 
-__all__ = ["Memory", "Outside", "Race", "TrackedMemory", "poison", "scratch"]
+__all__ = [
+    "CopyGroup",
+    "Memory",
+    "Outside",
+    "Race",
+    "TrackedMemory",
+    "poison",
+    "rows_of_box",
+    "scratch",
+]  # fmt: skip
 
 
 # Stamps of elements that nobody has touched, and of those that lanes of several blocks have read.
 _NOBODY, _BLOCKS = -1, -2
+
+
+def rows_of_box(matrix: TileMap, begin: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where each row of a box begins, and how many of its elements lie in the matrix: the first
+    ones, as no box begins before it.
+    """
+    first, *others = begin
+    inside = min(matrix.sizes[0] - first, matrix.box[0])
+    for steps in itertools.product(*(range(length) for length in matrix.box[:0:-1])):
+        at = [start + step for start, step in zip(others, reversed(steps), strict=True)]
+        is_in = all(one < size for one, size in zip(at, matrix.sizes[1:], strict=True))
+        index = first + sum(x * y for x, y in zip(at, matrix.strides[1:], strict=True))
+        yield index, max(inside, 0) if is_in else 0
 
 
 class Outside(Exception):
@@ -65,6 +89,14 @@ class Memory:
         values: Sequence[Any] = self.cells[index : index + count]
         return values if self.decode is None else [self.decode[value] for value in values]
 
+    def read_box(self, matrix: TileMap, begin: Sequence[int]) -> Sequence[Any]:
+        """A box of a matrix; what lies outside of the matrix is 0."""
+        found: list[Any] = []
+        for index, count in rows_of_box(matrix, begin):
+            found += self.read_vector(index, count) if count else ()
+            found += [0] * (matrix.box[0] - count)
+        return found
+
     def write(self, index: int, value: Any) -> None:
         if not 0 <= index < self.size:
             raise self.outside(index, 1)
@@ -79,6 +111,35 @@ class Memory:
     def combine(self, index: int, change: Callable[[Any], Any]) -> None:
         """Change one element as one step, as hardware does with atomics; such steps do not race."""
         Memory.write(self, index, change(Memory.read(self, index)))
+
+
+class CopyGroup:
+    """Copies that land together: `nbytes` are expected, `lane` has begun them."""
+
+    __slots__ = ("_first", "_lanes", "_writes", "copied", "lane", "nbytes")
+
+    def __init__(self, lane: int, nbytes: int):
+        self.lane, self.nbytes, self.copied = lane, nbytes, 0
+        self._writes: list[tuple[TrackedMemory, int, Sequence[Any]]] = []
+        # When a lane first waited for them, and which lanes have since, up to the next barrier.
+        self._first: int | None = None
+        self._lanes: set[int] = set()
+
+    def add(self, memory: TrackedMemory, index: int, values: Sequence[Any]) -> None:
+        self._writes.append((memory, index, values))
+
+    def land(self, start: int, lane: int) -> None:
+        """A lane has waited for all of them."""
+        if self._first is None:
+            self._first = start
+            for memory, index, values in self._writes:
+                Memory.write_vector(memory, index, values)
+            self._writes.clear()
+        self._lanes.add(lane)
+
+    def is_seen_by(self, start: int, lane: int) -> bool:
+        """Whether a lane, or one that it has met at a barrier since, has waited for them."""
+        return self._first is not None and (self._first < start or lane in self._lanes)
 
 
 class TrackedMemory(Memory):
@@ -114,11 +175,11 @@ class TrackedMemory(Memory):
         self.start = 0
         self.stamp = 0
         # By lane, its copies that have not landed, in groups, and by element, the lane whose copy
-        # fills it.
+        # fills it, or the group of copies that did.
         self.copies: dict[int, list[list[tuple[int, Sequence[Any]]]]] = {}
-        self.flying: dict[int, int] = {}
-        # By lane, what a matrix unit may still read for it: positions, and who wrote them.
-        self.open_reads: dict[int, list[tuple[int, list[int]]]] = {}
+        self.flying: dict[int, int | CopyGroup] = {}
+        # By lane, what a matrix unit may still read for it, in groups: where, and who wrote it.
+        self.open_reads: dict[int, list[list[tuple[int, list[int]]]]] = {}
         self.writers = [_NOBODY] * size
         self.readers = [_NOBODY] * size
 
@@ -152,6 +213,15 @@ class TrackedMemory(Memory):
             self.flying[position] = lane
         self.copies.setdefault(lane, [[]])[-1].append((index, values))
 
+    def copy_in(self, group: CopyGroup, index: int, values: Sequence[Any]) -> None:
+        """Begin to write `values`, which are there for lanes that have waited for the group."""
+        if not 0 <= index <= self.size - len(values):
+            raise self.outside(index, len(values))
+        for position in range(index, index + len(values)):
+            self.note_write(position)
+            self.flying[position] = group
+        group.add(self, index, values)
+
     def land(self, but: int = 0) -> None:
         """The lane's copies have come: a group, which ends here, and those before it, but for the
         latest `but` ones.
@@ -168,28 +238,38 @@ class TrackedMemory(Memory):
         """Elements that a matrix unit reads for the lane, until it has waited."""
         values = self.read_vector(index, count)
         writers = self.writers[index : index + count]
-        self.open_reads.setdefault(self.stamp - self.start, []).append((index, writers))
+        self.open_reads.setdefault(self.stamp - self.start, [[]])[-1].append((index, writers))
         return values
 
-    def end_reads(self) -> None:
-        """The units have read all that they should for the lane."""
+    def end_reads(self, but: int = 0) -> None:
+        """The units have read all that they should for the lane: a group, which ends here, and
+        those before it, but for the latest `but` ones.
+        """
         lane = self.stamp - self.start
-        for index, writers in self.open_reads.pop(lane, ()):
-            for position, writer in enumerate(writers, index):
-                if self.writers[position] != writer:
-                    raise Race(
-                        f"element {position} of {self.name} changes while a matrix unit reads it "
-                        f"for lane {lane}, without having waited"
-                    )
-                self.note_read(position)
+        groups = self.open_reads.setdefault(lane, [[]])
+        while len(groups) > but:
+            for index, writers in groups.pop(0):
+                for position, writer in enumerate(writers, index):
+                    if self.writers[position] != writer:
+                        raise Race(
+                            f"element {position} of {self.name} changes while a matrix unit reads "
+                            f"it for lane {lane}, without having waited"
+                        )
+                    self.note_read(position)
+        groups.append([])
 
     def note_read(self, index: int) -> None:
-        if index in self.flying:
+        copier = self.flying.get(index)
+        lane = self.stamp - self.start
+        if isinstance(copier, CopyGroup) and copier.is_seen_by(self.start, lane):
+            pass
+        elif copier is not None:
+            who = copier.lane if isinstance(copier, CopyGroup) else copier
             raise Race(
-                f"lane {self.stamp - self.start} reads element {index} of {self.name}, which lane "
-                f"{self.flying[index]} copies without having waited"
+                f"lane {lane} reads element {index} of {self.name}, which lane {who} copies "
+                "without having waited"
             )
-        if self.clashes(self.writers[index]):
+        elif self.clashes(self.writers[index]):
             raise self.race(index, "reads", "wrote", self.writers[index])
         reader = self.readers[index]
         if not self.clashes(reader):

@@ -27,8 +27,9 @@ from tilegrad.compile import nvrtc
 from tilegrad.compile.ptxas import assemble, find_ptxas
 from tilegrad.device.nv import nv_target
 from tilegrad.hardware import cuda_target
+from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import copied_of, memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
@@ -37,7 +38,7 @@ from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
 from tilegrad.runtime.simt import SimtLaunch, SimtProgram
-from tilegrad.runtime.simt_memory import Memory
+from tilegrad.runtime.simt_memory import CopyGroup, Memory, rows_of_box
 from tilegrad.target import MatrixUnit
 from tilegrad.tools.gpu_counts import SECTOR, WARP, Counts
 from tilegrad.tools.gpu_time import RATES, predicted
@@ -124,8 +125,8 @@ class _Watched:
         self.watcher.unit_bytes += count * self.size
         return self.memory.read_for_unit(index, count)  # type: ignore[attr-defined]
 
-    def end_reads(self) -> None:
-        self.memory.end_reads()  # type: ignore[attr-defined]
+    def end_reads(self, but: int = 0) -> None:
+        self.memory.end_reads(but)  # type: ignore[attr-defined]
 
     def write(self, index: int, value: Any) -> None:
         self.note(index, 1)
@@ -138,6 +139,18 @@ class _Watched:
     def copy(self, index: int, values: Sequence[Any]) -> None:
         self.note(index, len(values))
         self.memory.copy(index, values)  # type: ignore[attr-defined]
+
+    def read_box(self, matrix: TileMap, begin: Sequence[int]) -> Any:
+        """Each row is a request of its own."""
+        for index, count in rows_of_box(matrix, begin):
+            if count:
+                self.note(index, count)
+        return self.memory.read_box(matrix, begin)
+
+    def copy_in(self, group: CopyGroup, index: int, values: Sequence[Any]) -> None:
+        # Whole rows of all banks, as units read them.
+        self.watcher.unit_bytes += len(values) * self.size
+        self.memory.copy_in(group, index, values)  # type: ignore[attr-defined]
 
     def land(self, but: int = 0) -> None:
         self.memory.land(but)  # type: ignore[attr-defined]
@@ -170,7 +183,7 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
         instructions=kinds,
         lanes=math.prod(dims.local_size),
         unit_products=_unit_products(program),
-        copies=_copies(program),
+        copies=_copies(program) + _rows_in_flight(program, math.prod(dims.local_size)),
     )
     memories, sizes = _memories(program)
     units = {
@@ -225,14 +238,33 @@ def _copies(program: Sequence[UOp]) -> int:
     return groups * max(group, between)
 
 
+def _rows_in_flight(program: Sequence[UOp], lanes: int) -> int:
+    """Rows of boxes that go on at the same time (COPY_TILE), of a block, for each of its warps:
+    those of all tiles but one.
+    """
+    tiles = {
+        node.src[0]: memory.dtype.size
+        for node in program
+        if node.op is Ops.ARRIVE and isinstance((memory := memory_of(node.src[0])).dtype, Pointer)
+    }
+    rows: Counter[UOp] = Counter()
+    for node in program:
+        if node.op is Ops.COPY_TILE:
+            rows[node.src[3]] += math.prod(node.arg.box[1:])
+    most = max(rows.values(), default=0) * (max(tiles.values(), default=1) - 1)
+    return -(-most * WARP // lanes)
+
+
 def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
     """The axes of the grid that accesses of each global memory depend on."""
     found: dict[str, frozenset[int]] = {}
     for node in UOp.sink(*program).toposort():
-        if node.op in (Ops.LOAD, Ops.STORE):
-            memory = memory_of(node.src[0])
+        if node.op in (Ops.LOAD, Ops.STORE, Ops.COPY_TILE):
+            is_box = node.op is Ops.COPY_TILE
+            memory, index = copied_of(node) if is_box else (memory_of(node.src[0]), (node.index,))
             if memory.op is Ops.DEFINE_GLOBAL:
-                names = {each.arg[0] for each in node.index.toposort() if each.op is Ops.SPECIAL}
+                nodes = UOp.sink(*index).toposort()
+                names = {each.arg[0] for each in nodes if each.op is Ops.SPECIAL}
                 axes = frozenset(axis for axis in range(3) if f"gidx{axis}" in names)
                 name = f"data{memory.arg}"
                 found[name] = found.get(name, frozenset()) | axes
@@ -325,7 +357,7 @@ def _kind(node: UOp) -> str:
         return "matrix"
     if node.op is Ops.SHUFFLE:
         return "shuffle"
-    if node.op is Ops.BARRIER:
+    if node.op in (Ops.BARRIER, Ops.WAIT_TILE):
         return "barrier"
     if node.op is Ops.MULACC and node.dtype.is_float:
         return "multiply-add"

@@ -10,9 +10,10 @@ import enum
 from types import SimpleNamespace
 from typing import Any
 
+from tests.device.ptx import tiles
 from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
-from tests.device.ptx.parse import PTXError, parse
+from tests.device.ptx.parse import MAP, PTXError, parse
 
 __all__ = ["CUresult", "FakeDriver"]
 
@@ -32,6 +33,16 @@ OK = CUresult.CUDA_SUCCESS
 
 class _Node(SimpleNamespace):
     pass
+
+
+class _Map:
+    """A tensor map at a multiple of its size."""
+
+    def __init__(self, data: bytes):
+        size = tiles.MAP_BYTES
+        self._room = (ctypes.c_ubyte * (2 * size))()
+        self.address = -(-ctypes.addressof(self._room) // size) * size
+        ctypes.memmove(self.address, data, size)
 
 
 class FakeDriver:
@@ -63,6 +74,8 @@ class FakeDriver:
         self.executables: dict[int, list[_Node]] = {}
         self.context: int | None = None
         self.fail: dict[str, CUresult] = {}
+        # Functions that are called by their addresses.
+        self.thunks: list[Any] = []
         self._serial = 1000
 
     def _next(self) -> int:
@@ -182,6 +195,34 @@ class FakeDriver:
         del self.events[event]
         return (OK,)
 
+    # tensor maps
+
+    def cuGetProcAddress(self, symbol: bytes, version: int, flags: int) -> Any:
+        assert (symbol, flags) == (b"cuTensorMapEncodeTiled", 0) and 12000 <= version
+        if version > self.version:
+            return CUresult.CUDA_ERROR_INVALID_VALUE, None, None
+        if not self.thunks:
+            self.thunks.append(tiles.ENCODE(self._encode))
+        return OK, ctypes.cast(self.thunks[0], ctypes.c_void_p).value, 0
+
+    def _encode(
+        self, map_: int, kind: int, rank: int, address: int, sizes: Any, strides: Any, box: Any,
+        steps: Any, interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> int:  # fmt: skip
+        """As C calls it: an assertion here would reach nobody, so all that is wrong is an error."""
+        rows = sizes[:rank], strides[: rank - 1], box[:rank]
+        self.calls.append(("cuTensorMapEncodeTiled", kind, rank, address, *rows))
+        known = any(start <= address < start + size for start, size in self.memory.live.items())
+        plain = (interleave, swizzle, promotion, fill) == (0, 3, 2, 0) and kind in (0, 1)
+        if map_ % tiles.MAP_BYTES or not known or not plain or steps[:rank] != [1] * rank:
+            return int(CUresult.CUDA_ERROR_INVALID_VALUE)
+        try:
+            made = tiles.TensorMap(kind + 1, address, *map(tuple, rows))
+        except PTXError:
+            return int(CUresult.CUDA_ERROR_INVALID_VALUE)
+        ctypes.memmove(map_, made.packed(), tiles.MAP_BYTES)
+        return int(OK)
+
     # modules and launches
 
     def cuModuleLoadDataEx(self, image: bytes, count: int, kinds: Any, values: Any) -> Any:
@@ -220,7 +261,8 @@ class FakeDriver:
         words = (ctypes.c_void_p * count).from_address(pointers) if count else ()
         values = []
         for (_, kind), word in zip(entry.parameters, words):
-            size = int(kind[1:]) // 8
+            size = tiles.MAP_BYTES if kind == MAP else int(kind[1:]) // 8
+            assert kind != MAP or word % tiles.MAP_BYTES == 0, "a map lies anywhere"
             values.append(int.from_bytes(ctypes.string_at(word, size), "little"))
         assert asked <= self.asked.get(function, 0)
         run(entry, self.memory, values, grid, block, asked)
@@ -268,7 +310,10 @@ class FakeDriver:
         for node in self.executables[executable]:
             each = node.parameters
             pointers = (ctypes.c_void_p * max(len(each.words), 1))(
-                *[ctypes.addressof(word) for word in each.words]
+                *[
+                    word.address if isinstance(word, _Map) else ctypes.addressof(word)
+                    for word in each.words
+                ]
             )
             grid = (each.gridDimX, each.gridDimY, each.gridDimZ)
             block = (each.blockDimX, each.blockDimY, each.blockDimZ)
@@ -281,5 +326,10 @@ def _copy(driver: FakeDriver, parameters: Any) -> Any:
     _, entry = driver.functions[parameters.func]
     count = len(entry.parameters)
     pointers = (ctypes.c_void_p * max(count, 1)).from_address(parameters.kernelParams)
-    words = [ctypes.c_uint64(ctypes.c_uint64.from_address(pointers[i]).value) for i in range(count)]
+    words = [
+        _Map(ctypes.string_at(pointers[i], tiles.MAP_BYTES))
+        if kind == MAP
+        else ctypes.c_uint64(ctypes.c_uint64.from_address(pointers[i]).value)
+        for i, (_, kind) in enumerate(entry.parameters)
+    ]
     return SimpleNamespace(**vars(parameters), words=words)

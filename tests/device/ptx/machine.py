@@ -8,14 +8,15 @@ that do not meet at a barrier, and a matrix instruction without its whole warp a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tests.device.ptx import matrix, numbers, wgmma
+from tests.device.ptx import matrix, numbers, tiles, wgmma
 from tests.device.ptx.memory import GlobalMemory, SharedMemory
 from tests.device.ptx.numbers import TYPES
-from tests.device.ptx.parse import WIDTHS, Entry, Instruction, PTXError
+from tests.device.ptx.parse import MAP, WIDTHS, Entry, Instruction, PTXError
 
 __all__ = ["Launch", "run"]
 
@@ -27,6 +28,8 @@ _WARP = 32
 # Lanes that run at once; more blocks run after them.
 _MOST = 1 << 17
 _LONGEST = 5_000_000
+# Addresses of parameters in their own space, and where this begins among all addresses.
+_PASSED, _PARAMETERS = 0x100, 0x600000000000
 # Bytes of shared memory that a kernel may declare.
 _STATIC = 48 << 10
 
@@ -59,7 +62,21 @@ def run(
     if stored and constant:
         both = np.intersect1d(np.concatenate(stored), np.concatenate(constant))
         if both.size:
-            raise PTXError("ld.global.nc reads memory that the same launch writes")
+            raise PTXError("what is read as constant is memory that the same launch writes")
+
+
+@dataclass
+class _UnitRead:
+    """What a matrix unit reads for a warpgroup: by which lanes, at which addresses, what was there,
+    the registers that it adds to, and how many groups of units were closed since.
+    """
+
+    readers: Array
+    addresses: Array
+    values: Array
+    what: str
+    names: tuple[str, ...]
+    closed: int = 0
 
 
 class Launch:
@@ -97,11 +114,15 @@ class Launch:
             self.places[entry.asked] = -(-sizes["shared"] // 32) * 32 + 16
             sizes["shared"] = self.places[entry.asked] + asked
         self.shared = SharedMemory(len(numbers_of_blocks), sizes["shared"])
+        self.barriers = tiles.Barriers(self.shared)
+        # Where parameters are that are passed by their address, in their own space.
+        maps = [name for name, kind in entry.parameters if kind == MAP]
+        self.passed = {name: _PASSED * (number + 1) for number, name in enumerate(maps)}
         # Registers that a matrix unit adds to, with the lanes for which it does; those that were
         # written since the last wgmma.fence; and what the units still read.
         self.busy: dict[str, Array] = {}
         self.unfenced: set[str] | None = set() if _has_groups(entry) else None
-        self.reads: list[tuple[Array, Array, Array, Array]] = []
+        self.reads: list[_UnitRead] = []
         # Lane by lane, so that no other can reach it.
         self.local = SharedMemory(self.count, sizes["local"])
         self.stored: list[Array] = []
@@ -149,6 +170,7 @@ class Launch:
                 elif head in ("ret", "exit"):
                     if self.busy:
                         raise PTXError("a kernel ends while a matrix unit works")
+                    self.barriers.close()
                     _join(groups, place + 1, mask & ~active)
                 elif head in ("bar", "barrier"):
                     if not active.all() and (mask & ~active).any():
@@ -175,6 +197,7 @@ class Launch:
         come = mask | waiting.pop(place, np.zeros(self.count, bool))
         whole = come.reshape(-1, self.lanes).all(1)
         self.shared.meet(whole)
+        self.barriers.meet(whole)
         free = np.repeat(whole, self.lanes)
         _join(groups, place + 1, come & free)
         if (come & ~free).any():
@@ -584,6 +607,11 @@ def _mov(entry: Entry, instruction: Instruction) -> Step:
         return lambda launch, active: put(
             launch, np.full(launch.count, launch.places[source], TYPES[kind]), active
         )
+    if any(source == each for each, of in entry.parameters if of == MAP):
+        put = _target(entry, name, kind)
+        return lambda launch, active: put(
+            launch, np.full(launch.count, launch.passed[source], TYPES[kind]), active
+        )
     return _plain(entry, instruction, (kind,), kind, lambda value: value)
 
 
@@ -784,6 +812,9 @@ def _red(entry: Entry, instruction: Instruction) -> Step:
 
 
 def _cvta(entry: Entry, instruction: Instruction) -> Step:
+    if instruction.parts == ("cvta", "param", "u64"):
+        base = np.uint64(_PARAMETERS)
+        return _plain(entry, instruction, ("u64",), "u64", lambda value: value + base)
     if instruction.parts != ("cvta", "to", "global", "u64"):
         raise PTXError("cvta of what is not written")
     return _plain(entry, instruction, ("u64",), "u64", lambda value: value)
@@ -864,6 +895,8 @@ def _cp(entry: Entry, instruction: Instruction) -> Step:
     before `cp.async.commit_group`, and `cp.async.wait_group N`, for all but the latest N. A fourth
     operand of a copy is the number of bytes copied; the bytes behind them become zero.
     """
+    if instruction.parts[1:4] == ("async", "bulk", "tensor"):
+        return _bulk_tensor(entry, instruction)
     if instruction.parts[1:] == ("async", "wait_all"):
         return lambda launch, active: launch.shared.land(
             launch.block[active], launch.lane[active], instruction.text
@@ -907,6 +940,109 @@ def _cp(entry: Entry, instruction: Instruction) -> Step:
     return step
 
 
+def _bulk_tensor(entry: Entry, instruction: Instruction) -> Step:
+    """A box of a matrix: `[to], [tensor map, {coordinates}], [mbarrier]`."""
+    *_, rank, to_space, of_space, ends = instruction.parts
+    known = ("shared::cluster", "global", "mbarrier::complete_tx::bytes")
+    if (to_space, of_space, ends) != known or rank[-1] != "d" or len(instruction.parts) != 8:
+        raise PTXError("a copy of a box that is not written")
+    if _capability(entry) < 90 or entry.version < (8, 0):
+        raise PTXError(f"no copies of boxes on {entry.target} in PTX {entry.version}")
+    to, origin, barrier = instruction.operands
+    address, _, begin = origin[1:-1].partition(",")
+    names = [part.strip() for part in begin.strip()[1:-1].split(",")]
+    if len(names) != int(rank[:-1]):
+        raise PTXError(f"{len(names)} coordinates in {rank}")
+    fetch, target = _source(entry, address.strip(), "u64"), _place(entry, to, "b32")
+    at, begins = _place(entry, barrier, "b32"), [_source(entry, name, "s32") for name in names]
+
+    def step(launch: Launch, active: Array) -> None:
+        what = instruction.text
+        rows = [each(launch)[active] for each in (fetch, target, at, *begins)]
+        maps = {_PARAMETERS + place: name for name, place in launch.passed.items()}
+        owners = zip(launch.block[active].tolist(), launch.lane[active].tolist())
+        for (block, lane), passed, start, word, *begin in zip(
+            owners, *(row.tolist() for row in rows)
+        ):
+            if passed not in maps:
+                raise PTXError(f"{what}: {passed:#x} is no tensor map")
+            data = launch.arguments[maps[passed]].to_bytes(tiles.MAP_BYTES, "little")
+            matrix = tiles.TensorMap.unpacked(data)
+            if len(begin) != len(matrix.sizes):
+                raise PTXError(f"{what}: a matrix of {len(matrix.sizes)} dimensions")
+            values = matrix.elements(launch.memory, tuple(begin), what)
+            inside, addresses = matrix.places(tuple(begin))
+            read = launch.memory.offsets(addresses[inside], matrix.itemsize, what)
+            launch.constant.append(np.unique(read))
+            launch.barriers.copy(block, lane, word, start, matrix, values, what)
+
+    return step
+
+
+def _mbarrier(entry: Entry, instruction: Instruction) -> Step:
+    """An object of 64 bits in shared memory: made, arrived at, and waited for."""
+    parts, operands = instruction.parts[1:], instruction.operands
+    if _capability(entry) < 90 or entry.version < (8, 0):
+        raise PTXError(f"no such mbarrier on {entry.target} in PTX {entry.version}")
+    if parts == ("init", "shared::cta", "b64"):
+        where, count = operands
+        place, many = _place(entry, where, "b32"), int(count)
+
+        def init(launch: Launch, active: Array) -> None:
+            for serial in np.flatnonzero(active):
+                block, lane = int(launch.block[serial]), int(launch.lane[serial])
+                launch.barriers.init(block, lane, int(place(launch)[serial]), many)
+
+        return init
+    if parts == ("arrive", "expect_tx", "shared::cta", "b64"):
+        state, where, count = operands
+        if state != "_":
+            raise PTXError("a state that is not looked at is _")
+        place, size = _place(entry, where, "b32"), _source(entry, count, "u32")
+
+        def arrive(launch: Launch, active: Array) -> None:
+            for serial in np.flatnonzero(active):
+                block, lane = int(launch.block[serial]), int(launch.lane[serial])
+                nbytes = int(size(launch)[serial])
+                launch.barriers.arrive(block, lane, int(place(launch)[serial]), nbytes)
+
+        return arrive
+    if parts != ("try_wait", "parity", "shared::cta", "b64"):
+        raise PTXError("mbarrier of what is not written")
+    name, where, odd = operands
+    place, parity, put = (
+        _place(entry, where, "b32"),
+        _source(entry, odd, "u32"),
+        _target(entry, name, "pred"),
+    )
+
+    def wait(launch: Launch, active: Array) -> None:
+        keys = np.stack([launch.block, place(launch).astype(np.int64), parity(launch)], -1)
+        for block, address, wanted in np.unique(keys[active], axis=0).tolist():
+            if wanted not in (0, 1):
+                raise PTXError(f"a phase of parity {wanted}")
+            own = active & (keys == (block, address, wanted)).all(1)
+            launch.barriers.wait(block, launch.lane[own], address, wanted)
+        put(launch, np.ones(launch.count, bool), active)
+
+    return wait
+
+
+def _elect(entry: Entry, instruction: Instruction) -> Step:
+    """One lane of a warp, whose members all come here."""
+    name, members = instruction.operands
+    state, _, predicate = name.partition("|")
+    if instruction.parts != ("elect", "sync") or state != "_" or int(members, 0) != 0xFFFFFFFF:
+        raise PTXError("elect of what is not written")
+    put = _target(entry, predicate, "pred")
+
+    def step(launch: Launch, active: Array) -> None:
+        _whole_warps(launch, active, "a lane of the members of an election is not there")
+        put(launch, launch.lane % _WARP == tiles.ELECTED, active)
+
+    return step
+
+
 def _has_groups(entry: Entry) -> bool:
     return any(each.parts[0] == "wgmma" for each in entry.instructions)
 
@@ -918,7 +1054,13 @@ def _fence(entry: Entry, instruction: Instruction) -> Step:
         ("fence", "proxy", "async", "shared::cta"),
     ):
         raise PTXError("fence of what is not written")
-    return lambda launch, active: launch.shared.publish(launch.block[active], launch.lane[active])
+
+    def step(launch: Launch, active: Array) -> None:
+        block, lane = launch.block[active], launch.lane[active]
+        launch.shared.publish(block, lane)
+        launch.barriers.fence(block, lane)
+
+    return step
 
 
 def _wgmma(entry: Entry, instruction: Instruction) -> Step:
@@ -930,11 +1072,10 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
     if what == "fence":
         return _group_fence
     if what == "commit_group":
-        return _whole_groups
+        return _commit_group
     if what == "wait_group":
-        if instruction.operands != ("0",):
-            raise PTXError("wgmma.wait_group of some groups")
-        return _wait_group
+        (most,) = map(int, instruction.operands)
+        return lambda launch, active: _wait_group(launch, active, most)
     if what != "mma_async":
         raise PTXError("wgmma of what is not written")
     shape = wgmma.shape_of(rest[0], tuple(rest[1:]))
@@ -969,7 +1110,10 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
                     raise PTXError("lanes of one warpgroup have different descriptors")
                 found_at = wgmma.decode(int(bits[start]))
                 places = found_at.addresses(size, is_across, shape.itemsize)
-                sides.append(_read_by_unit(launch, lanes, places, shape.itemsize, instruction.text))
+                found_there = _read_by_unit(
+                    launch, lanes, places, shape.itemsize, instruction.text, tuple(names)
+                )
+                sides.append(found_there)
             made[lanes] = shape.multiply(*sides, made[lanes].view(np.uint32)).view(made.dtype)
         for number, name in enumerate(names):
             launch.set(name, made[..., number].copy(), active)
@@ -978,14 +1122,16 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
     return step
 
 
-def _read_by_unit(launch: Launch, lanes: Array, places: Array, size: int, what: str) -> Array:
+def _read_by_unit(
+    launch: Launch, lanes: Array, places: Array, size: int, what: str, names: tuple[str, ...]
+) -> Array:
     """The bits at addresses, read for a warpgroup until it waits: each element by one lane."""
     addresses = places.reshape(-1).astype(np.uint64)
     readers = np.resize(lanes, addresses.size)
     block, lane = launch.block[readers], launch.lane[readers]
     launch.shared.published(block, addresses, size, what)
     found = launch.shared.read(block, lane, addresses, np.dtype(f"u{size}"), what)
-    launch.reads.append((readers, addresses, found, np.full(addresses.size, what)))
+    launch.reads.append(_UnitRead(readers, addresses, found, what, names))
     return found.reshape(places.shape)
 
 
@@ -1003,29 +1149,40 @@ def _group_fence(launch: Launch, active: Array) -> None:
     launch.unfenced.clear()
 
 
-def _wait_group(launch: Launch, active: Array) -> None:
-    """The results are there, and what was read for them may change from now on."""
+def _commit_group(launch: Launch, active: Array) -> None:
+    """What was begun since the last such instruction is a group."""
+    _whole_groups(launch, active)
+    for each in launch.reads:
+        each.closed += bool(active[each.readers[0]])
+
+
+def _wait_group(launch: Launch, active: Array, most: int) -> None:
+    """The results of all groups but the latest are there, and what was read for them may change
+    from now on.
+    """
     _whole_groups(launch, active)
     left = []
-    for readers, addresses, values, what in launch.reads:
-        if not active[readers].all():
-            left.append((readers, addresses, values, what))
+    for each in launch.reads:
+        if not active[each.readers].all() or each.closed <= most:
+            left.append(each)
             continue
-        block, lane = launch.block[readers], launch.lane[readers]
-        now = launch.shared.read(block, lane, addresses, values.dtype, str(what[0]))
-        if (now != values).any():
+        block, lane = launch.block[each.readers], launch.lane[each.readers]
+        now = launch.shared.read(block, lane, each.addresses, each.values.dtype, each.what)
+        if (now != each.values).any():
             raise PTXError("what a matrix unit reads changes before it was waited for")
     launch.reads = left
-    launch.busy = {
-        name: rest for name, lanes in launch.busy.items() if (rest := lanes & ~active).any()
-    }
+    launch.busy = {}
+    for each in left:
+        for name in each.names:
+            lanes = launch.busy.setdefault(name, np.zeros(launch.count, bool))
+            lanes[each.readers] = True
 
 
 def _shfl(entry: Entry, instruction: Instruction) -> Step:
-    """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment. The third operand
-    holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
+    """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment, in mode idx lane
+    b of it. The third operand holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
     """
-    if instruction.parts != ("shfl", "sync", "bfly", "b32"):
+    if instruction.parts not in (("shfl", "sync", "bfly", "b32"), ("shfl", "sync", "idx", "b32")):
         raise PTXError("shfl of what is not written")
     name, source, *rest = instruction.operands
     mask, clamp, members = (int(text, 0) for text in rest)
@@ -1035,7 +1192,8 @@ def _shfl(entry: Entry, instruction: Instruction) -> Step:
     lanes = np.arange(_WARP)
     segment, limit = clamp >> 8 & 31, clamp & 31
     most = (lanes & segment) | (limit & ~segment)
-    other = np.where(lanes ^ mask <= most, lanes ^ mask, lanes)
+    wanted = lanes ^ mask if instruction.parts[2] == "bfly" else lanes & segment | mask & ~segment
+    other = np.where(wanted <= most, wanted, lanes)
 
     def step(launch: Launch, active: Array) -> None:
         _whole_warps(launch, active, "a lane of the members of a shuffle is not there")
@@ -1086,6 +1244,8 @@ _MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
     "mma": _mma,
     "ldmatrix": _ldmatrix,
     "cp": _cp,
+    "mbarrier": _mbarrier,
+    "elect": _elect,
     "shfl": _shfl,
     "fence": _fence,
     "wgmma": _wgmma,

@@ -97,8 +97,53 @@ class SharedMemory:
         self._flying = np.zeros(blocks * self.nbytes, bool)
         # Owners, places and bytes, and how many groups the owners have closed since.
         self._copies: list[tuple[Array, Array, Array, Array]] = []
+        # By byte, the copy of a box that wrote it since the last barrier; of each copy its bytes,
+        # and the lanes that have waited for it.
+        self._fill = np.full(blocks * self.nbytes, -1, np.int64)
+        self._fills: list[tuple[Array, Array]] = []
+        self._shown: list[set[int]] = []
+        self._opaque = np.zeros(blocks * self.nbytes, bool)
         # By byte, the lane that wrote it without a fence to what reads by itself.
         self._unpublished = np.full(blocks * self.nbytes, -1, np.int64)
+
+    def reserve(self, block: int, address: int, size: int) -> None:
+        """Bytes that no plain access may touch: those of an mbarrier."""
+        (place,) = self._places(np.array([block]), np.array([address]), size, "mbarrier.init")
+        self._opaque[place : place + size] = True
+
+    def fill(self, block: int, lane: int, addresses: Array, values: Array, what: str) -> int:
+        """Begin to write `values`, a row of bytes for each address, as units write that are no
+        lanes: the number of the copy.
+        """
+        places = self._places(np.full(addresses.size, block), addresses, values.shape[1], what)
+        every = places[:, None] + np.arange(values.shape[1])
+        if (self._unpublished[every] >= 0).any():
+            raise PTXError(f"{what}: writes what lanes wrote without fence.proxy.async")
+        self._claim(every, np.full(addresses.size, lane), what)
+        number = len(self._fills)
+        self._flying[every], self._fill[every] = True, number
+        self._fills.append((every, values))
+        self._shown.append(set())
+        return number
+
+    def arrive_at(self, number: int) -> None:
+        """A copy has landed."""
+        every, values = self._fills[number]
+        self._bytes[every] = values
+        self._flying[every] = False
+
+    def show(self, numbers: list[int], block: int, lanes: Array) -> None:
+        """Lanes have waited for these copies."""
+        for number in numbers:
+            self._shown[number].update((block * _MOST_LANES + lanes).tolist())
+
+    def _check_fills(self, every: Array, owner: Array, what: str) -> None:
+        """An error where lanes read what a copy brought for which they have not waited."""
+        fills = self._fill[every]
+        for number in np.unique(fills[fills >= 0]):
+            readers = owner[(fills == number).any(1)]
+            if not self._shown[number].issuperset(readers.tolist()):
+                raise PTXError(f"{what}: reads what a copy brought without waiting for its phase")
 
     def publish(self, block: Array, lane: Array) -> None:
         """These lanes have come to a fence.proxy.async."""
@@ -148,7 +193,7 @@ class SharedMemory:
         for touched, verb in ((self._writer[every], "wrote"), (self._reader[every], "read")):
             if ((touched != -1) & (touched != lane[:, None])).any():
                 raise PTXError(f"{what}: writes what another lane {verb} since the last barrier")
-        self._writer[every] = lane[:, None]
+        self._writer[every], self._fill[every] = lane[:, None], -1
         if (self._writer[every] != lane[:, None]).any():
             raise PTXError(f"{what}: two lanes write one address")
 
@@ -156,6 +201,13 @@ class SharedMemory:
         """The lanes of these blocks have met at a barrier."""
         self._writer.reshape(self.blocks, -1)[blocks] = -1
         self._reader.reshape(self.blocks, -1)[blocks] = -1
+        # One lane that has waited tells all that it meets.
+        fills = self._fill.reshape(self.blocks, -1)
+        for block in np.flatnonzero(blocks) if self._fills else ():
+            own = fills[block]
+            for number in np.unique(own[own >= 0]):
+                if self._shown[number]:
+                    own[own == number] = -1
 
     def _places(self, block: Array, addresses: Array, size: int, what: str) -> Array:
         _aligned(addresses, size, what)
@@ -164,7 +216,10 @@ class SharedMemory:
             raise PTXError(
                 f"{what}: {int(addresses[wrong][0])} is outside {self._size} bytes of shared memory"
             )
-        return block * self.nbytes + addresses.astype(np.int64)
+        places = block * self.nbytes + addresses.astype(np.int64)
+        if self._opaque[places].any():
+            raise PTXError(f"{what}: touches an mbarrier")
+        return places
 
     def read(self, block: Array, lane: Array, addresses: Array, kind: Any, what: str) -> Array:
         size = np.dtype(kind).itemsize
@@ -172,7 +227,8 @@ class SharedMemory:
         every = places[:, None] + np.arange(size)
         if self._flying[every].any():
             raise PTXError(f"{what}: reads what an asynchronous copy has not brought yet")
-        writers = self._writer[every]
+        self._check_fills(every, lane + block * _MOST_LANES, what)
+        writers = np.where(self._fill[every] >= 0, -1, self._writer[every])
         if ((writers >= 0) & (writers != lane[:, None])).any():
             raise PTXError(f"{what}: reads what another lane wrote since the last barrier")
         readers = self._reader[every]

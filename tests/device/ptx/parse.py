@@ -7,13 +7,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-__all__ = ["Entry", "Instruction", "PTXError", "parse"]
+__all__ = ["MAP", "Entry", "Instruction", "PTXError", "parse"]
 
+# The type of a parameter that is a tensor map.
+MAP = "map"
 WIDTHS = {"pred": 1, "b16": 16, "b32": 32, "f32": 32, "b64": 64, "f64": 64}
 _REGISTERS = re.compile(r"\.reg \.(\w+) %(\w+)<(\d+)>")
 _ARRAY = re.compile(r"\.(shared|local) \.align (\d+) \.b8 (\w+)\[(\d+)\]")
 _ASKED = re.compile(r"^\.extern \.shared \.align (\d+) \.b8 (\w+)\[\];$", re.M)
-_PARAMETER = re.compile(r"\.param \.(\w+) (\w+)")
+_PARAMETER = re.compile(r"\.param (?:\.align (\d+) )?\.(\w+) (\w+)(?:\[(\d+)\])?")
 _LANES = re.compile(r"\.maxntid (\d+), (\d+), (\d+)")
 _PRAGMA = re.compile(r'\.pragma "nounroll"')
 _LABEL = re.compile(r"(\$?\w+):")
@@ -81,7 +83,7 @@ def parse(text: str) -> dict[str, Entry]:
     for name, parameters, directives, body in pattern.findall(text):
         entry = Entry(name, (int(version[1]), int(version[2])), target[1])
         entry.asked = asked[2] if asked else ""
-        entry.parameters = [(title, kind) for kind, title in _PARAMETER.findall(parameters)]
+        entry.parameters = [_parameter(*found) for found in _PARAMETER.findall(parameters)]
         lanes = _LANES.search(directives)
         if lanes is not None:
             entry.most_lanes = int(lanes[1]) * int(lanes[2]) * int(lanes[3])
@@ -91,6 +93,15 @@ def parse(text: str) -> dict[str, Entry]:
     if not found:
         raise PTXError("the module has no kernel")
     return found
+
+
+def _parameter(alignment: str, kind: str, title: str, count: str) -> tuple[str, str]:
+    """The name and the type of a parameter; MAP for bytes that may be a tensor map."""
+    if not count:
+        return title, kind
+    if (alignment, kind, count) != ("128", "b8", "128"):
+        raise PTXError(f"a parameter of {count} {kind} at a multiple of {alignment or 1}")
+    return title, MAP
 
 
 def _read(entry: Entry, line: str) -> None:

@@ -1,0 +1,308 @@
+"""Tiles that one lane copies to shared memory, for matrix units that read it by themselves.
+
+Where an operand is a plain matrix in global memory, one instruction copies a box of it (COPY_TILE):
+no lane computes addresses, and no register holds elements. Which boxes there are, the indices of
+the fill say: each range of the tile is a dimension of the box, and all other terms, which are those
+of blocks and of the loop over the sum, say where it begins.
+
+    before   END(STORE(shared, i*64 + j, LOAD(a, m*262144 + i*4096 + k*64 + j)), i, j)
+    after    COPY_TILE(shared, 0, a, ..., k*64, m*64)   of 4096 by 4096 elements, a box of 64 by 64
+
+Lanes know by a barrier in shared memory that a tile has landed, one for each tile that an operand
+has at a time. In a phase of it the lane that copies arrives once and says how many bytes will come
+(ARRIVE); the phase ends as all of them have. The tile of iteration t is filled in phase t // n of
+barrier t % n, as each tile is filled once for each iteration that reads it, and never in vain.
+
+The rules for boxes are those of `cuTensorMapEncodeTiled` (CUDA Driver API, "Tensor Map Object
+Management"); dimensions must not overlap each other, as the strides of its example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
+from tilegrad.ir.args import TileMap
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of
+from tilegrad.ir.rules import conjuncts, from_terms, simplify, terms_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.target import Target
+
+__all__ = ["Boxes", "TileCopies", "find_boxes", "has_room", "read_by_units"]
+
+# Bytes of a row of a box, whose vectors the copy swizzles among 8 rows, as matrix units read them.
+_ROW = 128
+# The most dimensions, and the most elements of a box along each.
+_MOST_DIMENSIONS, _LONGEST = 5, 256
+# Strides are multiples of a vector, in bytes, and less than 2^40; a position has 32 bits.
+_VECTOR, _FARTHEST, _MOST_POSITION = 16, 1 << 40, 1 << 31
+# Bytes that barriers, and arrays that begin at a multiple of 1024, take beside the tiles at most.
+_SLACK = 1 << 10
+
+
+class Boxes(NamedTuple):
+    """The boxes that fill a tile in an iteration, by where each begins in the tile, and how many
+    elements of a row lie before it.
+    """
+
+    map: TileMap
+    source: UOp
+    coordinates: tuple[UOp, ...]
+    cuts: tuple[tuple[int, int], ...]
+
+
+class TileCopies:
+    """Tiles that one lane fills in one loop."""
+
+    def __init__(
+        self, tiles: Sequence[tuple[UOp, Boxes]], loop: UOp, count: int, lane: UOp, number: int
+    ):
+        """`tiles` are memories of `count` tiles each, `lane` is a lane's number in its block, and
+        `number` that of the array of barriers.
+        """
+        self.tiles, self.loop, self.count = tiles, loop, count
+        self.barriers = UOp(
+            Ops.DEFINE_LOCAL, dtypes.uint64.ptr(count, AddressSpace.SHARED), (), number
+        )
+        self.is_chosen = UOp(Ops.ELECT, dtypes.bool, (lane,))
+        self.nbytes = sum(
+            int(prod(boxes.map.box)) * len(boxes.cuts) * _base(memory).nbytes
+            for memory, boxes in tiles
+        )
+
+    def wait(self) -> UOp:
+        """Until the tiles of this iteration have landed."""
+        number = simplify(self.loop % self.count)
+        parity = simplify(self.loop // self.count % 2)
+        return UOp(Ops.WAIT_TILE, dtypes.void, (self.barriers, number, parity))
+
+    def filled(self) -> list[UOp]:
+        """The fills of the tiles of the first iterations, before the loop: the last of them."""
+        found: list[UOp] = []
+        for trip in range(self.count - 1):
+            found = self._filled(UOp.const(dtypes.index, trip), self.is_chosen, found)
+        return found
+
+    def filled_ahead(self, barrier: UOp) -> list[UOp]:
+        """In each iteration, the fills of the last tiles that are filled ahead, if any is left."""
+        ahead = self.count - 1
+        gate = simplify(self.is_chosen & (self.loop < self.loop.extent - ahead))
+        return self._filled(simplify(self.loop + ahead), gate, [barrier])
+
+    def _filled(self, trip: UOp, gate: UOp, after: Sequence[UOp]) -> list[UOp]:
+        """The fills of the tiles of iteration `trip`, behind `after`."""
+        number = simplify(trip % self.count)
+        arrived = (self.barriers.after(*after), number, gate)
+        barriers = self.barriers.after(UOp(Ops.ARRIVE, dtypes.void, arrived, self.nbytes))
+        found = []
+        for memory, boxes in self.tiles:
+            first, *others = (
+                simplify(each.substitute({self.loop: trip})) for each in boxes.coordinates
+            )
+            size = _pointer(memory).size // self.count
+            for start, further in boxes.cuts:
+                at = simplify(number * size + start)
+                begin = (simplify(first + further), *others)
+                src = (memory, at, boxes.source, barriers, number, gate, *begin)
+                found.append(UOp(Ops.COPY_TILE, dtypes.void, src, boxes.map))
+        return found
+
+
+def _pointer(memory: UOp) -> Pointer:
+    assert isinstance(memory.dtype, Pointer)
+    return memory.dtype
+
+
+def _base(memory: UOp) -> DType:
+    return _pointer(memory).base
+
+
+def read_by_units(nodes: Iterable[UOp]) -> set[UOp]:
+    """The memory that matrix units read by themselves."""
+    return {memory_of(node.src[1]) for node in nodes if node.op is Ops.DESCRIPTOR}
+
+
+def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:
+    """The boxes that fill a tile in an iteration of `loop`; None where it is no plain matrix."""
+    store, *nest = fill.src
+    value = store.src[2]
+    if not target.has_tile_copies or store.is_gated or loop.extent.op is not Ops.CONST:
+        return None
+    if value.op is not Ops.LOAD or (value.is_gated and not _is_zero(value.src[2])):
+        return None
+    source = memory_of(value.src[0])
+    if source.op is not Ops.DEFINE_GLOBAL or _base(source) is not _base(memory_of(store.src[0])):
+        return None
+    row = _ROW // _base(source).nbytes
+    cuts = _cuts(store.index, nest, row)
+    gates = _gates(value)
+    found = terms_of(value.index)
+    if cuts is None or gates is None or found is None:
+        return None
+    fastest_first = [nest[-1], *reversed(nest[:-1])]
+    dimensions = _dimensions(*found, fastest_first, row, gates)
+    if dimensions is None or not _fits(dimensions, cuts[-1][1], _base(source).nbytes):
+        return None
+    first, *others = (each.size for each in dimensions)
+    sizes = (first if dimensions[0].is_cut else first + cuts[-1][1], *others)
+    matrix = TileMap(
+        sizes, tuple(each.stride for each in dimensions), tuple(each.box for each in dimensions)
+    )
+    # A buffer of unknown size has less than no elements.
+    if matrix.last >= _pointer(source).size:
+        return None
+    return Boxes(matrix, source, tuple(each.begin for each in dimensions), cuts)
+
+
+def _is_zero(value: UOp) -> bool:
+    return value.op is Ops.CONST and value.arg == 0
+
+
+class _Gate(NamedTuple):
+    """A condition of a load: a sum, as terms and a constant, is less than `bound`."""
+
+    terms: dict[UOp, int]
+    constant: int
+    bound: int
+
+
+def _gates(load: UOp) -> list[_Gate] | None:
+    """The conditions under which a load reads memory; None if one is of another kind."""
+    found: list[_Gate] = []
+    for each in conjuncts(load.gate) if load.is_gated else ():
+        below = terms_of(each.src[0]) if each.op is Ops.CMPLT else None
+        if below is None or each.src[1].op is not Ops.CONST:
+            return None
+        found.append(_Gate(*below, int(each.src[1].arg)))
+    return found
+
+
+class _Dimension:
+    """A dimension of a matrix: the elements between neighbours, the length of a box, and where one
+    begins, as terms and a constant.
+    """
+
+    def __init__(self, stride: int, box: int, loop: UOp | None = None):
+        self.stride, self.box, self.loop = stride, box, loop
+        self.terms: dict[UOp, int] = {}
+        self.constant = 0
+        # The elements behind which memory is not read.
+        self.bound: int | None = None
+
+    @property
+    def begin(self) -> UOp:
+        zero = UOp.const(dtypes.index, 0)
+        return simplify(from_terms(self.terms.items(), self.constant, zero))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the matrix is no longer than what is read of it."""
+        return self.bound is not None
+
+    @property
+    def size(self) -> int:
+        return int(self.begin.vmax) + self.box if self.bound is None else self.bound
+
+
+def _dimensions(
+    terms: Mapping[UOp, int], constant: int, nest: Sequence[UOp], row: int, gates: Sequence[_Gate]
+) -> list[_Dimension] | None:
+    """The dimensions of the matrix, the nearest neighbours first: one for each range of the tile,
+    to the farthest of which that divides it a term belongs; and one for each matrix of a batch
+    that is no multiple of any, or whose dimension has an end.
+    """
+    rest = dict(terms)
+    boxes = [row, *(int(loop.extent.arg) for loop in nest[1:])]
+    own = [_Dimension(rest.pop(each, 0), box, each) for each, box in zip(nest, boxes, strict=True)]
+    strides = [each.stride for each in own]
+    if strides[0] != 1 or strides != sorted(set(strides)) or constant < 0:
+        return None
+    for term, scale in rest.items():
+        if scale <= 0 or term.vmin < 0 or _is_of_launch(term) or not term.ranges.isdisjoint(nest):
+            return None
+        fitting = [each for each in own if scale % each.stride == 0]
+        fitting[-1].terms[term] = scale // fitting[-1].stride
+    for each in reversed(own):
+        each.constant, constant = divmod(constant, each.stride)
+    if not all(_bounded(own, gate) for gate in gates):
+        return None
+    more = []
+    for each, following in zip(own, [*own[1:], None], strict=True):
+        ended = [gate for gate in gates if each.loop in gate.terms]
+        for term, scale in list(each.terms.items()):
+            is_beyond = following is not None and scale * each.stride >= following.stride
+            if is_beyond or any(term not in gate.terms for gate in ended):
+                more.append(_Dimension(each.terms.pop(term) * each.stride, 1))
+                more[-1].terms[term] = 1
+    return sorted([*own, *more], key=lambda each: each.stride)
+
+
+def _bounded(dimensions: Sequence[_Dimension], gate: _Gate) -> bool:
+    """Whether a gate is the end of one of the dimensions, which is set."""
+    for each in dimensions:
+        if each.loop is None or gate.terms.get(each.loop) != 1:
+            continue
+        if all(
+            term is each.loop or each.terms.get(term) == scale for term, scale in gate.terms.items()
+        ):
+            end = gate.bound - gate.constant + each.constant
+            each.bound = end if each.bound is None else min(each.bound, end)
+            return end > 0
+    return False
+
+
+def _is_of_launch(term: UOp) -> bool:
+    """Whether a term depends on a length that only a launch knows, or on what is in memory."""
+    return any(
+        node.op in (Ops.DEFINE_VAR, Ops.LOAD)
+        or (node.op is Ops.RANGE and node.extent.op is not Ops.CONST)
+        for node in term.toposort()
+    )
+
+
+def _cuts(index: UOp, nest: Sequence[UOp], row: int) -> tuple[tuple[int, int], ...] | None:
+    """Where the cuts of the rows begin in the tile, each with its first element in the row, if the
+    elements of each follow each other in rows of `row`.
+    """
+    *others, last = nest
+    length = last.extent.arg
+    if length % row:
+        return None
+    wanted, rows = {last: 1}, row
+    for loop in reversed(others):
+        wanted[loop], rows = rows, rows * loop.extent.arg
+    # Within a cut, the last range is shorter.
+    inner = UOp.range(row, last.number, Axis.STAGE)
+    within = {inner if loop is last else loop: scale for loop, scale in wanted.items()}
+    found = []
+    for first in range(0, length, row):
+        terms = terms_of(simplify(index.substitute({last: inner + first})))
+        if terms is None or terms[0] != within:
+            return None
+        found.append((int(terms[1]), first))
+    return tuple(found)
+
+
+def _fits(dimensions: Sequence[_Dimension], further: int, itemsize: int) -> bool:
+    """Whether there is an instruction for such boxes, the last of which begins `further` elements
+    beyond the first.
+    """
+    spans = [each.size * each.stride for each in dimensions]
+    spans[0] += 0 if dimensions[0].is_cut else further
+    strides = [each.stride for each in dimensions[1:]]
+    return (
+        len(dimensions) <= _MOST_DIMENSIONS
+        and all(each.box <= _LONGEST for each in dimensions)
+        and all(int(each.begin.vmax) + each.box + further < _MOST_POSITION for each in dimensions)
+        and all(span <= stride for span, stride in zip(spans, strides, strict=False))
+        and all(each * itemsize % _VECTOR == 0 and each * itemsize < _FARTHEST for each in strides)
+    )
+
+
+def has_room(nodes: Iterable[UOp], count: int, target: Target) -> bool:
+    """Whether a block has shared memory for barriers beside `count` tiles of each array."""
+    arrays = [node for node in nodes if node.op is Ops.DEFINE_LOCAL]
+    total = sum(_pointer(each).size * _base(each).nbytes for each in arrays)
+    return count * total + len(arrays) * _SLACK <= target.block_bytes

@@ -1,0 +1,27 @@
+"""The matrices in global memory of which a kernel copies boxes: a launch passes a tensor map of
+each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.ir.args import TileMap
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+
+__all__ = ["map_text", "maps_of"]
+
+
+def maps_of(program: Sequence[UOp]) -> list[tuple[UOp, TileMap]]:
+    """The buffer and the matrix of each tensor map, in the order in which a launch passes them."""
+    copies = (node for node in program if node.op is Ops.COPY_TILE)
+    return list(dict.fromkeys((node.src[2], node.arg) for node in copies))
+
+
+def map_text(slot: int, itemsize: int, matrix: TileMap) -> str:
+    """What a launch needs to encode a tensor map: the slot of the buffer, the bytes of an element,
+    and sizes, strides and box.
+    """
+    rows = (matrix.sizes, matrix.strides, matrix.box)
+    return f"{slot}:{itemsize}:{':'.join(','.join(map(str, row)) for row in rows)}"

@@ -1,0 +1,76 @@
+"""Barriers of copies in emulated programs: who has arrived, which bytes have come, and which lanes
+have waited for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.runtime.simt_memory import CopyGroup, Race, TrackedMemory
+
+__all__ = ["CopyBarriers"]
+
+
+class CopyBarriers:
+    """An array of barriers, each of which one lane arrives at in a phase.
+
+    Copies land as the first lane waits for them. A lane that waits for a phase which has not ended
+    would wait forever: lanes run in order, and the one that copies is of the first warp.
+    """
+
+    def __init__(self, name: str, size: int):
+        self.name, self.size = name, size
+        self.start = self.lane = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """A block begins."""
+        self.ended = [0] * self.size
+        self.open: list[CopyGroup | None] = [None] * self.size
+        self.last: list[CopyGroup | None] = [None] * self.size
+
+    def enter(self, start: int, lane: int) -> None:
+        self.start, self.lane = start, lane
+
+    def arrive(self, number: int, nbytes: int) -> None:
+        """A phase begins, which copies of `nbytes` belong to."""
+        if self.open[number] is not None:
+            raise Race(f"lane {self.lane} arrives twice in a phase of {self._text(number)}")
+        self.open[number] = CopyGroup(self.lane, nbytes)
+
+    def copy(
+        self, number: int, memory: TrackedMemory, index: int, values: Sequence[Any], nbytes: int
+    ) -> None:
+        """Begin to write `values`, which are `nbytes`, to `memory`."""
+        group = self.open[number]
+        if group is None:
+            raise Race(
+                f"lane {self.lane} copies in a phase of {self._text(number)} without arrival"
+            )
+        memory.copy_in(group, index, values)
+        group.copied += nbytes
+        if group.copied > group.nbytes:
+            raise Race(
+                f"copies in a phase of {self._text(number)} have {group.copied} bytes, where "
+                f"{group.nbytes} are expected"
+            )
+        if group.copied == group.nbytes:
+            self.ended[number] += 1
+            self.last[number], self.open[number] = group, None
+
+    def wait(self, number: int, parity: int) -> None:
+        """Wait for the end of a phase of this parity."""
+        if self.ended[number] % 2 == parity:
+            group = self.open[number]
+            what = "nobody has arrived in it"
+            if group is not None:
+                what = f"{group.copied} bytes are copied, {group.nbytes} are expected"
+            raise Race(
+                f"lane {self.lane} waits forever for a phase of {self._text(number)}: {what}"
+            )
+        if (last := self.last[number]) is not None:
+            last.land(self.start, self.lane)
+
+    def _text(self, number: int) -> str:
+        return f"barrier {number} of {self.name}"
