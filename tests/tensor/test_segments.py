@@ -20,6 +20,7 @@ from tilegrad.base.errors import (
     CompileError,
     DeviceError,
     InternalError,
+    MissingDTypeError,
     OutOfMemoryError,
     TilegradError,
 )
@@ -85,7 +86,6 @@ import sys
 import numpy as np
 from tilegrad import Tensor
 from tilegrad.engine.run import ready
-from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.ir.uop import node_count
 
 for size in map(int, sys.argv[1:]):
@@ -440,7 +440,9 @@ def test_a_failure_of_the_compiler_is_told(
         (x * 2.0 - y).sum().item()
 
 
-@pytest.mark.parametrize("kind", [OutOfMemoryError, OverwrittenError, DeviceError])
+@pytest.mark.parametrize(
+    "kind", [OutOfMemoryError, OverwrittenError, DeviceError, MissingDTypeError]
+)
 def test_the_error_of_another_result_is_not_that_of_the_one_asked_for(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,10 +18,10 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
     "DivisionError", "IndexBoundsError", "IndexKindError", "IndexShapeError", "InternalError",
-    "KindError", "MissingError", "NotANumberError", "NotBoundError", "OptError", "OptionError",
-    "OutOfMemoryError",
-    "ShapeError", "SizeKindError", "StepError", "TilegradError", "TransformError",
-    "UnsupportedDTypeError", "UnsupportedError", "article", "located",
+    "KindError", "MissingDTypeError", "MissingError", "NotANumberError", "NotBoundError",
+    "OptError", "OptionError", "OutOfMemoryError", "ShapeError", "SizeKindError", "StepError",
+    "TilegradError", "TransformError", "UnsupportedDTypeError", "UnsupportedError", "article",
+    "located",
 ]  # fmt: skip
 
 
@@ -123,6 +123,10 @@ class OptError(TilegradError, ValueError):
 
 class CompileError(TilegradError):
     """The compiler behind a renderer refused the source."""
+
+
+class MissingDTypeError(CompileError, UnsupportedDTypeError):
+    """A device has no values of a dtype, and nothing stands for them."""
 
 
 class OutOfMemoryError(TilegradError, MemoryError):

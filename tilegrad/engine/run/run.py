@@ -175,7 +175,8 @@ def run_plan(
             return ready.run(inputs, variables)
         except KeyError:
             # Before the first launch: the steps one by one tell which variable has no value.
-            pass
+            if not {name for step in plan.steps for name in step.names}.difference(variables):
+                raise
         except NoRoomError as found:
             first = next(step for step in plan.steps if found.position in step.buffers)
             # Its traceback would keep what was taken.

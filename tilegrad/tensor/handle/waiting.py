@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.errors import TransformError
 from tilegrad.base.origin import Entry
 from tilegrad.engine.realize.launch_numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
@@ -42,7 +43,7 @@ from tilegrad.tensor.handle.living import (
 )
 
 __all__ = [
-    "Call", "Input", "Moves", "Number", "Pool", "Value", "become_memory", "expand",
+    "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",
     "is_only_thread", "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias",
     "this_thread",
 ]  # fmt: skip
@@ -349,7 +350,17 @@ class Pool:
         self.count = 0
 
 
+class StandInError(TransformError):
+    """A method that is recorded asks for values of a stand-in, which has none."""
+
+
 class _Thread(threading.local):
+    """The calls of a thread that wait, and the stand-ins for operands of the methods that it
+    records (`tensor.calls.recorded`).
+    """
+
+    stand_ins: frozenset[UOp] = frozenset()
+
     def __init__(self) -> None:
         self.pool = Pool()
         pools.add(self.pool)
