@@ -16,7 +16,7 @@ from typing import Any
 
 from tilegrad.ir.bounds import bounds_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.rules.terms import conjuncts, without_negation
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = [
@@ -93,12 +93,7 @@ def _facts(condition: UOp) -> list[_Fact] | None:
     for conjunct in conjuncts(condition):
         if conjunct.op is Ops.CONST and not conjunct.arg:
             return None
-        negated = (
-            conjunct.op is Ops.XOR
-            and conjunct.src[1].op is Ops.CONST
-            and conjunct.src[1].arg is True
-        )
-        test = conjunct.src[0] if negated else conjunct
+        test, negated = without_negation(conjunct)
         if test.op not in (Ops.CMPLT, Ops.CMPEQ) or not test.src[0].dtype.is_int:
             continue
         if test.op is Ops.CMPEQ and negated:

@@ -9,6 +9,7 @@ from typing import Any
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.distributions.base import (
     Distribution,
+    chance,
     one_of,
     together,
     uniform,
@@ -38,11 +39,8 @@ class Bernoulli(Distribution):
     """
 
     def __init__(self, probs: Any = None, logits: Any = None):
-        one_of("Bernoulli", probs, logits)
-        (given,) = together(logits if probs is None else probs)
-        self.logits = given if probs is None else given.logit(1e-7)
-        self.probs = given.sigmoid() if probs is None else given
-        super().__init__(given.shape)
+        self.probs, self.logits = chance("Bernoulli", probs, logits)
+        super().__init__(self.probs.shape)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
@@ -198,11 +196,8 @@ class Geometric(Distribution):
     """
 
     def __init__(self, probs: Any = None, logits: Any = None):
-        one_of("Geometric", probs, logits)
-        (given,) = together(logits if probs is None else probs)
-        self.logits = given if probs is None else given.logit(1e-7)
-        self.probs = given.sigmoid() if probs is None else given
-        super().__init__(given.shape)
+        self.probs, self.logits = chance("Geometric", probs, logits)
+        super().__init__(self.probs.shape)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
