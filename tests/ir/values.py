@@ -10,7 +10,7 @@ import numpy as np
 
 from tilegrad.base.dtype import DType, as_const, truncate
 from tilegrad.ir import Ops, UOp
-from tilegrad.ir.view import ShapeTracker
+from tilegrad.ir.shape_tracker import ShapeTracker
 
 
 def evaluate(root: UOp, values: Mapping[UOp, Any]) -> Any:

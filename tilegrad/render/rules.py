@@ -15,7 +15,8 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
+from tilegrad.render.clike import Rendering, lane, strip_parentheses
+from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.inline import real, refuse_shared, value_of
 
 __all__ = ["C_RULES"]

@@ -12,7 +12,8 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import OPERATORS, lane, strip_parentheses
+from tilegrad.render.clike import lane, strip_parentheses
+from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.inline import value_of
 from tilegrad.render.rules import negate_bool
 from tilegrad.render.wgsl_seals import operands_to_seal

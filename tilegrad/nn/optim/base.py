@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
-from tilegrad.base.dtype import dtypes, promote, sum_dtype
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
+from tilegrad.base.promotion import promote, sum_dtype
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim import counting
 from tilegrad.nn.optim.groups import Common, ParamGroup, as_memory, option_text, without_name

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, promote, truncate
+from tilegrad.base.dtype import dtypes, truncate
 from tilegrad.base.errors import UnsupportedDTypeError
+from tilegrad.base.promotion import promote
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, Operand, cast_node, compute, describe, number_dtype

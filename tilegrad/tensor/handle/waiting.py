@@ -44,8 +44,7 @@ from tilegrad.tensor.handle.living import (
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",
-    "is_only_thread", "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias",
-    "this_thread",
+    "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias", "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -367,24 +366,6 @@ class _Thread(threading.local):
 
 
 this_thread = _Thread()
-
-
-# Threads that ran before there were tensors, as those of a notebook do: they have none.
-_older_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet(threading.enumerate())
-
-
-def is_only_thread() -> bool:
-    """Whether no other thread runs that may have tensors: none began after this module was loaded,
-    but for those of this package, and none had any.
-    """
-    if threading.active_count() == 1:
-        return True
-    mine = threading.current_thread()
-    for thread in threading.enumerate():
-        is_older = thread in _older_threads or thread.name.startswith("tilegrad ")
-        if thread is not mine and not is_older:
-            return False
-    return not any(pool.thread is not mine and pool.thread.is_alive() for pool in pools)
 
 
 def _lines_of_values() -> Iterator[tuple[Buffer, tuple[Entry, ...]]]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tilegrad.base.dtype import AddressSpace, dtypes, promote
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.base.promotion import promote
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, check_devices, describe

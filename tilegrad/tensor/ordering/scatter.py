@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Any, Self, cast
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import as_const, dtypes, sum_dtype
+from tilegrad.base.dtype import as_const, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.base.promotion import sum_dtype
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
