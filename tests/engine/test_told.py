@@ -28,7 +28,7 @@ from tilegrad.tensor.calls.joins import _FEWEST_NODES
 from tilegrad.tensor.calls.recorded import recorded
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results import realized
-from tilegrad.tensor.storage import writes
+from tilegrad.tensor.storage import segments, writes
 
 FOREIGN = [KeyError, AssertionError, RecursionError, CompileError, InternalError]
 OF_VALUES = [OutOfMemoryError, OverwrittenError, DeviceError, MissingDTypeError]
@@ -62,6 +62,50 @@ def test_sizes_have_plans_of_their_own_where_one_for_all_finds_no_room(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _sums_of_sizes(kind, monkeypatch)
+
+
+def _segments_fail(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """Let all runs of segments fail whose nodes are made, and none of one result alone; what they
+    have raised.
+    """
+    raised: list[Exception] = []
+
+    def fail(*args: Any) -> Any:
+        raised.append(kind("planted"))
+        raise raised[-1]
+
+    monkeypatch.setattr(segments, "_run_plain", fail)
+    segments._known.clear()
+    segments._written.clear()
+    segments._sized.clear()
+    return raised
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_failure_in_a_run_of_several_waiting_results_is_told(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked for may compile alone, without the other results that are alive."""
+    x, y = Tensor(numbers(5)).realize(), Tensor(numbers(5, seed=1)).realize()
+    with Context(TEMPLATES=1, SEGMENTS=1, VERIFY=0):
+        for _ in range(4):
+            (x * 2.0 - y).sum().item()
+        _segments_fail(kind, monkeypatch)
+        with pytest.raises(kind, match="planted"):
+            (x * 2.0 - y).sum().item()
+
+
+@pytest.mark.parametrize("kind", OF_VALUES)
+def test_the_error_of_another_result_is_not_that_of_the_one_asked_for(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = Tensor(numbers(5)).realize(), Tensor(numbers(5, seed=1)).realize()
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        for _ in range(4):
+            (x * 2.0 - y).sum().item()
+        raised = _segments_fail(kind, monkeypatch)
+        close((x * 2.0 - y).sum(), (numbers(5) * 2 - numbers(5, seed=1)).sum())
+    assert len(raised) == 1
 
 
 def _read_beside_a_write(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:

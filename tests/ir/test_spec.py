@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.ir.values import accept
 from tilegrad.base import cache
-from tilegrad.base.config import Context, config
+from tilegrad.base.config import Context
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir import Axis, Ops, Stage, UOp
@@ -20,12 +21,6 @@ Graph = UOp | Sequence[UOp]
 
 ZERO = UOp.const(dtypes.float, 0)
 INT_ZERO = UOp.const(dtypes.int, 0)
-
-
-def accept(graph: Graph, stage: Stage, after: str) -> None:
-    """`verify`, which raises for a wrong graph and looks at none where it is switched off."""
-    assert config.VERIFY
-    verify(graph, stage, after)
 
 
 def buffer(size: int = 16, slot: int = 0, dtype: DType = dtypes.float) -> UOp:
