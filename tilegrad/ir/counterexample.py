@@ -88,7 +88,7 @@ def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
     return scope["function"]  # type: ignore[no-any-return]
 
 
-def _points(variables: Sequence[UOp], wanted: tuple[int, ...] = ()) -> Iterable[tuple[int, ...]]:
+def _points(variables: Sequence[UOp], wanted: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
     """Values of the variables: all if they are few, else corners and a fixed random sample."""
     spans = tuple([node.bounds for node in variables])
     if math.prod(high - low + 1 for low, high in spans) <= _POINTS:
