@@ -30,7 +30,9 @@ from tilegrad.render.names import function_name, variable_name
 from tilegrad.render.shared_memory import shared_layout
 from tilegrad.target import Target
 
-__all__ = ["CStyleRenderer", "Rendering", "lane", "parameters", "strip_parentheses"]
+__all__ = [
+    "CStyleRenderer", "Rendering", "gated_statement", "lane", "parameters", "strip_parentheses",
+]  # fmt: skip
 
 
 # NaN wins on either side; fmax would drop it.
@@ -59,6 +61,12 @@ _REPEATABLE = re.compile(r"\w+(\.\w+|\[\d+\])?")
 # Compilers refuse parentheses nested some hundreds deep; a value that grows beyond this gets a
 # name.
 _LONGEST, _DEEPEST = 1000, 48
+
+
+def gated_statement(gate: str, text: str) -> str:
+    """The statements of `text`, under a condition."""
+    lines = text.replace("\n", "\n  ")
+    return f"if ({strip_parentheses(gate)}) {{\n  {lines}\n}}"
 
 
 def strip_parentheses(text: str) -> str:

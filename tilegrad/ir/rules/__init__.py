@@ -11,12 +11,20 @@ from tilegrad.ir.rewrite import graph_rewrite, replace_and_rewrite
 from tilegrad.ir.rules.division import COMPARISONS, DIVISION
 from tilegrad.ir.rules.folding import BOOLEANS, FOLDING, IDENTITIES
 from tilegrad.ir.rules.sums import SUMS
-from tilegrad.ir.rules.terms import conjuncts, from_terms, shared_terms, terms_of, without_negation
+from tilegrad.ir.rules.terms import (
+    conjuncts,
+    difference_of,
+    from_terms,
+    shared_terms,
+    terms_of,
+    without_negation,
+)
 from tilegrad.ir.uop import UOp
 
 __all__ = [
     "BOOLEANS", "COMPARISONS", "DIVISION", "FOLDING", "IDENTITIES", "SIMPLIFY", "SUMS", "conjuncts",
-    "distance_between", "from_terms", "shared_terms", "simplify", "simplify_under", "terms_of",
+    "difference_of", "distance_between", "from_terms", "shared_terms", "simplify",
+    "simplify_under", "terms_of",
 ]  # fmt: skip
 
 SIMPLIFY = PatternMatcher(

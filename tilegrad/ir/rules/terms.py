@@ -9,9 +9,18 @@ from collections.abc import Iterable, Sequence
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["conjuncts", "from_terms", "shared_terms", "terms_of", "without_negation"]
+__all__ = [
+    "conjuncts",
+    "difference_of",
+    "from_terms",
+    "shared_terms",
+    "terms_of",
+    "without_negation",
+]
 
 _MOST = 64
+# Coefficients by factor, and a constant.
+Sum = tuple[dict[UOp, int], int]
 
 
 def terms_of(node: UOp) -> tuple[dict[UOp, int], int] | None:
@@ -52,6 +61,14 @@ def from_terms(terms: Iterable[tuple[UOp, int]], constant: int, like: UOp) -> UO
     if total is None:
         return UOp.const(like.dtype, constant)
     return total + constant if constant else total
+
+
+def difference_of(ours: Sum, theirs: Sum) -> Sum:
+    """The terms of one sum less those of another; a coefficient may be 0."""
+    terms = dict(ours[0])
+    for factor, scale in theirs[0].items():
+        terms[factor] = terms.get(factor, 0) - scale
+    return terms, ours[1] - theirs[1]
 
 
 def shared_terms(
