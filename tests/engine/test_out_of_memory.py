@@ -11,9 +11,7 @@ import pytest
 
 from tests.engine.test_errors import N, filled, line_of, room_for, state
 from tilegrad import Context, GlobalCounters, Tensor, nn
-from tilegrad.base.errors import (
-    OutOfMemoryError,
-)
+from tilegrad.base.errors import OutOfMemoryError
 
 
 def test_out_of_memory_says_what_was_computed_where() -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilegrad import Tensor, Variable, jit
-from tilegrad.func import (
-    grad,
-    vmap,
-)
+from tilegrad.func import grad, vmap
 from tilegrad.ir.op import Ops
 
 

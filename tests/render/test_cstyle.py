@@ -11,18 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.render import programs
-from tests.render.programs import (
-    BOOL,
-    FLOAT,
-    HALF,
-    INT,
-    PROGRAMS,
-    body,
-    const,
-    data,
-    load,
-    special,
-)
+from tests.render.programs import BOOL, FLOAT, HALF, INT, PROGRAMS, body, const, data, load, special
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, DeviceError, InternalError

@@ -5,21 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.render import programs
-from tests.render.programs import (
-    FLOAT,
-    INT,
-    body,
-    const,
-    data,
-    load,
-    special,
-)
+from tests.render.programs import FLOAT, INT, body, const, data, load, special
 from tests.render.test_cstyle import CLANG, CUDA, GPUS, HIP, METAL, OPENCL
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
-from tilegrad.render.cstyle import (
-    CStyleRenderer,
-)
+from tilegrad.render.cstyle import CStyleRenderer
 
 
 @pytest.mark.row("M8.8", "R4.9")

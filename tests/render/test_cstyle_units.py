@@ -5,21 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.render import programs
-from tests.render.programs import (
-    FLOAT,
-    HALF,
-    MMA,
-    body,
-    const,
-)
+from tests.render.programs import FLOAT, HALF, MMA, body, const
 from tests.render.test_cstyle import CUDA, METAL
 from tilegrad.base.errors import CompileError
 from tilegrad.hardware import cuda_target, metal_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.render.cstyle import (
-    CUDARenderer,
-)
+from tilegrad.render.cstyle import CUDARenderer
 
 
 @pytest.mark.row("M9.4", "M9.6")

@@ -16,10 +16,7 @@ import pytest
 
 from tests.tensor.helpers import numbers
 from tilegrad import Context, GlobalCounters, Tensor, no_grad
-from tilegrad.base.errors import (
-    InternalError,
-    TilegradError,
-)
+from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.base.trace import counters
 from tilegrad.engine.run import ready
 from tilegrad.ir.uop import node_count

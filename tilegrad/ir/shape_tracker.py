@@ -14,11 +14,7 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under, terms_of
-from tilegrad.ir.sizes import (
-    Sizes,
-    as_node,
-    tidy,
-)
+from tilegrad.ir.sizes import Sizes, as_node, tidy
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.ir.view import View, fit_axes

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from tilegrad.tensor.handle.living import (
-    pools,
-)
+from tilegrad.tensor.handle.living import pools
 
 __all__ = ["is_only_thread"]
 

@@ -32,15 +32,7 @@ from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows
-from tilegrad.tensor.handle.living import (
-    Owner,
-    Some,
-    ends,
-    enter,
-    holders_of,
-    owners,
-    pools,
-)
+from tilegrad.tensor.handle.living import Owner, Some, ends, enter, holders_of, owners, pools
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",

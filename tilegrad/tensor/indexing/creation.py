@@ -11,14 +11,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.sizes import (
-    as_int,
-    as_number,
-    as_size,
-    as_sizes,
-    ceil_divide,
-    here,
-)
+from tilegrad.tensor.handle.sizes import as_int, as_number, as_size, as_sizes, ceil_divide, here
 from tilegrad.tensor.indexing.filled import DTypeLike, Filled
 from tilegrad.tensor.storage.checked import checked
 

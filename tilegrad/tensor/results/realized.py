@@ -13,11 +13,7 @@ from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.engine.run.memory import (
-    VALUE_ERRORS,
-    OverwrittenByThreadError,
-    OverwrittenError,
-)
+from tilegrad.engine.run.memory import VALUE_ERRORS, OverwrittenByThreadError, OverwrittenError
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort

@@ -17,12 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.joins import catted, stacked
 from tilegrad.tensor.calls.templates import slicing, templated, templated_unless
-from tilegrad.tensor.handle.core import (
-    check_devices,
-    check_tensors,
-    compute,
-    describe,
-)
+from tilegrad.tensor.handle.core import check_devices, check_tensors, compute, describe
 from tilegrad.tensor.handle.sizes import (
     NO_VARIABLES,
     as_axis,

@@ -11,11 +11,7 @@ from tilegrad.grad.regions import unrecorded, without_outputs
 from tilegrad.grad.rules import filled
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import (
-    Look,
-    moved,
-    show,
-)
+from tilegrad.tensor.handle.aliases import Look, moved, show
 from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.sizes import Variables
 from tilegrad.tensor.storage import memory, running
