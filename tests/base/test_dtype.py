@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tilegrad.base import dtype as dtype_module
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, as_const, dtypes, truncate
+from tilegrad.base.dtype_promotion import promote, sum_dtype
 from tilegrad.base.errors import DTypeError
-from tilegrad.base.promotion import promote, sum_dtype
 
 SHORT = (*dtypes.fp8s, dtypes.bfloat16)
 NUMPY = {dtype: np.dtype(dtype.name) for dtype in dtypes.all if dtype not in SHORT}

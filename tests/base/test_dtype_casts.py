@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tilegrad.base.dtype import can_lossless_cast, dtypes, truncate
+from tilegrad.base.dtype_promotion import least_upper_dtype, promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.float8 import FORMATS
-from tilegrad.base.promotion import least_upper_dtype, promote
 
 
 def edges(dtype: object) -> list[float]:

@@ -13,8 +13,8 @@ import pytest
 
 from tilegrad import Tensor, dtypes
 from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, ShapeError
-from tilegrad.base.promotion import promote
 
 PAGE = Path(__file__).parents[2] / "docs" / "dtypes.md"
 INTEGERS = [dtype for dtype in dtypes.all if dtype.is_int]

@@ -13,8 +13,8 @@ from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.data_types import DEFAULT_INTEGER
 from tilegrad.array_api.manipulation import concat
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ShapeError
-from tilegrad.base.promotion import sum_dtype
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.sizes import as_axes, as_axis, here

@@ -13,9 +13,9 @@ import numpy
 
 from tilegrad.base import dtype as ours
 from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import least_upper_dtype, promote
 from tilegrad.base.errors import DTypeError, TilegradError
 from tilegrad.base.float8 import FORMATS
-from tilegrad.base.promotion import least_upper_dtype, promote
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp

@@ -15,9 +15,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError, InternalError, TransformError
 from tilegrad.base.origin import user_line
-from tilegrad.base.promotion import sum_dtype
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
 from tilegrad.grad.loops import loop_tangents
 from tilegrad.grad.partial_writes import partly_written

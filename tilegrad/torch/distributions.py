@@ -16,10 +16,10 @@ from tilegrad.torch import constraints, parameters_of_laws
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
 from tilegrad.torch.families import attributes_of, expanded
+from tilegrad.torch.inverse_transforms import Invertible, argument_of
 from tilegrad.torch.naming import called
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
-from tilegrad.torch.transforms import Invertible, argument_of
 
 if TYPE_CHECKING:
     from tilegrad.nn.distributions import AbsTransform as AbsTransform

@@ -9,8 +9,8 @@ import string
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ConfigError, KindError, ShapeError, UnsupportedDTypeError, article
-from tilegrad.base.promotion import promote
 from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.base.promotion import sum_dtype
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor

@@ -10,12 +10,12 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote, sum_dtype
 from tilegrad.base.errors import ConfigError
-from tilegrad.base.promotion import promote, sum_dtype
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim import counting
-from tilegrad.nn.optim.arguments import OptimizerArguments
 from tilegrad.nn.optim.groups import Common, ParamGroup, as_memory, option_text
+from tilegrad.nn.optim.option_checks import OptimizerArguments
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import move_together
 from tilegrad.tensor.handle.gradient import set_gradient

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.promotion import sum_dtype
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.recent import Recent
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp

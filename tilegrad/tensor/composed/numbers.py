@@ -6,9 +6,9 @@ import math
 from typing import Any, NamedTuple, Self
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import promote
 from tilegrad.tensor.composed.products import Products
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here

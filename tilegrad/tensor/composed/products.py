@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Self
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import promote
 from tilegrad.tensor.composed.creating import Creating
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.core import describe

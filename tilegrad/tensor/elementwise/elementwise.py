@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import promote
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import elementwise, templated

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes, truncate
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import UnsupportedDTypeError
-from tilegrad.base.promotion import promote
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, Operand, cast_node, compute, describe, number_dtype

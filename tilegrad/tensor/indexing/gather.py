@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import sum_dtype
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import valued

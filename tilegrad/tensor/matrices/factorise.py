@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
-from tilegrad.base.promotion import promote
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, describe
 from tilegrad.tensor.handle.sizes import here, show_shape

@@ -11,9 +11,9 @@ import math
 from typing import Any, Self
 
 from tilegrad.base.dtype import AddressSpace, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import promote
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, check_devices, describe

@@ -15,9 +15,9 @@ from typing import Any, Self, cast
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import as_const, dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import sum_dtype
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp

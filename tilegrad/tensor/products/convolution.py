@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import promote
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, check_tensors, describe
 from tilegrad.tensor.handle.sizes import as_int, here, same

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import promote, sum_dtype
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_devices, describe
 from tilegrad.tensor.handle.sizes import here, is_one, same, show_shape

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self, overload
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import sum_dtype
 from tilegrad.ir.op import Ops, Ties
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import sum_dtype
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.calls.templates import templated

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, as_const, dtypes
+from tilegrad.base.dtype_promotion import sum_dtype, total_dtype
 from tilegrad.base.errors import IndexShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import sum_dtype, total_dtype
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops, Ties
 from tilegrad.ir.uop import UOp

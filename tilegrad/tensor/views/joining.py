@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Self, TypeVar, overload
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.base.promotion import promote
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.joins import catted, stacked

@@ -32,10 +32,7 @@ from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.handle.waiting import of_leaf
 from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.storage import files, memory, running, writes
-from tilegrad.tensor.writing.at_once import has_written
-from tilegrad.tensor.writing.slices import take_slice
-from tilegrad.tensor.writing.undo import note
-from tilegrad.tensor.writing.written import (
+from tilegrad.tensor.writing.alias_writes import (
     Write,
     after_write,
     depths_of_leaves,
@@ -46,6 +43,9 @@ from tilegrad.tensor.writing.written import (
     unseen_by_gradients,
     written_to,
 )
+from tilegrad.tensor.writing.at_once import has_written
+from tilegrad.tensor.writing.slices import take_slice
+from tilegrad.tensor.writing.undo import note
 
 __all__ = ["Assignment"]
 
