@@ -14,7 +14,7 @@ from tilegrad import Tensor
 from tilegrad.base.errors import OptError
 from tilegrad.device.cpu import cpu_target
 from tilegrad.ir.op import Axis
-from tilegrad.ir.queries import slice_loop
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps, reduce_axes

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilegrad.base.dtype import AddressSpace, Pointer
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import Ops
 from tilegrad.ir.rules.terms import terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = [
     "base_of", "below", "below_reshapes", "below_views", "buffer_below", "bytes_of", "device_of",
     "is_scratch", "loads_of", "memory_of", "nodes_of", "position_bytes", "reductions_of",
-    "slice_loop", "stores_of", "stride_of",
+    "stores_of", "stride_of",
 ]  # fmt: skip
 
 
@@ -136,9 +136,3 @@ def device_of(node: UOp) -> str | None:
         seen.update(fresh)
         stack += fresh
     return None
-
-
-def slice_loop(kernel: UOp) -> UOp | None:
-    """The loop over slices of rows, where rows go through a kernel slice by slice."""
-    loops = (loop for memory in nodes_of(kernel, Ops.DEFINE_LOCAL) for loop in memory.src)
-    return next((loop for loop in loops if loop.axis is Axis.REDUCE), None)

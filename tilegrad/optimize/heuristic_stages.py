@@ -9,7 +9,7 @@ once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import slice_loop
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     LIGHT,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import slice_loop
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided

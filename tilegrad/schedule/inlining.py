@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import slice_loop
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import (

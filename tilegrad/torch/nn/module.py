@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, KindError, TilegradError
@@ -17,13 +17,26 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import Advising
 from tilegrad.torch.capturing import compiled
 from tilegrad.torch.devices import is_meta, name_of
-from tilegrad.torch.nn.incompatible_keys import IncompatibleKeys
 from tilegrad.torch.nn.parameter import is_parameter, marked
 from tilegrad.torch.nn.printing import arguments_of, text_of
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["Module", "adopted", "check_module"]
+
+
+class IncompatibleKeys(NamedTuple):
+    """Names that only the model, or only the dict, has."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"_IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})".replace(
+            "self.", ""
+        )
 
 
 # The class here of each class of tilegrad.nn.
