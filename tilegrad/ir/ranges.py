@@ -1,5 +1,5 @@
-"""Ranges of a kernel, and replacing them: by an expression in indices, and by other ranges where a reduction,
-a loop nest or memory names them.
+"""Ranges of a kernel: which it has, and replacing them, by an expression in indices, and by other
+ranges where a reduction, a loop nest or memory names them.
 """
 
 from __future__ import annotations
