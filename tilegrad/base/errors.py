@@ -175,7 +175,10 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
             details.setdefault(name, ", ".join(found))
     if remedy is not None:
         details["remedy"] = remedy
-    return type(error)(error.headline, **details)
+    found = type(error)(error.headline, **details)
+    # What others have noted of it.
+    found.__dict__ = {**error.__dict__, **found.__dict__}
+    return found
 
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:

@@ -30,7 +30,8 @@ from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
     "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "empty",
-    "is_overwritten", "is_same", "leaf", "note_origin", "overwrite",
+    "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function", "note_origin",
+    "overwrite",
 ]  # fmt: skip
 
 _slots = itertools.count()
@@ -93,6 +94,16 @@ VALUE_ERRORS = (
     DeviceError,
     DataError,
 )
+
+
+def mark_as_of_function(error: Exception) -> None:
+    """Note that a Python function in a graph has raised `error`."""
+    error.__dict__["is_of_function"] = True
+
+
+def is_of_value(error: Exception) -> bool:
+    """Whether an error is one of `VALUE_ERRORS`, or of a Python function in a graph."""
+    return isinstance(error, VALUE_ERRORS) or "is_of_function" in error.__dict__
 
 
 def buffer_of(node: UOp) -> Buffer:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import InternalError, TilegradError
+from tilegrad.base.errors import InternalError
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.launch_numbers import may_change
 from tilegrad.ir.args import CustomArg
@@ -167,10 +167,11 @@ def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, 
             *[_replaced(value, by_identity) for value in args],
             **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
         )
-    except InternalError:
+    except (InternalError, RecursionError):
         raise
-    except TilegradError:
-        # The method itself says why, of the user's operands.
+    except RuntimeError:
+        # A refusal, be it tilegrad's or in PyTorch's way: the method itself says why, of the user's
+        # operands.
         return None
     finally:
         this_thread.stand_ins = outer

@@ -13,7 +13,7 @@ from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.engine.run.memory import VALUE_ERRORS, OverwrittenByThreadError, OverwrittenError
+from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError, is_of_value
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -402,9 +402,10 @@ def _realize(tensors: Sequence[Realized]) -> None:
         try:
             try:
                 _compute(everyone)
-            except VALUE_ERRORS as error:
+            except Exception as error:
                 # The error of another tensor's value is one for its own reader.
-                if len(everyone) == len(pending) or isinstance(error, OverwrittenByThreadError):
+                is_by_thread = isinstance(error, OverwrittenByThreadError)
+                if len(everyone) == len(pending) or is_by_thread or not is_of_value(error):
                     raise
                 _compute(_pending(tensors))
         except OverwrittenError:

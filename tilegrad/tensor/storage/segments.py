@@ -27,7 +27,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
-from tilegrad.engine.run.memory import VALUE_ERRORS
+from tilegrad.engine.run.memory import VALUE_ERRORS, is_of_value
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops
@@ -180,7 +180,9 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     else:
         try:
             segment = _run_plain(found, below, tensor, call)
-        except VALUE_ERRORS:
+        except Exception as error:
+            if not is_of_value(error):
+                raise
             # Perhaps that of another result: what was asked for runs alone.
             pool.expand()
             compute([tensor])
