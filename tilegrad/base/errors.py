@@ -175,10 +175,10 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
             details.setdefault(name, ", ".join(found))
     if remedy is not None:
         details["remedy"] = remedy
-    found = type(error)(error.headline, **details)
+    made = type(error)(error.headline, **details)
     # What others have noted of it.
-    found.__dict__ = {**error.__dict__, **found.__dict__}
-    return found
+    made.__dict__ = {**error.__dict__, **made.__dict__}
+    return made
 
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:
