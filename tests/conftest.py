@@ -76,7 +76,7 @@ def _devices_of_a_module_go_with_it() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _calls_wait_anew() -> None:
     """Reads of an earlier test that were in vain do not decide whether calls wait in this one."""
-    from tilegrad.tensor.handle import waiting
+    from tilegrad.tensor.handle import threads, waiting
     from tilegrad.tensor.handle.living import pools
 
     pool = waiting.this_thread.pool
@@ -84,7 +84,7 @@ def _calls_wait_anew() -> None:
     pool.was_of_use()
     pool.trains = True
     # Threads that earlier tests left do nothing any more.
-    waiting._older_threads.update(threading.enumerate())
+    threads._older_threads.update(threading.enumerate())
     for each in pools:
         each.thread = pool.thread
 

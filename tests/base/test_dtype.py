@@ -15,16 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilegrad.base import dtype as dtype_module
-from tilegrad.base.dtype import (
-    AddressSpace,
-    DType,
-    Pointer,
-    as_const,
-    dtypes,
-    promote,
-    sum_dtype,
-    truncate,
-)
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, as_const, dtypes, truncate
+from tilegrad.base.dtype_promotion import promote, sum_dtype
 from tilegrad.base.errors import DTypeError
 
 SHORT = (*dtypes.fp8s, dtypes.bfloat16)

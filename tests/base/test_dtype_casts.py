@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from tilegrad.base.dtype import can_lossless_cast, dtypes, least_upper_dtype, promote, truncate
+from tilegrad.base.dtype import can_lossless_cast, dtypes, truncate
+from tilegrad.base.dtype_promotion import least_upper_dtype, promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.float8 import FORMATS
 

@@ -99,7 +99,7 @@ BOUNDED = {
     "tensor/spectral/fft.py _chirps": "_MOST_KEPT",
     "tensor/storage/graphs.py forgotten": "weak: the nodes that are alive",
     "tensor/storage/graphs.py older_leaves": "weak: the nodes that are alive",
-    "tensor/handle/waiting.py _older_threads": "weak: the threads that run",
+    "tensor/handle/threads.py _older_threads": "weak: the threads that run",
     "tensor/handle/hooks.py _hooks": "the tensors that are alive and have hooks",
     "tensor/handle/hooks.py _watched": "the tensors that are alive and have hooks",
     "tensor/handle/living.py ends": "weak: the nodes that are alive",

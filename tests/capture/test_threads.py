@@ -402,15 +402,20 @@ def test_threads_install_trace_functions_one_at_a_time() -> None:
         def __del__(self) -> None:
             sum(range(50))
 
-    def install(_: int) -> None:
+    def install(_: int) -> int:
+        found = 0
         for _ in range(3000):
-            install_tracer(Tracer())
+            tracer = Tracer()
+            install_tracer(tracer)
+            found += sys.gettrace() is tracer
             install_tracer(None)
+            found += sys.gettrace() is None
+        return found
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(install, range(4)))
+            assert list(pool.map(install, range(4))) == [6000] * 4
     finally:
         sys.setswitchinterval(before)

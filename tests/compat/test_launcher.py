@@ -19,6 +19,7 @@ from tilegrad.base.config import Context, config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.compat import helpers
+from tilegrad.compat.names import MODULES, find
 from tilegrad.compat.tinygrad import installed, main, run
 from tilegrad.device.registry import Device
 from tilegrad.tensor.tensor import Tensor
@@ -237,3 +238,9 @@ def test_a_step_outside_training_is_refused_to_scripts_of_tinygrad(tmp_path: Pat
     found = run(script)
     assert found["refused"].startswith("SGD.step: Tensor.training is off")
     assert found["value"] == 0.5
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_name_that_is_listed_is_somewhere(module: str) -> None:
+    for name in filter(None, MODULES[module]):
+        assert find(module, name) is not None, name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from tests.conformance import devices
@@ -16,8 +17,6 @@ from tests.conformance.values import check
 from tests.tensor.test_dtypes_bounds import bounds
 from tilegrad import Device
 from tilegrad.base.dtype import dtypes
-
-np = pytest.importorskip("numpy")
 
 
 def test_the_page_lists_the_cases() -> None:

@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy
 import pytest
 
 from tilegrad import Context, Device, GlobalCounters, Tensor
@@ -374,7 +375,6 @@ def test_the_first_run_of_a_kernel_is_green(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("device", ["CPU", "EMU"])
 def test_a_copy_by_hand(device: str) -> None:
     """Memory of NumPy's, wrapped, copied to the device and read back; without the copy, zeros."""
-    numpy = pytest.importorskip("numpy")
     array = numpy.array([1, 2], dtype=numpy.int32)
     source = memory.buffer_of(memory.buffer_from_host("HOST", dtypes.int32, array.data, 2))
     assert (source.size, source.dtype, source.device) == (2, dtypes.int32, "HOST")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ir.values import accept
 from tilegrad.base import cache
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
@@ -132,7 +133,7 @@ def swizzled() -> UOp:
     "make", [matmul, padded, windowed, grouped, staged, scattered, symbolic, swizzled]
 )
 def test_good_kernels(make: Callable[[], UOp]) -> None:
-    verify(make(), Stage.KERNEL, "schedule")
+    accept(make(), Stage.KERNEL, "schedule")
 
 
 def test_good_tensor_graph() -> None:
@@ -150,7 +151,7 @@ def test_good_tensor_graph() -> None:
     words = UOp(Ops.RAND, dtypes.uint, (), RandArg((4,), 0, 0, "CPU"))
     written = UOp(Ops.ASSIGN, dtypes.float, (a, a + 1.0))
     roots = [flipped < 1.0, some * n.cast(dtypes.float), rows, words, written]
-    verify(UOp.sink(*roots), Stage.TENSOR, "tensor")
+    accept(UOp.sink(*roots), Stage.TENSOR, "tensor")
 
 
 def summing_loop() -> list[UOp]:
@@ -170,20 +171,20 @@ def summing_loop() -> list[UOp]:
 
 
 def test_good_programs() -> None:
-    verify(summing_loop(), Stage.PROGRAM, "lower")
+    accept(summing_loop(), Stage.PROGRAM, "lower")
     # written by hand, without a sink
-    verify(program(OUT.store(INT_ZERO, UOp.const(dtypes.float, 199))), Stage.PROGRAM, "hand")
+    accept(program(OUT.store(INT_ZERO, UOp.const(dtypes.float, 199))), Stage.PROGRAM, "hand")
     unsized = UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(), (), 0)
     fill = unsized.store(special("gidx0", 16), UOp.const(dtypes.float, 1))
-    verify(program(fill), Stage.PROGRAM, "hand")
-    verify([], Stage.PROGRAM, "hand")
+    accept(program(fill), Stage.PROGRAM, "hand")
+    accept([], Stage.PROGRAM, "hand")
 
 
 @pytest.mark.row("R7.3")
 def test_hand_written_fill() -> None:
     g, one, out = special("gidx0", 16), UOp.const(dtypes.float, 1), pointer(0)
     two = one + one
-    verify([one, out, g, two, out.store(g, two)], Stage.PROGRAM, "hand")
+    accept([one, out, g, two, out.store(g, two)], Stage.PROGRAM, "hand")
 
 
 def test_vector_gate_is_taken_lane_by_lane() -> None:
@@ -208,7 +209,7 @@ def test_index_after_decompose_is_accepted() -> None:
     """x - (x // 4) * 4 is within 0..3, which intervals alone do not see."""
     x = special("gidx0", 16)
     rest = UOp(Ops.SUB, dtypes.int, (x, (x >> 2) << 2))
-    verify(program(pointer(0, 4).load(rest)), Stage.PROGRAM, "lower.decompose")
+    accept(program(pointer(0, 4).load(rest)), Stage.PROGRAM, "lower.decompose")
 
 
 # wrong graphs: (name, graph, stage, what the message says)
@@ -486,8 +487,11 @@ def test_values_stay_in_their_loop() -> None:
 
 
 def test_switched_off() -> None:
+    wrong = kernel(OUT.store(I, SQUARE))
+    with pytest.raises(InternalError):
+        verify(wrong, Stage.KERNEL, "schedule.index")
     with Context(VERIFY=0):
-        verify(kernel(OUT.store(I, SQUARE)), Stage.KERNEL, "schedule.index")
+        verify(wrong, Stage.KERNEL, "schedule.index")
 
 
 def test_every_op_has_a_check() -> None:

@@ -15,8 +15,9 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir import Ops, UOp
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.text import render
-from tilegrad.ir.view import ShapeTracker, View, merge_dims
+from tilegrad.ir.view import View, merge_dims
 
 TRUE = UOp.const(dtypes.bool, True)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.ir.values import evaluate_grid, positions
 from tilegrad.ir import Ops, UOp
-from tilegrad.ir.view import ShapeTracker
+from tilegrad.ir.shape_tracker import ShapeTracker
 
 Array = np.ndarray[Any, Any]
 MOST = 150

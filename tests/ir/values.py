@@ -1,16 +1,26 @@
-"""Helpers of these tests: what a small graph of arithmetic computes, for one assignment or many."""
+"""Helpers of these tests: what a small graph of arithmetic computes, for one assignment or many,
+and that a graph is accepted.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, as_const, truncate
-from tilegrad.ir import Ops, UOp
-from tilegrad.ir.view import ShapeTracker
+from tilegrad.ir import Ops, Stage, UOp
+from tilegrad.ir.shape_tracker import ShapeTracker
+from tilegrad.ir.spec import verify
+
+
+def accept(graph: UOp | Sequence[UOp], stage: Stage, after: str) -> None:
+    """`verify`, which raises for a wrong graph and looks at none where it is switched off."""
+    assert config.VERIFY
+    verify(graph, stage, after)
 
 
 def evaluate(root: UOp, values: Mapping[UOp, Any]) -> Any:

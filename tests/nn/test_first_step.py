@@ -11,6 +11,7 @@ import pytest
 
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Tensor, nn
+from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import counters
 
 
@@ -137,15 +138,16 @@ def _read_after_the_update(is_detached: bool) -> None:
     assert count.tolist() == [steps]
 
 
-def test_the_error_of_an_assigned_value_is_its_own_readers() -> None:
+@pytest.mark.parametrize("kind", [OverflowError, KeyError, ShapeError])
+def test_the_error_of_an_assigned_value_is_its_own_readers(kind: type[Exception]) -> None:
     def refuse(values: np.ndarray) -> np.ndarray:
-        raise OverflowError("not this one")
+        raise kind("not this one")
 
     x, other = Tensor([1.0, 2.0]).realize(), Tensor([5.0]).realize()
     x.assign(x.apply(refuse) * 2)
     for _ in range(3):
         assert (other + 1).tolist() == [6.0]
-    with pytest.raises(OverflowError, match="not this one"):
+    with pytest.raises(kind, match="not this one"):
         x.tolist()
     assert (other * 2).item() == 10.0
 

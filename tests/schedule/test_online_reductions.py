@@ -14,11 +14,11 @@ from tilegrad import Tensor
 from tilegrad.base.errors import OptError
 from tilegrad.device.cpu import cpu_target
 from tilegrad.ir.op import Axis
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps, reduce_axes
 from tilegrad.optimize.opts import apply_opt
-from tilegrad.schedule.online_reductions import slice_loop
 from tilegrad.target import Target
 
 LENGTH, SIZE = 512, 24

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tilegrad import Tensor, dtypes
-from tilegrad.base.dtype import DType, promote
+from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, ShapeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "dtypes.md"

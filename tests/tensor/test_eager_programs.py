@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import tilegrad.torch
 from tests.tensor.eager_programs import Program
 from tilegrad import Context, Tensor
 from tilegrad.engine.run import ready
@@ -54,10 +55,9 @@ def test_segments_of_random_programs_agree_with_their_nodes(start: int) -> None:
 
 @pytest.mark.nightly
 def test_random_programs_of_the_namespace_of_pytorch() -> None:
-    torch = pytest.importorskip("tilegrad.torch")
     for seed in range(600, 640):
         with Context(SEGMENTS=1):
-            Program(seed, torch.tensor).run()
+            Program(seed, tilegrad.torch.tensor).run()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -16,7 +16,7 @@ from tilegrad import Context, Tensor
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import counters
 from tilegrad.ir.sized_templates import fitted, fitted_share, made
-from tilegrad.tensor.calls import sized, template_table
+from tilegrad.tensor.calls import sized, template_table, templates
 
 # Small and large, odd and even, equal to other sizes of the programs, once and again.
 SIZES = [5, 9, 33, 2, 64, 1, 8, 4, 65, 31, 100, 3, 257, 16, 1000, 8, 24, 7, 32, 5000, 12, 1, 6, 48]
@@ -73,12 +73,24 @@ def test_every_size_has_its_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_templates_of_all_sizes_say_what_the_method_says(name: str) -> None:
+def test_templates_of_all_sizes_say_what_the_method_says(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every node is that of the method itself."""
     ours, _ = PROGRAMS[name]
+    compared = []
+    compare = templates.compare
+
+    def see(*made: Any) -> None:
+        compared.append(made)
+        compare(*made)
+
+    monkeypatch.setattr(templates, "compare", see)
+    sizes = [*SIZES, *range(2, 70)]
     with Context(TEMPLATES=2):
-        for size in [*SIZES, *range(2, 70)]:
+        for size in sizes:
             ours(Tensor(numbers(size, 8, seed=size)))
+    assert len(compared) > len(sizes) // 2
 
 
 @pytest.mark.parametrize("name", ["mean", "product", "attention", "joined", "chosen"])

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.operators import is_number
-from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype, broadcast_shape

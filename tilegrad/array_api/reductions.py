@@ -12,7 +12,8 @@ from typing import Any
 from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.data_types import DEFAULT_INTEGER
 from tilegrad.array_api.manipulation import concat
-from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype

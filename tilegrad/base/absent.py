@@ -62,7 +62,7 @@ def as_asked(error: AttributeError) -> AttributeError | ImportError:
     return error
 
 
-def refusing(module: str, instead: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+def refusing(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a module, which refuses every name.
 
     >>> try:
@@ -76,7 +76,7 @@ def refusing(module: str, instead: Mapping[str, str] | None = None) -> Callable[
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         known = vars(sys.modules[module])["__all__"]
-        raise as_asked(absent(f"module {module!r}", name, known, instead))
+        raise as_asked(absent(f"module {module!r}", name, known))
 
     return refuse
 

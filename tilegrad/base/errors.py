@@ -18,10 +18,10 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
     "DivisionError", "IndexBoundsError", "IndexKindError", "IndexShapeError", "InternalError",
-    "KindError", "MissingError", "NotANumberError", "NotBoundError", "OptError", "OptionError",
-    "OutOfMemoryError",
-    "ShapeError", "SizeKindError", "StepError", "TilegradError", "TransformError",
-    "UnsupportedDTypeError", "UnsupportedError", "article", "located",
+    "KindError", "MissingDTypeError", "MissingError", "NotANumberError", "NotBoundError",
+    "OptError", "OptionError", "OutOfMemoryError", "ShapeError", "SizeKindError", "StepError",
+    "TilegradError", "TransformError", "UnsupportedDTypeError", "UnsupportedError", "article",
+    "located",
 ]  # fmt: skip
 
 
@@ -125,6 +125,10 @@ class CompileError(TilegradError):
     """The compiler behind a renderer refused the source."""
 
 
+class MissingDTypeError(CompileError, UnsupportedDTypeError):
+    """A device has no values of a dtype, and nothing stands for them."""
+
+
 class OutOfMemoryError(TilegradError, MemoryError):
     """A device has no room for an allocation, even after giving back what was cached."""
 
@@ -171,7 +175,10 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
             details.setdefault(name, ", ".join(found))
     if remedy is not None:
         details["remedy"] = remedy
-    return type(error)(error.headline, **details)
+    made = type(error)(error.headline, **details)
+    # What others have noted of it.
+    made.__dict__ = {**error.__dict__, **made.__dict__}
+    return made
 
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:

@@ -72,7 +72,7 @@ def _warn(path: Path, problem: str) -> None:
     )
 
 
-def read_private(path: Path, root: Path, now_used: int | None = None) -> bytes | None:
+def read_private(path: Path, root: Path, now_used: int | None) -> bytes | None:
     """The bytes of a file under the folder `root`; None if there is none, or it is not the user's
     own. If it was used more than `now_used` seconds ago, the time of this use is written down.
     """

@@ -48,8 +48,8 @@ _ELEMENTS: tuple[Any, ...] = (
 # guarded by: the switches, the defaults, and the modes of capture.modes.
 _TRUSTED = (
     "tilegrad.tensor", "tilegrad.ir", "tilegrad.grad", "tilegrad.func", "tilegrad.nn",
-    "tilegrad.capture", "tilegrad.compat", "tilegrad.base.dtype", "tilegrad.base.config",
-    "tilegrad.device.registry", "tilegrad.torch",
+    "tilegrad.capture", "tilegrad.compat", "tilegrad.base.dtype", "tilegrad.base.dtype_promotion",
+    "tilegrad.base.config", "tilegrad.device.registry", "tilegrad.torch",
 )  # fmt: skip
 # Parts of these that read or write something else: generators, files, what is printed.
 _UNTRUSTED = (

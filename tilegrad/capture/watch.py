@@ -287,9 +287,6 @@ class Watch:
         else:
             self.reads.load(path, value)
 
-    def load_closure(self, frame: FrameType, step: dis.Instruction) -> None:
-        self._cell(frame, step)
-
     def store_cell(self, frame: FrameType, step: dis.Instruction) -> None:
         cell = self._cell(frame, step)
         if cell is not None:
@@ -440,7 +437,7 @@ _HANDLERS: dict[str, Handler] = {
     "LOAD_FROM_DICT_OR_GLOBALS": Watch.load_name,
     "STORE_GLOBAL": Watch.store_name, "STORE_NAME": Watch.store_name,
     "LOAD_DEREF": Watch.load_cell, "LOAD_CLASSDEREF": Watch.load_cell,
-    "LOAD_FROM_DICT_OR_DEREF": Watch.load_cell, "LOAD_CLOSURE": Watch.load_closure,
+    "LOAD_FROM_DICT_OR_DEREF": Watch.load_cell, "LOAD_CLOSURE": Watch._cell,
     "STORE_DEREF": Watch.store_cell,
     "IMPORT_NAME": Watch.imports, "IMPORT_FROM": Watch.load_attribute,
     "LOAD_ATTR": Watch.load_attribute, "LOAD_METHOD": Watch.load_attribute,

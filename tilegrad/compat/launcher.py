@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any
 
 import tilegrad
+from tilegrad.base.errors import DataError
+from tilegrad.device.registry import Device
 
-__all__ = ["launch"]
+__all__ = ["launch", "run_script"]
+
+
+def run_script(
+    path: str, arguments: Sequence[str], block: Callable[[], AbstractContextManager[None]]
+) -> dict[str, Any]:
+    """Run a script as Python would, in what `block` gives; the names that it defined. What it sets
+    for its thread (switches, Tensor.training) stays in a context of its own.
+
+    Raises DataError where there is no such file, and what the script raises.
+    """
+    if not os.path.isfile(path):
+        raise DataError("compat: there is no such script", file=path)
+    return contextvars.copy_context().run(_run, path, arguments, block)
+
+
+def _run(
+    path: str, arguments: Sequence[str], block: Callable[[], AbstractContextManager[None]]
+) -> dict[str, Any]:
+    argv, search_path, device = sys.argv, sys.path[:], Device._default
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    try:
+        with block():
+            return runpy.run_path(path, run_name="__main__")
+    finally:
+        sys.argv, sys.path[:], Device._default = argv, search_path, device
 
 
 def launch(

@@ -42,7 +42,7 @@ MODULES: dict[str, dict[str, str]] = {
         **_some("dtypes"),
         "DType": "tilegrad.base.dtype",
         "can_lossless_cast": "tilegrad.base.dtype",
-        "least_upper_dtype": "tilegrad.base.dtype",
+        "least_upper_dtype": "tilegrad.base.dtype_promotion",
         **dict.fromkeys(
             (
                 "ConstType",

@@ -13,6 +13,7 @@ import numpy
 
 from tilegrad.base import dtype as ours
 from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import least_upper_dtype, promote
 from tilegrad.base.errors import DTypeError, TilegradError
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.rules import simplify
@@ -82,7 +83,7 @@ class dtypes(ours.dtypes, metaclass=_Defaults):
         """
         if isinstance(value, (list, tuple)):
             found = [dtypes.from_py(each) for each in value]
-            return ours.least_upper_dtype(*found) if found else dtypes.default_float
+            return least_upper_dtype(*found) if found else dtypes.default_float
         kinds = {
             bool: ours.dtypes.bool,
             int: dtypes.default_int,
@@ -137,7 +138,7 @@ def sum_acc_dtype(dtype: DType) -> DType:
     """
     least = ours.dtypes.uint32 if dtype in ours.dtypes.unsigned else ours.dtypes.int32
     least = ours.dtypes.float32 if dtype.is_float else least
-    return ours.promote(dtype, least)
+    return promote(dtype, least)
 
 
 def _to_np_dtype(dtype: DType) -> Any:

@@ -9,11 +9,9 @@ switches and the default dtypes that the script set.
 
 from __future__ import annotations
 
-import contextvars
 import importlib.abc
 import importlib.machinery
 import os
-import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +19,11 @@ from types import ModuleType
 from typing import Any
 
 from tilegrad.base.config import Context
-from tilegrad.base.errors import DataError
 from tilegrad.compat.devices import python_device
-from tilegrad.compat.launcher import launch
+from tilegrad.compat.launcher import launch, run_script
 from tilegrad.compat.names import MODULES, absent, find
 from tilegrad.compat.numbers import restored_defaults
 from tilegrad.compat.switches import restored_declarations
-from tilegrad.device.registry import Device
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["installed", "main", "run"]
@@ -101,27 +97,21 @@ def run(path: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
     Raises DataError where there is no such file, and what the script raises. An AttributeError
     about a tensor says what to do.
     """
-    if not os.path.isfile(path):
-        raise DataError("compat: there is no such script", file=path)
-    # What a script sets for its thread (switches, Tensor.training) stays in a context of its own.
-    return contextvars.copy_context().run(_run, path, arguments)
+    return run_script(path, arguments, _as_theirs)
 
 
-def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
-    argv, search_path, device = sys.argv, sys.path[:], Device._default
-    sys.argv = [path, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+@contextmanager
+def _as_theirs() -> Iterator[None]:
+    """A block in which tinygrad's names, its device and its switches hold."""
     wanted = os.environ.get("DEV", "").split(":")[0]
     try:
         # tinygrad's scripts train only where they say so.
         with installed(), Context(TRAINING=0, **({"DEVICE": wanted} if wanted else {})):
-            return runpy.run_path(path, run_name="__main__")
+            yield
     except AttributeError as error:
         if getattr(error, "is_of_tensor", False) or isinstance(error.obj, Tensor):
             error.add_note(absent(f"tinygrad.Tensor.{error.name}"))
         raise
-    finally:
-        sys.argv, sys.path[:], Device._default = argv, search_path, device
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

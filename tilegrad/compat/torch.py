@@ -8,13 +8,10 @@ They are known to this process only, and gone when the script ends.
 
 from __future__ import annotations
 
-import contextvars
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
-import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DataError
-from tilegrad.compat.launcher import launch
-from tilegrad.device.registry import Device
+from tilegrad.compat.launcher import launch, run_script
 
 __all__ = ["installed", "main", "run"]
 
@@ -88,20 +83,7 @@ def run(path: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
 
     Raises DataError where there is no such file, and what the script raises.
     """
-    if not os.path.isfile(path):
-        raise DataError("compat: there is no such script", file=path)
-    return contextvars.copy_context().run(_run, path, arguments)
-
-
-def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
-    argv, search_path, device = sys.argv, sys.path[:], Device._default
-    sys.argv = [path, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    try:
-        with installed():
-            return runpy.run_path(path, run_name="__main__")
-    finally:
-        sys.argv, sys.path[:], Device._default = argv, search_path, device
+    return run_script(path, arguments, installed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

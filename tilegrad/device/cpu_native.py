@@ -46,7 +46,8 @@ from typing import Any
 from tilegrad.base import cache as disk
 from tilegrad.base.config import config
 from tilegrad.base.errors import ConfigError, DeviceError
-from tilegrad.device.cpu_native_ir import MAX_WORKERS, System, source, symbols
+from tilegrad.device.cpu_native_ir import MAX_WORKERS, source, symbols
+from tilegrad.device.cpu_native_system import System
 from tilegrad.runtime import elf
 
 __all__ = [

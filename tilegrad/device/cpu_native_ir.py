@@ -9,33 +9,15 @@ it does while it waits. All state is in the object itself: an object loaded twic
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from string import Template
 
-__all__ = ["MAX_WORKERS", "System", "source", "symbols"]
+from tilegrad.device.cpu_native_system import SLEEP_BY_CONDITION, SLEEP_BY_FUTEX, System
+
+__all__ = ["MAX_WORKERS", "source", "symbols"]
 
 MAX_WORKERS = 1024
 # Kernels keep scratch memory on the stack; some systems give a thread only 128 KiB.
 _STACK_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class System:
-    """What the text has to know about the operating system and the processor.
-
-    Attributes:
-        futex: number of the futex system call; 0: sleep by a POSIX mutex and condition.
-        clock: CLOCK_MONOTONIC.
-        set_mask: SIG_SETMASK.
-        faults: signals that a thread raises by its own fault; it keeps them, to be reported.
-        pause: the intrinsic for a waiting thread, "name(arguments)"; empty: none.
-    """
-
-    futex: int
-    clock: int
-    set_mask: int
-    faults: tuple[int, ...]
-    pause: str
 
 
 _STATE = """
@@ -64,69 +46,6 @@ declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
 """
 
-# park(seen) returns once `epoch` is no longer `seen`, or earlier; wake(n) moves `epoch` on and ends
-# at least n sleeps.
-_SLEEP_BY_FUTEX = """
-declare i64 @syscall(i64, ...)
-
-define internal void @park(i32 %seen) nounwind {
-  %value = zext i32 %seen to i64
-  call i64 (i64, ...) @syscall(i64 $number, ptr @epoch, i64 128, i64 %value, ptr null)
-  ret void
-}
-
-define internal void @wake(i32 %count) nounwind {
-  atomicrmw add ptr @epoch, i32 1 seq_cst
-  %value = zext i32 %count to i64
-  call i64 (i64, ...) @syscall(i64 $number, ptr @epoch, i64 129, i64 %value)
-  ret void
-}
-
-define internal void @reset_sleep() nounwind {
-  ret void
-}
-"""
-
-_SLEEP_BY_CONDITION = """
-@mutex = internal global [128 x i8] zeroinitializer, align 16
-@condition = internal global [128 x i8] zeroinitializer, align 16
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
-
-define internal void @park(i32 %seen) nounwind {
-entry:
-  call i32 @pthread_mutex_lock(ptr @mutex)
-  br label %look
-look:
-  %now = load atomic i32, ptr @epoch seq_cst, align 4
-  %same = icmp eq i32 %now, %seen
-  br i1 %same, label %wait, label %done
-wait:
-  call i32 @pthread_cond_wait(ptr @condition, ptr @mutex)
-  br label %look
-done:
-  call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret void
-}
-
-define internal void @wake(i32 %count) nounwind {
-  call i32 @pthread_mutex_lock(ptr @mutex)
-  atomicrmw add ptr @epoch, i32 1 seq_cst
-  call i32 @pthread_mutex_unlock(ptr @mutex)
-  call i32 @pthread_cond_broadcast(ptr @condition)
-  ret void
-}
-
-define internal void @reset_sleep() nounwind {
-  call i32 @pthread_mutex_init(ptr @mutex, ptr null)
-  call i32 @pthread_cond_init(ptr @condition, ptr null)
-  ret void
-}
-"""
 
 _WORKER = """
 define internal i64 @nanoseconds() nounwind {
@@ -500,7 +419,7 @@ def source(system: System) -> str:
         ),
         "pause": f"call void @{system.pause}" if name else "",
     }
-    sleep = _SLEEP_BY_FUTEX if system.futex else _SLEEP_BY_CONDITION
+    sleep = SLEEP_BY_FUTEX if system.futex else SLEEP_BY_CONDITION
     plain = Template(_GRAPH).substitute(values, name="run_graph", start="", previous="", stamp="")
     timed = Template(_GRAPH).substitute(values, name="run_graph_timed", **_TIMED)
     texts = [
@@ -514,5 +433,5 @@ def source(system: System) -> str:
 
 def symbols() -> tuple[str, ...]:
     """The C library functions that the text may call, on any system."""
-    text = _STATE + _SLEEP_BY_FUTEX + _SLEEP_BY_CONDITION
+    text = _STATE + SLEEP_BY_FUTEX + SLEEP_BY_CONDITION
     return tuple(re.findall(r"^declare [^@]*@(\w+)\(", text, re.MULTILINE))

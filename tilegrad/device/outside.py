@@ -71,6 +71,7 @@ def _of_file(path: str) -> Callable[..., Backend]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        # Code of others: the error says whose.
         del sys.modules[name]
         raise _not_imported(kind, path, error) from error
     return _marked(kind, path, getattr(module, "backend", None), [Path(path)])
@@ -80,6 +81,7 @@ def _of_entry_point(point: Any) -> Callable[..., Backend]:
     try:
         factory = point.load()
     except Exception as error:
+        # As above.
         raise _not_imported(point.name.upper(), point.value, error) from error
     module = sys.modules[point.module]
     file = Path(module.__file__ or "")

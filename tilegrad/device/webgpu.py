@@ -22,23 +22,23 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, require_number
+from tilegrad.device.webgpu_adapters import find_adapter, wgpu_module
+from tilegrad.device.webgpu_handles import WebGPUMemory, WebGPUProgram
 from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import Target
 
-__all__ = ["WebGPUMemory", "WebGPUProgram", "WebGPURuntime", "backend"]
+__all__ = ["WebGPURuntime", "backend"]
 
 # What kernels are shaped for; an adapter may have less, and what it has beyond is not used.
 _MOST_LANES, _MOST_SHARED, _MOST_BUFFERS = 256, 64 << 10, 32
-_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
 _HALF, _DOUBLE, _TIMES = "shader-f16", ("shader-f64", "shader-int64"), "timestamp-query"
 _LIMITS = (
     "max-buffer-size",
@@ -56,80 +56,6 @@ _UNIT, _WORD = 16, 4
 _MOST_WAITING, _RECORD = 256, 256
 # Launches whose memory is remembered.
 _MOST_GROUPS = 4096
-_INSTALL = (
-    "install the driver of your GPU (Vulkan, Metal or Direct3D 12), or lavapipe, which runs on "
-    "processors: on Debian apt-get install mesa-vulkan-drivers libvulkan1"
-)
-
-
-def _wgpu() -> Any:
-    """The module, imported when the first device is opened."""
-    if not any(name in os.environ for name in _DISPLAYS):
-        # A layer of Mesa's would ask the display which GPU to prefer, and complain of none.
-        os.environ.setdefault("NODEVICE_SELECT", "1")
-    try:
-        import wgpu
-    except (ImportError, OSError) as error:
-        raise DeviceError(
-            f"WEBGPU: wgpu cannot be imported: {error}",
-            remedy=f"pip install 'tilegrad[webgpu]'; then {_INSTALL}",
-        ) from None
-    return wgpu
-
-
-def _adapters(wgpu: Any) -> list[Any]:
-    """All that can compute, GPUs first; OpenGL's stand-ins are left out."""
-    try:
-        found = wgpu.gpu.enumerate_adapters_sync()
-    except (RuntimeError, wgpu.GPUError):
-        found = []
-    usable = [each for each in found if not each.info["backend_type"].startswith("OpenGL")]
-    return sorted(usable, key=lambda each: "GPU" not in each.info["adapter_type"])
-
-
-def _find(wgpu: Any, name: str) -> Any:
-    """The adapter that a name asks for.
-
-    Raises DeviceError where it is not there.
-    """
-    found = _adapters(wgpu)
-    if not found:
-        raise DeviceError("WEBGPU: no driver has an adapter", remedy=_INSTALL)
-    number = int(name.partition(":")[2] or 0)
-    if number >= len(found):
-        raise DeviceError(
-            f"WEBGPU: there is no device {number}",
-            found=", ".join(
-                f"WEBGPU:{number} {each.info['device']}" for number, each in enumerate(found)
-            ),
-        )
-    return found[number]
-
-
-@dataclass(frozen=True)
-class WebGPUMemory:
-    """`nbytes` bytes of a buffer from `offset` on; `serial` is the buffer's own number. A part of
-    it has others' bytes beside it.
-    """
-
-    buffer: Any
-    offset: int
-    nbytes: int
-    serial: int
-    is_view: bool = False
-
-
-@dataclass(frozen=True)
-class WebGPUProgram:
-    """A kernel in the device. It takes the memory of `slots`, and, if `variables` is not -1, a zero
-    and that many integers.
-    """
-
-    name: str
-    pipeline: Any
-    layout: Any
-    slots: tuple[int, ...]
-    variables: int
 
 
 class WebGPURuntime(Runtime):
@@ -550,8 +476,8 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         target = webgpu_target()
         render = functools.partial(_render_for, target)
         return Backend(name, target, render, str.encode, runtime, compiler="text")
-    wgpu = _wgpu()
-    adapter = _find(wgpu, name)
+    wgpu = wgpu_module()
+    adapter = find_adapter(wgpu, name)
     found = WebGPURuntime(wgpu, adapter)
     target = _target(found)
     render = functools.partial(_render_for, target)

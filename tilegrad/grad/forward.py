@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from tilegrad.base.dtype import sum_dtype
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError, InternalError, TransformError
 from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from tilegrad.base.dtype import DType, sum_dtype
+from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.over_steps import sum_over_steps, worth_stacking
 from tilegrad.ir.args import LoopArg
 from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in

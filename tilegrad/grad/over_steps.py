@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from tilegrad.base.dtype import sum_dtype
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.lifted import Lifted
 from tilegrad.grad.rules import reshape
 from tilegrad.grad.sums import sum_axes

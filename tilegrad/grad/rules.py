@@ -16,7 +16,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.prefixes import prefix_gradient
 from tilegrad.grad.sums import sum_axes
 from tilegrad.grad.ties import is_alone, shares, taken_from

@@ -39,7 +39,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilegrad.base.dtype import DType, sum_dtype
+from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.ir.op import Ops
 from tilegrad.ir.runs import runs_of
 from tilegrad.ir.uop import UOp, prod

@@ -46,6 +46,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(partial, target)
     except BaseException:
+        # No part of a file is left, whatever interrupts the writer.
         with contextlib.suppress(OSError):
             partial.unlink()
         raise

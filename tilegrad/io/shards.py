@@ -82,6 +82,7 @@ def write_shards(
         except OSError as error:
             raise not_written("write_shards", os.fspath(path), error, len(text)) from error
     except BaseException:
+        # No shard is left without its index, whatever interrupts the writer.
         for file in files:
             with suppress(OSError):
                 (folder / file).unlink()

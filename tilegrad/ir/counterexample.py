@@ -88,7 +88,7 @@ def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
     return scope["function"]  # type: ignore[no-any-return]
 
 
-def _points(variables: Sequence[UOp], wanted: tuple[int, ...] = ()) -> Iterable[tuple[int, ...]]:
+def _points(variables: Sequence[UOp], wanted: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
     """Values of the variables: all if they are few, else corners and a fixed random sample."""
     spans = tuple([node.bounds for node in variables])
     if math.prod(high - low + 1 for low, high in spans) <= _POINTS:
@@ -123,23 +123,37 @@ def _sample(
     return (*corners, *zip(*columns))
 
 
-def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., bool]:
-    """Whether every range lies below its extent, where that is not a constant."""
-    tests = [
-        node.alu(Ops.CMPLT, node.src[0].cast(node.dtype))
-        for node in variables
-        if node.op is Ops.RANGE and node.src[0].op is not Ops.CONST
-    ]
-    test = _compiled(tests, names) if tests else None
-    return (lambda *point: True) if test is None else (lambda *point: all(test(*point)))
+class _Expressions:
+    """Integer expressions as a function of their `variables`, and of those of others `beside`."""
 
+    def __init__(self, function: Callable[..., Any], variables: Sequence[UOp]):
+        self._function, self.variables = function, variables
+        tests = [
+            node.alu(Ops.CMPLT, node.src[0].cast(node.dtype))
+            for node in variables
+            if node.op is Ops.RANGE and node.src[0].op is not Ops.CONST
+        ]
+        self._test = _compiled(tests, _names(variables)) if tests else None
 
-def _value_at(function: Callable[..., Any], *point: int) -> Any:
-    """The value at a point; None where it is undefined: a division by zero, a negative shift."""
-    try:
-        return function(*point)
-    except (ArithmeticError, ValueError):
-        return None
+    @staticmethod
+    def of(expressions: Sequence[UOp], beside: Iterable[UOp] = ()) -> _Expressions | None:
+        """None if they are more than integer arithmetic, or no plain text says it."""
+        variables = _variables([*expressions, *beside])
+        function = None if variables is None else _compiled(expressions, _names(variables))
+        if variables is None or function is None:
+            return None
+        return _Expressions(function, variables)
+
+    def values_at(self, point: Sequence[int]) -> Any:
+        """Their values; None where one is undefined: a division by zero, a negative shift."""
+        try:
+            return self._function(*point)
+        except (ArithmeticError, ValueError):
+            return None
+
+    def admits(self, point: Sequence[int]) -> bool:
+        """Whether every range lies below its extent, where that is not a constant."""
+        return self._test is None or all(self._test(*point))
 
 
 def find_outside(accesses: Sequence[tuple[UOp, UOp | None]], size: int) -> tuple[UOp, str] | None:
@@ -149,19 +163,13 @@ def find_outside(accesses: Sequence[tuple[UOp, UOp | None]], size: int) -> tuple
     None if a search found none; then there may be some, or not.
     """
     gates = [*dict.fromkeys(gate for _, gate in accesses if gate is not None)]
-    expressions = [*[index for index, _ in accesses], *gates]
-    variables = _variables(expressions)
-    if variables is None:
+    found = _Expressions.of([*[index for index, _ in accesses], *gates])
+    if found is None:
         return None
-    names = _names(variables)
-    function = _compiled(expressions, names)
-    if function is None:
-        return None
-    is_admissible = _admissible(variables, names)
     count = len(accesses)
     gate_of = [None if gate is None else count + gates.index(gate) for _, gate in accesses]
-    for point in _points(variables, (-1, 0, size - 1, size)):
-        value = _value_at(function, *point)
+    for point in _points(found.variables, (-1, 0, size - 1, size)):
+        value = found.values_at(point)
         if value is None:
             continue
         positions = value[:count]
@@ -169,8 +177,8 @@ def find_outside(accesses: Sequence[tuple[UOp, UOp | None]], size: int) -> tuple
             continue
         for (index, _), position, gate in zip(accesses, positions, gate_of, strict=True):
             is_outside = not 0 <= position < size and (gate is None or value[gate])
-            if is_outside and is_admissible(*point):
-                return index, _said(variables, point)
+            if is_outside and found.admits(point):
+                return index, _said(found.variables, point)
     return None
 
 
@@ -182,15 +190,10 @@ def find_collision(
 
     None if a search found none.
     """
-    expressions = [index] if gate is None else [index, gate]
-    variables = _variables([*expressions, *axes])
-    if variables is None or any(node.op not in _LEAVES for node in variables):
+    found = _Expressions.of([index] if gate is None else [index, gate], axes)
+    if found is None or any(node.op not in _LEAVES for node in found.variables):
         return None
-    names = _names(variables)
-    function = _compiled(expressions, names)
-    if function is None:
-        return None
-    is_admissible = _admissible(variables, names)
+    variables = found.variables
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     chosen = [number for number, node in enumerate(variables) if node in axes]
     # A variable has one value in a launch.
@@ -200,8 +203,8 @@ def find_collision(
         if node not in axes and (at_once or node.op is Ops.DEFINE_VAR)
     }
     for point in _grid(variables, chosen):
-        value = _value_at(function, *point)
-        if value is None or not all(value[1:]) or not is_admissible(*point):
+        value = found.values_at(point)
+        if value is None or not all(value[1:]) or not found.admits(point):
             continue
         others = [at for number, at in enumerate(point) if number in fixed]
         for position in range(value[0], value[0] + width):

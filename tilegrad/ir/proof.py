@@ -16,7 +16,7 @@ from typing import Any
 
 from tilegrad.ir.bounds import bounds_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.rules.terms import conjuncts, difference_of, without_negation
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = [
@@ -93,22 +93,15 @@ def _facts(condition: UOp) -> list[_Fact] | None:
     for conjunct in conjuncts(condition):
         if conjunct.op is Ops.CONST and not conjunct.arg:
             return None
-        negated = (
-            conjunct.op is Ops.XOR
-            and conjunct.src[1].op is Ops.CONST
-            and conjunct.src[1].arg is True
-        )
-        test = conjunct.src[0] if negated else conjunct
+        test, negated = without_negation(conjunct)
         if test.op not in (Ops.CMPLT, Ops.CMPEQ) or not test.src[0].dtype.is_int:
             continue
         if test.op is Ops.CMPEQ and negated:
             continue
         left, right = linear(test.src[0]), linear(test.src[1])
-        terms = dict(left[0])
-        for factor, scale in right[0].items():
-            terms[factor] = terms.get(factor, 0) - scale
+        terms, constant = difference_of(left, right)
         terms = {factor: scale for factor, scale in terms.items() if scale}
-        limit = right[1] - left[1]
+        limit = -constant
         # The sum is below the limit, at least the limit, or equal to it.
         low, high = (limit, None) if negated else (None, limit - 1)
         if test.op is Ops.CMPEQ:

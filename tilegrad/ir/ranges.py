@@ -1,5 +1,5 @@
-"""Replacing ranges of a kernel: by an expression in indices, and by other ranges where a reduction,
-a loop nest or memory names them.
+"""Ranges of a kernel: which it has, and replacing them, by an expression in indices, and by other
+ranges where a reduction, a loop nest or memory names them.
 """
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilegrad.base.trace import trace
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rewrite import settle
 from tilegrad.ir.rules import SIMPLIFY, conjuncts, simplify
 from tilegrad.ir.uop import UOp
 
-__all__ = ["gate_loads", "pad_range", "replace_ranges", "runs_over"]
+__all__ = ["gate_loads", "pad_range", "replace_ranges", "runs_over", "slice_loop"]
 
 _NAMES_RANGES = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_ACC)
 # Ops whose every source that is a range is named.
@@ -136,3 +136,10 @@ def _is_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
         if node.op is Ops.LOAD and node.is_gated and inside in conjuncts(node.gate)
     }
     return simplify(value.substitute(closed)) is identity
+
+
+def slice_loop(kernel: UOp) -> UOp | None:
+    """The loop over slices of rows, where rows go through a kernel slice by slice."""
+    memories = (node for node in kernel.toposort() if node.op is Ops.DEFINE_LOCAL)
+    loops = (loop for memory in memories for loop in memory.src)
+    return next((loop for loop in loops if loop.axis is Axis.REDUCE), None)

@@ -408,6 +408,7 @@ class _Reader:
         try:
             value = frame.call.function(*frame.items, **frame.keywords)
         except Exception as error:
+            # Whatever a constructor refuses of a text that somebody has edited.
             raise self.fail(f"these arguments do not fit: {error}") from error
         return value, frame.label, frame.negative
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Pointer, dtypes, truncate
-from tilegrad.base.errors import CompileError, ConfigError
+from tilegrad.base.errors import CompileError, ConfigError, MissingDTypeError
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.matcher import PatternMatcher
@@ -132,7 +132,9 @@ def _emulated() -> list[DType]:
 
 def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
     if any(node.dtype.scalar is dtype for node in ast.toposort()):
-        raise CompileError(f"{target.name}: no values of {dtype.name}", remedy="cast to float32")
+        raise MissingDTypeError(
+            f"{target.name}: no values of {dtype.name}", remedy="cast to float32"
+        )
 
 
 # functions

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.rules import shared_terms, simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
@@ -109,9 +109,10 @@ def _matrices(operand: UOp, bits: Sequence[UOp]) -> _Matrices | None:
         return None
     if any(load.src[0] is not memory for load in loads):
         return None
-    elements = _elements([load.index for load in loads], bits)
-    if elements is None:
+    found = shared_terms([load.index for load in loads], bits)
+    if found is None:
         return None
+    elements = _Elements(*found)
     for is_transposed in (False, True) if own == 2 else (False,):
         stride = _row_stride(elements, own, is_transposed=is_transposed)
         if stride is not None:
@@ -141,18 +142,6 @@ def _joined(first: _Matrices, second: _Matrices, bits: Sequence[UOp]) -> dict[UO
         first.operand: UOp.stack(lanes[:count]),
         second.operand: UOp.stack(lanes[count:]),
     }
-
-
-def _elements(indices: Sequence[UOp], bits: Sequence[UOp]) -> _Elements | None:
-    found = [terms_of(index) for index in indices]
-    first = found[0]
-    if first is None or any(each is None or each[0] != first[0] for each in found):
-        return None
-    rest = {term: scale for term, scale in first[0].items() if term not in bits}
-    if any(bit in term.ranges for term in rest for bit in bits):
-        return None
-    constants = [each[1] for each in found if each is not None]
-    return _Elements([first[0].get(bit, 0) for bit in bits], constants, rest)
 
 
 def _row_stride(elements: _Elements, own: int, *, is_transposed: bool) -> int | None:

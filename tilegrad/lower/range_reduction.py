@@ -76,7 +76,7 @@ def far(x: UOp, is_cosine: bool = False) -> UOp:
     return is_other.where(angle * -1.0, angle)
 
 
-def reduced_by_integers(x: UOp, is_cosine: bool = False) -> UOp:
+def reduced_by_integers(x: UOp, is_cosine: bool) -> UOp:
     """The angle of a float32 of any size without float64: the fraction of a period and its product
     with pi are integers, which are rounded once. A small x needs neither.
     """
@@ -121,7 +121,7 @@ def reduced(x: UOp, is_cosine: bool = False) -> UOp:
     return is_far(x).where(far(x, is_cosine), near(x, is_cosine))
 
 
-def reduced_together(values: list[UOp], number: int, is_cosine: bool = False) -> list[UOp]:
+def reduced_together(values: list[UOp], number: int, is_cosine: bool) -> list[UOp]:
     """The angles of values of one dtype that are known at the same time. The rare far angles are
     computed in a loop that does not run where there is none. So they cost one test for all values
     together, and their constants take no vector registers.

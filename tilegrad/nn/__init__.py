@@ -10,37 +10,39 @@ from typing import TYPE_CHECKING
 from tilegrad.base.absent import refusing
 from tilegrad.nn import data, distributions, functional, init, optim, schedulers, state, utils
 from tilegrad.nn.activations import (
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    LogSigmoid,
+    Mish,
+    QuickGELU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softsign,
+    Tanh,
+    Tanhshrink,
+)
+from tilegrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
+from tilegrad.nn.adjustable_activations import (
     CELU,
     ELU,
     GELU,
     GLU,
-    SELU,
     Hardshrink,
-    Hardsigmoid,
-    Hardswish,
     Hardtanh,
     LeakyReLU,
-    LogSigmoid,
     LogSoftmax,
-    Mish,
     PReLU,
-    QuickGELU,
-    ReLU,
-    ReLU6,
     RReLU,
-    Sigmoid,
-    SiLU,
     Softmax,
     Softmax2d,
     Softmin,
     Softplus,
     Softshrink,
-    Softsign,
-    Tanh,
-    Tanhshrink,
     Threshold,
 )
-from tilegrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
 from tilegrad.nn.attention import MultiheadAttention
 from tilegrad.nn.cells import GRUCell, LSTMCell, RNNCell
 from tilegrad.nn.columns import Fold, Unfold

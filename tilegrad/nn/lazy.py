@@ -45,6 +45,7 @@ class _Lazy(Module):
         try:
             kind.__init__(self, size, *args, **options)
         except Exception:
+            # Lazy as before: another input may fit.
             self.__class__, self._given = lazy, (args, options)
             raise
         self._mode, self._hooks = mode, hooks

@@ -25,7 +25,8 @@ from typing import Any, ClassVar, Self
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, MissingError
 from tilegrad.base.origin import unmarked
-from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
+from tilegrad.nn.hookable import Hookable
+from tilegrad.nn.hooks import Hooks, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
 from tilegrad.nn.tree import Paired, children_of, is_state, is_tensor, walk
 from tilegrad.tensor.handle.core import as_dtype
@@ -60,7 +61,7 @@ class NoForwardError(ConfigError, NotImplementedError):
     """A module was called whose class does not say what a call computes."""
 
 
-class Module:
+class Module(Hookable):
     """A layer, or a model made of layers: a call runs `forward`.
 
     Raises ConfigError where a class defines neither `forward` nor `__call__`.
@@ -79,7 +80,6 @@ class Module:
     _transient: tuple[str, ...] = ()
     # Names that `register_parameter` gave before there was a tensor.
     _reserved: tuple[str, ...] = ()
-    _hooks: Hooks | None = None
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
@@ -114,77 +114,6 @@ class Module:
             fix="define forward(self, ...), or __call__",
             line=here(),
         )
-
-    # hooks
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call hook(module, args) before each call. What it gives, unless None, takes the place of
-        the arguments: a tuple, or one alone. With `with_kwargs` it is hook(module, args, kwargs),
-        and gives both.
-
-        >>> layer = nn.Identity()
-        >>> handle = layer.register_forward_pre_hook(lambda module, args: args[0] * 2)
-        >>> layer(Tensor([1])).tolist()
-        [2]
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add(hook, True, prepend, with_kwargs)
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call hook(module, args, output) after each call. What it gives, unless None, takes the
-        place of the output. With `with_kwargs` it is hook(module, args, kwargs, output).
-
-        The gradient of a loss with respect to an output that was kept is `loss.gradient(output)`.
-
-        >>> layer = nn.Identity()
-        >>> handle = layer.register_forward_hook(lambda module, args, output: output * 2)
-        >>> layer(Tensor([1])).tolist(), handle.remove(), layer(Tensor([1])).tolist()
-        ([2], None, [1])
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add(hook, False, prepend, with_kwargs)
-
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call hook(module, grad_input, grad_output) whenever gradients flow through a call of this
-        module: tuples of the gradients of its positional float tensors and of its outputs, None
-        where none flows. What it gives, unless None, takes the place of the gradient of an only
-        input.
-
-        Hooks run as the graph of the gradient is made: gradients are lazy tensors. The module is
-        called on copies of its inputs.
-
-        >>> layer, seen = nn.Linear(2, 3), []
-        >>> def hook(module, grad_input, grad_output):
-        ...     seen.append(grad_output[0].shape)
-        ...     return (grad_input[0].zeros_like(),)
-        >>> handle = layer.register_full_backward_hook(hook)
-        >>> x = Tensor([[1.0, 2.0]])
-        >>> layer(x).sum().gradient(x)[0].tolist(), seen
-        ([[0.0, 0.0]], [(1, 3)])
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add_backward(hook, False, prepend)
-
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call hook(module, grad_output) before the gradient goes into a call of this module. What
-        it gives, unless None, takes the place of the gradient of an only output.
-
-        >>> layer = nn.Identity()
-        >>> handle = layer.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 3,))
-        >>> x = Tensor([1.0])
-        >>> layer(x).sum().gradient(x)[0].item()
-        3.0
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add_backward(hook, True, prepend)
 
     # modes
 
@@ -410,42 +339,6 @@ class Module:
             for name, module in self.named_modules(prefix)
             if module._hooks is not None
         ]
-
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, prefix, keep_vars) before `state_dict` of this module or of one above
-        it; `keep_vars` is False.
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add_state("before", hook)
-
-    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, state_dict, prefix, metadata) with what `state_dict` of this module or
-        of one above it gives, which the hook may change; `metadata` is empty.
-
-        >>> layer = nn.Linear(1, 1)
-        >>> handle = layer.register_state_dict_post_hook(
-        ...     lambda module, state, prefix, metadata: state.pop(prefix + "bias") and None
-        ... )
-        >>> list(nn.Sequential(layer).state_dict())
-        ['0.weight']
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add_state("after", hook)
-
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys,
-        error_msgs) before `load_state_dict` of this module or of one above it, with a copy of the
-        dict that the hook may change, to rename what older files hold; the lists are empty.
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add_state("before load", hook)
-
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, unmatched) after `load_state_dict` of this module or of one above it,
-        with what that gives.
-        """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add_state("after load", hook)
 
     def requires_grad_(self, wanted: bool = True) -> Self:
         """Train all parameters, or none; gives this module."""

@@ -39,7 +39,7 @@ class Access:
 
 
 def access_of(
-    node: UOp, lanes: Mapping[UOp, int], target: Target, step: int = 1, inner: UOp | None = None
+    node: UOp, lanes: Mapping[UOp, int], target: Target, step: int, inner: UOp | None
 ) -> Access:
     """The instructions of the load or store `node`. `lanes` maps each axis that becomes lanes to
     their number; neighbouring lanes of a whole vector are `step` elements apart (a dot unit takes

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import from_terms, terms_of
+from tilegrad.ir.rules import from_terms, shared_terms
 from tilegrad.ir.uop import UOp
 from tilegrad.target import MatrixUnit
 
@@ -39,15 +39,10 @@ def descriptor(
         return None
     if any(each.src[0] is not memory for each in values) or pointer.base is not unit.dtype_in:
         return None
-    found = [terms_of(each.index) for each in values]
-    first = found[0]
-    if first is None or any(each is None or each[0] != first[0] for each in found):
+    found = shared_terms([each.index for each in values], lanes[::-1])
+    if found is None:
         return None
-    rest = {term: scale for term, scale in first[0].items() if term not in lanes}
-    if any(lane in term.ranges for term in rest for lane in lanes):
-        return None
-    bits = [first[0].get(lane, 0) for lane in reversed(lanes)]
-    constants = [each[1] for each in found if each is not None]
+    bits, constants, rest = found
     offsets = _offsets(unit, bits, constants, is_right=is_right)
     # Only elements of 16 bits may lie in rows across the sum.
     for is_transposed in (False, True) if unit.dtype_in.itemsize == 2 else (False,):

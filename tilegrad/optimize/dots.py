@@ -56,7 +56,7 @@ def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
         for node in ast.toposort()
         if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.dtype is unit.dtype_out
     ]
-    reductions.sort(key=_iterations, reverse=True)
+    reductions.sort(key=iterations_of, reverse=True)
     found: list[Dot] = []
     for reduction in reductions:
         value = reduction.src[0]
@@ -87,7 +87,8 @@ def _is_depth(loop: UOp, unit: MatrixUnit) -> bool:
     return kind is Axis.REDUCE or (kind is Axis.UNROLL and extent == unit.k)
 
 
-def _iterations(reduction: UOp) -> int:
+def iterations_of(reduction: UOp) -> int:
+    """How often a reduction combines a value, in all iterations of the loops around it."""
     loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
     return int(prod(loop.vmax + 1 for loop in loops))
 

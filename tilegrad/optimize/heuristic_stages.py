@@ -9,6 +9,7 @@ once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     LIGHT,
@@ -40,7 +41,7 @@ class StageShaper(Tiler):
         if not nests or not reductions or not self.target.has_vectors:
             return False
         before = self.ast
-        if self.slice_loop() is not None:
+        if slice_loop(self.ast) is not None:
             self.hoist_slice_loop()
             nests, reductions = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
         steps = {reduction: steps_of(reduction) for reduction in reductions}
@@ -65,22 +66,16 @@ class StageShaper(Tiler):
         self.ast = before
         return False
 
-    def slice_loop(self) -> UOp | None:
-        """The loop over slices of rows, where rows go through the kernel slice by slice."""
-        memories = (node for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL)
-        loops = (loop for memory in memories for loop in memory.src)
-        return next((loop for loop in loops if loop.arg[1] is Axis.REDUCE), None)
-
     def hoist_slice_loop(self) -> None:
         """Run the loop over slices outside of the rows: all rows pass over a slice before the next
         one, or as many as have room for their accumulators.
         """
         closed = {axis for nest in self.nests() for axis in nest.src[1:]}
         *outside, row = [axis for axis in self.around(self.nests()) if axis not in closed]
-        slice_loop = self.slice_loop()
+        slices = slice_loop(self.ast)
         gathered = 0
         for node in self.ast.toposort():
-            if node.op is Ops.REDUCE and slice_loop in node.src:
+            if node.op is Ops.REDUCE and slices in node.src:
                 own = node.ranges.difference((*outside, row))
                 gathered += int(prod(loop.vmax + 1 for loop in own)) * node.dtype.itemsize
         most = min(self.target.cache_bytes[1], self.target.scratch_bytes // 4) // max(gathered, 1)
@@ -88,7 +83,7 @@ class StageShaper(Tiler):
             return
         for loop in outside:
             self.move(OptOps.TILE, loop, 1)
-        self.move(OptOps.TILE, self.slice_loop(), 1)
+        self.move(OptOps.TILE, slice_loop(self.ast), 1)
 
     def tile_rows(self, row: UOp, most: int) -> bool:
         """Tiles of up to `most` rows; the last tile may hold rows of padding."""
@@ -182,9 +177,9 @@ class StageShaper(Tiler):
             # All rows are one block, for which nothing is packed anew.
             return
         *outside, row = blocks
-        slice_loop = self.slice_loop()
-        if slice_loop is not None:
-            outside.append(slice_loop)
+        slices = slice_loop(self.ast)
+        if slices is not None:
+            outside.append(slices)
         sides = [(axis, position) for axis in axes for position in (0, 1)]
         for axis, position in sides:
             reduction = self.reduction_over(axis)

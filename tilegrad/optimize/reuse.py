@@ -63,23 +63,21 @@ def find_reuse(
     ast: UOp,
     reduction: UOp,
     target: Target,
-    given: Collection[int] = (),
     *,
-    store: UOp | None = None,
-    shared: UOp | None = None,
+    store: UOp,
+    shared: UOp | None,
 ) -> Reuse | None:
     """The two axes of a register tile, if the reduction has them; `store` is what stores its
-    results, by default what the kernel does, and `shared` the axis that has to give the rows, if it
-    is known. Copies of the parameters `given` cost nothing.
+    results, and `shared` the axis that has to give the rows, if it is known.
     """
-    facts = _ReductionFacts(ast, reduction, target, given, store or stores(ast)[0], shared)
+    facts = _ReductionFacts(ast, reduction, target, (), store, shared)
     return next(iter(_reuses(facts)), None)
 
 
-def find_reuses(
-    ast: UOp, reduction: UOp, target: Target, given: Collection[int] = ()
-) -> list[Reuse]:
-    """As `find_reuse`, of each axis that can give the lanes, the most promising first."""
+def find_reuses(ast: UOp, reduction: UOp, target: Target, given: Collection[int]) -> list[Reuse]:
+    """As `find_reuse` for what the kernel stores, of each axis that can give the lanes, the most
+    promising first. Copies of the parameters `given` cost nothing.
+    """
     return _reuses(_ReductionFacts(ast, reduction, target, given, stores(ast)[0], None))
 
 

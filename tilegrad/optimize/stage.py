@@ -18,7 +18,7 @@ from tilegrad.ir.queries import bytes_of
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.dots import narrow
+from tilegrad.optimize.dots import iterations_of, narrow
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.split import next_number
@@ -278,12 +278,7 @@ def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
 def _by_size(ast: UOp) -> list[UOp]:
     """The reductions of a kernel, largest first."""
     reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    return sorted(reductions, key=_iterations, reverse=True)
-
-
-def _iterations(reduction: UOp) -> int:
-    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
-    return int(prod(loop.vmax + 1 for loop in loops))
+    return sorted(reductions, key=iterations_of, reverse=True)
 
 
 def _lanes(each: Dimension, last: Dimension, is_unrolled: bool, value: UOp, target: Target) -> int:

@@ -13,8 +13,9 @@ None of them needs a compiler, a driver or a vendor's library.
 from __future__ import annotations
 
 from tilegrad.render.clang import ClangRenderer
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, parameters
+from tilegrad.render.clike import CStyleRenderer, Rendering, parameters
 from tilegrad.render.cuda import CUDARenderer
+from tilegrad.render.dialect import Dialect
 from tilegrad.render.hip import HIPRenderer
 from tilegrad.render.metal import MetalRenderer
 from tilegrad.render.opencl import OpenCLRenderer

@@ -14,7 +14,8 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering, define_whole
+from tilegrad.render.clike import CStyleRenderer, Rendering
+from tilegrad.render.dialect import Dialect, define_whole
 from tilegrad.render.names import MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import MatrixUnit

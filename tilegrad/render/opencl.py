@@ -10,7 +10,8 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.clike import CStyleRenderer, Rendering
+from tilegrad.render.dialect import Dialect
 from tilegrad.render.names import MATH, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import Target

@@ -15,7 +15,8 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
+from tilegrad.render.clike import Rendering, gated_statement, lane, strip_parentheses
+from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.inline import real, refuse_shared, value_of
 
 __all__ = ["C_RULES"]
@@ -328,8 +329,7 @@ def store(u: UOp, ctx: Rendering) -> str:
     text = combine(u, target, ctx) if has_combine else f"{target} = {ctx.text(value)};"
     if not gate:
         return text
-    lines = text.replace("\n", "\n  ")
-    return f"if ({strip_parentheses(ctx.text(gate[0]))}) {{\n  {lines}\n}}"
+    return gated_statement(ctx.text(gate[0]), text)
 
 
 def combine(u: UOp, target: str, ctx: Rendering) -> str:

@@ -11,7 +11,7 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import lane, strip_parentheses
+from tilegrad.render.clike import gated_statement, lane, strip_parentheses
 from tilegrad.render.inline import refuse_shared
 from tilegrad.render.wgsl_layout import ATOMIC, Layout, fills_words
 from tilegrad.render.wgsl_walk import WGSLRendering
@@ -154,8 +154,7 @@ def store(u: UOp, ctx: WGSLRendering) -> str:
         text = _store_one(u, ctx)
     if not gate:
         return text
-    lines = text.replace("\n", "\n  ")
-    return f"if ({strip_parentheses(ctx.text(gate[0]))}) {{\n  {lines}\n}}"
+    return gated_statement(ctx.text(gate[0]), text)
 
 
 def _store_words(u: UOp, ctx: WGSLRendering) -> str:

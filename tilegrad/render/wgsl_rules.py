@@ -12,7 +12,8 @@ from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import OPERATORS, lane, strip_parentheses
+from tilegrad.render.clike import lane, strip_parentheses
+from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.inline import value_of
 from tilegrad.render.rules import negate_bool
 from tilegrad.render.wgsl_seals import operands_to_seal
@@ -132,8 +133,7 @@ def operate(u: UOp, ctx: WGSLRendering) -> str:
     if dtype.is_float:
         return _operate_float(u, ctx)
     if op is Ops.MULACC:
-        a, b, c = u.src
-        return ctx.text(UOp(Ops.ADD, u.dtype, (UOp(Ops.MUL, u.dtype, (a, b)), c)))
+        return ctx.text(_product_and_sum(u))
     return _wrapped(_filled(u, _WORDS, ctx), op, u.dtype)
 
 
@@ -170,11 +170,16 @@ def _operate_float(u: UOp, ctx: WGSLRendering) -> str:
     )
 
 
+def _product_and_sum(u: UOp) -> UOp:
+    """A MULACC as two operations."""
+    a, b, c = u.src
+    return UOp(Ops.ADD, u.dtype, (UOp(Ops.MUL, u.dtype, (a, b)), c))
+
+
 def _operate_pair(u: UOp, ctx: WGSLRendering) -> str:
     op, dtype = u.op, u.src[-1].dtype.scalar
     if op is Ops.MULACC:
-        a, b, c = u.src
-        return ctx.text(UOp(Ops.ADD, u.dtype, (UOp(Ops.MUL, u.dtype, (a, b)), c)))
+        return ctx.text(_product_and_sum(u))
     if op is Ops.MAX:
         left, right = map(ctx.atom, u.src)
         is_less = ctx.long(_signed("*long_less", dtype), left, right)

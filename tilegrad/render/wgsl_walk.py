@@ -10,7 +10,8 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.clike import CStyleRenderer, Rendering
+from tilegrad.render.dialect import Dialect
 from tilegrad.render.inline import real
 from tilegrad.render.names import function_name
 from tilegrad.render.wgsl_layout import Layout, layout_of

@@ -19,7 +19,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.queries import loads_of
 from tilegrad.ir.rewrite import graph_rewrite
-from tilegrad.ir.rules import SIMPLIFY, conjuncts, from_terms, simplify, terms_of
+from tilegrad.ir.rules import SIMPLIFY, conjuncts, difference_of, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.symbolic_ranges import SYMBOLIC_RANGES
 
@@ -128,12 +128,7 @@ def _comparison(conjunct: UOp) -> tuple[UOp, bool] | None:
 def _difference(left: UOp, right: UOp) -> tuple[dict[UOp, int], int] | None:
     """The terms of `left - right`, and the constant."""
     ours, theirs = terms_of(left), terms_of(right)
-    if ours is None or theirs is None:
-        return None
-    terms = dict(ours[0])
-    for factor, scale in theirs[0].items():
-        terms[factor] = terms.get(factor, 0) - scale
-    return terms, ours[1] - theirs[1]
+    return None if ours is None or theirs is None else difference_of(ours, theirs)
 
 
 def _fits(node: UOp, dtype: object) -> bool:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.concatenation import split_concatenation
 from tilegrad.schedule.gates import shorten_gates
-from tilegrad.schedule.online_reductions import slice_loop
 from tilegrad.schedule.scratch_rows import slice_rows
 from tilegrad.schedule.strided import split_strided
 from tilegrad.target import Target

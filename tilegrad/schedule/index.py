@@ -20,8 +20,8 @@ from tilegrad.ir.lengths import extent_of, memory_shape
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under
 from tilegrad.ir.runs import runs_of
+from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.ir.view import ShapeTracker
 from tilegrad.schedule.random import random_word
 
 __all__ = ["KernelBuilder", "flat_index", "maximum_shape"]

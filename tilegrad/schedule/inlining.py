@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import (
@@ -26,7 +27,6 @@ from tilegrad.schedule.cost import (
 from tilegrad.schedule.dominators import Dominators
 from tilegrad.schedule.finish import finish
 from tilegrad.schedule.index import InScratch, KernelBuilder, flat_index, maximum_shape
-from tilegrad.schedule.online_reductions import slice_loop
 from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.schedule.scratch_rows import find_scratch_axes, is_worth_materialising, shared_axes
 from tilegrad.target import Target

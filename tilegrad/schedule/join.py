@@ -58,7 +58,7 @@ def has_reductions(ast: UOp) -> bool:
     return any(node.op is Ops.REDUCE for node in ast.toposort())
 
 
-def join_updates(first: Update, second: Update, most_buffers: int = MOST_BUFFERS) -> Update | None:
+def join_updates(first: Update, second: Update, most_buffers: int) -> Update | None:
     """Both updates in one kernel, the first before the second in each iteration; None where that is
     not the same, or where reductions do not gain by it.
 

@@ -30,7 +30,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.target import Target
 
-__all__ = ["Row", "longest_row", "reduce_online", "slice_loop"]
+__all__ = ["Row", "longest_row", "reduce_online"]
 
 
 _POWERS = (Ops.EXP, Ops.EXP2)
@@ -113,13 +113,6 @@ def reduce_online(root: UOp, row: Row, size: int, target: Target) -> UOp | None:
         return cut.whole(root)
     except _Refused:
         return None
-
-
-def slice_loop(root: UOp) -> UOp | None:
-    """The loop over the slices of rows, if `root` has one."""
-    memories = (node for node in root.toposort() if node.op is Ops.DEFINE_LOCAL)
-    loops = (loop for memory in memories for loop in memory.src)
-    return next((loop for loop in loops if loop.arg[1] is Axis.REDUCE), None)
 
 
 class _Cut:

@@ -19,8 +19,9 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DataError, ShapeError
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.uop import UOp
-from tilegrad.ir.view import ShapeTracker, View
+from tilegrad.ir.view import View
 
 __all__ = ["grids_of_index", "grids_of_views", "view_of"]
 

@@ -22,7 +22,8 @@ from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "Complex", "as_complex", "by_component", "make", "polar", "view_as_complex", "view_as_real",
+    "Complex", "as_complex", "by_component", "in_place", "make", "polar", "view_as_complex",
+    "view_as_real",
 ]  # fmt: skip
 
 
@@ -375,7 +376,9 @@ for _name in (
     setattr(Complex, _name, by_component(_name))
 
 
-def _in_place(name: str) -> Any:
+def in_place(name: str) -> Any:
+    """The method that writes what method `name` gives."""
+
     def method(self: Complex, *args: Any, **options: Any) -> Complex:
         return self.copy_(getattr(self, name)(*args, **options))
 
@@ -384,9 +387,9 @@ def _in_place(name: str) -> Any:
 
 
 for _name in ("add", "sub", "mul", "div", "pow", "neg", "exp", "log", "sqrt", "reciprocal", "conj"):
-    setattr(Complex, f"{_name}_" if _name != "conj" else "conj_physical_", _in_place(_name))
+    setattr(Complex, f"{_name}_" if _name != "conj" else "conj_physical_", in_place(_name))
 for _name in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(Complex, f"__i{_name}__", _in_place(f"__{_name}__"))
+    setattr(Complex, f"__i{_name}__", in_place(f"__{_name}__"))
 
 
 def as_complex(value: Any) -> Complex:

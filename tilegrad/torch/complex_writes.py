@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.complex import Complex, as_complex, by_component
+from tilegrad.torch.complex import Complex, as_complex, by_component, in_place
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor
@@ -65,14 +65,6 @@ def _writing(name: str) -> Callable[..., Complex]:
 
     method.__doc__ = getattr(Tensor, name).__doc__
     return called(method, name)
-
-
-def _taken(name: str) -> Callable[..., Complex]:
-    def method(self: Complex, *args: Any, **options: Any) -> Complex:
-        return self.copy_(getattr(self, name)(*args, **options))
-
-    method.__doc__ = f"As `{name}`, written here."
-    return called(method, f"{name}_")
 
 
 def _moved(name: str) -> Callable[..., Complex]:
@@ -175,7 +167,7 @@ def add_writes() -> None:
     for name, function in _FUNCTIONS.items():
         setattr(Complex, name, called(function, name))
     for name in _TAKEN:
-        setattr(Complex, f"{name}_", _taken(name))
+        setattr(Complex, f"{name}_", in_place(name))
     for name in _MOVED:
         setattr(Complex, f"{name}_", _moved(name))
     for alias, name in _ALIASES.items():

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy
 
-from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, KindError
 from tilegrad.nn.tree import is_tensor as is_tensor_of_any_kind
 from tilegrad.tensor.handle.sizes import here

@@ -15,8 +15,8 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints, parameters_of_laws
 from tilegrad.torch.absent import refusing
 from tilegrad.torch.aliases import also_known
-from tilegrad.torch.creation import tensor
 from tilegrad.torch.families import attributes_of, expanded
+from tilegrad.torch.inverse_transforms import Invertible, argument_of
 from tilegrad.torch.naming import called
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -129,13 +129,6 @@ _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution
 _VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix", "precision_matrix")
 
 
-def _argument(value: Any, dtype: Any = None) -> Any:
-    """A number as a tensor, which decides the class of what is drawn."""
-    if isinstance(value, OurTensor):
-        return as_ours(value)
-    return tensor(float(value), dtype=dtype) if isinstance(value, (int, float)) else value
-
-
 def _checked(name: str, value: Any, dtype: Any = None) -> Any:
     """A number that is an argument of a distribution.
 
@@ -148,7 +141,7 @@ def _checked(name: str, value: Any, dtype: Any = None) -> Any:
             raise ValueError(f"{name} must be positive, it is {value}")
         if name == "probs" and not 0 <= value <= 1:
             raise ValueError(f"probs must lie between 0 and 1, it is {value}")
-    return _argument(value, dtype)
+    return argument_of(value, dtype)
 
 
 # A program gives one of these parameters; the others are computed, and not shown.
@@ -191,7 +184,7 @@ def _arguments(kind: Any, given: dict[str, Any], *, is_checked: bool) -> dict[st
     made = {
         name: _checked(name, value, dtype)
         if is_checked or name == "dim"
-        else _argument(value, dtype)
+        else argument_of(value, dtype)
         for name, value in given.items()
     }
     if kind is ours.Multinomial and isinstance(made.get("total_count"), OurTensor):
@@ -268,90 +261,6 @@ def _absent(name: str) -> Any:
     return called(refuse, name)
 
 
-class _Invertible:
-    """What transforms have beside tilegrad's: an inverse that is a transform, too."""
-
-    bijective = True
-
-    @property
-    def inv(self) -> Any:
-        """The inverse, a transform."""
-        return Inverse(self)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(
-            _is_same(value, vars(other).get(name))
-            for name, value in vars(self).items()
-            if name not in ("_last", "_cache_size")
-        )
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
-class Inverse(_Invertible):
-    """What undoes a transform."""
-
-    def __init__(self, made_of: Any):
-        self._made_of = made_of
-
-    @property
-    def inv(self) -> Any:
-        """The transform that this one undoes."""
-        return self._made_of
-
-    @property
-    def sign(self) -> Any:
-        """1 where it rises, -1 where it falls."""
-        return self._made_of.sign
-
-    @property
-    def bijective(self) -> Any:  # type: ignore[override]  # of the other transform
-        """Whether each value is made of one."""
-        return self._made_of.bijective
-
-    @property
-    def domain(self) -> Any:
-        """The values that are taken."""
-        return self._made_of.codomain
-
-    @property
-    def codomain(self) -> Any:
-        """The values that are given."""
-        return self._made_of.domain
-
-    def __call__(self, y: Any) -> Any:
-        found = ours.Transform.inv(self._made_of, _argument(y))
-        return with_ours(found)
-
-    _call = __call__
-
-    def _inverse(self, x: Any) -> Any:
-        return self._made_of(x)
-
-    def event_dims(self) -> tuple[int, int]:
-        """The number of axes of an event, of what is taken and of what is given."""
-        taken, given = self._made_of.event_dims()
-        return given, taken
-
-    def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The shape of what is made of tensors of a shape."""
-        return shape
-
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        """log |dy/dx|."""
-        return -self._made_of.log_abs_det_jacobian(y, x)
-
-    def __repr__(self) -> str:
-        return f"_InverseTransform({self._made_of!r})"
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, OurTensor) or isinstance(other, OurTensor):
-        return bool((_argument(one) == _argument(other)).all().item())
-    return bool(one == other)
-
-
 def _between(at: int, kind: str) -> Any:
     """The set that a transform takes (`at` 0), or gives (1), where that depends on the instance."""
 
@@ -401,7 +310,7 @@ def _transform(kind: type) -> type:
     if kind.__name__ == "ComposeTransform":
         space["inv"] = property(_undone)
     base = globals().get("Transform")
-    return type(kind.__name__, (_Invertible, kind) if base is None else (kind, base), space)
+    return type(kind.__name__, (Invertible, kind) if base is None else (kind, base), space)
 
 
 # From where to where transforms go.
@@ -484,8 +393,8 @@ transform_to = ConstraintRegistry("SoftmaxTransform")
 def _given(function: Any) -> Any:
     @functools.wraps(function)
     def give(self: Any, *args: Any, **options: Any) -> Any:
-        named = {name: _argument(value) for name, value in options.items()}
-        return with_ours(function(self, *map(_argument, args), **named))
+        named = {name: argument_of(value) for name, value in options.items()}
+        return with_ours(function(self, *map(argument_of, args), **named))
 
     return give
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.torch.absent import refusing
+from tilegrad.torch.autocast_methods import without_autocast
 from tilegrad.torch.complex import Complex
-from tilegrad.torch.methods import without_autocast
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [

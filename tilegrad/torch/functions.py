@@ -8,16 +8,17 @@ from __future__ import annotations
 import string
 from typing import Any
 
-from tilegrad.base.dtype import DType, promote
+from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ConfigError, KindError, ShapeError, UnsupportedDTypeError, article
 from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.autocast_methods import AUTOCAST_FROM
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.expecting import no_tensor, of_ranks, of_tensors
-from tilegrad.torch.methods import AUTOCAST_FROM
 from tilegrad.torch.modes import autocast_dtype
 from tilegrad.torch.promotion import given_way
 from tilegrad.torch.sizes import Size

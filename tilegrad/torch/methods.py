@@ -9,29 +9,33 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError, DTypeError, UnsupportedDTypeError
+from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
+from tilegrad.torch.autocast_methods import (
+    from_float32,
+    one_dtype,
+    plain_product,
+    product_of_kind,
+    without_autocast,
+)
+from tilegrad.torch.draw_checks import drawn
 from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, MantissaAndExponent, wide_pair
 from tilegrad.torch.pivots import order_of
 from tilegrad.torch.promotion import given_way
-from tilegrad.torch.streams import drawing
 
-__all__ = ["LinAlgError", "adjust", "one_dtype"]
+__all__ = ["LinAlgError", "adjust"]
 
 
 class LinAlgError(RuntimeError):
     """A matrix has no such factor or solution."""
 
-
-_state = modes.state
 
 _INDICES = (
     "argmax", "argmin", "argsort", "nonzero", "argwhere", "searchsorted", "bucketize", "bincount",
@@ -60,8 +64,6 @@ _FROM_FLOAT32 = (
     *FACTORS_FROM_FLOAT32, "cdist", "cholesky_inverse", "cholesky_solve", "dist", "inverse",
     "nanquantile", "pinverse", "prod", "quantile", "trace",
 )  # fmt: skip
-# The dtypes of operands that autocast casts for a product.
-AUTOCAST_FROM = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 # What PyTorch refuses of bools.
 _DIFFERENCES = ("__neg__", "neg", "negative", "__sub__", "__rsub__", "sub", "subtract", "sub_")
@@ -151,8 +153,8 @@ def adjust(kind: Any) -> None:
         (("frexp",), _split_up),
         (("cross",), _default_cross_axis),
         (("lu_solve",), _by_exchanges),
-        (_PRODUCTS, _product),
-        (_PLAIN_PRODUCTS, _plain_product),
+        (_PRODUCTS, product_of_kind),
+        (_PLAIN_PRODUCTS, plain_product),
         (_OF_PRODUCTS, without_autocast),
         ([name for name in _FROM_FLOAT32 if hasattr(kind, name)], from_float32),
         (_DIFFERENCES, _of_numbers),
@@ -175,7 +177,7 @@ def adjust(kind: Any) -> None:
     for name, key in _SEVERAL.items():
         _set(kind, name, _named(getattr(kind, name), key))
     for name in _DRAWS:
-        _set(kind, name, _drawn(getattr(kind, name)))
+        _set(kind, name, drawn(getattr(kind, name)))
 
 
 def _set(kind: Any, name: str, made: Any) -> None:
@@ -327,64 +329,6 @@ def _paired(method: Callable[..., Any]) -> Any:
     return give
 
 
-def _product(method: Callable[..., Any]) -> Any:
-    def give(self: Any, *args: Any, **options: Any) -> Any:
-        if _state.autocast is None:
-            one_dtype(method.__name__, (self, *args))
-            return method(self, *args, **options)
-        wanted = _state.autocast
-        first, *rest = [
-            each.cast(wanted)
-            if isinstance(each, OurTensor) and each.dtype in AUTOCAST_FROM
-            else each
-            for each in (self, *args)
-        ]
-        return method(first, *rest, **options)
-
-    return give
-
-
-def _plain_product(method: Callable[..., Any]) -> Any:
-    plain = without_autocast(method)
-
-    def give(self: Any, *args: Any, **options: Any) -> Any:
-        one_dtype(method.__name__, (self, *args))
-        return plain(self, *args, **options)
-
-    return give
-
-
-def from_float32(function: Callable[..., Any]) -> Any:
-    """`function`, which autocast computes in float32."""
-
-    @functools.wraps(function)
-    def give(*args: Any, **options: Any) -> Any:
-        if _state.autocast is None:
-            return function(*args, **options)
-        with modes.autocast("cpu", enabled=False):
-            return function(*[in_float32(each) for each in args], **options)
-
-    return give
-
-
-def without_autocast(function: Callable[..., Any]) -> Any:
-    """`function`, whose products inside autocast leaves in the dtype of the operands."""
-
-    @functools.wraps(function)
-    def give(*args: Any, **options: Any) -> Any:
-        if _state.autocast is None:
-            return function(*args, **options)
-        with modes.autocast("cpu", enabled=False):
-            return function(*args, **options)
-
-    return give
-
-
-def in_float32(value: Any) -> Any:
-    is_half = isinstance(value, OurTensor) and value.dtype.is_float and value.dtype.itemsize < 4
-    return value.float() if is_half else value
-
-
 def _of_numbers(method: Callable[..., Any]) -> Any:
     name = method.__name__.strip("_")
 
@@ -507,16 +451,6 @@ def _counted(method: Callable[..., Any]) -> Any:
     return give
 
 
-def one_dtype(name: str, operands: Any) -> None:
-    """Refuse a product of two dtypes, as PyTorch does; a mask of bools is no factor."""
-    kinds = {x.dtype for x in operands if isinstance(x, OurTensor)} - {dtypes.bool}
-    if len(kinds) > 1:
-        shown = " and ".join(sorted(kind.name for kind in kinds))
-        raise DTypeError(
-            f"{name}: expected operands of one dtype, but got {shown}", fix="x.to(dtype)"
-        )
-
-
 def _renamed(method: Callable[..., Any], table: dict[str, str | None]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         for theirs, mine in table.items():
@@ -536,41 +470,5 @@ def _named(method: Callable[..., Any], key: str) -> Any:
             given = () if given is None else given
             args = (*args, *(given if isinstance(given, (tuple, list)) else (given,)))
         return method(self, *args, **options)
-
-    return give
-
-
-# Of draws: the argument that has a range, its place, its name, and what it must not be below.
-_RANGES = {
-    "normal_": (1, "std", 0.0), "log_normal_": (1, "std", 0.0), "cauchy_": (1, "sigma", 0.0),
-    "exponential_": (0, "lambd", 0.0), "geometric_": (0, "p", 0.0), "bernoulli_": (0, "p", 0.0),
-    "bernoulli": (0, "p", 0.0),
-}  # fmt: skip
-
-
-def _check_draw(name: str, drawn: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Refuse a draw of integers where it is of floats, and a number outside its range."""
-    is_of_floats = name not in ("random_", "geometric_", "bernoulli_")
-    if is_of_floats and not drawn.dtype.is_float:
-        raise UnsupportedDTypeError(f"{name}: the dtype must be a float, it is {drawn.dtype.name}")
-    if name == "uniform_":
-        if len(args) > 1 and args[0] > args[1]:
-            raise ConfigError(f"uniform_: no range leads from {args[0]} to {args[1]}")
-        return
-    position, key, least = _RANGES.get(name, (9, "", 0.0))
-    value = args[position] if position < len(args) else options.get(key)
-    if isinstance(value, (int, float)) and (value < least or (key == "p" and value > 1)):
-        raise ConfigError(f"{name}: {key} {value} is out of range")
-
-
-def _drawn(method: Callable[..., Any]) -> Any:
-    name = method.__name__
-
-    def give(self: Any, *args: Any, generator: Any = None, **options: Any) -> Any:
-        _check_draw(name, self, args, options)
-        if generator is None:
-            return method(self, *args, **options)
-        with drawing(generator):
-            return method(self, *args, **options)
 
     return give

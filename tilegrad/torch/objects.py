@@ -10,15 +10,16 @@ import io
 import json
 import pickle
 import zipfile
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.shared_storages import Layout, view_at
+from tilegrad.torch.shared_storages import Layout, Storages
 from tilegrad.torch.tensor import as_ours
 
 __all__ = [
@@ -129,10 +130,9 @@ class _Unpickler(pickle.Unpickler):
         self._allowed = None if is_trusted else _by_name()
         self._archive, self._device = archive, device
         self._tensors: dict[int, Any] = {}
-        self._storages: dict[int, Any] = {}
         listed = json.loads(archive.read(LAYOUTS)) if LAYOUTS in archive.namelist() else []
         self._layouts = [Layout(*each) for each in listed]
-        self._sharing = Counter(layout.storage for layout in self._layouts)
+        self._storages = Storages(layout.storage for layout in self._layouts)
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         """A class or function that the file names.
@@ -158,14 +158,12 @@ class _Unpickler(pickle.Unpickler):
         if number not in self._tensors:
             kind = dtypes.from_name(dtype)
             layout = self._layouts[number] if self._layouts else Layout(number, 0, 0, ())
-            if self._sharing[layout.storage] > 1:
-                if layout.storage not in self._storages:
-                    self._storages[layout.storage] = self._read(
-                        layout.storage, kind, (layout.length,)
-                    )
-                made = view_at(self._storages[layout.storage], sizes, layout.strides, layout.offset)
+            storage = layout.storage
+            if self._storages.is_shared(storage):
+                read = partial(self._read, storage, kind, (layout.length,))
+                made = self._storages.view(storage, read, sizes, layout.strides, layout.offset)
             else:
-                made = self._read(layout.storage, kind, sizes)
+                made = self._read(storage, kind, sizes)
             made._is_leaf, made._is_parameter = True, is_parameter
             made.requires_grad = wanted
             self._tensors[number] = made

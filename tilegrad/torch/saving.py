@@ -15,8 +15,9 @@ import math
 import os
 import struct
 import zipfile
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy
@@ -32,7 +33,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.devices import device, name_of
 from tilegrad.torch.objects import LAYOUTS, MEMBER, pickled, unpickled
-from tilegrad.torch.shared_storages import Layout, laid_out, view_at
+from tilegrad.torch.shared_storages import Layout, Storages, laid_out
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -281,8 +282,7 @@ class _Owner:
 
     def __init__(self, marks: Marks, device: str | None):
         self._marks, self._device = marks, device
-        self._sharing = Counter(_storage_of(location) for location in marks.locations.values())
-        self._wholes: dict[tuple[int, DType], Any] = {}
+        self._storages = Storages(_storage_of(location) for location in marks.locations.values())
         self._made: dict[int, Any] = {}
         self._computed: list[Any] = []
 
@@ -315,8 +315,10 @@ class _Owner:
         marks = self._marks
         is_pair = id(value) in marks.pairs
         at = None if is_pair else marks.locations.get(id(value))
-        if at is not None and self._sharing[_storage_of(at)] > 1 and value._has_elements():
-            made = view_at(self._whole(at), value._sizes, at.strides, at.offset)
+        storage = None if at is None else _storage_of(at)
+        if at is not None and self._storages.is_shared(storage) and value._has_elements():
+            read = partial(self._whole, at)
+            made = self._storages.view(storage, read, value._sizes, at.strides, at.offset)
         else:
             made = as_ours(value).clone()
             if made._has_elements():
@@ -332,15 +334,13 @@ class _Owner:
 
     def _whole(self, location: Location) -> Any:
         """A storage as a vector, in memory of its own."""
-        key, dtype = _storage_of(location), location.dtype
-        if key not in self._wholes:
-            data = location.storage.data
-            assert data is not None
-            count = data.nbytes // dtype.itemsize
-            over = tensor_over(data[: count * dtype.itemsize], dtype, (count,), self._device)
-            self._wholes[key] = as_ours(over).clone()
-            self._computed.append(self._wholes[key])
-        return self._wholes[key]
+        data, dtype = location.storage.data, location.dtype
+        assert data is not None
+        count = data.nbytes // dtype.itemsize
+        over = tensor_over(data[: count * dtype.itemsize], dtype, (count,), self._device)
+        made = as_ours(over).clone()
+        self._computed.append(made)
+        return made
 
 
 def _storage_of(location: Location) -> tuple[int, DType]:

@@ -5,7 +5,8 @@ again when they are read, as in PyTorch.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.ir.sizes import row_major
@@ -13,7 +14,7 @@ from tilegrad.ir.uop import sint
 from tilegrad.tensor.handle.aliases import strides_in
 from tilegrad.torch.copying import look_with_root
 
-__all__ = ["Layout", "laid_out", "view_at"]
+__all__ = ["Layout", "Storages", "laid_out"]
 
 
 class Layout(NamedTuple):
@@ -75,7 +76,34 @@ def _lay_out_together(
         layouts |= added
 
 
-def view_at(whole: Any, sizes: Sequence[int], strides: Sequence[sint], offset: int) -> Any:
+class Storages:
+    """The storages of a file that is read: one that several tensors share is made once. They are
+    given for each tensor, by whatever tells them apart.
+    """
+
+    def __init__(self, of_tensors: Iterable[Hashable]):
+        self._uses = Counter(of_tensors)
+        self._made: dict[Hashable, Any] = {}
+
+    def is_shared(self, storage: Hashable) -> bool:
+        """Whether several tensors have it."""
+        return self._uses[storage] > 1
+
+    def view(
+        self,
+        storage: Hashable,
+        read: Callable[[], Any],
+        sizes: Sequence[int],
+        strides: Sequence[sint],
+        offset: int,
+    ) -> Any:
+        """The tensor of `sizes` at a layout of a storage, which `read` gives as a vector."""
+        if storage not in self._made:
+            self._made[storage] = read()
+        return _view_at(self._made[storage], sizes, strides, offset)
+
+
+def _view_at(whole: Any, sizes: Sequence[int], strides: Sequence[sint], offset: int) -> Any:
     """The tensor of `sizes` at a layout of a storage, which is a vector: an alias of it."""
     sizes, count = tuple(sizes), math.prod(sizes)
     if tuple(strides) != row_major(sizes):

@@ -46,7 +46,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "P.5": Mutant(
         "languages like C find unequal what is equal",
-        "tilegrad/render/clike.py",
+        "tilegrad/render/dialect.py",
         '    Ops.CMPNE: "({0}!={1})",\n',
         '    Ops.CMPNE: "({0}=={1})",\n',
     ),

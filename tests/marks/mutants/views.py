@@ -35,7 +35,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M1.5": Mutant(
         "every reshape stacks a view",
-        _VIEW,
+        "tilegrad/ir/shape_tracker.py",
         "        if view is not None:\n            return self._moved(view)\n"
         "        return ShapeTracker((*self.views, View.create(tuple(shape))))\n",
         "        return ShapeTracker((*self.views, View.create(tuple(shape))))\n",
@@ -49,7 +49,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M1.7": Mutant(
         "an index leaves out the view next to memory",
-        _VIEW,
+        "tilegrad/ir/shape_tracker.py",
         "        for view in reversed(self.views[:-1]):\n",
         "        for view in reversed(self.views[1:-1]):\n",
     ),
@@ -61,13 +61,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M1.9": Mutant(
         "a stacked view loses the mask of the view below it",
-        _VIEW,
+        "tilegrad/ir/shape_tracker.py",
         "                inner.mask and inner.mask[::-1],\n",
         "                None,\n",
     ),
     "M1.10": Mutant(
         "a chain of views is contiguous where its last view is",
-        _VIEW,
+        "tilegrad/ir/shape_tracker.py",
         "        return len(self.views) == 1 and self.views[0].contiguous\n",
         "        return self.views[-1].contiguous\n",
     ),

@@ -58,6 +58,7 @@ class _Job(Generic[T]):
         try:
             self.value.append(self.work())
         except BaseException as error:
+            # `result` raises it, in the thread that asks.
             self.error = error
         self.done.set()
 

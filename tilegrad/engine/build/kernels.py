@@ -119,6 +119,7 @@ def _located(origin_of: Callable[[str], tuple[Entry, ...]], key: str) -> Iterato
     except TilegradError as error:
         raise located(error, origin_of(key)) from error
     except Exception as error:
+        # A defect, which keeps its class: it only names the calls, too.
         for name, of in (("call", method_names), ("line", user_lines)):
             if behind := of(origin_of(key)):
                 error.add_note(f"  {name}: {', '.join(behind)}")

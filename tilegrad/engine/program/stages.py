@@ -9,10 +9,11 @@ from tilegrad.base.config import config
 from tilegrad.base.trace import trace
 from tilegrad.ir.op import Ops, Stage
 from tilegrad.ir.rules import terms_of
+from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.spec import verify
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
-from tilegrad.ir.view import ShapeTracker, View
+from tilegrad.ir.view import View
 from tilegrad.lower.lower import lower
 from tilegrad.optimize.explain import explain
 from tilegrad.optimize.heuristic import shape

@@ -231,8 +231,8 @@ _lock = held_at_fork(threading.Lock(), 30)
 def binding_of(
     request: Request,
     *,
-    may_vary: bool = True,
-    otherwise: Callable[[Request], Binding | None] = lambda request: None,
+    may_vary: bool,
+    otherwise: Callable[[Request], Binding | None],
 ) -> Binding:
     """The binding of `request`. Constants that change are variables if they `may_vary`. `otherwise`
     may have a binding for a new signature.

@@ -21,6 +21,7 @@ from tilegrad.engine.realize.bindings import Binding, Bindings, Sized, binding_a
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.skeleton import Sizes, sizes_of, split, with_sizes
 from tilegrad.engine.realize.unknowns import Explained, explain
+from tilegrad.engine.run.memory import VALUE_ERRORS
 from tilegrad.ir.lengths import length_name, length_variable
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial
@@ -121,11 +122,11 @@ def _binding_in(
         return None
     try:
         binding = binding_among(family.bindings, request, may_vary=True, sized=family.sized)
-    except Exception:
+    except VALUE_ERRORS:
         if config.SIZES > 1:
             raise
-        # No stage can do something for all sizes that it cannot do for one. Should one fail, each
-        # size gets a plan of its own, and errors of the user's are raised by that.
+        # The plan of the longest size may find no room. Then each size has a plan of its own, which
+        # raises the errors that are the user's.
         family.explained, family.guesses = None, _MOST_GUESSES
         return None
     request.lengths = {length_name(number): value for number, value in enumerate(values)}

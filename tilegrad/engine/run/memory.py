@@ -11,7 +11,15 @@ import threading
 import weakref
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import TilegradError, TransformError
+from tilegrad.base.errors import (
+    DataError,
+    DeviceError,
+    MissingDTypeError,
+    NotANumberError,
+    OutOfMemoryError,
+    TilegradError,
+    TransformError,
+)
 from tilegrad.base.origin import Entry
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import BufferArg
@@ -21,8 +29,9 @@ from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "empty", "is_overwritten",
-    "is_same", "leaf", "note_origin", "overwrite",
+    "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "empty",
+    "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function", "note_origin",
+    "overwrite",
 ]  # fmt: skip
 
 _slots = itertools.count()
@@ -71,6 +80,30 @@ class OverwrittenError(TilegradError):
 
 class OverwrittenByThreadError(OverwrittenError):
     """A value that is needed was overwritten by another thread, or may have been."""
+
+
+# Errors of what a value is computed from, of where that is, and of room for it: where one of these
+# is met, a run of less may succeed. Others are failures of the compiler and are told: caught, they
+# would be known as slowness only.
+VALUE_ERRORS = (
+    OutOfMemoryError,
+    OverwrittenError,
+    TransformError,
+    NotANumberError,
+    MissingDTypeError,
+    DeviceError,
+    DataError,
+)
+
+
+def mark_as_of_function(error: Exception) -> None:
+    """Note that a Python function in a graph has raised `error`."""
+    error.__dict__["is_of_function"] = True
+
+
+def is_of_value(error: Exception) -> bool:
+    """Whether an error is one of `VALUE_ERRORS`, or of a Python function in a graph."""
+    return isinstance(error, VALUE_ERRORS) or "is_of_function" in error.__dict__
 
 
 def buffer_of(node: UOp) -> Buffer:

@@ -26,6 +26,7 @@ from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.in_use import largest
+from tilegrad.engine.run.memory import mark_as_of_function
 from tilegrad.engine.run.nan_check import LaunchWatch
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
 from tilegrad.ir.args import STEP
@@ -174,7 +175,8 @@ def run_plan(
             return ready.run(inputs, variables)
         except KeyError:
             # Before the first launch: the steps one by one tell which variable has no value.
-            pass
+            if not {name for step in plan.steps for name in step.names}.difference(variables):
+                raise
         except NoRoomError as found:
             first = next(step for step in plan.steps if found.position in step.buffers)
             # Its traceback would keep what was taken.
@@ -422,7 +424,13 @@ def _run_custom(
         record.on_read(node)
     target, *inputs = [table[number] for number in step.buffers]
     start = report.clock()
-    made = memoryview(node.arg.function([memoryview(each.copy_out()) for each in inputs]))
+    given = [memoryview(each.copy_out()) for each in inputs]
+    try:
+        made = memoryview(node.arg.function(given))
+    except Exception as error:
+        # Of the user's own function, and no failure of the compiler.
+        mark_as_of_function(error)
+        raise
     if made.nbytes != target.nbytes:
         raise ShapeError(
             f"custom: {node.arg.name} gave {made.nbytes} bytes, not {target.nbytes}",

@@ -91,6 +91,7 @@ class Child:
             self.kill()
             raise ChildError("search: a child answered nonsense", reason=str(error)) from None
         except BaseException:
+            # Its next answer would be that to this request.
             self.kill()
             raise
         if "defect" in fields:

@@ -91,6 +91,7 @@ class InChildren(Measure):
         try:
             found, _ = self._runner.call(preparing, seconds=_PREPARE_SECONDS)
         except BaseException:
+            # No process outlives what interrupts its search.
             self._runner.kill()
             raise
         if found["wrong"] is not None:

@@ -11,12 +11,20 @@ from tilegrad.ir.rewrite import graph_rewrite, replace_and_rewrite
 from tilegrad.ir.rules.division import COMPARISONS, DIVISION
 from tilegrad.ir.rules.folding import BOOLEANS, FOLDING, IDENTITIES
 from tilegrad.ir.rules.sums import SUMS
-from tilegrad.ir.rules.terms import conjuncts, from_terms, terms_of
+from tilegrad.ir.rules.terms import (
+    conjuncts,
+    difference_of,
+    from_terms,
+    shared_terms,
+    terms_of,
+    without_negation,
+)
 from tilegrad.ir.uop import UOp
 
 __all__ = [
     "BOOLEANS", "COMPARISONS", "DIVISION", "FOLDING", "IDENTITIES", "SIMPLIFY", "SUMS", "conjuncts",
-    "distance_between", "from_terms", "simplify", "simplify_under", "terms_of",
+    "difference_of", "distance_between", "from_terms", "shared_terms", "simplify",
+    "simplify_under", "terms_of",
 ]  # fmt: skip
 
 SIMPLIFY = PatternMatcher(
@@ -48,12 +56,7 @@ def limits_of(condition: UOp) -> dict[UOp, tuple[int | None, int | None]]:
     """The bounds of expressions that follow from `condition`: {expression: (at least, at most)}."""
     found: dict[UOp, tuple[int | None, int | None]] = {}
     for conjunct in conjuncts(condition):
-        negated = (
-            conjunct.op is Ops.XOR
-            and conjunct.src[1].op is Ops.CONST
-            and conjunct.src[1].arg is True
-        )
-        test = conjunct.src[0] if negated else conjunct
+        test, negated = without_negation(conjunct)
         if test.op is not Ops.CMPLT or test.src[0].dtype is not dtypes.index:
             continue
         left, right = test.src

@@ -13,7 +13,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat, fold
-from tilegrad.ir.rules.terms import from_terms, terms_of
+from tilegrad.ir.rules.terms import difference_of, from_terms, terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = ["COMPARISONS", "DIVISION"]
@@ -32,6 +32,27 @@ DIVISION = PatternMatcher("division", [
 
 def _positive(node: UOp) -> int | None:
     return node.arg if node.op is Ops.CONST and node.arg > 0 else None
+
+
+def _by_common_factor(
+    terms: dict[UOp, int], constant: int, total: UOp, divisor: int
+) -> tuple[int, UOp, UOp] | None:
+    """A sum as common * quotient + remainder, where 0 <= remainder < common, for the largest common
+    factor of the divisor and a coefficient for which that is known. None if there is none.
+    """
+    for common in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
+        if common == 1:
+            continue
+        small = {factor: scale for factor, scale in terms.items() if scale % common}
+        rest = from_terms(small.items(), constant, total)
+        step = int(rest.vmin // common)
+        if step == rest.vmax // common:
+            large = {
+                factor: scale // common for factor, scale in terms.items() if factor not in small
+            }
+            remainder = from_terms(small.items(), constant - step * common, total)
+            return common, from_terms(large.items(), step, total), remainder
+    return None
 
 
 @DIVISION.rule(
@@ -56,21 +77,11 @@ def div_sum(total: UOp, by: UOp) -> UOp | None:
         whole = from_terms(outside.items(), taken, total)
         inside = from_terms(rest.items(), constant - taken * divisor, total)
         return whole if inside.op is Ops.CONST else whole + inside // divisor
-    for factor_of in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
-        if factor_of == 1:
-            continue
-        small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
-        left = from_terms(small.items(), constant, total)
-        step = left.vmin // factor_of
-        if step == left.vmax // factor_of:
-            large = (
-                (factor, scale // factor_of)
-                for factor, scale in terms.items()
-                if factor not in small
-            )
-            inner = from_terms(large, int(step), total)
-            return inner if divisor == factor_of else inner // (divisor // factor_of)
-    return None
+    split = _by_common_factor(terms, constant, total, divisor)
+    if split is None:
+        return None
+    common, inner, _ = split
+    return inner if divisor == common else inner // (divisor // common)
 
 
 @DIVISION.rule(
@@ -110,24 +121,11 @@ def mod_sum(total: UOp, by: UOp) -> UOp | None:
         alike = from_terms(signed.items(), constant, total)
         if alike.vmin // divisor == alike.vmax // divisor:
             return alike - int(alike.vmin // divisor) * divisor
-    for factor_of in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
-        if factor_of == 1:
-            continue
-        small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
-        rest = from_terms(small.items(), constant, total)
-        step = rest.vmin // factor_of
-        if step == rest.vmax // factor_of:
-            large = (
-                (factor, scale // factor_of)
-                for factor, scale in terms.items()
-                if factor not in small
-            )
-            inner = from_terms(large, int(step), total)
-            remainder = from_terms(small.items(), constant - int(step) * factor_of, total)
-            if divisor == factor_of:
-                return remainder
-            return (inner % (divisor // factor_of)) * factor_of + remainder
-    return None
+    split = _by_common_factor(terms, constant, total, divisor)
+    if split is None:
+        return None
+    common, inner, remainder = split
+    return remainder if divisor == common else inner % (divisor // common) * common + remainder
 
 
 def _toward_zero(scale: int, divisor: int) -> int:
@@ -201,7 +199,5 @@ def lt_two_sums(left: UOp, right: UOp) -> UOp | None:
     ours, theirs = terms_of(left), terms_of(right)
     if ours is None or theirs is None or not ours[0].keys() & theirs[0].keys():
         return None
-    terms = dict(ours[0])
-    for factor, scale in theirs[0].items():
-        terms[factor] = terms.get(factor, 0) - scale
-    return from_terms(terms.items(), 0, left) < theirs[1] - ours[1]
+    terms, constant = difference_of(ours, theirs)
+    return from_terms(terms.items(), 0, left) < -constant

@@ -4,14 +4,23 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["conjuncts", "from_terms", "terms_of"]
+__all__ = [
+    "conjuncts",
+    "difference_of",
+    "from_terms",
+    "shared_terms",
+    "terms_of",
+    "without_negation",
+]
 
 _MOST = 64
+# Coefficients by factor, and a constant.
+Sum = tuple[dict[UOp, int], int]
 
 
 def terms_of(node: UOp) -> tuple[dict[UOp, int], int] | None:
@@ -52,6 +61,40 @@ def from_terms(terms: Iterable[tuple[UOp, int]], constant: int, like: UOp) -> UO
     if total is None:
         return UOp.const(like.dtype, constant)
     return total + constant if constant else total
+
+
+def difference_of(ours: Sum, theirs: Sum) -> Sum:
+    """The terms of one sum less those of another; a coefficient may be 0."""
+    terms = dict(ours[0])
+    for factor, scale in theirs[0].items():
+        terms[factor] = terms.get(factor, 0) - scale
+    return terms, ours[1] - theirs[1]
+
+
+def shared_terms(
+    indices: Sequence[UOp], bits: Sequence[UOp]
+) -> tuple[list[int], list[int], dict[UOp, int]] | None:
+    """Of indices that differ by a constant only: the coefficient of each of `bits`, the constants,
+    and the other terms. None if a bit is in one of these, or the indices differ in more.
+    """
+    found = [terms_of(index) for index in indices]
+    first = found[0]
+    if first is None or any(each is None or each[0] != first[0] for each in found):
+        return None
+    rest = {term: scale for term, scale in first[0].items() if term not in bits}
+    if any(bit in term.ranges for term in rest for bit in bits):
+        return None
+    constants = [each[1] for each in found if each is not None]
+    return [first[0].get(bit, 0) for bit in bits], constants, rest
+
+
+def without_negation(condition: UOp) -> tuple[UOp, bool]:
+    """The test that a condition is, and whether it is negated."""
+    if condition.op is not Ops.XOR:
+        return condition, False
+    test, other = condition.src
+    is_negated = other.op is Ops.CONST and other.arg is True
+    return (test if is_negated else condition), is_negated
 
 
 def conjuncts(condition: UOp) -> list[UOp]:

@@ -11,8 +11,8 @@ from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "HALF_LOG_TAU", "Distribution", "Independent", "LocationScale", "NoFormulaError", "normal",
-    "one_of", "over_last", "together", "uniform",
+    "HALF_LOG_TAU", "Distribution", "Independent", "LocationScale", "NoFormulaError", "chance",
+    "normal", "one_of", "over_last", "together", "uniform",
 ]  # fmt: skip
 
 
@@ -137,6 +137,13 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
             fix="pass one of them",
             line=here(),
         )
+
+
+def chance(name: str, probs: Any, logits: Any) -> tuple[Tensor, Tensor]:
+    """A probability and its logit, of which one is given."""
+    one_of(name, probs, logits)
+    (given,) = together(logits if probs is None else probs)
+    return (given.sigmoid(), given) if probs is None else (given, given.logit(1e-7))
 
 
 def normal(shape: Sequence[Any], like: Tensor) -> Tensor:

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.nn.distributions.base import (
-    Distribution,
-    one_of,
-    together,
-    uniform,
-)
+from tilegrad.nn.distributions.base import Distribution, chance, one_of, together, uniform
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -38,11 +33,8 @@ class Bernoulli(Distribution):
     """
 
     def __init__(self, probs: Any = None, logits: Any = None):
-        one_of("Bernoulli", probs, logits)
-        (given,) = together(logits if probs is None else probs)
-        self.logits = given if probs is None else given.logit(1e-7)
-        self.probs = given.sigmoid() if probs is None else given
-        super().__init__(given.shape)
+        self.probs, self.logits = chance("Bernoulli", probs, logits)
+        super().__init__(self.probs.shape)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
@@ -198,11 +190,8 @@ class Geometric(Distribution):
     """
 
     def __init__(self, probs: Any = None, logits: Any = None):
-        one_of("Geometric", probs, logits)
-        (given,) = together(logits if probs is None else probs)
-        self.logits = given if probs is None else given.logit(1e-7)
-        self.probs = given.sigmoid() if probs is None else given
-        super().__init__(given.shape)
+        self.probs, self.logits = chance("Geometric", probs, logits)
+        super().__init__(self.probs.shape)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]

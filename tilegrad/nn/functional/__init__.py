@@ -8,13 +8,11 @@ from tilegrad.nn.functional.activations import (
     elu,
     gelu,
     glu,
-    gumbel_softmax,
     hardshrink,
     hardsigmoid,
     hardswish,
     hardtanh,
     leaky_relu,
-    log_softmax,
     logsigmoid,
     mish,
     prelu,
@@ -24,8 +22,6 @@ from tilegrad.nn.functional.activations import (
     selu,
     sigmoid,
     silu,
-    softmax,
-    softmin,
     softplus,
     softshrink,
     softsign,
@@ -110,6 +106,7 @@ from tilegrad.nn.functional.pooling import (
 from tilegrad.nn.functional.products import bilinear, linear, scaled_dot_product_attention
 from tilegrad.nn.functional.resampling import affine_grid, grid_sample, interpolate, upsample
 from tilegrad.nn.functional.shapes import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
+from tilegrad.nn.functional.softmaxes import gumbel_softmax, log_softmax, softmax, softmin
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

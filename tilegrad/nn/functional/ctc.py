@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.nn.functional.checks import reduced
 from tilegrad.tensor.handle.core import check_tensors, describe

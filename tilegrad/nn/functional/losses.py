@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tilegrad.base.dtype import sum_dtype
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.nn.functional.checks import check_shapes, reduced
 from tilegrad.tensor.handle.core import check_tensors, describe

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape

@@ -9,7 +9,8 @@ are computed in at least float32, for half parameters too.
 from typing import TYPE_CHECKING
 
 from tilegrad.base.absent import refusing
-from tilegrad.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
+from tilegrad.nn.optim.adam import Adam, AdamW, SparseAdam
+from tilegrad.nn.optim.adam_variants import LAMB, Adamax, NAdam, RAdam
 from tilegrad.nn.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
 from tilegrad.nn.optim.base import Optimizer, ParamGroup
 from tilegrad.nn.optim.lbfgs import LBFGS

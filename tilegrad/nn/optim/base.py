@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
-from tilegrad.base.dtype import dtypes, promote, sum_dtype
-from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote, sum_dtype
+from tilegrad.base.errors import ConfigError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim import counting
-from tilegrad.nn.optim.groups import Common, ParamGroup, as_memory, option_text, without_name
+from tilegrad.nn.optim.groups import Common, ParamGroup, as_memory, option_text
+from tilegrad.nn.optim.option_checks import OptimizerArguments
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import move_together
 from tilegrad.tensor.handle.gradient import set_gradient
@@ -25,7 +27,7 @@ from tilegrad.tensor.writing.undo import all_or_nothing
 __all__ = ["Common", "Optimizer", "ParamGroup"]
 
 
-class Optimizer:
+class Optimizer(OptimizerArguments):
     """Base of optimizers: a subclass defines `_update`.
 
     `params` are tensors, pairs of names and tensors, or dicts {"params": tensors, "lr": ..., ...},
@@ -254,71 +256,6 @@ class Optimizer:
     def _zeros(tensor: Tensor) -> Tensor:
         """State for one parameter, in the dtype of its update."""
         return tensor.zeros_like(dtype=sum_dtype(tensor.dtype), requires_grad=False)
-
-    def _in_range(self, **values: tuple[float, float]) -> None:
-        """Raise ConfigError unless each value is at least 0 and below its limit."""
-        for name, (value, limit) in values.items():
-            if not hasattr(value, "__float__"):
-                raise DTypeError(
-                    f"{self._name}: {name} must be a number, not {value!r}", line=here()
-                )
-            if not 0 <= value < limit:
-                raise ConfigError(
-                    f"{self._name}: {name} must be at least 0 and below {limit}, not {value}",
-                    line=here(),
-                )
-
-    def _check_betas(self, group: ParamGroup) -> None:
-        betas = group["betas"]
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise ConfigError(
-                f"{self._name}: betas must be two numbers, not {betas!r}",
-                fix="pass betas=(0.9, 0.999)",
-                line=here(),
-            )
-        self._in_range(b1=(betas[0], 1), b2=(betas[1], 1))
-
-    def _check_common(self, common: Mapping[str, Any]) -> None:
-        unknown = sorted(set(common) - set(Common.__annotations__))
-        if unknown:
-            raise KindError(
-                f"{self._name}: unknown options: {', '.join(unknown)}",
-                known="its arguments, and " + ", ".join(Common.__annotations__),
-                line=here(),
-            )
-        if common.get("differentiable"):
-            raise ConfigError(
-                f"{self._name}: differentiable=True is not supported: a step writes in place",
-                fix="loss.gradient(*params) gives gradients that have gradients",
-                line=here(),
-            )
-
-    @property
-    def _name(self) -> str:
-        return type(self).__name__
-
-    def _listed(self, params: Any) -> list[Any]:
-        if isinstance(params, Tensor):
-            return [params]
-        if isinstance(params, Iterable) and not isinstance(params, Mapping):
-            return list(params)
-        raise DTypeError(
-            f"{self._name}: {article(type(params).__name__)} is no list of parameters",
-            fix="pass tensors: nn.state.get_parameters(model)",
-            line=here(),
-        )
-
-    def _tensors(self, params: Iterable[Any]) -> list[Tensor]:
-        """The tensors of a list that may give them with their names."""
-        found = [without_name(each) for each in self._listed(params)]
-        for tensor in found:
-            if not isinstance(tensor, Tensor):
-                raise DTypeError(
-                    f"{self._name}: {article(type(tensor).__name__)} is no parameter",
-                    fix="pass tensors: nn.state.get_parameters(model)",
-                    line=here(),
-                )
-        return found
 
     # for schedulers
 

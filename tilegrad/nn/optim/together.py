@@ -12,7 +12,8 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.recent import Recent
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp

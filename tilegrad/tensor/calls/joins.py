@@ -71,7 +71,7 @@ def _end_step(tensors: Sequence[Any]) -> None:
     """Compute `tensors` where one of them waits that the same line of the user has joined before,
     and much has waited since the last read: a loop whose steps differ in a size.
     """
-    if this_thread.pool.count < _FEWEST_NODES:
+    if this_thread.pool.count < _FEWEST_NODES or this_thread.stand_ins:
         return
     here = call_site(sys._getframe(2))
     waiting = [

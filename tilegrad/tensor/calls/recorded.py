@@ -21,7 +21,7 @@ from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import kind_of, next_number
+from tilegrad.tensor.handle.waiting import kind_of, next_number, this_thread
 
 __all__ = [
     "TELLING", "MethodTemplate", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
@@ -168,17 +168,26 @@ def recorded(
 
 
 def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, kwargs: Any) -> Any:
-    """What `method` gives for stand-ins instead of the operands; None if it raises."""
+    """What `method` gives for stand-ins instead of the operands; None if it cannot be called so, or
+    asks for values.
+    """
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
+    outer = this_thread.stand_ins
+    this_thread.stand_ins = outer.union(each.uop for each in stand_ins if not each.uop.is_constant)
     try:
         return method(
             stand_ins[0],
             *[_replaced(value, by_identity) for value in args],
             **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
         )
-    except Exception:
-        # The method itself says why, of the user's operands.
+    except (InternalError, RecursionError):
+        raise
+    except RuntimeError:
+        # A refusal, be it tilegrad's or in PyTorch's way: the method itself says why, of the user's
+        # operands.
         return None
+    finally:
+        this_thread.stand_ins = outer
 
 
 def _waiting_kinds(

@@ -17,7 +17,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import as_int, as_sizes, flat_arguments, here, show_shape
-from tilegrad.tensor.indexing.creation import DTypeLike
+from tilegrad.tensor.indexing.filled import DTypeLike
 from tilegrad.tensor.spectral.spectra import Spectra
 from tilegrad.tensor.storage.checked import check_weights
 

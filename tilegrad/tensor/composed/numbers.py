@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self
 
-from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.products import Products

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
-from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.creating import Creating

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
@@ -12,18 +13,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.elementwise.arithmetic import Arithmetic
 from tilegrad.tensor.handle.aliases import extended, shared
-from tilegrad.tensor.handle.core import (
-    Core,
-    Operand,
-    broadcast,
-    cast_node,
-    compute,
-    describe,
-)
-from tilegrad.tensor.handle.sizes import (
-    as_int,
-    here,
-)
+from tilegrad.tensor.handle.core import Core, Operand, broadcast, cast_node, compute, describe
+from tilegrad.tensor.handle.sizes import as_int, here
 
 __all__ = ["Elementwise"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, promote, truncate
+from tilegrad.base.dtype import dtypes, truncate
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import UnsupportedDTypeError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp

@@ -26,8 +26,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from tilegrad.base.origin import goes_by
 from tilegrad.ir.op import Ops
+from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.ir.view import ShapeTracker, View
+from tilegrad.ir.view import View
 from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.sizes import is_one, same
 

@@ -4,9 +4,9 @@ A tensor is a small mutable handle around an immutable node. Methods build a lar
 it; nothing runs. The class grows by inheritance, one file a subject (movement, elementwise, reduce,
 ...), up to `Tensor` in tensor.py.
 
-Operands meet in three steps: one device, one dtype (`base.dtype.promote`; a Python number takes the
-tensor's), one shape (broadcasting). Constants and symbolic integers have shape () and stand next to
-operands of any shape as they are.
+Operands meet in three steps: one device, one dtype (`base.dtype_promotion`; a Python number takes
+the tensor's), one shape (broadcasting). Constants and symbolic integers have shape () and stand
+next to operands of any shape as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.config import gradients
-from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError, article
 from tilegrad.base.origin import mark, user_expression, user_line
 from tilegrad.ir.op import Ops

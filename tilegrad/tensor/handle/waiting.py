@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.errors import TransformError
 from tilegrad.base.origin import Entry
 from tilegrad.engine.realize.launch_numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
@@ -31,20 +32,11 @@ from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows
-from tilegrad.tensor.handle.living import (
-    Owner,
-    Some,
-    ends,
-    enter,
-    holders_of,
-    owners,
-    pools,
-)
+from tilegrad.tensor.handle.living import Owner, Some, ends, enter, holders_of, owners, pools
 
 __all__ = [
-    "Call", "Input", "Moves", "Number", "Pool", "Value", "become_memory", "expand",
-    "is_only_thread", "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias",
-    "this_thread",
+    "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",
+    "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias", "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -349,31 +341,23 @@ class Pool:
         self.count = 0
 
 
+class StandInError(TransformError):
+    """A method that is recorded asks for values of a stand-in, which has none."""
+
+
 class _Thread(threading.local):
+    """The calls of a thread that wait, and the stand-ins for operands of the methods that it
+    records (`tensor.calls.recorded`).
+    """
+
+    stand_ins: frozenset[UOp] = frozenset()
+
     def __init__(self) -> None:
         self.pool = Pool()
         pools.add(self.pool)
 
 
 this_thread = _Thread()
-
-
-# Threads that ran before there were tensors, as those of a notebook do: they have none.
-_older_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet(threading.enumerate())
-
-
-def is_only_thread() -> bool:
-    """Whether no other thread runs that may have tensors: none began after this module was loaded,
-    but for those of this package, and none had any.
-    """
-    if threading.active_count() == 1:
-        return True
-    mine = threading.current_thread()
-    for thread in threading.enumerate():
-        is_older = thread in _older_threads or thread.name.startswith("tilegrad ")
-        if thread is not mine and not is_older:
-            return False
-    return not any(pool.thread is not mine and pool.thread.is_alive() for pool in pools)
 
 
 def _lines_of_values() -> Iterator[tuple[Buffer, tuple[Entry, ...]]]:

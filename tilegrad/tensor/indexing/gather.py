@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops

@@ -18,7 +18,7 @@ from tilegrad.tensor.calls.draws import drawn_at_once
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import as_int, as_number, as_sizes, flat_arguments, here, is_zero
-from tilegrad.tensor.indexing.creation import DTypeLike
+from tilegrad.tensor.indexing.filled import DTypeLike
 from tilegrad.tensor.indexing.generator import draw, generator
 from tilegrad.tensor.indexing.written import Writing
 

@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, describe

@@ -333,6 +333,15 @@ def _pairs(kernel: MatrixKernel, rounds: UOp, size: int) -> Iterator[tuple[UOp, 
             yield p, p + 1 + beside, rounds + sweep + 1
 
 
+def _set_symmetric(
+    kernel: MatrixKernel, work: UOp, a: UOp, matrix: UOp, size: int, unit: UOp
+) -> None:
+    """Let `work` be the symmetric matrix of `a` from `matrix` on, in units of `unit`."""
+    with kernel.loop(size) as i, kernel.loop(size) as j:
+        value = a.load(matrix + i.maximum(j) * size + i.minimum(j))
+        kernel.store(work + i * size + j, value / unit)
+
+
 def eigen_size(size: int) -> int:
     """How many numbers `eigen` makes for a matrix."""
     return 2 * size * size + 2 * size + MOST_SWEEPS + 3
@@ -357,9 +366,7 @@ def eigen(made: UOp, a: UOp, *, count: int, size: int, epsilon: float) -> UOp:
         image = rounds + (MOST_SWEEPS + 3)
 
         unit = _unit(kernel, scale, a, matrix, square)
-        with kernel.loop(size) as i, kernel.loop(size) as j:
-            value = a.load(matrix * square + i.maximum(j) * size + i.minimum(j))
-            kernel.store(work + i * size + j, value / unit)
+        _set_symmetric(kernel, work, a, matrix * square, size, unit)
         _set_identity(kernel, vectors, size)
         norm = kernel.sum(square, lambda i: kernel.load(work + i) * kernel.load(work + i))
         kernel.store(limit, root(norm) * (epsilon / size))
@@ -372,9 +379,7 @@ def eigen(made: UOp, a: UOp, *, count: int, size: int, epsilon: float) -> UOp:
             stretch = root(_product_of_rows(kernel, row, row, size))
             with kernel.loop(size) as j:
                 kernel.store(row + j, kernel.load(row + j) / stretch, stretch)
-        with kernel.loop(size) as i, kernel.loop(size) as j:
-            value = a.load(matrix * square + i.maximum(j) * size + i.minimum(j))
-            kernel.store(work + i * size + j, value / unit)
+        _set_symmetric(kernel, work, a, matrix * square, size, unit)
         with kernel.loop(size) as i:
             row = vectors + i * size
             with kernel.loop(size) as r:

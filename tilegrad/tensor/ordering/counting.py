@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tilegrad.base.dtype import AddressSpace, dtypes, promote
+from tilegrad.base.dtype import AddressSpace, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any, Self, cast
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import as_const, dtypes, sum_dtype
+from tilegrad.base.dtype import as_const, dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device

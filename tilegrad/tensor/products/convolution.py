@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import DType, promote
+from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated

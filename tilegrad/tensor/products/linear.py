@@ -11,7 +11,8 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import DType, promote, sum_dtype
+from tilegrad.base.dtype import DType
+from tilegrad.base.dtype_promotion import promote, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated

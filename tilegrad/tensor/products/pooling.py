@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, Self, overload
 
-from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops, Ties

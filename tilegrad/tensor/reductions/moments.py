@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tilegrad.base.dtype import sum_dtype
+from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype, total_dtype
+from tilegrad.base.dtype import DType, as_const, dtypes
+from tilegrad.base.dtype_promotion import sum_dtype, total_dtype
 from tilegrad.base.errors import IndexShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device

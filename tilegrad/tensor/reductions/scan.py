@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, total_dtype
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import total_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp

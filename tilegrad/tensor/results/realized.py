@@ -13,10 +13,10 @@ from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError
+from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError, is_of_value
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
@@ -24,6 +24,7 @@ from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
+from tilegrad.tensor.handle.waiting import StandInError, this_thread
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, overwritten, running, segments, writes
 from tilegrad.tensor.storage.host_readable import known_elements
@@ -403,7 +404,8 @@ def _realize(tensors: Sequence[Realized]) -> None:
                 _compute(everyone)
             except Exception as error:
                 # The error of another tensor's value is one for its own reader.
-                if len(everyone) == len(pending) or isinstance(error, OverwrittenByThreadError):
+                is_by_thread = isinstance(error, OverwrittenByThreadError)
+                if len(everyone) == len(pending) or is_by_thread or not is_of_value(error):
                     raise
                 _compute(_pending(tensors))
         except OverwrittenError:
@@ -436,6 +438,8 @@ def _compute(pending: Sequence[Realized]) -> None:
                 line=here(),
                 fix=f"move it first: .to({Device.DEFAULT!r})",
             )
+    if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
+        raise StandInError("realize: a stand-in of an operand has no value")
     done = running.run(roots, variables, pending)
     overwritten.note_past(
         {

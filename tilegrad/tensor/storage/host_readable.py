@@ -8,8 +8,8 @@ import weakref
 from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import TilegradError
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.base.errors import TransformError
+from tilegrad.engine.run.memory import OverwrittenError, buffer_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
@@ -150,7 +150,7 @@ def known(tensor: Any) -> Known | KnownNumber | None:
         return None if has_others else KnownNumber(below.arg)
     try:
         buffer = buffer_of(below) if isinstance(below, UOp) else below
-    except TilegradError:
+    except (OverwrittenError, TransformError):
         return None
     dtype = below.dtype
     if (
@@ -193,7 +193,7 @@ def known_elements(tensor: Any) -> Any | None:
     else:
         try:
             buffer = buffer_of(below) if isinstance(below, UOp) else below
-        except TilegradError:
+        except (OverwrittenError, TransformError):
             return None
         if (buffer.device != "HOST" and buffer.device != "CPU") or not buffer.is_allocated:
             return None

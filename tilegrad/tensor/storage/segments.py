@@ -23,19 +23,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.config import config, current_config
-from tilegrad.base.errors import (
-    DataError,
-    DeviceError,
-    NotANumberError,
-    OutOfMemoryError,
-    TilegradError,
-    TransformError,
-)
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
-from tilegrad.engine.run.memory import OverwrittenError
+from tilegrad.engine.run.memory import VALUE_ERRORS, is_of_value
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops
@@ -93,16 +85,6 @@ _sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_K
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
-)
-# Errors of what a value is computed from, of where that is, and of room for it. Others are failures
-# of the compiler: alone a result may succeed, and they would be known as slowness only.
-_OF_VALUES = (
-    OutOfMemoryError,
-    OverwrittenError,
-    TransformError,
-    NotANumberError,
-    DeviceError,
-    DataError,
 )
 _exclusive = engine.exclusive()
 blank = object.__new__
@@ -198,7 +180,9 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     else:
         try:
             segment = _run_plain(found, below, tensor, call)
-        except _OF_VALUES:
+        except Exception as error:
+            if not is_of_value(error):
+                raise
             # Perhaps that of another result: what was asked for runs alone.
             pool.expand()
             compute([tensor])
@@ -349,7 +333,7 @@ def _run(
             if numbers:
                 numbers = {**segment.values, **numbers}
             outputs = ready.run(inputs, numbers or segment.values)
-        except (NoRoomError, TilegradError, KeyError):
+        except (NoRoomError, *VALUE_ERRORS):
             # The nodes tell the user's line.
             return False
     values: dict[int, Value] = {}

@@ -31,14 +31,9 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.replaced import exchange, postpone
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import (
-    Call,
-    Input,
-    is_only_thread,
-    next_number,
-    this_thread,
-)
+from tilegrad.tensor.handle.waiting import Call, Input, next_number, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.graphs import older_leaves
 from tilegrad.tensor.storage.memory import (

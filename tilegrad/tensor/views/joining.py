@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar, overload
 
-from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.joins import catted, stacked
 from tilegrad.tensor.calls.templates import slicing, templated, templated_unless
-from tilegrad.tensor.handle.core import (
-    check_devices,
-    check_tensors,
-    compute,
-    describe,
-)
+from tilegrad.tensor.handle.core import check_devices, check_tensors, compute, describe
 from tilegrad.tensor.handle.sizes import (
     NO_VARIABLES,
     as_axis,

@@ -6,16 +6,13 @@ schedule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from tilegrad.base.config import gradients
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.grad.partial_writes import spread, where_written
 from tilegrad.grad.regions import unrecorded, without_outputs
-from tilegrad.grad.rules import filled
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.composed.algebra import Algebra
@@ -23,7 +20,6 @@ from tilegrad.tensor.handle.aliases import (
     Look,
     is_alone,
     look,
-    moved,
     overlaps,
     same_storage,
     shared,
@@ -31,11 +27,22 @@ from tilegrad.tensor.handle.aliases import (
 )
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
 from tilegrad.tensor.handle.living import ends, owners
-from tilegrad.tensor.handle.sizes import Variables, here, is_one, merge, same_shape, show_shape
+from tilegrad.tensor.handle.sizes import here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.handle.waiting import of_leaf
 from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.storage import files, memory, running, writes
+from tilegrad.tensor.writing.alias_writes import (
+    Write,
+    after_write,
+    depths_of_leaves,
+    is_leaf_with_gradient,
+    plain_look,
+    show_with_gradient,
+    times_detached,
+    unseen_by_gradients,
+    written_to,
+)
 from tilegrad.tensor.writing.at_once import has_written
 from tilegrad.tensor.writing.slices import take_slice
 from tilegrad.tensor.writing.undo import note
@@ -43,94 +50,8 @@ from tilegrad.tensor.writing.undo import note
 __all__ = ["Assignment"]
 
 
-_MEMORY = (Ops.BUFFER, Ops.ASSIGN, Ops.AFTER)
 # Assignments to parts of one memory that wait: with more, their graph would be slow to schedule.
 _MOST_WAITING = 32
-
-
-class _Write(NamedTuple):
-    """A value that one alias of a storage is to take: how that one looks there (`found`), all
-    aliases and how they look, the variables in the value and the position, whether the gradient of
-    each alias takes no notice of the write. `given` is the value with its graph; with `wants_grad`
-    aliases require a gradient from now on.
-    """
-
-    found: Look
-    aliases: Sequence[Any]
-    looks: Sequence[Look]
-    value: UOp
-    variables: Variables
-    unseen: Sequence[bool]
-    given: UOp
-    wants_grad: bool
-
-
-def _plain(found: Look) -> Look:
-    """How an alias looks at its storage, whatever gradients see."""
-    return found if found.root is None else found._replace(root=without_outputs(found.root))
-
-
-def _detached(found: Look) -> int:
-    """How often an alias was detached from its storage."""
-    return sum(op is Ops.DETACH for op, _ in found.moves)
-
-
-def _is_leaf(each: Any) -> bool:
-    return bool(each._requires_grad and each._is_leaf)
-
-
-def _depths_of_leaves(aliases: Sequence[Any], looks: Sequence[Look]) -> set[int]:
-    return {_detached(seen) for each, seen in zip(aliases, looks) if _is_leaf(each)}
-
-
-def _unseen(found: Look, aliases: Sequence[Any], looks: Sequence[Look], wants: Any) -> list[bool]:
-    """Of each alias whether its gradient takes no notice of a write to one that looks as `found`:
-    without gradients, and where one of the two was detached from the other. A leaf, and a view of
-    it, have the gradient of what is there now.
-    """
-    if not (wants or any(each._requires_grad for each in aliases)):
-        return [False] * len(aliases)
-    of_leaves = _depths_of_leaves(aliases, looks)
-    is_recorded, depth = gradients.get(), _detached(found)
-    return [
-        bool(each._requires_grad or wants)
-        and _detached(seen) not in of_leaves
-        and not (is_recorded and depth == _detached(seen))
-        for each, seen in zip(aliases, looks)
-    ]
-
-
-def _with_gradient(each: Any, seen: Look, root: UOp, target: UOp) -> None:
-    """Let a detached alias look at `root`, and its gradient go to `target`."""
-    at = max(position for position, (op, _) in enumerate(seen.moves) if op is Ops.DETACH)
-    below, above = seen._replace(moves=seen.moves[:at]), seen.moves[at + 1 :]
-    show(each, seen, root)
-    node = unrecorded(below.over(root), lambda gradient: moved(gradient, above), target)
-    each.uop = moved(node, above)
-
-
-def _written_to(write: _Write, seen: Look, old: UOp) -> UOp:
-    """What an alias that looks as `seen` was, `old`, with what is written."""
-    found, seen = (
-        look._replace(moves=tuple([move for move in look.moves if move[0] is not Ops.DETACH]))
-        for look in (write.found, seen)
-    )
-    whole = filled(found.shape, 0, old.dtype)
-    view = found.over(whole)
-    mask = seen.over(where_written(view, whole))
-    return mask.where(seen.over(spread(write.given, view, whole)), old)
-
-
-def _after(root: UOp, view: UOp, value: UOp, variables: Variables) -> UOp:
-    """`root`, a view of memory, once `value` was written to its slice `view`."""
-    version = memory.version_of(root)
-    if value.op in _MEMORY and memory.base_of(value) is memory.base_of(version):
-        # The memory itself in another order: copied before it is written to.
-        value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
-    written = compute(Ops.ASSIGN, view.dtype, (memory.without_detach(view), value))
-    fresh = UOp(Ops.AFTER, version.dtype, (version, written))
-    running.put_off(fresh, variables)
-    return root.substitute({version: fresh})
 
 
 class Assignment(Algebra):
@@ -232,20 +153,20 @@ class Assignment(Algebra):
             )
         aliases = self._aliases()
         if len(aliases) > 1:
-            looks = [_plain(look(each)) for each in aliases]
-            found = _plain(found)
+            looks = [plain_look(look(each)) for each in aliases]
+            found = plain_look(found)
         else:
             found = Look(without_outputs(self.uop), self.shape, ())
             looks = [found]
-        value = self._allowed(name, other, found, _depths_of_leaves(aliases, looks))
-        if _detached(found):
+        value = self._allowed(name, other, found, depths_of_leaves(aliases, looks))
+        if times_detached(found):
             # Those that it was detached from take no gradient of it.
             value = other.detach().uop if other._requires_grad else value
         elif value is not other.uop:
             wants_grad = False
-        unseen = _unseen(found, aliases, looks, wants_grad)
+        unseen = unseen_by_gradients(found, aliases, looks, wants_grad)
         variables = merge(self._variables, other._variables)
-        write = _Write(found, aliases, looks, value, variables, unseen, other.uop, bool(wants_grad))
+        write = Write(found, aliases, looks, value, variables, unseen, other.uop, bool(wants_grad))
         own = self._own_root(write)
         if wants_grad and own is not None and memory.is_stored(own):
             # The gradient may need what is there: the value is written to other memory.
@@ -268,14 +189,14 @@ class Assignment(Algebra):
                 if not (each._requires_grad or is_unseen):
                     each._requires_grad, each._is_leaf = True, False
 
-    def _refuse_partial(self, name: str, write: _Write) -> None:
+    def _refuse_partial(self, name: str, write: Write) -> None:
         """Raise TilegradError where the gradient of what is not written would be lost: it goes to
         what an alias was before a write that gradients took no notice of.
         """
         for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             if is_unseen or not gradients.get() or not each._requires_grad or each._is_leaf:
                 continue
-            if _detached(seen) != _detached(write.found):
+            if times_detached(seen) != times_detached(write.found):
                 # Written through `data` or `detach()`: gradients take no notice of this one either.
                 continue
             root = look(each).root if len(write.aliases) > 1 else each.uop
@@ -302,7 +223,7 @@ class Assignment(Algebra):
         """
         if not of_leaves:
             return other.uop
-        is_view = self._requires_grad and not self._is_leaf and _detached(found) in of_leaves
+        is_view = self._requires_grad and not self._is_leaf and times_detached(found) in of_leaves
         if is_view and gradients.get():
             raise DTypeError(
                 f"{name}: a view of a leaf that requires a gradient cannot be written to",
@@ -314,7 +235,7 @@ class Assignment(Algebra):
         is_cut = other._requires_grad or not gradients.get()
         return other.detach().uop if is_cut else other.uop
 
-    def _own_root(self, write: _Write) -> UOp | None:
+    def _own_root(self, write: Write) -> UOp | None:
         """The root of the storage as memory that is no other tensor's; None if it has none yet."""
         for each, seen in zip(write.aliases, write.looks):
             if seen.root is not None and each._is_in_own_memory(seen.root):
@@ -331,7 +252,7 @@ class Assignment(Algebra):
         owner = None if reference is None else reference()
         return owner is None or owner._is_shared or same_storage(owner, self)
 
-    def _in_memory(self, write: _Write) -> UOp:
+    def _in_memory(self, write: Write) -> UOp:
         """Memory for a storage that has none: its value written there, or those of the aliases,
         where none of their graphs shows it.
         """
@@ -342,7 +263,7 @@ class Assignment(Algebra):
                 return node
         node = memory.empty(self.device, self.dtype, write.found.shape)
         for each, seen in zip(write.aliases, write.looks):
-            node = _after(node, seen.over(node), each.uop, each._variables)
+            node = after_write(node, seen.over(node), each.uop, each._variables)
         return node
 
     def _bring_together(self) -> None:
@@ -351,36 +272,36 @@ class Assignment(Algebra):
         looks = [look(each) for each in aliases]
         unseen = [False] * len(aliases)
         node = self.uop
-        write = _Write(looks[0], aliases, looks, node, self._variables, unseen, node, False)
+        write = Write(looks[0], aliases, looks, node, self._variables, unseen, node, False)
         if len(aliases) > 1 and self._own_root(write) is None:
             root = self._in_memory(write)
             self._show(write, root)
             running.run([memory.version_of(root)], self._variables)
 
-    def _become_value(self, write: _Write) -> None:
+    def _become_value(self, write: Write) -> None:
         """Let the storage have the value for its content, where nothing is in memory yet."""
         fresh = self._of(write.value, self.device).contiguous().uop
-        for leaf in filter(_is_leaf, write.aliases):
+        for leaf in filter(is_leaf_with_gradient, write.aliases):
             fresh = of_leaf(leaf, fresh)
         self._show(write, fresh)
         for each in write.aliases:
             each._variables = merge(each._variables, write.variables)
 
-    def _write_view(self, write: _Write, own: UOp) -> None:
+    def _write_view(self, write: Write, own: UOp) -> None:
         """Let the value be written to the part of the memory `own` at which this tensor looks."""
         version = memory.version_of(own)
-        fresh = _after(own, write.found.over(own), write.value, write.variables)
+        fresh = after_write(own, write.found.over(own), write.value, write.variables)
         self._show(write, fresh, is_partial=True)
         memory.supersede(version)
         latest = memory.version_of(fresh)
         if memory.writes_before(latest) >= _MOST_WAITING and not is_open(latest):
             running.run([latest], write.variables)
 
-    def _show(self, write: _Write, root: UOp, *, is_partial: bool = False) -> None:
+    def _show(self, write: Write, root: UOp, *, is_partial: bool = False) -> None:
         """Let the aliases look at `root` instead of at what their storage was. Where a part was
         written, no gradient flows on from a leaf to what it was before.
         """
-        every = _depths_of_leaves(write.aliases, write.looks)
+        every = depths_of_leaves(write.aliases, write.looks)
         of_leaves = every if is_partial else ()
         of_leaf = unrecorded(root, lambda gradient: gradient, None) if of_leaves else root
         for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
@@ -388,15 +309,15 @@ class Assignment(Algebra):
             previous = writes.earlier_leaf(each, each.uop)
             old = each.uop if each._requires_grad else None
             target = None
-            if _detached(seen) not in every:
+            if times_detached(seen) not in every:
                 # A view of a leaf has the gradient of what is there now, as the leaf has.
                 target = self._target(write, each, seen, is_unseen=is_unseen)
             if target is not None:
-                _with_gradient(each, seen, root, target)
+                show_with_gradient(each, seen, root, target)
             elif is_unseen:
                 show(each, seen, unrecorded(root, seen.over, old))
             else:
-                show(each, seen, of_leaf if _detached(seen) in of_leaves else root)
+                show(each, seen, of_leaf if times_detached(seen) in of_leaves else root)
             each._previous, each._is_shared = previous, False
             if each._requires_grad and each._is_leaf:
                 ends.add(each.uop)
@@ -405,15 +326,15 @@ class Assignment(Algebra):
         else:
             self._variables = write.variables
 
-    def _target(self, write: _Write, each: Self, seen: Look, *, is_unseen: bool) -> UOp | None:
+    def _target(self, write: Write, each: Self, seen: Look, *, is_unseen: bool) -> UOp | None:
         """Where the gradient of a detached alias goes that requires one; None for another one."""
-        if not _detached(seen) or _is_leaf(each):
+        if not times_detached(seen) or is_leaf_with_gradient(each):
             return None
         if is_unseen:
             return each.uop if each._requires_grad else None
         if not (each._requires_grad or (write.wants_grad)):
             return None
-        return write.given if each is self else _written_to(write, seen, each.uop)
+        return write.given if each is self else written_to(write, seen, each.uop)
 
     def _assignable(self, given: Any) -> Self:
         """`given` as a tensor, if it fits this one exactly; a number fits any shape."""

@@ -17,7 +17,8 @@ from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.aliases import Away, is_alone, look, look_of_call, same_storage
 from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.replaced import exchange
-from tilegrad.tensor.handle.waiting import is_only_thread, this_thread
+from tilegrad.tensor.handle.threads import is_only_thread
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import host, writes
 from tilegrad.tensor.storage.host_readable import known_elements
 

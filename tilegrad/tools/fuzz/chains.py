@@ -36,7 +36,7 @@ class Chain:
             "import numpy as np",
             "from tilegrad.ir import Axis, UOp",
             "from tilegrad.ir.rules import simplify",
-            "from tilegrad.ir.view import ShapeTracker",
+            "from tilegrad.ir.shape_tracker import ShapeTracker",
             f"view = ShapeTracker.from_shape({self.shape}){calls}",
             "loops = [UOp.range(size, axis, Axis.LOOP) for axis, size in enumerate(view.shape)]",
             "def at(index, part): return simplify(part.substitute({loop: UOp.const(loop.dtype, i) for loop, i in zip(loops, index)})).arg",

@@ -13,9 +13,9 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.autocast_methods import AUTOCAST_FROM, from_float32, one_dtype
 from tilegrad.torch.expecting import refused_as_tensor
 from tilegrad.torch.indices import refuse_negative
-from tilegrad.torch.methods import AUTOCAST_FROM, from_float32, one_dtype
 from tilegrad.torch.naming import called
 from tilegrad.torch.step_names import BY_ARGUMENTS, FUNCTIONS
 from tilegrad.torch.steps import note

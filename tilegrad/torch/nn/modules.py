@@ -119,7 +119,7 @@ class _WeightedLoss(_Loss):
     members = ("NLLLoss", "BCELoss", "CrossEntropyLoss", "MultiMarginLoss")
 
 
-def _ntuple(count: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
+def _ntuple(count: int, name: str) -> Callable[[Any], tuple[Any, ...]]:
     """What makes a tuple of `count` of a number, and a tuple of what is iterable."""
 
     def parse(value: Any) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilegrad.base.dtype import promote
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.torch.modes import autocast_dtype
 from tilegrad.torch.tensor import Tensor, with_ours
 

@@ -1,0 +1,82 @@
+"""What optimizers refuse of their arguments, in words that name the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
+from tilegrad.nn.optim.groups import Common, ParamGroup, without_name
+from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["OptimizerArguments"]
+
+
+class OptimizerArguments:
+    """Base of an optimizer: its arguments, checked."""
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _in_range(self, **values: tuple[float, float]) -> None:
+        """Raise ConfigError unless each value is at least 0 and below its limit."""
+        for name, (value, limit) in values.items():
+            if not hasattr(value, "__float__"):
+                raise DTypeError(
+                    f"{self._name}: {name} must be a number, not {value!r}", line=here()
+                )
+            if not 0 <= value < limit:
+                raise ConfigError(
+                    f"{self._name}: {name} must be at least 0 and below {limit}, not {value}",
+                    line=here(),
+                )
+
+    def _check_betas(self, group: ParamGroup) -> None:
+        betas = group["betas"]
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise ConfigError(
+                f"{self._name}: betas must be two numbers, not {betas!r}",
+                fix="pass betas=(0.9, 0.999)",
+                line=here(),
+            )
+        self._in_range(b1=(betas[0], 1), b2=(betas[1], 1))
+
+    def _check_common(self, common: Mapping[str, Any]) -> None:
+        unknown = sorted(set(common) - set(Common.__annotations__))
+        if unknown:
+            raise KindError(
+                f"{self._name}: unknown options: {', '.join(unknown)}",
+                known="its arguments, and " + ", ".join(Common.__annotations__),
+                line=here(),
+            )
+        if common.get("differentiable"):
+            raise ConfigError(
+                f"{self._name}: differentiable=True is not supported: a step writes in place",
+                fix="loss.gradient(*params) gives gradients that have gradients",
+                line=here(),
+            )
+
+    def _listed(self, params: Any) -> list[Any]:
+        if isinstance(params, Tensor):
+            return [params]
+        if isinstance(params, Iterable) and not isinstance(params, Mapping):
+            return list(params)
+        raise DTypeError(
+            f"{self._name}: {article(type(params).__name__)} is no list of parameters",
+            fix="pass tensors: nn.state.get_parameters(model)",
+            line=here(),
+        )
+
+    def _tensors(self, params: Iterable[Any]) -> list[Tensor]:
+        """The tensors of a list that may give them with their names."""
+        found = [without_name(each) for each in self._listed(params)]
+        for tensor in found:
+            if not isinstance(tensor, Tensor):
+                raise DTypeError(
+                    f"{self._name}: {article(type(tensor).__name__)} is no parameter",
+                    fix="pass tensors: nn.state.get_parameters(model)",
+                    line=here(),
+                )
+        return found

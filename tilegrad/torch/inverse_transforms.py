@@ -1,0 +1,103 @@
+"""The inverse of a transform of distributions, which is a transform too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.nn import distributions as ours
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.creation import tensor
+from tilegrad.torch.tensor import as_ours, with_ours
+
+__all__ = ["Invertible", "argument_of"]
+
+
+def argument_of(value: Any, dtype: Any = None) -> Any:
+    """A number as a tensor, which decides the class of what is drawn."""
+    if isinstance(value, OurTensor):
+        return as_ours(value)
+    return tensor(float(value), dtype=dtype) if isinstance(value, (int, float)) else value
+
+
+class Invertible:
+    """What transforms have beside tilegrad's: an inverse that is a transform, too."""
+
+    bijective = True
+
+    @property
+    def inv(self) -> Any:
+        """The inverse, a transform."""
+        return Inverse(self)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(
+            _is_same(value, vars(other).get(name))
+            for name, value in vars(self).items()
+            if name not in ("_last", "_cache_size")
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class Inverse(Invertible):
+    """What undoes a transform."""
+
+    def __init__(self, made_of: Any):
+        self._made_of = made_of
+
+    @property
+    def inv(self) -> Any:
+        """The transform that this one undoes."""
+        return self._made_of
+
+    @property
+    def sign(self) -> Any:
+        """1 where it rises, -1 where it falls."""
+        return self._made_of.sign
+
+    @property
+    def bijective(self) -> Any:  # type: ignore[override]  # of the other transform
+        """Whether each value is made of one."""
+        return self._made_of.bijective
+
+    @property
+    def domain(self) -> Any:
+        """The values that are taken."""
+        return self._made_of.codomain
+
+    @property
+    def codomain(self) -> Any:
+        """The values that are given."""
+        return self._made_of.domain
+
+    def __call__(self, y: Any) -> Any:
+        found = ours.Transform.inv(self._made_of, argument_of(y))
+        return with_ours(found)
+
+    _call = __call__
+
+    def _inverse(self, x: Any) -> Any:
+        return self._made_of(x)
+
+    def event_dims(self) -> tuple[int, int]:
+        """The number of axes of an event, of what is taken and of what is given."""
+        taken, given = self._made_of.event_dims()
+        return given, taken
+
+    def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The shape of what is made of tensors of a shape."""
+        return shape
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        """log |dy/dx|."""
+        return -self._made_of.log_abs_det_jacobian(y, x)
+
+    def __repr__(self) -> str:
+        return f"_InverseTransform({self._made_of!r})"
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, OurTensor) or isinstance(other, OurTensor):
+        return bool((argument_of(one) == argument_of(other)).all().item())
+    return bool(one == other)
