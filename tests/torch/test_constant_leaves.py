@@ -92,8 +92,9 @@ def test_parameters_have_memory_of_their_own_while_equal_nodes_live(
         kept.append(self)
 
     monkeypatch.setattr(segments.PlainNodes, "__init__", made)
-    # Nor does an equal run come again without nodes; the size is no other test's.
+    # Nor does an equal run come again without nodes, of this size or of those that other tests had.
     monkeypatch.setattr(segments, "noted", lambda *given: None)
+    monkeypatch.setattr(segments, "_run_sized", lambda *given: False)
     first, second = (nn.Parameter(torch.randn(2711)) for _ in range(2))
     for each in (first, second):
         nn.init.zeros_(each)

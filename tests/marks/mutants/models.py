@@ -35,8 +35,8 @@ MUTANTS: dict[str, Mutant] = {
     "P.1": Mutant(
         "tensors are listed in the order of the attributes",
         "tilegrad/nn/tree.py",
-        "below.sort(key=_rank)",
-        "pass",
+        "(state if is_state(each) else trained).append(each)",
+        "others.append(each)",
     ),
     "P.3": Mutant(
         "no stored value moves into the kernel that reads it",
