@@ -28,8 +28,9 @@ def short_signature(
     first: Any, args: Sequence[Any], kwargs: Mapping[str, Any], pool: Pool
 ) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
     """A signature that is quick to compute, and for each operand, once, the call of `pool` or the
-    node that gives the value. None if an argument is no plain value, slice, tuple of these, or
-    tensor on the device of `first` that is more than its shape and dtype.
+    node that gives the value. None if an argument is neither a plain value, a slice, a tuple of
+    these, nor a tensor on the device of `first`; or if a tensor is more than its dtype and shape,
+    as a constant is.
 
     First come the operands: a call's `kind`, a number for its dtype and shape, or these of a node.
     What follows begins with a class, so that no two calls have one signature.
