@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import numbers
-from tilegrad import Tensor, dtypes, no_grad
+from tilegrad import Context, Tensor, dtypes, no_grad
 
 ROUNDS = 6
 Pair = tuple[Callable[[Any], Any], Callable[[np.ndarray], Any]]
@@ -234,6 +234,15 @@ def test_gradients_are_recorded_where_they_were_not_before() -> None:
         mask = (numbers(3, 4) @ numbers(4, 4) > 0) * float(turn + 1)
         assert w.grad is not None
         np.testing.assert_allclose(w.grad.numpy(), numbers(3, 4).T @ mask, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("switches", [{"SEGMENTS": 0}, {"TEMPLATES": 2}, {"NOOPT": 1}])
+def test_no_call_waits_where_none_may(switches: dict[str, Any]) -> None:
+    with Context(**switches):
+        x = Tensor(numbers(5, 7)).realize()
+        for turn in range(ROUNDS):
+            for made in (x + x, (x * 2.5).sum(1), x.reshape(7, 5), x * float(turn), x[:turn].T):
+                assert made._call is None
 
 
 def test_a_subclass_makes_its_own_results() -> None:

@@ -123,6 +123,9 @@ class RecentCalls:
         """
         if template.waiting is None or not template.is_one:
             return
+        if config.TEMPLATES != 1 or not config.SEGMENTS or config.NOOPT:
+            # No call waits (`can_postpone`).
+            return
         if template.has_view and len(operands) > 1:
             return
         made = RecentCall(config, template, operands)
