@@ -108,17 +108,24 @@ def test_what_does_not_fit() -> None:
 
 
 def test_masks_of_another_count_compile_nothing() -> None:
-    # A size that no other test has: one that comes often gets a kernel of its own at some time.
-    size = 149
+    size, steps = 1499, 40
     random = np.random.default_rng(5)
     weight = Tensor(random.normal(size=size).astype(np.float32)).realize()
+    counts: set[int] = set()
     with Context(TEMPLATES=1, SEGMENTS=1):
-        for step in range(14):
+        for step in range(steps):
+            if step == 5:
+                before = counters.compiles
+                counts.clear()
             array = random.normal(size=size).astype(np.float32)
-            x, before = Tensor(array), counters.compiles
+            counts.add(int((array > 0).sum()))
+            x = Tensor(array)
             target = Tensor.zeros(size)
             mask = x > 0
             target[mask] = x[mask] * 2
             wanted = np.where(array > 0, 2 * array, 0) * weight.numpy()
             close((target * weight).sum(), wanted.sum(), 1e-4)
-            assert step < 5 or counters.compiles == before
+    assert len(counts) > 20
+    # What is of one size alone gets a kernel of its own at some time, if other tests made a plan
+    # for a range of sizes.
+    assert counters.compiles - before <= 2
