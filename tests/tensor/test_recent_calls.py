@@ -258,3 +258,18 @@ def test_a_subclass_makes_its_own_results() -> None:
             assert type(x * 2) is kind
             assert type(x * y) is kind
             np.testing.assert_allclose((x * y).numpy(), (numbers(3) + 1) ** 2, rtol=1e-6)
+
+
+def test_positions_in_memory_beside_lengths_that_change() -> None:
+    """Rows at other positions of one tensor meet others of each length: neither is frozen."""
+    random = np.random.default_rng(3)
+    table = random.normal(size=(40, 4)).astype(np.float32)
+    memory = Tensor(table).realize()
+    for _ in range(40):
+        rows = random.normal(size=(int(random.integers(3, 30)), 4)).astype(np.float32)
+        at, begin = (int(each) for each in random.integers(0, 36, 2))
+        found = (Tensor(rows) * memory[at]).sum(1)
+        np.testing.assert_allclose(found.numpy(), (rows * table[at]).sum(1), rtol=1e-4, atol=1e-5)
+        several = (Tensor(rows) @ memory[begin : begin + 4] + memory[at]).sum(0)
+        wanted = (rows.astype(np.float64) @ table[begin : begin + 4] + table[at]).sum(0)
+        np.testing.assert_allclose(several.numpy(), wanted, rtol=1e-4, atol=1e-4)

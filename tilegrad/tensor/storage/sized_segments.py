@@ -10,7 +10,7 @@ each of them whether it is for those. So no node is made for sizes that come lat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize.bindings import Binding, constants_of
@@ -142,7 +142,8 @@ def sized_segment(
         ]
         kinds = _kinds(segment, unknowns)
         tried = _tried(found, plain, asked, request, binding, unknowns) if unknowns else None
-    variables = None if tried is None else _variables(binding, *tried)
+    own = bases_of(found.leaves, segment.kinds)
+    variables = None if tried is None or own is None else _variables(binding, *tried, own[2])
     if kinds is None or variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
@@ -327,16 +328,19 @@ def _has_equal_constants(request: Request, other: Request, binding: Binding) -> 
 
 
 def _variables(
-    binding: Binding, requests: Sequence[Request], examples: Sequence[tuple[int, ...]]
+    binding: Binding,
+    requests: Sequence[Request],
+    examples: Sequence[tuple[int, ...]],
+    own: Collection[str],
 ) -> tuple[dict[str, Formula], dict[str, tuple[Formula, DType]]] | None:
-    """The variables of the launches as formulas of the sizes; the second are constants, by their
-    dtypes.
+    """The variables of the launches as formulas of the sizes, but for those of the leaves' `own`,
+    such as the position of a slice; the second are constants, by their dtypes.
     """
     lengths: dict[str, Formula] = {}
     shares: dict[str, tuple[Formula, DType]] = {}
     seen = [dict(binding.launch_variables(request)) for request in requests]
     constants = {variable_name(position): uses[0] for position, uses in enumerate(binding.numbers)}
-    for name in seen[0]:
+    for name in [each for each in seen[0] if each not in own]:
         number = constants.get(name)
         if number is None:
             formula = fitted([each[name] for each in seen], examples)
