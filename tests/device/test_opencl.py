@@ -169,7 +169,7 @@ def test_launches_are_timed_by_the_device(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.row("M3.2")
 def test_the_rows_of_a_dot_product_have_the_waits_for_the_queue(tmp_path: Path) -> None:
-    """The first copy waits for a queue of which nothing is known, the second for nothing; the last
+    """The first copy waits, as the queue may be busy, the second does not; the last
     one waits for the kernel's queue.
     """
     code = "print(Tensor([1, 2]).dot(Tensor([3, 4])).tolist())\n"

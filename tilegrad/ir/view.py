@@ -358,7 +358,7 @@ def _nothing(shape: Sizes) -> View | None:
 
 
 def fit_axes(name: str, shape: Sizes, given: Sequence[Any]) -> tuple[Any, ...]:
-    """`given`, of which there is one for each axis of `shape`. Raises ShapeError else."""
+    """`given`, one for each axis of `shape`. Raises ShapeError for another number of them."""
     if len(given) != len(shape):
         raise ShapeError(
             f"{name}: {len(given)} values for the {len(shape)} axes of {shape_text(shape)}"

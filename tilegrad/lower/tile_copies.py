@@ -286,7 +286,7 @@ def _cuts(index: UOp, nest: Sequence[UOp], row: int) -> tuple[tuple[int, int], .
 
 
 def _fits(dimensions: Sequence[_Dimension], further: int, itemsize: int) -> bool:
-    """Whether there is an instruction for such boxes, the last of which begins `further` elements
+    """Whether there is an instruction for such boxes, if the last one begins `further` elements
     beyond the first.
     """
     spans = [each.size * each.stride for each in dimensions]

@@ -13,7 +13,7 @@ __all__ = ["CopyBarriers"]
 
 
 class CopyBarriers:
-    """An array of barriers, each of which one lane arrives at in a phase.
+    """An array of barriers; one lane arrives at each of them in a phase.
 
     Copies land as the first lane waits for them. A lane that waits for a phase which has not ended
     would wait forever: lanes run in order, and the one that copies is of the first warp.

@@ -140,7 +140,7 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
 
 
 def chance(name: str, probs: Any, logits: Any) -> tuple[Tensor, Tensor]:
-    """A probability and its logit, of which one is given."""
+    """A probability and its logit; one of the two is given."""
     one_of(name, probs, logits)
     (given,) = together(logits if probs is None else probs)
     return (given.sigmoid(), given) if probs is None else (given, given.logit(1e-7))

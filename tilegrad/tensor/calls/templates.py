@@ -123,7 +123,7 @@ def _templated(
                 if copies is not None:
                     viewed = None if copies else [self]
                     return postponed(pool, last.kind, self, inputs, entry, viewed)
-        made = calls.result(self, args, kwargs, short, inputs, config, frame, entry)
+        made = calls.result(self, args, kwargs, short, inputs, pool, config, frame, entry)
         return method(self, *args, **kwargs) if made is None else made
 
     code = goes_by(call, method)
@@ -159,6 +159,7 @@ class _Calls:
         kwargs: Mapping[str, Any],
         short: Any,
         met: tuple[Any, ...],
+        pool: Pool,
         config: Any,
         frame: FrameType,
         entry: Any,
@@ -167,7 +168,6 @@ class _Calls:
         the next call of that `short` signature, if there is one, with the inputs that it `met`, is
         a recent one.
         """
-        pool = this_thread.pool
         signature = signature_of(self.number, first, first._call, args, kwargs, pool)
         if signature is None:
             return None
