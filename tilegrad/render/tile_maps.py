@@ -1,5 +1,4 @@
-"""The matrices in global memory whose boxes a kernel copies: a launch passes a tensor map of each.
-"""
+"""The matrices in global memory whose boxes a kernel copies: a launch passes a tensor map of each."""
 
 from __future__ import annotations
 
