@@ -237,6 +237,7 @@ def test_variables_and_numbers_reach_a_plan_that_is_ready() -> None:
 def test_memory_comes_back_with_its_tensors() -> None:
     x = Tensor(numbers(50, 50)).realize()
     x.exp().realize()
+    gc.collect()
     before = GlobalCounters.mem_used
     for _ in range(5):
         y = (x.exp() @ x).realize()

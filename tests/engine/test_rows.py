@@ -187,6 +187,7 @@ def test_memory_in_use_is_that_of_the_buffers() -> None:
             if buffer.is_allocated and buffer.owner is None and buffer.base is None
         )
 
+    gc.collect()
     beyond = GlobalCounters.mem_used - held()
     kept = [Tensor([float(number)] * (number + 1)).realize() for number in range(8)]
     kept += [(tensor * 2).sum().realize() for tensor in kept]
@@ -230,6 +231,7 @@ def test_counters() -> None:
     x = Tensor([1.0] * 100).realize()
     GlobalCounters.reset()
     assert (GlobalCounters.kernel_count, GlobalCounters.time_sum_s) == (0, 0.0)
+    gc.collect()
     used = GlobalCounters.mem_used
     y = (x + 1).realize()
     assert GlobalCounters.kernel_count == 1

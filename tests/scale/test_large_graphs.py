@@ -149,7 +149,8 @@ def held() -> tuple[int, int]:
 
 def newer(than: list[Buffer]) -> list[Buffer]:
     """Live buffers that were not alive when that list of them was made, and is still held: earlier
-    tests' memory, which may go at any time, neither counts nor hides a leak.
+    tests' memory, which may go at any time, neither counts nor hides a leak. For the same reason
+    bytes in use are compared by "at most".
     """
     known = {id(buffer) for buffer in than}
     return [buffer for buffer in memory.buffers() if id(buffer) not in known]
@@ -192,7 +193,7 @@ def test_thousands_of_nodes(
         # Interned constants may outlive the graph, in the kernels' keys.
         after = held()
         assert newer(earlier) == []
-        assert after[1] == before[1]
+        assert after[1] <= before[1]
         assert after[0] - before[0] < 50
     for small, large in zip(*work):
         # Fewer than a hundred steps at so few nodes say nothing of growth.
@@ -311,5 +312,5 @@ def test_a_hundred_thousand_nodes(
             del result, found
         after = held()
         assert newer(earlier) == []
-        assert after[1] == before[1] and after[0] - before[0] < 50
+        assert after[1] <= before[1] and after[0] - before[0] < 50
     assert work[1] <= MOST * work[0]

@@ -203,6 +203,7 @@ def test_the_peak_of_a_diamond(watch: Watch) -> None:
     watch.peaks.clear()
     top = (start + 1).contiguous()
     left, right = (top * 2).contiguous(), (top * 3).contiguous()
+    gc.collect()
     before = GlobalCounters.mem_used
     result = left + right
     # What somebody holds would be kept.
