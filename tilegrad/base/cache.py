@@ -29,7 +29,7 @@ from typing import NamedTuple
 from tilegrad.base.config import config
 from tilegrad.base.trust import make_private, read_private
 
-__all__ = ["Usage", "clear", "digest", "folder", "get", "put", "usage"]
+__all__ = ["Usage", "clear", "digest", "folder", "get", "has_entries", "put", "usage"]
 
 _VERSION = "2"
 _CHECK_BYTES = 16
@@ -83,6 +83,11 @@ def _path(table: str, key: str) -> Path | None:
     if not (key.isascii() and key.isalnum()):
         return None
     return _base() / table / key[:2] / key[2:]
+
+
+def has_entries() -> bool:
+    """Whether anything was kept here before, and may be read."""
+    return not config.DISABLE_COMPILER_CACHE and _base().exists()
 
 
 def get(table: str, key: str) -> bytes | None:

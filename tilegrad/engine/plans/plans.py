@@ -22,6 +22,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
+from tilegrad.engine.build import preload
 from tilegrad.engine.build.background import BackgroundThread, count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
 from tilegrad.engine.build.pipeline import backend_key, is_recalled
@@ -157,6 +158,7 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
         node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
     }
     targets = {name: Device[name].target for name in names}
+    preload.finish()
     # Before the first import of the compiler, which takes as long as what is prepared.
     with _helpers(graph, names) as helpers, _prepared(names):
         from tilegrad.ir.op import Stage
