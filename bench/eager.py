@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.random  # NumPy loads it at first use, which is no part of a first step.
 from common import environment, keep, record_of
 
 STEPS = 100

@@ -27,7 +27,7 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.backend import Backend, require_number
-from tilegrad.device.cpu_native import NativePool, native
+from tilegrad.device.cpu_native import NativePool, native, native_code
 from tilegrad.hardware import dot_unit
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -165,6 +165,11 @@ def _build_native(text: str) -> bytes:
 
     generic = "x86-64" if platform.machine().lower() in ("x86_64", "amd64") else "generic"
     return compile_ir(text, cpu=generic, features="", opt=0)
+
+
+def prepare() -> None:
+    """Compile the pool's code, if the cache has none."""
+    native_code(_build_native)
 
 
 class CpuRuntime(Runtime):

@@ -192,24 +192,30 @@ _wanted: int | None = None
 _native_lock = threading.Lock()
 
 
-def native(build: Callable[[str], bytes]) -> NativePool:
-    """The process's pool, sized by `set_threads` or the switches THREADS and SPIN_US when it is
-    first asked for.
+def native_code(build: Callable[[str], bytes]) -> bytes:
+    """The pool's code, which `build` makes of LLVM IR text for the plainest processor of this
+    machine's kind. It is called on a miss of the disk cache only, so a warm start loads no
+    compiler.
+    """
+    text = source(this_system())
+    key = disk.digest(text, platform.machine(), sys.platform)
+    code = disk.get("native", key)
+    if code is None:
+        code = build(text)
+        disk.put("native", key, code)
+    return code
 
-    `build` compiles LLVM IR text to an object for the plainest processor of this machine's kind. It
-    is called on a miss of the disk cache only, so a warm start loads no compiler.
+
+def native(build: Callable[[str], bytes]) -> NativePool:
+    """The process's pool, of the code that `build` makes (`native_code`), sized by `set_threads` or
+    the switches THREADS and SPIN_US when it is first asked for.
     """
     global _native
     if _native is not None:
         return _native
     with _native_lock:
         if _native is None:
-            text = source(this_system())
-            key = disk.digest(text, platform.machine(), sys.platform)
-            code = disk.get("native", key)
-            if code is None:
-                code = build(text)
-                disk.put("native", key, code)
+            code = native_code(build)
             workers = config.THREADS if _wanted is None else _wanted
             _native = NativePool(code, workers=workers, spin_us=config.SPIN_US)
         return _native

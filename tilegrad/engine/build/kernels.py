@@ -34,12 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Helpers", "compile_kernels"]
 
-# Fewer kernels are made before a helper is there.
-_WORTH_HELP = 8
-
 
 class Helpers(Protocol):
     """Who makes kernels beside this process (engine.build.workers)."""
+
+    def are_worth(self, kernels: int) -> bool: ...
 
     def make(
         self,
@@ -73,7 +72,7 @@ def compile_kernels(
         else:
             found[key] = known
     with Progress(len(positions)) as progress:
-        if helpers is not None and len(missing) >= _WORTH_HELP:
+        if helpers is not None and helpers.are_worth(len(missing)):
             _make_with(helpers, missing, progress, found)
         # What no helper gave is made here, and fails here.
         left = {key: item for key, item in missing.items() if key not in found}

@@ -10,9 +10,11 @@ import contextlib
 import gc
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from itertools import chain
+from typing import IO, Any
 
 from tilegrad.base.config import Context
 from tilegrad.base.errors import TilegradError
@@ -20,46 +22,66 @@ from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
+from tilegrad.engine.build import preload
 from tilegrad.engine.build.pipeline import kernel_key, make_kernel
 from tilegrad.engine.child import Message, own_pipes, read_message, write_message
 from tilegrad.ir.uop import UOp
 
 __all__ = ["answer", "main"]
 
+# How long a helper waits for the next kernel.
+_IDLE_S = 10.0
+
 
 def main() -> None:
-    """Answer until there is nothing more to read."""
+    """Load the compiler and say so; answer until there is nothing more to read, or for a while
+    nothing to do.
+    """
     source, sink = own_pipes()
+    setup = read_message(source)
+    rehearsals = preload.rehearsals() if setup and setup[0]["rehearses"] else ()
+    with contextlib.suppress(TilegradError, ImportError, OSError):
+        for step in chain(preload.modules(), rehearsals):
+            step()
     # Graphs have no cycles.
     gc.disable()
-    if (setup := read_message(source)) is not None:
-        with Context(**setup[0]["switches"]), contextlib.suppress(BrokenPipeError):
-            backends = _described(setup[0]["devices"])
-            while (job := read_message(source)) is not None:
-                write_message(sink, *answer(*job, backends))
+    backends: dict[tuple[str, str], Backend | None] = {}
+    with contextlib.suppress(BrokenPipeError):
+        write_message(sink, {})
+        while (message := _next(source)) is not None:
+            job, graph = message
+            with Context(**job["switches"]):
+                described = repr(job["switches"]), job["device"]
+                if described not in backends:
+                    backends[described] = _described(job["device"])
+                write_message(sink, *answer(job, graph, backends[described]))
     os._exit(0)
 
 
-def _described(devices: Sequence[str]) -> dict[str, Backend]:
-    """What can be known here of `devices`; the compiler is loaded before the first job comes."""
-    import tilegrad.engine.program.estimate
-    import tilegrad.engine.program.stages  # noqa: F401
-
-    found: dict[str, Backend] = {}
-    for name in devices:
-        with contextlib.suppress(TilegradError, ImportError, OSError):
-            found[name] = Device.describe(name, NullRuntime())
-    return found
+def _next(source: IO[bytes]) -> Message | None:
+    """The next message; the process ends where none comes for a while."""
+    end = threading.Timer(_IDLE_S, os._exit, (0,))
+    end.daemon = True
+    end.start()
+    message = read_message(source)
+    end.cancel()
+    return message
 
 
-def answer(job: Mapping[str, Any], graph: bytes, backends: Mapping[str, Backend]) -> Message:
+def _described(device: str) -> Backend | None:
+    """What can be known here of a device."""
+    with contextlib.suppress(TilegradError, ImportError, OSError):
+        return Device.describe(device, NullRuntime())
+    return None
+
+
+def answer(job: Mapping[str, Any], graph: bytes, backend: Backend | None) -> Message:
     """The fields of a kernel, the work that it took, and its binary; no fields if it cannot be made
     here as it would be there.
     """
     nodes: list[UOp] = []
     for op, dtype, positions, arg in pickle.loads(graph):
         nodes.append(UOp(op, dtype, tuple([nodes[position] for position in positions]), arg))
-    backend = backends.get(job["device"])
     if backend is None or kernel_key(nodes[-1], backend) != job["key"]:
         return {}, b""
     before = asdict(counters)

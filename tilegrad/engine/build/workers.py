@@ -1,33 +1,39 @@
 """Kernels made in several processes at once: Python runs on one core, and llvmlite serialises its
-calls, so a large schedule would leave the other cores idle.
+calls, so the kernels of a plan would leave the other cores idle.
 
-A helper is a child process (`engine.child`) that is sent kernel graphs and gives back binaries.
-This process makes kernels as well, and in the end all that no helper gave: one that dies, or that
-cannot know a device, costs time and nothing else.
+A helper is a child process (`engine.child`) that is sent kernel graphs and gives back binaries. It
+takes a quarter of a second to load the compiler, is kept for the next plan, and ends when it has
+waited for a while. This process makes kernels as well, and in the end all that no helper gave: one
+that dies, or that cannot know a device, costs time and nothing else.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import pickle
 import subprocess
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from types import TracebackType
+from queue import SimpleQueue
 
 from tilegrad.base.config import config
+from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_from
 from tilegrad.engine.child import end_children, read_message, start_child, write_message
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Helpers", "graph_bytes"]
+__all__ = ["Helper", "Helpers", "begin", "end", "graph_bytes", "taken"]
 
-# Kernels that a helper is given at a time: one waits while it makes another.
-_AHEAD = 2
 # When this process has nothing left to do, a helper that gives nothing for so long is given up.
 _PATIENCE_S = 60.0
+# Kernels from which on a plan is shared with helpers that are not loaded yet, and that are.
+_WORTH_STARTING, _WORTH_SHARING = 8, 2
 
 
 def graph_bytes(ast: UOp) -> bytes:
@@ -40,44 +46,132 @@ def graph_bytes(ast: UOp) -> bytes:
     return pickle.dumps(rows, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-class Helpers:
-    """Processes that make kernels for `devices` beside this one, by the switches that hold now,
-    until the block ends. Starting them takes a moment, in which this process does not wait.
-
-        with Helpers(3, ["CPU"]) as helpers:
-            made = helpers.make(jobs, here)
+class _Batch:
+    """The jobs of one plan: those that nobody has taken yet, how many each helper has, and what
+    was made.
     """
 
-    def __init__(self, count: int, devices: Sequence[str]):
-        self._children: list[subprocess.Popen[bytes]] = []
-        switches = asdict(config.current())
-        for _ in range(count):
-            try:
-                helper = start_child("tilegrad.engine.build.worker")
-                self._children.append(helper)
-                assert helper.stdin is not None
-                write_message(helper.stdin, {"switches": switches, "devices": list(devices)})
-            except OSError:
-                break
+    def __init__(self, jobs: Sequence[Job]):
+        # The longest first, so that at the end nobody waits long.
+        self._queue = deque(sorted(jobs, key=lambda job: -len(job.ast.toposort())))
+        self._held: Counter[Helper] = Counter()
+        self._changed = threading.Condition()
+        self.switches = asdict(config.current())
+        self.done: dict[str, CompiledKernel] = {}
 
-    def __enter__(self) -> Helpers:
-        return self
+    def take(self, helper: Helper | None = None) -> Job | None:
+        """The next job, for a helper or for this thread. A helper takes a second one, to have it
+        when it gives the first, unless it is the last.
+        """
+        with self._changed:
+            if not self._queue:
+                return None
+            if helper is not None:
+                if self._held[helper] > (len(self._queue) > 1):
+                    return None
+                self._held[helper] += 1
+            return self._queue.popleft()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close()
+    def give(self, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
+        """What was made of a job."""
+        with self._changed:
+            if kernel is not None:
+                self.done[kernel.key] = kernel
+            if helper is not None:
+                self._held[helper] -= 1
+                self._changed.notify()
+
+    def leave(self, helper: Helper) -> None:
+        """A helper gives nothing more."""
+        with self._changed:
+            self._held[helper] = 0
+            self._changed.notify()
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
-        end_children(*self._children)
-        self._children = []
+        """Nobody takes what is left."""
+        with self._changed:
+            self._queue.clear()
+
+    def late(self) -> list[Helper]:
+        """The helpers that have not given what they took, after some patience."""
+
+        def left() -> list[Helper]:
+            return [helper for helper, count in self._held.items() if count]
+
+        with self._changed:
+            self._changed.wait_for(lambda: not left(), _PATIENCE_S)
+            return left()
+
+
+class Helper:
+    """A process that makes kernels, and the thread that gives it jobs and takes what it made. It
+    rehearses if there is time before the first job (engine.build.rehearsal).
+
+    Raises OSError where no process can be started.
+    """
+
+    def __init__(self, rehearses: bool) -> None:
+        self.process: subprocess.Popen[bytes] = start_child("tilegrad.engine.build.worker")
+        assert self.process.stdin is not None
+        write_message(self.process.stdin, {"rehearses": rehearses})
+        self.is_loaded = self.has_ended = False
+        self._batches: SimpleQueue[_Batch] = SimpleQueue()
+        threading.Thread(target=self._serve, name="tilegrad worker", daemon=True).start()
+
+    def serve(self, batch: _Batch) -> None:
+        """Take jobs of `batch` from now on, or once the process is loaded, until none is left."""
+        self._batches.put(batch)
+
+    def _serve(self) -> None:
+        assert self.process.stdout is not None
+        batch: _Batch | None = None
+        try:
+            if read_message(self.process.stdout) is not None:
+                self.is_loaded = True
+                while True:
+                    batch = self._batches.get()
+                    self._work(batch)
+        except (OSError, ValueError, EOFError):
+            pass
+        finally:
+            self.has_ended = True
+            if batch is not None:
+                batch.leave(self)
+            end_children(self.process)
+
+    def _work(self, batch: _Batch) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        sent: deque[str] = deque()
+        while True:
+            while (job := batch.take(self)) is not None:
+                sent.append(job.key)
+                fields = {"key": job.key, "device": job.device, "switches": batch.switches}
+                write_message(self.process.stdin, fields, graph_bytes(job.ast))
+            if not sent:
+                return
+            answer = read_message(self.process.stdout)
+            if answer is None:
+                raise EOFError
+            (found, binary), key = answer, sent.popleft()
+            if found:
+                counters.add(found["work"])
+            batch.give(kernel_from(key, found["kernel"], binary) if found else None, self)
+
+
+class Helpers:
+    """The helpers that one plan has."""
+
+    def __init__(self, helpers: Sequence[Helper]):
+        self._helpers = [helper for helper in helpers if not helper.has_ended]
 
     def __len__(self) -> int:
-        return len(self._children)
+        return len(self._helpers)
+
+    def are_worth(self, kernels: int) -> bool:
+        """Whether so many kernels are shared with them."""
+        if any(helper.is_loaded for helper in self._helpers):
+            return kernels >= _WORTH_SHARING
+        return len(self) > 0 and kernels >= _WORTH_STARTING
 
     def make(
         self,
@@ -85,61 +179,78 @@ class Helpers:
         here: Callable[[Job], CompiledKernel],
         tell: Callable[[int], None] = lambda done: None,
     ) -> dict[str, CompiledKernel]:
-        """By key, what the helpers made and what `here` made of the jobs meanwhile; jobs that are
-        missing were lost with a helper. `tell` is told how many are done.
+        """By key, what the helpers made and what `here` made of the jobs meanwhile, by the switches
+        that hold now; jobs that are missing were lost with a helper. `tell` is told how many are
+        done.
 
         Raises what `here` raises.
         """
-        # The longest first, so that at the end nobody waits long.
-        queue = deque(sorted(jobs, key=lambda job: -len(job.ast.toposort())))
-        done: dict[str, CompiledKernel] = {}
-        threads = [
-            threading.Thread(
-                target=_feed, name="tilegrad worker", args=(helper, queue, done), daemon=True
-            )
-            for helper in self._children
-        ]
-        for thread in threads:
-            thread.start()
-        while True:
-            try:
-                job = queue.popleft()
-            except IndexError:
-                break
-            done[job.key] = here(job)
-            tell(len(done))
-        for thread, helper in zip(threads, self._children, strict=True):
-            thread.join(_PATIENCE_S)
-            if thread.is_alive():
-                helper.kill()
-                thread.join()
-        return done
+        batch = _Batch(jobs)
+        for helper in self._helpers:
+            helper.serve(batch)
+        try:
+            while (job := batch.take()) is not None:
+                batch.give(here(job))
+                tell(len(batch.done))
+        finally:
+            batch.close()
+        for helper in batch.late():
+            end_children(helper.process)
+        return dict(batch.done)
 
 
-def _feed(
-    helper: subprocess.Popen[bytes],
-    queue: deque[Job],
-    done: dict[str, CompiledKernel],
-) -> None:
-    """Give a helper jobs and take what it made, until there are none or it has ended."""
-    assert helper.stdin is not None and helper.stdout is not None
-    sent: deque[str] = deque()
-    try:
-        while True:
-            while len(sent) < _AHEAD:
-                try:
-                    job = queue.popleft()
-                except IndexError:
-                    break
-                sent.append(job.key)
-                fields = {"key": job.key, "device": job.device}
-                write_message(helper.stdin, fields, graph_bytes(job.ast))
-            if not sent or (answer := read_message(helper.stdout)) is None:
-                return
-            key, (found, binary) = sent.popleft(), answer
-            kernel = kernel_from(key, found["kernel"], binary) if found else None
-            if kernel is not None:
-                done[key] = kernel
-                counters.add(found["work"])
-    except (OSError, ValueError):
+_helpers: list[Helper] = []
+_changes = held_at_fork(threading.Lock(), 45)
+_in_use = threading.Lock()
+
+
+def begin(count: int, *, rehearses: bool = False) -> None:
+    """Start processes until there are `count`; none is waited for. They rehearse if there is time
+    before the first job (engine.build.rehearsal).
+    """
+    with _changes:
+        _helpers[:] = [helper for helper in _helpers if not helper.has_ended]
+        with contextlib.suppress(OSError):
+            while len(_helpers) < count:
+                _helpers.append(Helper(rehearses))
+
+
+@contextmanager
+def taken(count: int) -> Iterator[Helpers | None]:
+    """The helpers of this process, at least `count` of them where they can be started, for one
+    plan; None while another thread has them.
+    """
+    in_use = _in_use
+    if not in_use.acquire(blocking=False):
+        yield None
         return
+    try:
+        begin(count)
+        yield Helpers(_helpers)
+    finally:
+        in_use.release()
+
+
+def end() -> None:
+    """End the helpers, whatever they do."""
+    with _changes:
+        end_children(*(helper.process for helper in _helpers))
+        _helpers.clear()
+
+
+# What a fork copies of its parent's helpers, which are none of its own.
+_parents: list[Helper] = []
+
+
+def _forget() -> None:
+    global _in_use
+    for helper in _helpers:
+        helper.process.returncode = 0
+    _parents.extend(_helpers)
+    _helpers.clear()
+    _in_use = threading.Lock()
+
+
+atexit.register(end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

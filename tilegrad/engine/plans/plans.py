@@ -160,7 +160,7 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
     targets = {name: Device[name].target for name in names}
     preload.finish()
     # Before the first import of the compiler, which takes as long as what is prepared.
-    with _helpers(graph, names) as helpers, _prepared(names):
+    with _helpers(graph) as helpers, _prepared(names):
         from tilegrad.ir.op import Stage
         from tilegrad.ir.spec import verify
         from tilegrad.schedule.memory import plan_memory
@@ -227,16 +227,17 @@ def _loop_plan(schedule: Schedule, position: int) -> LoopPlan:
     return LoopPlan(plan, loop.length, loop.is_reversed, tuple(inputs), blocks)
 
 
-def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Helpers | None]:
-    """Processes to make kernels with, if the graph is large enough to have many; they begin while
-    it is scheduled.
+def _helpers(graph: Graph) -> AbstractContextManager[Helpers | None]:
+    """Processes to make kernels with: as many as there can be if the graph is large enough to have
+    many kernels, in which case they begin while it is scheduled; else one from the second plan on,
+    as a process that made two will make more.
     """
-    count = count_of_helpers() if len(graph.nodes) >= _LARGE else 0
+    count = count_of_helpers()
     if not count:
         return nullcontext()
     from tilegrad.engine.build import workers
 
-    return workers.Helpers(count, sorted(set(devices) - {"HOST"}))
+    return workers.taken(count if len(graph.nodes) >= _LARGE else min(1, len(_plans)))
 
 
 @contextmanager
