@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import shutil
 import tempfile
@@ -45,6 +46,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes that tests start share the cores with other tests, and start no helpers."""
+    if not config.getoption("numprocesses", None):
+        # This process, whose children are not those that run tests, has read its switches then.
+        importlib.import_module("tilegrad.base.config")
+        os.environ.setdefault("TILEGRAD_PARALLEL", "0")
 
 
 def pytest_collection_finish() -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +17,13 @@ from tests.schedule.plans import plan
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.recent import Recent
 from tilegrad.base.trace import counters, recording
-from tilegrad.engine.build import pipeline, workers
+from tilegrad.engine.build import pipeline, worker, workers
 from tilegrad.engine.build.background import count_of_helpers
 from tilegrad.engine.build.kernels import compile_kernels
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_key, make_kernel
 from tilegrad.engine.build.worker import answer
 from tilegrad.engine.build.workers import Helpers, graph_bytes
+from tilegrad.engine.child import write_message
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
 
@@ -35,54 +40,140 @@ def here(job: Job) -> CompiledKernel:
     return make_kernel(job.ast, Device["CPU"], job.key)
 
 
-def test_a_helper_gives_what_this_process_makes() -> None:
+@pytest.fixture
+def helpers() -> Iterator[Helpers]:
+    """One helper of its own, loaded."""
+    workers.end()
+    with workers.taken(1) as found:
+        assert found is not None
+        wait_for(lambda: found.are_worth(2))
+        yield found
+    workers.end()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_helper_gives_what_this_process_makes(helpers: Helpers) -> None:
     wanted = {job.key: here(job) for job in jobs()}
     assert len(wanted) == 4
-    with Helpers(1, ["CPU"]) as helpers:
-        before = counters.compiles
-        made: dict[str, CompiledKernel] = {}
-        for job in jobs():
-            # The helper is asked alone, by a first job that this process leaves to it.
-            asked = workers.deque([job])
-            workers._feed(helpers._children[0], asked, made)
-        assert made == wanted
-        assert all(made[key].binary == kernel.binary for key, kernel in wanted.items())
-        assert counters.compiles == before + 4
-        assert helpers.make(jobs(), here) == wanted
+    before = counters.compiles
+    made: dict[str, CompiledKernel] = {}
+    for job in jobs():
+        # The helper is asked alone.
+        batch = workers._Batch([job])
+        helpers._helpers[0].serve(batch)
+        wait_for(lambda batch=batch: len(batch.done) == 1)
+        made |= batch.done
+    assert made == wanted
+    assert all(made[key].binary == kernel.binary for key, kernel in wanted.items())
+    assert counters.compiles == before + 4
+    assert helpers.make(jobs(), here) == wanted
 
 
-def test_what_a_dead_helper_had_is_made_here() -> None:
+def test_helpers_are_kept_and_lent_to_one_plan_at_a_time(helpers: Helpers) -> None:
+    (helper,) = helpers._helpers
+    with workers.taken(1) as others:
+        assert others is None
+    helpers.make(jobs(), here)
+    workers.begin(1)
+    assert workers._helpers == [helper]
+    assert not helpers.are_worth(1)
+
+
+def test_a_job_is_made_by_the_switches_of_its_plan(helpers: Helpers) -> None:
+    """Not by those of the helper's start, nor of an earlier plan."""
+    for plain in (0, 1, 0):
+        with Context(NOOPT=plain):
+            plan_jobs = jobs()
+            wanted = {job.key: here(job) for job in plan_jobs}
+            batch = workers._Batch(plan_jobs)
+            helpers._helpers[0].serve(batch)
+            wait_for(lambda batch=batch: len(batch.done) == 4)
+            assert {key: kernel.binary for key, kernel in batch.done.items()} == {
+                key: kernel.binary for key, kernel in wanted.items()
+            }
+
+
+def test_what_a_dead_helper_had_is_made_here(helpers: Helpers) -> None:
     wanted = {job.key: here(job) for job in jobs()}
-    with Helpers(1, ["CPU"]) as helpers:
-        (child,) = helpers._children
-        child.kill()
-        child.wait()
-        made = helpers.make(jobs(), here)
-        kernels = compile_kernels([(job.ast, Device["CPU"]) for job in jobs()], helpers)
+    (helper,) = helpers._helpers
+    helper.process.kill()
+    made = helpers.make(jobs(), here)
+    kernels = compile_kernels([(job.ast, Device["CPU"]) for job in jobs()], helpers)
     assert set(made) <= set(wanted)
     assert [kernel.key for kernel in kernels] == list(wanted)
+    wait_for(lambda: helper.has_ended)
+    workers.begin(1)
+    assert helper not in workers._helpers and len(workers._helpers) == 1
 
 
-def test_an_interrupt_ends_the_helpers() -> None:
+def test_a_helper_that_dies_with_jobs_gives_them_back(helpers: Helpers) -> None:
+    """It is stopped while it has two, and killed while this process waits for them."""
+    (helper,) = helpers._helpers
+    os.kill(helper.process.pid, signal.SIGSTOP)
+    killer = threading.Timer(0.3, helper.process.kill)
+
+    batch = workers._Batch(jobs())
+    helper.serve(batch)
+    wait_for(lambda: batch._held[helper] == 2)
+    killer.start()
+    while (job := batch.take()) is not None:
+        batch.give(here(job))
+    assert batch.late() == []
+    assert len(batch.done) == 2
+
+
+def test_after_an_error_nothing_is_left_to_do(helpers: Helpers) -> None:
     def interrupted(job: Job) -> CompiledKernel:
         raise KeyboardInterrupt
 
-    helpers = Helpers(1, ["CPU"])
-    (child,) = helpers._children
-    with helpers, pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):
         helpers.make(jobs(), interrupted)
-    assert child.poll() is not None
-    assert len(helpers) == 0
+    wanted = {job.key: here(job) for job in jobs()}
+    assert helpers.make(jobs(), here) == wanted
 
 
 def test_a_helper_makes_nothing_for_a_device_that_it_knows_otherwise() -> None:
     job = jobs()[0]
     graph, fields = graph_bytes(job.ast), {"key": job.key, "device": "CPU"}
-    assert answer(fields, graph, {}) == ({}, b"")
-    assert answer({**fields, "key": "another"}, graph, {"CPU": Device["CPU"]}) == ({}, b"")
-    found, binary = answer(fields, graph, {"CPU": Device["CPU"]})
+    assert answer(fields, graph, None) == ({}, b"")
+    assert answer({**fields, "key": "another"}, graph, Device["CPU"]) == ({}, b"")
+    found, binary = answer(fields, graph, Device["CPU"])
     assert binary == here(job).binary
     assert found["work"]["compiles"] == 1
+
+
+def test_a_helper_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(worker, "_IDLE_S", 0.05)
+    monkeypatch.setattr(os, "_exit", lambda code: ended.set())
+    source, sink = os.pipe()
+    with os.fdopen(source, "rb") as read, os.fdopen(sink, "wb") as written:
+        write_message(written, {"key": 1})
+        assert worker._next(read) == ({"key": 1}, b"")
+        assert not ended.is_set()
+        asked = threading.Thread(target=worker._next, args=(read,))
+        asked.start()
+        assert ended.wait(60)
+        written.close()
+        asked.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_of_a_fork_leaves_the_helpers_to_its_parent(helpers: Helpers) -> None:
+    child = os.fork()
+    if not child:
+        # Nothing of the test runner may run in it.
+        os._exit(0 if not workers._helpers and workers._in_use.acquire(blocking=False) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(workers._helpers) == 1
+    wanted = {job.key: here(job) for job in jobs()}
+    assert helpers.make(jobs(), here) == wanted
 
 
 def test_where_there_are_no_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
