@@ -55,6 +55,8 @@ def test_threads_share_a_table() -> None:
 
 # Every table of a module that may be written to, and what bounds it.
 BOUNDED = {
+    "engine/build/workers.py _helpers": "processes, one less than there are cores",
+    "engine/build/workers.py _parents": "helpers of the process that was forked",
     "base/dtype.py _pointers": "weak: the pointers that are alive",
     "base/dtype.py spellings": "packages of other names: tilegrad.torch",
     "base/cache.py _looked": "cache folders that this process writes to",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from typing import Any
 
@@ -38,7 +39,7 @@ def test_a_terminal_shows_how_many_are_done_and_is_clean_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = written(monkeypatch, 57, terminal=True)
-    assert "\rtilegrad: compiling 1 of " in text
+    assert re.search("\rtilegrad: compiling [1-4] of ", text)
     assert text.endswith("\r\x1b[K")
 
 

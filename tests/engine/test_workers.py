@@ -120,7 +120,7 @@ def test_a_helper_that_dies_with_jobs_gives_them_back(helpers: Helpers) -> None:
 
     batch = workers._Batch(jobs())
     helper.serve(batch)
-    wait_for(lambda: batch._held[helper] == 2)
+    wait_for(lambda: batch._outstanding[helper] == 2)
     killer.start()
     while (job := batch.take()) is not None:
         batch.give(here(job))

@@ -54,7 +54,7 @@ class _Batch:
     def __init__(self, jobs: Sequence[Job]):
         # The longest first, so that at the end nobody waits long.
         self._queue = deque(sorted(jobs, key=lambda job: -len(job.ast.toposort())))
-        self._held: Counter[Helper] = Counter()
+        self._outstanding: Counter[Helper] = Counter()
         self._changed = threading.Condition()
         self.switches = asdict(config.current())
         self.done: dict[str, CompiledKernel] = {}
@@ -67,9 +67,9 @@ class _Batch:
             if not self._queue:
                 return None
             if helper is not None:
-                if self._held[helper] > (len(self._queue) > 1):
+                if self._outstanding[helper] > (len(self._queue) > 1):
                     return None
-                self._held[helper] += 1
+                self._outstanding[helper] += 1
             return self._queue.popleft()
 
     def give(self, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
@@ -78,13 +78,13 @@ class _Batch:
             if kernel is not None:
                 self.done[kernel.key] = kernel
             if helper is not None:
-                self._held[helper] -= 1
+                self._outstanding[helper] -= 1
                 self._changed.notify()
 
     def leave(self, helper: Helper) -> None:
         """A helper gives nothing more."""
         with self._changed:
-            self._held[helper] = 0
+            self._outstanding[helper] = 0
             self._changed.notify()
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class _Batch:
         """The helpers that have not given what they took, after some patience."""
 
         def left() -> list[Helper]:
-            return [helper for helper, count in self._held.items() if count]
+            return [helper for helper, count in self._outstanding.items() if count]
 
         with self._changed:
             self._changed.wait_for(lambda: not left(), _PATIENCE_S)
