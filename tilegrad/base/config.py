@@ -80,7 +80,7 @@ class Config:
         0, "1: neither read nor write compiled code on disk", high=1
     )
     PARALLEL: int = _switch(
-        1, "0: every kernel is compiled in this process; 1: many at once in helpers", high=1
+        1, "0: every kernel is compiled in this process; 1: by helper processes as well", high=1
     )
     THREADS: int = _switch(
         0, "CPU threads, as the first kernel finds it; 0: one per core", high=1024
