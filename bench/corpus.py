@@ -10,7 +10,8 @@ child process, on one thread: the figure is the least CPU time of many samples, 
 alternates, so that other work on the machine changes ratios little.
 
 With `--peers`, a ratio above one says that tilegrad is faster than PyTorch (the better of its two
-layouts for images); in a search, that the search found a faster kernel than the default; with
+layouts for images), where a gradient is computed together with the value, as a step of training
+is; in a search, that the search found a faster kernel than the default; with
 `--candidates`, a ratio is the rank correlation of estimates and times.
 """
 
@@ -103,7 +104,8 @@ def of_tilegrad(case: Case) -> Callable[[], Any]:
         value = case.compute(functional, *given[:-1])
         if case.wrt:
             wanted = (given[number] for number in case.wrt)
-            return Tensor.gradient(value, *wanted, gradient=given[-1])[0].realize()
+            gradients = Tensor.gradient(value, *wanted, gradient=given[-1])
+            return Tensor.realize(value, *gradients)
         return value.realize()
 
     warnings.simplefilter("error", RuntimeWarning)
@@ -133,13 +135,13 @@ def of_pytorch(case: Case) -> list[Callable[[], Any]]:
         ]
         if case.wrt:
             wanted = [inputs[place].requires_grad_() for place in case.wrt]
-            value = case.compute(functional, *inputs)
-            ones = torch.ones_like(value)
-            runs.append(
-                lambda value=value, wanted=wanted, ones=ones: torch.autograd.grad(
-                    value, wanted, ones, retain_graph=True
-                )
-            )
+            ones = torch.ones_like(case.compute(functional, *inputs))
+
+            def run_once(inputs: Any = inputs, wanted: Any = wanted, ones: Any = ones) -> Any:
+                value = case.compute(functional, *inputs)
+                return value, torch.autograd.grad(value, wanted, ones)
+
+            runs.append(run_once)
         else:
             runs.append(lambda inputs=inputs: case.compute(functional, *inputs))
     return runs

@@ -123,7 +123,8 @@ def exp(x: UOp, has_scale: bool = False) -> UOp:
     rest = inside
     for ln2 in _LN2_DOUBLE if is_double else _LN2_FLOAT:
         rest = _multiply_add(whole, _const(x, -ln2), rest)
-    return scaled(_horner(rest, _EXP_DOUBLE if is_double else _EXP_FLOAT))
+    value = _horner(rest, _EXP_DOUBLE if is_double else _EXP_FLOAT)
+    return scaled(_unless_zero(x, -745.1332191019411 if is_double else -103.97207641601562, value))
 
 
 def exp2(x: UOp, has_scale: bool = False) -> UOp:
@@ -134,7 +135,16 @@ def exp2(x: UOp, has_scale: bool = False) -> UOp:
     )
     whole, scaled = _power(inside, 1.0, has_scale)
     rest = inside + whole * -1.0
-    return scaled(_horner(rest, _EXP2_DOUBLE if is_double else _EXP2_FLOAT))
+    value = _horner(rest, _EXP2_DOUBLE if is_double else _EXP2_FLOAT)
+    return scaled(_unless_zero(x, -1074.9999999999998 if is_double else -149.99998474121094, value))
+
+
+def _unless_zero(x: UOp, least: float, value: UOp) -> UOp:
+    """`value`, or 0 below `least`, the least number whose power does not round to 0: a value that
+    underflows takes some processors 150 cycles (an assist of Intel's, by its optimization manual),
+    and what a mask left out of a softmax is e**-inf.
+    """
+    return (x < _const(x, least)).where(_const(x, 0.0), value)
 
 
 def log2(x: UOp, has_fma: bool = True, has_double: bool = True) -> UOp:
