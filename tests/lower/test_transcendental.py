@@ -310,6 +310,40 @@ def test_where_exp2_leaves_the_normal_numbers(dtype: Any) -> None:
     assert np.all(np.diff(found) >= 0)
 
 
+@pytest.mark.parametrize("device", ["CPU", "EMU:CPU"])
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_least_power_that_is_not_zero(name: str, dtype: Any, device: str) -> None:
+    """It belongs to the last argument above log(2**-150), or 2**-1075 in float64: half of the
+    least subnormal number.
+    """
+    half = -150 if dtype is np.float32 else -1075
+    limit = half * (Decimal(2).ln() if name == "exp" else 1)
+    near = [dtype(float(limit))]
+    for _ in range(4):
+        near.insert(0, np.nextafter(near[0], dtype(-np.inf)))
+        near.append(np.nextafter(near[-1], dtype(np.inf)))
+    x = np.array([*near, -1e4, -np.inf], dtype)
+    least = np.ldexp(1.0, half + 1)
+    wanted = [least if Decimal(float(value)) > limit else 0.0 for value in near] + [0.0, 0.0]
+    assert {*wanted} == {0.0, least}
+    found = computed(name, np.tile(x, 16), device)
+    np.testing.assert_array_equal(found, np.tile(np.array(wanted, dtype), 16))
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_a_power_that_is_zero_underflows_nowhere(name: str) -> None:
+    """What is scaled is 0 there: some processors take 150 cycles for an operation that underflows,
+    and a mask leaves e**-inf in a softmax.
+    """
+    target = replace(Device["CPU"].target, has_scale=True, vector_bytes=64)
+    x = Tensor(np.zeros(1024, np.float32)).realize()
+    program = to_program(kernel_of(getattr(x, name)(), target), target)[1]
+    scaled = [node.src[0] for node in program if node.op is Ops.SCALE]
+    assert scaled
+    assert all((value.op, value.src[1].arg) == (Ops.WHERE, 0.0) for value in scaled)
+
+
 @pytest.mark.parametrize("name", ["exp", "exp2"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scaling_by_one_instruction_changes_no_bit(name: str, dtype: Any) -> None:
