@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import stride_of
@@ -12,8 +13,9 @@ from tilegrad.optimize.stage import operand_of
 
 __all__ = [
     "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
-    "WORTH_STAGING", "has_functions", "heaviest", "is_known", "operand", "packed_bytes",
-    "padded_to", "parameters_of", "power_below", "power_in", "steps_of", "stores", "stride",
+    "WORTH_STAGING", "has_functions", "heaviest", "is_known", "loops_around", "operand",
+    "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "steps_of",
+    "stores", "stride",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
@@ -37,6 +39,18 @@ COPIED = 24
 # Uses of an operand from which on it may be packed more than once; with fewer, it takes as long to
 # arrive from memory as to be used.
 OFTEN = 64
+
+
+def loops_around(nodes: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
+    """By loop of a reduction, or of a nest that fills scratch: the loops in which its body runs.
+    They are the loops of its results and its own, and none of those that only what comes behind it
+    runs in.
+    """
+    around: dict[UOp, frozenset[UOp]] = {}
+    for node in nodes:
+        for loop in node.src[1:] if node.op in (Ops.REDUCE, Ops.END) else ():
+            around[loop] = around.get(loop, frozenset()).union(node.ranges, node.src[1:])
+    return around
 
 
 def heaviest(reduces: list[UOp]) -> UOp | None:

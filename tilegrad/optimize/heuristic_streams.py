@@ -238,10 +238,10 @@ class Streamer(Pooler):
                 extent = loop.src[0].arg
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
                 amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
-                if amount < width <= extent and self.target.has_mask:
-                    self.split_to(loop, OptOps.UPCAST, width, is_shared=False)
-                elif amount > 1:
-                    self.move(OptOps.UPCAST, loop, amount)
+                if width <= extent and self.target.has_mask:
+                    amount = max(amount, _padded_amount(extent, width))
+                if amount > 1:
+                    self.split_to(loop, OptOps.UPCAST, amount, is_shared=False)
                 return
 
     def vectorize_output(self, loop: UOp, width: int, *, has_reduction: bool) -> None:
@@ -270,6 +270,9 @@ class Streamer(Pooler):
             splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
             choose(self, list(dict(zip(amounts, splits)).values()), share=1.0)
             return
+        if not self.is_plain() and self.target.has_mask and extent > 4 * width:
+            # The row of a nest: its vectors wait for nothing.
+            amount = max(amount, _padded_amount(extent, width))
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 
@@ -419,8 +422,16 @@ def _reduction_amount(extent: int, width: int) -> int:
     if whole <= _WHOLE_REDUCTION * width:
         return whole
     amounts = (count * width for count in (4, 2))
-    fits = (each for each in amounts if extent >= _WORTH_PADDING * padded_to(extent, each))
+    fits = (each for each in amounts if extent > _WORTH_PADDING * padded_to(extent, each))
     return next(fits, width)
+
+
+def _padded_amount(extent: int, width: int) -> int:
+    """Several vectors for an iteration, where little of the axis is padding then, else one."""
+    wide = (4 * width, 2 * width)
+    return next(
+        (each for each in wide if extent > _WORTH_PADDING * padded_to(extent, each)), width
+    )
 
 
 def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:

@@ -35,7 +35,7 @@ def hide_waits(shaper: Shaper) -> None:
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
     moves = _unrolled(shaper.ast, min(timing.latency * timing.ports, room))
-    choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)], share=1.0)
+    choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)])
 
 
 def _may_wait(shaper: Shaper) -> bool:

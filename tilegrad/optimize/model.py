@@ -21,6 +21,7 @@ from tilegrad.ir.lanes import lane_axes
 from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.accesses import access_of, open_share
+from tilegrad.optimize.facts import loops_around
 from tilegrad.optimize.opt import axes_of, loop_order
 from tilegrad.optimize.traffic import Traffic
 from tilegrad.target import Target
@@ -138,12 +139,14 @@ class _Body:
             self.instructions / timing.width,
         )
 
-    def waits(self, target: Target) -> float:
+    def waits(self, target: Target, trips: int) -> float:
         """Cycles in which nothing starts: iterations overlap as far as the processor looks ahead,
-        but for what one takes from another.
+        but for what one takes from another. Of a loop of few `trips` it sees the end, and does what
+        comes behind it meanwhile.
         """
         ahead = max(target.timing.window / max(self.instructions, 1.0), 1.0)
-        return max(self.carried, self.chained / ahead, self.issue(target)) - self.issue(target)
+        carried = self.carried * min(trips / ahead, 1.0)
+        return max(carried, self.chained / ahead, self.issue(target)) - self.issue(target)
 
 
 Loops = frozenset[UOp]
@@ -177,13 +180,7 @@ class _Counter:
         self.outer = frozenset(
             loop for loop in self.loops if loop.arg[1] is not Axis.REDUCE and loop not in closed
         )
-        # The loops of a reduction run inside one another, and inside those of its results.
-        self.around: dict[UOp, Loops] = {}
-        for node in self.nodes:
-            for loop in node.src[1:] if node.op is Ops.REDUCE else ():
-                self.around[loop] = self.around.get(loop, frozenset()).union(
-                    node.ranges, node.src[1:]
-                )
+        self.around = loops_around(self.nodes)
 
     def run(self) -> Estimate:
         for node in self.nodes:
@@ -199,7 +196,9 @@ class _Counter:
             times = _iterations(loops)
             starts = body.issue(self.target)
             issue += times * (starts + (timing.loop if loops else 0.0))
-            stalled += times * body.waits(self.target)
+            inner = max(loops, key=lambda loop: self.depth.get(loop, 0), default=None)
+            trips = 1 if inner is None else int(inner.vmax) + 1
+            stalled += times * body.waits(self.target, trips)
             if body.accumulators:
                 vectors = body.accumulators + body.operands
                 spilled += times * max(vectors - self.target.registers, 0.0) * timing.spill

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.facts import loops_around
 from tilegrad.optimize.footprint import Footprint, Spans, chunks_of, footprint_of
 from tilegrad.target import Target
 
@@ -45,6 +46,12 @@ class Traffic:
             loop for loop in loops if loop not in closed and loop.arg[1] is not Axis.REDUCE
         )
         self.nested = frozenset(node for node in accesses if closed & node.ranges)
+        around = loops_around(nodes)
+        # The loops in which an access runs.
+        self.around: dict[UOp, frozenset[UOp]] = {}
+        for node in accesses:
+            bodies = [around[loop] for loop in node.ranges if loop in around] or [self.outer]
+            self.around[node] = node.ranges.union(*bodies)
         # The number of loops inside which an access runs.
         self.depths = {
             node: max((n for n, loop in enumerate(loops, 1) if loop in node.ranges), default=0)
@@ -121,11 +128,7 @@ class Traffic:
             if not footprint.is_global and fits <= 1:
                 continue
             times = self.target.timing.stored_line if footprint.is_store else 1
-            outside = [
-                loop
-                for loop in self.loops[:depth]
-                if loop in node.ranges or (loop in self.outer and node not in self.nested)
-            ]
+            outside = [loop for loop in self.loops[:depth] if loop in self.around[node]]
             # What the loops just outside do not move is still there in their next iteration.
             while outside and outside[-1] not in node.ranges and units <= room // 2:
                 outside.pop()
