@@ -429,9 +429,7 @@ def _reduction_amount(extent: int, width: int) -> int:
 def _padded_amount(extent: int, width: int) -> int:
     """Several vectors for an iteration, where little of the axis is padding then, else one."""
     wide = (4 * width, 2 * width)
-    return next(
-        (each for each in wide if extent > _WORTH_PADDING * padded_to(extent, each)), width
-    )
+    return next((each for each in wide if extent > _WORTH_PADDING * padded_to(extent, each)), width)
 
 
 def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:

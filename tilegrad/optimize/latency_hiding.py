@@ -21,6 +21,11 @@ from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["hide_waits"]
 
+# Tuning, worth shown by `bench/corpus.py`, family rowwise.
+# The largest ratio of estimates at which rows that fill scratch run side by side: what comes before
+# and behind the reductions of one row already overlaps, and each further row takes cache lines.
+_WORTH_SCRATCH = 0.75
+
 
 def hide_waits(shaper: Shaper) -> None:
     """Unroll the output axis that shortens the estimate most, where a reduction waits."""
@@ -35,7 +40,9 @@ def hide_waits(shaper: Shaper) -> None:
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
     moves = _unrolled(shaper.ast, min(timing.latency * timing.ports, room))
-    choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)])
+    fills_scratch = any(node.op is Ops.END for node in shaper.ast.toposort())
+    share = _WORTH_SCRATCH if fills_scratch else 1.0
+    choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)], share=share)
 
 
 def _may_wait(shaper: Shaper) -> bool:

@@ -139,14 +139,12 @@ class _Body:
             self.instructions / timing.width,
         )
 
-    def waits(self, target: Target, trips: int) -> float:
+    def waits(self, target: Target) -> float:
         """Cycles in which nothing starts: iterations overlap as far as the processor looks ahead,
-        but for what one takes from another. Of a loop of few `trips` it sees the end, and does what
-        comes behind it meanwhile.
+        but for what one takes from another.
         """
         ahead = max(target.timing.window / max(self.instructions, 1.0), 1.0)
-        carried = self.carried * min(trips / ahead, 1.0)
-        return max(carried, self.chained / ahead, self.issue(target)) - self.issue(target)
+        return max(self.carried, self.chained / ahead, self.issue(target)) - self.issue(target)
 
 
 Loops = frozenset[UOp]
@@ -196,9 +194,7 @@ class _Counter:
             times = _iterations(loops)
             starts = body.issue(self.target)
             issue += times * (starts + (timing.loop if loops else 0.0))
-            inner = max(loops, key=lambda loop: self.depth.get(loop, 0), default=None)
-            trips = 1 if inner is None else int(inner.vmax) + 1
-            stalled += times * body.waits(self.target, trips)
+            stalled += times * body.waits(self.target)
             if body.accumulators:
                 vectors = body.accumulators + body.operands
                 spilled += times * max(vectors - self.target.registers, 0.0) * timing.spill
