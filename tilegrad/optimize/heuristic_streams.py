@@ -238,8 +238,8 @@ class Streamer(Pooler):
                 extent = loop.src[0].arg
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
                 amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
-                if width <= extent and self.target.has_mask:
-                    amount = max(amount, _padded_amount(extent, width))
+                if amount < width <= extent and self.target.has_mask:
+                    amount = _padded_amount(extent, width)
                 if amount > 1:
                     self.split_to(loop, OptOps.UPCAST, amount, is_shared=False)
                 return
@@ -270,9 +270,8 @@ class Streamer(Pooler):
             splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
             choose(self, list(dict(zip(amounts, splits)).values()), share=1.0)
             return
-        if not self.is_plain() and self.target.has_mask and extent > 4 * width:
-            # The row of a nest: its vectors wait for nothing.
-            amount = max(amount, _padded_amount(extent, width))
+        if not self.is_plain() and self.target.has_mask and extent % width and amount == width:
+            amount = _padded_amount(extent, width)
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 

@@ -15,6 +15,7 @@ from functools import partial
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import choose
+from tilegrad.optimize.facts import stores
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.optimize.shaper import Shaper
@@ -22,9 +23,10 @@ from tilegrad.optimize.shaper import Shaper
 __all__ = ["hide_waits"]
 
 # Tuning, worth shown by `bench/corpus.py`, family rowwise.
-# The largest ratio of estimates at which rows that fill scratch run side by side: what comes before
-# and behind the reductions of one row already overlaps, and each further row takes cache lines.
-_WORTH_SCRATCH = 0.75
+# The largest ratio of estimates at which rows that are also stored run side by side: what comes
+# behind the reductions of one row already overlaps with them, and each further row takes lines of
+# the nearest cache.
+_WORTH_ROWS = 0.75
 
 
 def hide_waits(shaper: Shaper) -> None:
@@ -40,9 +42,15 @@ def hide_waits(shaper: Shaper) -> None:
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
     moves = _unrolled(shaper.ast, min(timing.latency * timing.ports, room))
-    fills_scratch = any(node.op is Ops.END for node in shaper.ast.toposort())
-    share = _WORTH_SCRATCH if fills_scratch else 1.0
+    share = _WORTH_ROWS if _stores_row(shaper.ast) else 1.0
     choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)], share=share)
+
+
+def _stores_row(ast: UOp) -> bool:
+    """Whether a row is stored behind reductions, as in a softmax, and not their results alone."""
+    nodes = ast.toposort()
+    results = {loop for node in nodes if node.op is Ops.REDUCE for loop in node.ranges}
+    return not stores(ast)[0].src[1].ranges <= results
 
 
 def _may_wait(shaper: Shaper) -> bool:
