@@ -14,19 +14,13 @@ from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.choice import choose
+from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import stores
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["hide_waits"]
-
-# Tuning, worth shown by `bench/corpus.py`, family rowwise.
-# The largest ratio of estimates at which rows that are also stored run side by side: what comes
-# behind the reductions of one row already overlaps with them, and each further row takes lines of
-# the nearest cache.
-_WORTH_ROWS = 0.75
 
 
 def hide_waits(shaper: Shaper) -> None:
@@ -42,7 +36,9 @@ def hide_waits(shaper: Shaper) -> None:
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
     moves = _unrolled(shaper.ast, min(timing.latency * timing.ports, room))
-    share = _WORTH_ROWS if _stores_row(shaper.ast) else 1.0
+    # What comes behind the reductions of one row already overlaps with them, and each further row
+    # takes lines of the nearest cache.
+    share = CLEAR if _stores_row(shaper.ast) else 1.0
     choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)], share=share)
 
 
