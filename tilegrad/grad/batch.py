@@ -275,7 +275,7 @@ def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
     if size == 1:
         return ast
     nodes = ast.toposort()
-    loops = [node.arg[0] for node in nodes if node.op is Ops.RANGE]
+    loops = [node.number for node in nodes if node.op is Ops.RANGE]
     number = max(loops, default=-1) + 1
     iteration = UOp.range(size, number, Axis.LOOP)
     sizes: dict[UOp, int] = {}

@@ -165,7 +165,7 @@ def _reduced(y: UOp, given: Sequence[Tangent]) -> Tangent:
 def _running(y: UOp, given: Sequence[Tangent]) -> Tangent:
     (tangent,) = given
     assert tangent is not None
-    return prefix_derivative(y, tangent, DERIVATIVES[y.arg[0]])
+    return prefix_derivative(y, tangent, DERIVATIVES[y.combine])
 
 
 def _gathered(y: UOp, given: Sequence[Tangent]) -> Tangent:

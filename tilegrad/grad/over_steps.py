@@ -45,7 +45,7 @@ def _factors(flow: UOp, known: Set[UOp]) -> list[UOp]:
             found[node] = None
         elif node.op.is_movement or node.op is Ops.CAST:
             waiting.append((node.src[0], is_summed, is_factor))
-        elif node.op is Ops.REDUCE_AXIS and node.arg[0] is Ops.ADD and not is_summed:
+        elif node.op is Ops.REDUCE_AXIS and node.combine is Ops.ADD and not is_summed:
             waiting.append((node.src[0], True, False))
         elif node.op is Ops.ADD and not is_factor:
             waiting += [(source, is_summed, False) for source in node.src[::-1]]

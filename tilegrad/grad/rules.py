@@ -180,7 +180,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.FLIP: _flipped,
     # whole tensors
     Ops.REDUCE_AXIS: _reduce,
-    Ops.PREFIX_AXIS: lambda y, g: (prefix_gradient(y, g, DERIVATIVES[y.arg[0]]),),
+    Ops.PREFIX_AXIS: lambda y, g: (prefix_gradient(y, g, DERIVATIVES[y.combine]),),
     Ops.GATHER: _gathered,
     Ops.SCATTER_ADD: lambda y, g: (g, None, UOp(Ops.GATHER, g.dtype, (g, y.src[1]))),
     Ops.CONTIGUOUS: lambda y, g: (g,),

@@ -28,7 +28,7 @@ def shares(y: UOp) -> tuple[UOp, UOp]:
     """Whether an element of its source shares the derivative of the reduction `y`, and how many do:
     of a NaN all that are NaN, or by `amax` none.
     """
-    (x,), axes = y.src, y.arg[1]
+    (x,), axes = y.src, y.axes
     is_largest = x.eq(expand(y, x.shape))
     if len(y.arg) == 3:
         is_largest = is_largest | x.ne(x)

@@ -93,7 +93,7 @@ def random_word(seed: int, position: int) -> int:
 
 
 def _variable(node: UOp, variables: Mapping[str, int]) -> int:
-    name = node.arg[0]
+    name = node.name
     if name not in variables:
         known = ", ".join(variables) or "none"
         raise InternalError(f"variable {name!r} has no value", known=known)

@@ -37,7 +37,7 @@ def lane_axes(ast: UOp, lanes_of: LanesOf, gather_bytes: int) -> dict[UOp, int]:
     for node in nodes:
         if node.op not in (Ops.LOAD, Ops.STORE):
             continue
-        for axis in node.src[1].ranges:
+        for axis in node.index.ranges:
             if axis.axis in UNROLLED and axis.extent.op is Ops.CONST:
                 score[axis] = score.get(axis, 0) + _gain(node, axis) * _weight(node)
     width = {axis: lane_count(ast, axis, lanes_of, gather_bytes) for axis in score}
@@ -88,7 +88,7 @@ def lane_count(ast: UOp, axis: UOp, lanes_of: LanesOf, gather_bytes: int) -> int
         and axis in node.ranges | frozenset(node.src)
     ]
     stored = [
-        node.src[2].dtype for node in nodes if node.op is Ops.STORE and axis in node.src[1].ranges
+        node.value.dtype for node in nodes if node.op is Ops.STORE and axis in node.index.ranges
     ]
     widest = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
     most = lanes_of(widest)

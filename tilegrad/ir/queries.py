@@ -7,7 +7,7 @@ the device of a value.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
@@ -16,8 +16,8 @@ from tilegrad.ir.uop import UOp
 
 __all__ = [
     "base_of", "below", "below_reshapes", "below_views", "buffer_below", "bytes_of", "copied_of",
-    "device_of", "is_scratch", "loads_of", "memory_of", "nodes_of", "position_bytes",
-    "reductions_of", "stores_of", "stride_of",
+    "device_of", "is_scratch", "loads_of", "memory_of", "next_number", "nodes_of",
+    "position_bytes", "reductions_of", "stores_of", "stride_of",
 ]  # fmt: skip
 
 
@@ -83,6 +83,13 @@ def is_scratch(memory: UOp) -> bool:
         and isinstance(pointer, Pointer)
         and pointer.space is AddressSpace.SCRATCH
     )
+
+
+def next_number(nodes: Iterable[UOp], op: Ops = Ops.RANGE) -> int:
+    """The first number above those of the nodes of kind `op`: RANGE, DEFINE_LOCAL, DEFINE_ACC."""
+    is_range = op is Ops.RANGE
+    numbers = (node.number if is_range else node.arg for node in nodes if node.op is op)
+    return max(numbers, default=-1) + 1
 
 
 def nodes_of(root: UOp, op: Ops) -> list[UOp]:

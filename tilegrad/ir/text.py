@@ -34,9 +34,9 @@ _INFIX = frozenset({
 _CALLED = {Ops.IDIV: "idiv", Ops.MOD: "imod"}
 _LEAVES: dict[Ops, Callable[[UOp], str]] = {
     Ops.CONST: lambda u: str(u.arg),
-    Ops.DEFINE_VAR: lambda u: str(u.arg[0]),
-    Ops.SPECIAL: lambda u: str(u.arg[0]),
-    Ops.RANGE: lambda u: f"ridx{u.arg[0]}",
+    Ops.DEFINE_VAR: lambda u: str(u.name),
+    Ops.SPECIAL: lambda u: str(u.name),
+    Ops.RANGE: lambda u: f"ridx{u.number}",
     Ops.DEFINE_GLOBAL: lambda u: f"data{u.arg}",
     Ops.DEFINE_LOCAL: lambda u: f"local{u.arg}",
     Ops.DEFINE_ACC: lambda u: f"acc{u.arg}",

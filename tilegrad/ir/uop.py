@@ -241,7 +241,7 @@ class UOp:
         except AttributeError:
             return self._lazy("_digest", _digest_of)  # type: ignore[no-any-return]
 
-    # fields of the nodes of kernels and programs
+    # fields: what the argument and the sources of some kinds of node are called
 
     @property
     def number(self) -> int:
@@ -259,9 +259,34 @@ class UOp:
         return self.src[0]
 
     @property
+    def name(self) -> str:
+        """The name of a DEFINE_VAR or SPECIAL."""
+        return self.arg[0]  # type: ignore[no-any-return]
+
+    @property
+    def combine(self) -> Ops:
+        """The associative op of a REDUCE_AXIS, PREFIX_AXIS or PREFIX."""
+        return self.arg[0]  # type: ignore[no-any-return]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of a REDUCE_AXIS."""
+        return self.arg[1]  # type: ignore[no-any-return]
+
+    @property
     def index(self) -> UOp:
         """The index of a LOAD or STORE."""
         return self.src[1]
+
+    @property
+    def value(self) -> UOp:
+        """What a STORE writes."""
+        return self.src[2]
+
+    @property
+    def other(self) -> UOp:
+        """The value of a gated LOAD where its gate is false."""
+        return self.src[2]
 
     @property
     def is_gated(self) -> bool:

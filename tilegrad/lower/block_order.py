@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import bytes_of, copied_of, memory_of
+from tilegrad.ir.queries import bytes_of, copied_of, memory_of, next_number
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -49,7 +49,7 @@ def order_of_blocks(
         rows, columns = again
         size = _group(rows.extent.arg, _RESIDENT * target.multiprocessors)
         if size and any(rows in axes for axes in repeated.values()):
-            number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+            number = next_number(ast.toposort())
             group = UOp.range(rows.extent.arg // size, number, rows.axis)
             inside = UOp.range(size, number + 1, rows.axis)
             ast = replace_ranges(ast, {rows: (group * size + inside, (group, inside))})

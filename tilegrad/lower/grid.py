@@ -51,7 +51,7 @@ def use_grid(ast: UOp, target: Target | None = None) -> UOp:
     rank = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = sorted(
         (node for node in ast.toposort() if node.op is Ops.RANGE),
-        key=lambda node: rank.get(node.arg[0], len(rank) + node.arg[0]),
+        key=lambda node: rank.get(node.number, len(rank) + node.number),
     )
     mapping: dict[UOp, UOp] = {}
     blocks = [loop for loop in ranges if loop.axis is Axis.GLOBAL]
@@ -96,7 +96,7 @@ def spread_shared(ast: UOp) -> UOp:
             size, offset = pointer.size, UOp.const(dtypes.index, 0)
             for lane in lanes:
                 offset = lane * size + offset
-                size *= lane.src[0].arg
+                size *= lane.extent.arg
             src = tuple(lane for lane in src if lane not in lanes)
             done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
             offsets[node] = simplify(offset)

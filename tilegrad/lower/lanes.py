@@ -17,7 +17,7 @@ from tilegrad.base.dtype import Pointer, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir.lanes import lane_axes, lane_count
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, reductions_of, stride_of
+from tilegrad.ir.queries import memory_of, next_number, reductions_of, stride_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
@@ -41,8 +41,7 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     before   STORE(a, i*4 + u, LOAD(b, i*4 + u))       u: upcast 0..4
     after    STORE(a, i*4, LOAD(b, i*4) : float.vec(4))
     """
-    numbers = [node.number for node in ast.toposort() if node.op is Ops.RANGE]
-    number = 1 + max(numbers, default=-1)
+    number = next_number(ast.toposort())
     chosen = lane_axes(ast, target.lanes_of, target.gather_bytes)
     results = _results(ast, chosen, target)
     if results is not None:
@@ -221,7 +220,7 @@ def _wide_prefix(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     value, loops = src[0].broadcast(width), src[1:]
     if lane not in node.src:
         return UOp(Ops.PREFIX, node.dtype.vec(width), (value, *loops), node.arg)
-    function = node.arg[0]
+    function = node.combine
     rest = tuple(loop for old, loop in zip(node.src[1:], loops, strict=True) if old is not lane)
     step = 1
     while step < width:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.ranges import runs_over
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -157,11 +158,6 @@ def _end_of(program: Sequence[UOp], start: int) -> int:
     return len(program)
 
 
-def _next_number(program: Iterable[UOp], op: Ops) -> int:
-    numbers = [node.arg[0] if op is Ops.RANGE else node.arg for node in program if node.op is op]
-    return 1 + max(numbers, default=-1)
-
-
 class _Writer:
     """A copy of a program in which some nodes are replaced."""
 
@@ -200,7 +196,7 @@ def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
     """The program with `loop` split into blocks of `size` iterations; the last block may be
     shorter.
     """
-    number = _next_number(program, Ops.RANGE)
+    number = next_number(program)
     writer = _Writer()
     extent = loop.extent
     # For a symbolic extent the size is a power of two, so that the number of blocks is a shift.
@@ -278,7 +274,7 @@ def _own_accumulators(
     """The program with accumulators of its own for each iteration of `loop`, added to `sums` at its
     end.
     """
-    number = _next_number(program, Ops.DEFINE_ACC)
+    number = next_number(program, Ops.DEFINE_ACC)
     writer = _Writer()
     own: dict[UOp, UOp] = {}
     start = program.index(loop)

@@ -217,7 +217,7 @@ def _copy_of(load: UOp) -> _Copy | None:
             return None
         length *= loop.extent.arg
         digits[loop] = simplify(load.index // scale % loop.extent.arg)
-    return _Copy(simplify(store.src[2], opened), store.index, load.index, digits)
+    return _Copy(simplify(store.value, opened), store.index, load.index, digits)
 
 
 _Known = dict[tuple[UOp, float], bool]

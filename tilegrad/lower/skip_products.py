@@ -59,7 +59,7 @@ def _is_closed(value: UOp, closed: dict[UOp, bool]) -> bool:
         return closed[value]
     if value.op is Ops.VECTORIZE:
         return all(_is_closed(lane, closed) for lane in dict.fromkeys(value.src))
-    if value.op is not Ops.LOAD or not value.is_gated or not _is_zero(value.src[2]):
+    if value.op is not Ops.LOAD or not value.is_gated or not _is_zero(value.other):
         return False
     return _is_false(value.gate, closed)
 

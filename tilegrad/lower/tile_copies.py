@@ -127,10 +127,10 @@ def read_by_units(nodes: Iterable[UOp]) -> set[UOp]:
 def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:
     """The boxes that fill a tile in an iteration of `loop`; None where it is no plain matrix."""
     store, *nest = fill.src
-    value = store.src[2]
+    value = store.value
     if not target.has_tile_copies or store.is_gated or loop.extent.op is not Ops.CONST:
         return None
-    if value.op is not Ops.LOAD or (value.is_gated and not _is_zero(value.src[2])):
+    if value.op is not Ops.LOAD or (value.is_gated and not _is_zero(value.other)):
         return None
     source = memory_of(value.src[0])
     if source.op is not Ops.DEFINE_GLOBAL or _base(source) is not _base(memory_of(store.src[0])):

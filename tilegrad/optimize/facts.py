@@ -64,7 +64,7 @@ def stores(ast: UOp) -> list[UOp]:
 
 def is_known(loop: UOp) -> bool:
     """Whether an extent is a number, or its bound so large that the last vector hardly counts."""
-    return loop.src[0].op is Ops.CONST or loop.vmax >= LONG
+    return loop.extent.op is Ops.CONST or loop.vmax >= LONG
 
 
 def operand(ast: UOp, name: int) -> UOp:
@@ -95,7 +95,7 @@ def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = N
     is tiled and the iterations of one tile.
     """
     total = load.dtype.itemsize
-    inner = sorted(load.ranges.difference(outside), key=lambda loop: loop.arg[0])
+    inner = sorted(load.ranges.difference(outside), key=lambda loop: loop.number)
     for each in dimensions(load, inner):
         extent = each.extent
         if tile is not None and tile[0] in each.times:

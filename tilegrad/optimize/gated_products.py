@@ -49,8 +49,8 @@ def _is_zero_outside(factor: UOp, condition: set[UOp]) -> bool:
     return (
         factor.op is Ops.LOAD
         and factor.is_gated
-        and _is_zero(factor.src[2])
-        and condition <= set(conjuncts(factor.src[3]))
+        and _is_zero(factor.other)
+        and condition <= set(conjuncts(factor.gate))
     )
 
 

@@ -46,7 +46,7 @@ class Pooler(Tiler):
         """Shape a kernel of a pooling; False where it is none."""
         if not reductions or any(not _is_short(each) for each in reductions):
             return False
-        if any(loop.src[0].op is not Ops.CONST for loop in self.outputs()):
+        if any(loop.extent.op is not Ops.CONST for loop in self.outputs()):
             return False
         interleaved = self.interleaved(reductions)
         if interleaved is not None:
@@ -67,9 +67,9 @@ class Pooler(Tiler):
         step = int(inner.vmax) + 1
         outer = next((loop for loop in outputs if stride(index, loop) == step), None)
         loads = _loads(reductions[0])
-        if step == 1 or outer is None or not all(stride(x.src[1], outer) in (0, 1) for x in loads):
+        if step == 1 or outer is None or not all(stride(x.index, outer) in (0, 1) for x in loads):
             return None
-        is_read = any(stride(load.src[1], outer) == 1 for load in loads)
+        is_read = any(stride(load.index, outer) == 1 for load in loads)
         return _Interleaved(outer, inner) if is_read else None
 
     def vectorize_interleaved(
@@ -131,7 +131,7 @@ class Pooler(Tiler):
 def _is_unrolled_better(reductions: Sequence[UOp]) -> bool:
     """Whether a small filter window is unrolled as a whole: each of its gates is known then."""
     first, *others = reductions
-    is_gated = any(len(load.src) == 4 for load in _loads(first))
+    is_gated = any(load.is_gated for load in _loads(first))
     return not others and is_gated and _terms(first) <= UNROLLED
 
 
@@ -154,8 +154,8 @@ def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
     """Whether the first of several loops of a reduction passes over what other `rows` read, too."""
     _, first, *others = reduction.src
     for load in _loads(reduction):
-        step, wide = stride(load.src[1], first), stride(load.src[1], rows)
-        if not others or not step or not wide or not stride(load.src[1], lanes):
+        step, wide = stride(load.index, first), stride(load.index, rows)
+        if not others or not step or not wide or not stride(load.index, lanes):
             return False
         if wide % step or abs(wide) > abs(step) * int(first.vmax):
             return False
@@ -165,8 +165,8 @@ def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
 def _is_short(reduction: UOp) -> bool:
     loops = reduction.src[1:]
     return (
-        all(loop.op is Ops.RANGE and loop.src[0].op is Ops.CONST for loop in loops)
-        and all(loop.arg[1] is Axis.REDUCE for loop in loops)
+        all(loop.op is Ops.RANGE and loop.extent.op is Ops.CONST for loop in loops)
+        and all(loop.axis is Axis.REDUCE for loop in loops)
         and 1 < _terms(reduction) <= _MOST_TERMS
         and not has_functions(reduction)
     )

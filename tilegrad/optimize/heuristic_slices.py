@@ -13,13 +13,12 @@ from typing import NamedTuple
 from tilegrad.base.config import config
 from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import is_scratch, stride_of
+from tilegrad.ir.queries import is_scratch, next_number, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
 from tilegrad.optimize.heuristic_rows import divisor
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
-from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit
 
 __all__ = ["SliceShaper"]
@@ -169,7 +168,7 @@ class SliceShaper(BlockShaper):
         memories = [node for node in self.ast.toposort() if is_scratch(node)]
         if not all(self._staged(load, loop) for load in self._passed(memories, loop)):
             return False
-        made = next_number(self.ast)
+        made = next_number(self.ast.toposort())
         if not self.apply(OptOps.SLICE, loop, (number,)):
             return False
         outer = self.axis_numbered(made)

@@ -87,7 +87,7 @@ class StageShaper(Tiler):
 
     def tile_rows(self, row: UOp, most: int) -> bool:
         """Tiles of up to `most` rows; the last tile may hold rows of padding."""
-        extent = row.src[0]
+        extent = row.extent
         count = next((n for n in range(most, most // 2, -1) if extent.divisor % n == 0), 0)
         if count < ROWS[0]:
             tiles = -(-(row.vmax + 1) // most)
@@ -95,11 +95,11 @@ class StageShaper(Tiler):
             if extent.op is not Ops.CONST:
                 # How many rows of the last tile are padding is not known.
                 count = min(count, LONG * ROWS[0])
-            position = self.ast.arg.order.index(row.arg[0])
+            position = self.ast.arg.order.index(row.number)
             if not self.move(OptOps.PADTO, row, count):
                 return False
             number = self.ast.arg.order[position]
-            row = next(loop for loop in self.outputs() if loop.arg[0] == number)
+            row = next(loop for loop in self.outputs() if loop.number == number)
         return self.move(OptOps.TILE, row, count)
 
     def nests(self) -> list[UOp]:
@@ -151,15 +151,15 @@ class StageShaper(Tiler):
         """A vector of accumulators for each row."""
         loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
         for loop in reversed(reduction.src[1:]):
-            if any(stride(load.src[1], loop) == 1 for load in loads):
+            if any(stride(load.index, loop) == 1 for load in loads):
                 self.split_lanes(loop, OptOps.UNROLL, reduction)
                 return
 
     def lanes_of_store(self, store: UOp) -> None:
         """A vector for each row along what is stored, unless a tile has lanes there."""
-        for loop in store.src[1].ranges:
-            if loop.arg[1] is Axis.LOOP and stride(store.src[1], loop) == 1:
-                self.split_lanes(loop, OptOps.UPCAST, store.src[2])
+        for loop in store.index.ranges:
+            if loop.axis is Axis.LOOP and stride(store.index, loop) == 1:
+                self.split_lanes(loop, OptOps.UPCAST, store.value)
                 return
 
     def split_lanes(self, loop: UOp, op: OptOps, value: UOp) -> None:
@@ -172,7 +172,7 @@ class StageShaper(Tiler):
         them; what they move and has to be computed, for a block of them.
         """
         lives_in = {axis for nest in self.nests() for axis in nest.src[0].src[0].src}
-        unrolled = {axis for axis in lives_in if axis.arg[1] is Axis.UPCAST}
+        unrolled = {axis for axis in lives_in if axis.axis is Axis.UPCAST}
         if not (blocks := self.around(self.nests())):
             # All rows are one block, for which nothing is packed anew.
             return
@@ -191,5 +191,5 @@ class StageShaper(Tiler):
                 self.stage(
                     name_of_side(self.ast, reduction, position), around[-1] if around else None
                 )
-            elif side.op is not Ops.LOAD or len(side.src) == 4:
+            elif side.op is not Ops.LOAD or side.is_gated:
                 self.stage(name_of_side(self.ast, reduction, position), row)

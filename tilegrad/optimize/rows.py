@@ -44,15 +44,15 @@ def rows_of_reduction(
     axes = [
         axis
         for axis in outputs
-        if axis.arg[1] is Axis.LOOP
+        if axis.axis is Axis.LOOP
         and axis in reduction.ranges
-        and axis.src[0].op is Ops.CONST
+        and axis.extent.op is Ops.CONST
         and any(axis not in load.ranges for load in loads)
     ]
     # The axes that fewest loads move share most.
-    axes.sort(key=lambda axis: (sum(axis in load.ranges for load in loads), axis.src[0].arg))
+    axes.sort(key=lambda axis: (sum(axis in load.ranges for load in loads), axis.extent.arg))
     axes = axes[:_MOST_AXES]
-    options = [_amounts(axis.src[0].arg) for axis in axes]
+    options = [_amounts(axis.extent.arg) for axis in axes]
     crowded = {load for load in loads if _is_crowded(load, axes, outputs, set_bytes)}
     best: tuple[float, tuple[int, ...]] = (float("inf"), ())
     for amounts in itertools.product(*options):
@@ -70,9 +70,9 @@ def rows_of_reduction(
 
 def _is_crowded(load: UOp, axes: Sequence[UOp], outputs: Sequence[UOp], set_bytes: int) -> bool:
     """Whether no element serves two results, and rows lie so that their lines crowd each other."""
-    steps = [stride(load.src[1], axis) or 0 for axis in axes if axis in load.ranges]
+    steps = [stride(load.index, axis) or 0 for axis in axes if axis in load.ranges]
     apart = [step * load.dtype.itemsize for step in steps]
-    is_read_once = all(axis in load.ranges for axis in outputs if axis.arg[1] is Axis.LOOP)
+    is_read_once = all(axis in load.ranges for axis in outputs if axis.axis is Axis.LOOP)
     return is_read_once and any(each > set_bytes and each % set_bytes == 0 for each in apart)
 
 

@@ -66,21 +66,21 @@ class Shaper:
         """
         if loop not in loop_order(self.ast):
             return False
-        if loop.src[0].divisor % amount == 0:
+        if loop.extent.divisor % amount == 0:
             return self.move(op, loop, amount)
-        position = self.ast.arg.order.index(loop.arg[0])
+        position = self.ast.arg.order.index(loop.number)
         chunks = max(self.target.threads, 1) if is_shared else 1
-        is_long = loop.src[0].op is Ops.CONST and loop.vmax >= LONG * amount * chunks
+        is_long = loop.extent.op is Ops.CONST and loop.vmax >= LONG * amount * chunks
         shared = amount * chunks if is_long else amount
         if not self.move(OptOps.PADTO, loop, shared):
             return False
         number = self.ast.arg.order[position]
-        padded = next(axis for axis in loop_order(self.ast) if axis.arg[0] == number)
+        padded = next(axis for axis in loop_order(self.ast) if axis.number == number)
         return self.move(op, padded, amount)
 
     def overlap_to(self, loop: UOp, amount: int) -> bool:
         """UPCAST by `amount`; what that does not divide ends with a chunk that overlaps."""
-        if loop.src[0].divisor % amount == 0:
+        if loop.extent.divisor % amount == 0:
             return self.move(OptOps.UPCAST, loop, amount)
         before = self.ast
         if self.move(OptOps.OVERLAP, loop, amount):
@@ -93,13 +93,13 @@ class Shaper:
 
     def upcast_to(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
         """UPCAST by `amount`, by chunks that overlap where they may and can, else padded."""
-        can = overlaps and loop.src[0].vmax > amount
+        can = overlaps and loop.extent.vmax > amount
         return (can and self.overlap_to(loop, amount)) or self.split_to(
             loop, OptOps.UPCAST, amount, is_shared=is_shared
         )
 
     def outputs(self) -> list[UOp]:
-        return [loop for loop in loop_order(self.ast) if loop.arg[1] is Axis.LOOP]
+        return [loop for loop in loop_order(self.ast) if loop.axis is Axis.LOOP]
 
     def staged(self) -> set[UOp]:
         """The loops in which scratch lives already."""
@@ -144,7 +144,7 @@ class Shaper:
         loops = [
             axis
             for axis in loop_order(self.ast)
-            if axis.arg[1] is Axis.LOOP and axis.src[0].op is Ops.CONST
+            if axis.axis is Axis.LOOP and axis.extent.op is Ops.CONST
         ]
         wanted = self.chunks()
         if wanted < 2:
@@ -167,7 +167,7 @@ class Shaper:
         nests |= running_loops(self.ast)
         candidates: list[tuple[float, int, UOp, int]] = []
         for position, loop in enumerate(loops):
-            extent = loop.src[0].arg
+            extent = loop.extent.arg
             if (
                 loop in nests
                 or extent < 2
@@ -181,7 +181,7 @@ class Shaper:
                 size = -(-extent // chunks)
                 cost = (1 + COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
-                run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
+                run = abs(stride(store.index, loop) or 0) * size * store.value.dtype.itemsize
                 cost *= (
                     1 + _SHARED_LINE / run
                     if self.target.line_bytes < run * chunks and run < _SHORT

@@ -51,7 +51,7 @@ def transpose(shaper: Shaper, loop: UOp, width: int) -> bool:
 
 def _is_transposed(ast: UOp, stored: UOp, loaded: UOp) -> bool:
     """Whether some load moves by one along `loaded`, and jumps along `stored`."""
-    loads = (node.src[1] for node in ast.toposort() if node.op is Ops.LOAD)
+    loads = (node.index for node in ast.toposort() if node.op is Ops.LOAD)
     return any(
         abs(stride(index, loaded) or 0) == 1 and stride(index, stored) not in (0, 1)
         for index in loads
@@ -65,7 +65,7 @@ def _tiles(axes: tuple[UOp, UOp], width: int) -> Iterator[Sides]:
 
 
 def _sides(axis: UOp, width: int) -> list[int]:
-    extent = axis.src[0]
+    extent = axis.extent
     if extent.op is not Ops.CONST:
         divisor = power_in(extent, width)
         return [divisor] if divisor > 1 else []
@@ -82,7 +82,7 @@ def _sides(axis: UOp, width: int) -> list[int]:
 
 def _orders(shaper: Shaper, loops: list[UOp], sides: Sides) -> Iterator[list[UOp]]:
     """Orders of the output loops: each of them innermost, those outside by how far they move."""
-    indices = [node.src[1] for node in shaper.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
+    indices = [node.index for node in shaper.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
     far = {
         loop: max(abs(stride(index, loop) or 0) for index in indices) * sides.get(loop, 1)
         for loop in loops

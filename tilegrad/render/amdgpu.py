@@ -143,7 +143,7 @@ class _Kernel(Function):
         return super().use(node)
 
     def special(self, node: UOp) -> None:
-        name = node.arg[0]
+        name = node.name
         if name[:-1] not in _IDS or name[-1] not in "012":
             raise CompileError(
                 f"llvm: {self.target.name} has no position {name!r}", known="gidx0-2, lidx0-2"

@@ -168,7 +168,7 @@ class Rendering:
                 raise CompileError(f"render: parameter {node.arg} is no pointer", dtype=node.dtype)
             self._texts[node] = f"data{node.arg}"
         elif op is Ops.DEFINE_VAR:
-            self._texts[node] = variable_name(node.arg[0])
+            self._texts[node] = variable_name(node.name)
         elif op is Ops.DEFINE_LOCAL:
             self._define_array(node)
         elif op is Ops.END:
@@ -180,7 +180,7 @@ class Rendering:
             if op in _PREFIX:
                 self._texts[node] = self._fresh(_PREFIX[op])
             elif op is Ops.SPECIAL:
-                self._texts[node] = node.arg[0]
+                self._texts[node] = node.name
             for line in self._rendered(node).splitlines():
                 self.emit(line)
             self._indent += op is Ops.RANGE

@@ -177,8 +177,8 @@ class Function(LLVMMemory):
             self.values[node] = self.values[source]
 
     def special(self, node: UOp) -> None:
-        if node.arg[0] != "chunk":
-            raise CompileError(f"llvm: a CPU launch has no {node.arg[0]}", kernel=self.name)
+        if node.name != "chunk":
+            raise CompileError(f"llvm: a CPU launch has no {node.name}", kernel=self.name)
         kind = type_of(node.dtype)
         self.values[node] = "%chunk" if kind == "i64" else self.make(f"trunc i64 %chunk to {kind}")
 

@@ -54,7 +54,7 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
     read = {node.src[0] for node in program if node.op is Ops.LOAD}
     found = []
     for node in program:
-        if node.op is not Ops.STORE or node.arg is not None or len(node.src) != 3:
+        if node.op is not Ops.STORE or node.arg is not None or node.is_gated:
             continue
         pointer, index, value = node.src
         memory = pointer.dtype
@@ -91,7 +91,7 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
             around, loop = loops[-2:]
             pointer, index = node.src
             # Two loops of one length are alike.
-            alike = loop.replace(arg=(-1, around.arg[1]))
+            alike = loop.replace(arg=(-1, around.axis))
             key = around, pointer, index.substitute({loop: alike})
             first = readers.setdefault(key, loop)
             step = _coefficient(index, around)
@@ -225,14 +225,14 @@ def _is_far(node: UOp, cache_bytes: int) -> bool:
     has_lane_gates = node.is_gated and node.gate.dtype.lanes > 1
     return (
         node.op is Ops.LOAD
-        and (len(node.src) == 2 or has_lane_gates)
+        and (not node.is_gated or has_lane_gates)
         and _is_vector_of(node, int(cache_bytes * _FAR))
     )
 
 
 def _is_large(node: UOp, cache_bytes: int) -> bool:
     """Whether this is a plain load of a vector from a large buffer."""
-    return node.op is Ops.LOAD and len(node.src) == 2 and _is_vector_of(node, cache_bytes)
+    return node.op is Ops.LOAD and not node.is_gated and _is_vector_of(node, cache_bytes)
 
 
 def _is_vector_of(node: UOp, nbytes: int) -> bool:

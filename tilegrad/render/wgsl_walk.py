@@ -146,8 +146,8 @@ class WGSLRendering(Rendering):
         """How many blocks ("gidx") or lanes ("lidx") there are along each axis."""
         sizes = [1, 1, 1]
         for node in self.program:
-            if node.op is Ops.SPECIAL and node.arg[0][:-1] == kind:
-                sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
+            if node.op is Ops.SPECIAL and node.name[:-1] == kind:
+                sizes[int(node.name[-1])] = int(node.vmax) + 1
         return sizes
 
     @property
@@ -243,7 +243,7 @@ class WGSLRendering(Rendering):
 
 def _field(node: UOp) -> str:
     """The name of a variable in the launch's record: no word of the language begins so."""
-    return f"n_{function_name(node.arg[0])}"
+    return f"n_{function_name(node.name)}"
 
 
 def kernel_name(name: str) -> str:

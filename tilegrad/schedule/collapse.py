@@ -42,7 +42,7 @@ COLLAPSE = PatternMatcher(
 @COLLAPSE.rule("where-of-load", UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), zero)))
 def where_of_load(g: UOp, load: UOp) -> UOp | None:
     """A load that already gives zero outside its gate needs no second choice."""
-    if load.is_gated and _is_number(load.src[2], 0) and _covers(load.gate, g):
+    if load.is_gated and _is_number(load.other, 0) and _covers(load.gate, g):
         return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))
     return None
 
@@ -71,7 +71,7 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
     after    WHERE(i + k < 9, LOAD(a, i + k), 0) * LOAD(b, k)
     """
     closed = {
-        load: load.src[2]
+        load: load.other
         for load in value.toposort()
         if load.op is Ops.LOAD and load.is_gated and _covers(load.gate, g)
     }
@@ -248,7 +248,7 @@ def sum_to_count(reduce: UOp) -> UOp | None:
 
 def _without(value: UOp, loop: UOp) -> UOp | None:
     """The sum of `value` over `loop`, without the loop."""
-    extent = loop.src[0]
+    extent = loop.extent
     if loop not in value.ranges:
         return value * extent.cast(value.dtype)
     value = _as_choice(value, loop, {})

@@ -71,7 +71,7 @@ def _with_repeats(ast: UOp, outputs: list[UOp]) -> UOp:
     at once. Simplifying has removed the loop.
     """
     gone = set(outputs) - set(ast.toposort())
-    extents = [loop.src[0] for loop in outputs if loop in gone]
+    extents = [loop.extent for loop in outputs if loop in gone]
     if not extents:
         return ast
     stores = [store for store in ast.src if store.op is Ops.STORE and store.arg is Ops.ADD]
@@ -123,7 +123,7 @@ def _label(ast: UOp, order: Sequence[UOp], gone: tuple[int, ...]) -> str:
     """The letter of the kernel's name, and the extents of reductions that collapsed: `r`, `E`, `C`
     or `r:15`.
     """
-    stored = ast.src[0].src[2]
+    stored = ast.src[0].value
     is_reduction = bool(gone) or any(loop.axis is Axis.REDUCE for loop in order)
     letter = "r" if is_reduction else "C" if stored.op is Ops.LOAD else "E"
     return letter + "".join(f":{extent}" for extent in gone)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.target import Target
@@ -96,7 +97,7 @@ def longest_row(root: UOp) -> Row | None:
     ]:
         memories.update(more)
         ranges.update(*(loops_over[each] for each in more))
-    extents = {loop.src[0] for loop in ranges}
+    extents = {loop.extent for loop in ranges}
     if len(extents) > 1:
         return None
     if any(_pointer(memory).size != length for memory in memories):
@@ -123,16 +124,16 @@ class _Cut:
     def __init__(self, root: UOp, row: Row, size: int, target: Target):
         nodes = root.toposort()
         self.has_doubles = target.supports(dtypes.float64) and not target.has_locals
-        number = 1 + max(node.arg[0] for node in nodes if node.op is Ops.RANGE)
+        number = next_number(nodes)
         self.row, self.size = row, size
         self.slices = UOp.range(simplify((row.extent + (size - 1)) // size), number, Axis.REDUCE)
         # The last slice may be shorter.
         extent = simplify((row.extent - self.slices * size).minimum(size))
         # The position within the slice, for each loop over the row.
         self.positions = {
-            loop: UOp.range(extent, number + position, loop.arg[1])
+            loop: UOp.range(extent, number + position, loop.axis)
             for position, loop in enumerate(
-                sorted(row.ranges, key=lambda loop: loop.arg[0]), start=1
+                sorted(row.ranges, key=lambda loop: loop.number), start=1
             )
         }
         self.reductions = {
@@ -306,7 +307,7 @@ class _Cut:
         """The factors of what is stored to scratch that vary in the row, and those that are
         invariant.
         """
-        found, stack = [], [self.stores[memory].src[2]]
+        found, stack = [], [self.stores[memory].value]
         while stack:
             value = stack.pop()
             while _is_rounding(value) and self.is_waiting(value):

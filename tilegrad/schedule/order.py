@@ -367,8 +367,8 @@ def _renumbered(ast: UOp, own: Sequence[str], numbers: Sequence[str]) -> UOp:
         return ast
     fresh: dict[UOp, UOp] = {}
     for node in ast.toposort():
-        if node.op is Ops.DEFINE_VAR and (number := offset_number(node.arg[0])) is not None:
-            name = renamed(node.arg[0], numbers.index(own[number]))
+        if node.op is Ops.DEFINE_VAR and (number := offset_number(node.name)) is not None:
+            name = renamed(node.name, numbers.index(own[number]))
             fresh[node] = node.replace(arg=(name, *node.arg[1:]))
     return ast.substitute(fresh)
 

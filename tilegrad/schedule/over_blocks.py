@@ -190,7 +190,7 @@ def _of_slices(
     """The reduction of what `slices` of an axis come to; with `is_outermost` their results are
     stored one slice after the other, so that neighbours are those of the reduction itself.
     """
-    function, length = node.arg[0], x.shape[axis] // slices
+    function, length = node.combine, x.shape[axis] // slices
     x = reshape(x, (*x.shape[:axis], slices, length, *x.shape[axis + 1 :]))
     inner = tuple(each + (each >= axis) for each in axes)
     if is_outermost:

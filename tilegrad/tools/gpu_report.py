@@ -264,7 +264,7 @@ def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
             memory, index = copied_of(node) if is_box else (memory_of(node.src[0]), (node.index,))
             if memory.op is Ops.DEFINE_GLOBAL:
                 nodes = UOp.sink(*index).toposort()
-                names = {each.arg[0] for each in nodes if each.op is Ops.SPECIAL}
+                names = {each.name for each in nodes if each.op is Ops.SPECIAL}
                 axes = frozenset(axis for axis in range(3) if f"gidx{axis}" in names)
                 name = f"data{memory.arg}"
                 found[name] = found.get(name, frozenset()) | axes

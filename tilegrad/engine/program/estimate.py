@@ -75,7 +75,7 @@ def _count(ast: UOp, extent: Callable[[UOp], sint]) -> tuple[Any, Any]:
 
 
 def _iterations(ranges: frozenset[UOp], extent: Callable[[UOp], sint]) -> sint:
-    found: sint = prod(extent(loop.src[0]) for loop in sorted(ranges, key=lambda loop: loop.number))
+    found: sint = prod(extent(loop.extent) for loop in sorted(ranges, key=lambda loop: loop.number))
     return found
 
 

@@ -64,7 +64,7 @@ def merge(first: Variables, second: Variables) -> Variables:
     for variable, value in second.items():
         if first.get(variable, value) != value:
             raise ShapeError(
-                f"variable {variable.arg[0]!r} has two values in one graph: "
+                f"variable {variable.name!r} has two values in one graph: "
                 f"{first[variable]} and {value}",
                 line=here(),
             )
@@ -276,7 +276,7 @@ def show_size(size: Any) -> str:
     if not isinstance(size, UOp):
         return str(size)
     if size.op.name == "DEFINE_VAR":
-        return str(size.arg[0])
+        return str(size.name)
     if size.op is Ops.CONST:
         return str(size.arg)
     if size.op.name in _SIGNS:

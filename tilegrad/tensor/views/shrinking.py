@@ -91,7 +91,7 @@ class Shrinking(Movement):
         if not involved:
             return
         if involved <= values.keys() and not is_inside(spanned, values):
-            where = ", ".join(f"{each.arg[0]} = {values[each]}" for each in involved)
+            where = ", ".join(f"{each.name} = {values[each]}" for each in involved)
             raise ShapeError(
                 f"shrink: slice ({_show(start)}, {_show(end)}) of axis {axis} is not "
                 f"inside its size {_show(self.shape[axis])} where {where}",
