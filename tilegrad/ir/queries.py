@@ -15,8 +15,8 @@ from tilegrad.ir.rules.terms import terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "base_of", "below", "below_reshapes", "below_views", "buffer_below", "bytes_of", "copied_of",
-    "device_of", "is_scratch", "loads_of", "memory_of", "next_number", "nodes_of",
+    "base_of", "below", "below_casts", "below_reshapes", "below_views", "buffer_below", "bytes_of",
+    "copied_of", "device_of", "is_scratch", "loads_of", "memory_of", "next_number", "nodes_of",
     "position_bytes", "reductions_of", "stores_of", "stride_of",
 ]  # fmt: skip
 
@@ -45,6 +45,13 @@ def below_views(node: UOp) -> UOp:
 def below_reshapes(node: UOp) -> UOp:
     """The node below a chain of reshapes."""
     while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node
+
+
+def below_casts(node: UOp) -> UOp:
+    """The value that a chain of casts begins with."""
+    while node.op is Ops.CAST:
         node = node.src[0]
     return node
 

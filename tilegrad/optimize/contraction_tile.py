@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import ROWS, padded_to, stride
+from tilegrad.optimize.facts import ROWS, padded_to
 from tilegrad.optimize.opt import loop_order
 from tilegrad.target import Target
 
@@ -49,7 +50,7 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
         (
             axis
             for axis in reduction.src[1:]
-            if all(stride(side.index, axis) == 1 for side in sides)
+            if all(stride_of(side.index, axis) == 1 for side in sides)
             and axis.extent.op is Ops.CONST
             and axis.extent.arg >= width
         ),

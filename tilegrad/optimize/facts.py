@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
@@ -13,7 +12,7 @@ from tilegrad.optimize.stage import operand_of
 __all__ = [
     "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
     "WORTH_STAGING", "has_functions", "heaviest", "is_known", "operand", "packed_bytes",
-    "padded_to", "parameters_of", "power_below", "power_in", "steps_of", "stores", "stride",
+    "padded_to", "parameters_of", "power_below", "power_in", "steps_of", "stores",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
@@ -77,9 +76,6 @@ def parameters_of(value: UOp) -> set[int]:
     """The parameters that are loaded for a value."""
     loads = (node for node in value.toposort() if node.op is Ops.LOAD)
     return {load.src[0].arg for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL}
-
-
-stride = stride_of
 
 
 def has_functions(value: UOp) -> bool:

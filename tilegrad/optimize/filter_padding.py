@@ -14,9 +14,9 @@ import itertools
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import stride
 
 __all__ = ["Padding", "find_padding"]
 
@@ -59,7 +59,7 @@ def find_padding(reduction: UOp, loads: list[UOp]) -> Padding | None:
     share = _open_share(gate)
     if share > _WORTH_LEAVING:
         return None
-    steps = {loop: abs(stride(load.index, loop) or 0) for loop in loops}
+    steps = {loop: abs(stride_of(load.index, loop) or 0) for loop in loops}
     return Padding(load, share, min(loops, key=lambda loop: (steps[loop], loop.number)))
 
 

@@ -8,6 +8,7 @@ itself, a weight that is infinite or NaN then makes NaN of the padding that it m
 from __future__ import annotations
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_casts
 from tilegrad.ir.rules import conjuncts
 from tilegrad.ir.uop import UOp
 
@@ -33,9 +34,7 @@ def _product_of(term: UOp) -> UOp | None:
     if term.op is not Ops.WHERE or not _is_zero(term.src[2]):
         return None
     condition, value, _ = term.src
-    product = value
-    while product.op is Ops.CAST:
-        (product,) = product.src
+    product = below_casts(value)
     if product.op is not Ops.MUL:
         return None
     known = set(conjuncts(condition))
@@ -44,8 +43,7 @@ def _product_of(term: UOp) -> UOp | None:
 
 def _is_zero_outside(factor: UOp, condition: set[UOp]) -> bool:
     """Whether a factor is 0 wherever not all of `condition` holds."""
-    while factor.op is Ops.CAST:
-        (factor,) = factor.src
+    factor = below_casts(factor)
     return (
         factor.op is Ops.LOAD
         and factor.is_gated

@@ -22,7 +22,7 @@ from tilegrad.target import Target
 
 __all__ = [
     "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "groups_for", "loads_of",
-    "share_reductions", "share_scan", "stride",
+    "share_reductions", "share_scan",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/gpu.py`, reductions and rows.
@@ -59,7 +59,7 @@ def share_reductions(
     loads = [load for reduction in reductions for load in loads_of(reduction)]
     results = int(prod(axis.vmax + 1 for axis in shaper.grid()))
     depth = int(prod(axis.extent.arg for axis in reductions[0].src[1:]))
-    is_columns = any(stride(load, axis) == 1 for load in loads for axis in shaper.grid())
+    is_columns = any(stride_of(load.index, axis) == 1 for load in loads for axis in shaper.grid())
     if target.shuffle_lanes and not is_columns and _is_read_once(loads, shaper.grid()):
         if depth < _SHORT_ROW:
             return False
@@ -259,13 +259,8 @@ def loads_of(reduction: UOp) -> list[UOp]:
     ]
 
 
-def stride(access: UOp, loop: UOp) -> int | None:
-    """By how many elements an access moves with `loop`; None where that is not one number."""
-    return stride_of(access.index, loop)
-
-
 def _contiguous(loads: Sequence[UOp], loop: UOp) -> int:
-    return sum(stride(load, loop) == 1 for load in loads)
+    return sum(stride_of(load.index, loop) == 1 for load in loads)
 
 
 def divisor(loop: UOp, wanted: Iterable[int]) -> int:

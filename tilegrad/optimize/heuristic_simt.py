@@ -29,7 +29,6 @@ from tilegrad.optimize.heuristic_rows import (
     loads_of,
     share_reductions,
     share_scan,
-    stride,
 )
 from tilegrad.optimize.heuristic_slices import SliceShaper
 from tilegrad.optimize.heuristic_transposes import share_transpose, vectors_join
@@ -238,7 +237,7 @@ class _Shaper(UnitShaper, SliceShaper):
 
 def _gain(access: UOp, loop: UOp, amount: int) -> int:
     """What unrolling `amount` steps of `loop` does for an access: 1 if they join to a vector."""
-    step = stride(access, loop)
+    step = stride_of(access.index, loop)
     if loop not in access.ranges or step == 0:
         return 0
     return 1 if step == 1 and vectors_join(access, loop, amount) else -1

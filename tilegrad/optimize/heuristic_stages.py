@@ -9,6 +9,7 @@ once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
@@ -20,7 +21,6 @@ from tilegrad.optimize.facts import (
     padded_to,
     steps_of,
     stores,
-    stride,
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
@@ -151,14 +151,14 @@ class StageShaper(Tiler):
         """A vector of accumulators for each row."""
         loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
         for loop in reversed(reduction.src[1:]):
-            if any(stride(load.index, loop) == 1 for load in loads):
+            if any(stride_of(load.index, loop) == 1 for load in loads):
                 self.split_lanes(loop, OptOps.UNROLL, reduction)
                 return
 
     def lanes_of_store(self, store: UOp) -> None:
         """A vector for each row along what is stored, unless a tile has lanes there."""
         for loop in store.index.ranges:
-            if loop.axis is Axis.LOOP and stride(store.index, loop) == 1:
+            if loop.axis is Axis.LOOP and stride_of(store.index, loop) == 1:
                 self.split_lanes(loop, OptOps.UPCAST, store.value)
                 return
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import (
@@ -22,7 +23,6 @@ from tilegrad.optimize.facts import (
     power_below,
     power_in,
     stores,
-    stride,
 )
 from tilegrad.optimize.heuristic_pools import Pooler
 from tilegrad.optimize.opt import OptOps, loop_order
@@ -79,7 +79,7 @@ class Streamer(Pooler):
         for loop in reversed(loop_order(self.ast)):
             if (
                 loop.axis is Axis.LOOP
-                and stride(store.index, loop) == 1
+                and stride_of(store.index, loop) == 1
                 and loop.extent.op is Ops.CONST
             ):
                 if any(has_lanes) and _is_lane_reduction(self.ast, loop):
@@ -100,7 +100,7 @@ class Streamer(Pooler):
         if inner not in reduction.src[1:] or inner.vmax >= UNROLLED:
             return
         self.move(OptOps.UNROLL, inner, 0)
-        rows = [loop for loop in self.outputs() if stride(index, loop) != 1]
+        rows = [loop for loop in self.outputs() if stride_of(index, loop) != 1]
         if not rows or rows[-1].extent.op is not Ops.CONST:
             return
         extent = rows[-1].extent.arg
@@ -114,11 +114,11 @@ class Streamer(Pooler):
         """
         nodes = self.ast.toposort()
         lives_in = {axis for node in nodes if node.op is Ops.DEFINE_LOCAL for axis in node.src}
-        loop = next((axis for axis in lives_in if stride(store.index, axis) == 1), None)
+        loop = next((axis for axis in lives_in if stride_of(store.index, axis) == 1), None)
         if loop is None or loop.axis is not Axis.LOOP or loop.extent.op is not Ops.CONST:
             return None
         moved = [
-            stride(node.src[1], loop)
+            stride_of(node.src[1], loop)
             for node in nodes
             if node.op is Ops.LOAD and loop in node.index.ranges
         ]
@@ -188,7 +188,7 @@ class Streamer(Pooler):
             if loop.op is Ops.RANGE and loop.extent.op is Ops.CONST
         ]
         store = stores(self.ast)[0].src[1]
-        rivals = [loop for loop in reduction.ranges if stride(store, loop) == 1]
+        rivals = [loop for loop in reduction.ranges if stride_of(store, loop) == 1]
         least = max((_score(reduction, loop) for loop in rivals), default=None)
         is_gathered = self.target.has_mask and least is not None and least < -1
         # A short axis makes poor vectors beside a longer one of the results, but no lanes that are
@@ -234,7 +234,7 @@ class Streamer(Pooler):
         for loop in reversed(
             [axis for axis in nest.src[1:] if axis.op is Ops.RANGE and axis.extent.op is Ops.CONST]
         ):
-            if nest.src[0].op is Ops.STORE and stride(nest.src[0].src[1], loop) == 1:
+            if nest.src[0].op is Ops.STORE and stride_of(nest.src[0].src[1], loop) == 1:
                 extent = loop.extent.arg
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
                 amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
@@ -352,7 +352,7 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
         other is not load and other.src[0] is load.src[0] for other in loads
     ):
         return None
-    lanes = [loop for loop in load.ranges if stride(store.index, loop) == 1]
+    lanes = [loop for loop in load.ranges if stride_of(store.index, loop) == 1]
     read = {node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD}
     if load not in read or not set(reductions[0].src[1:]) <= load.ranges:
         return None
@@ -364,7 +364,7 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
         return None
     if filters:
         return load if lanes and not _is_short(reductions[0].src[1:]) else None
-    strides = [stride(load.index, loop) for loop in lanes]
+    strides = [stride_of(load.index, loop) for loop in lanes]
     is_apart = any(step is not None and abs(step) > 1 for step in strides)
     return load if is_apart and is_large else None
 
@@ -381,7 +381,7 @@ def _score(reduction: UOp, loop: UOp) -> float:
     score, loops = 0.0, set(reduction.src[1:])
     for node in reduction.src[0].toposort():
         if node.op is Ops.LOAD and loop in node.index.ranges and loops & node.ranges:
-            step = stride(node.src[1], loop)
+            step = stride_of(node.src[1], loop)
             is_gather = step is None and any(
                 each.op is Ops.LOAD and loop in each.ranges for each in node.index.toposort()
             )
@@ -392,7 +392,7 @@ def _score(reduction: UOp, loop: UOp) -> float:
 def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
     """Whether some load moves by one along `loop`."""
     loads = (node for node in reduction.src[0].toposort() if node.op is Ops.LOAD)
-    return any(stride(load.index, loop) == 1 for load in loads)
+    return any(stride_of(load.index, loop) == 1 for load in loads)
 
 
 def _is_lane_reduction(ast: UOp, loop: UOp) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.contraction_tile import ContractionTile
 from tilegrad.optimize.facts import (
@@ -19,7 +20,6 @@ from tilegrad.optimize.facts import (
     padded_to,
     parameters_of,
     stores,
-    stride,
 )
 from tilegrad.optimize.filter_window import find_beside, find_filter_window
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
@@ -130,7 +130,7 @@ class Tiler(Shaper):
         if reuse.stages is None:
             return False
         loads = [node for node in operand(self.ast, reuse.stages).toposort() if node.op is Ops.LOAD]
-        return any(stride(load.index, reuse.lanes) not in (0, 1) for load in loads)
+        return any(stride_of(load.index, reuse.lanes) not in (0, 1) for load in loads)
 
     def is_wide(self, reuse: Reuse, reduction: UOp) -> bool:
         """Whether four vectors by six rows are better than two by eight: an iteration of the
@@ -147,7 +147,7 @@ class Tiler(Shaper):
             and self.target.accumulators >= _WIDE * _WIDE
             and lanes >= step * max(self.target.threads, 1)
             and rows >= _WIDE * _WIDE
-            and all(stride(store.index, reuse.lanes) == 1 for store in stores(self.ast))
+            and all(stride_of(store.index, reuse.lanes) == 1 for store in stores(self.ast))
             and (is_given or not self.is_strided(reuse))
             and not self.is_near(reuse, reduction, step)
         )

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import is_scratch
+from tilegrad.ir.queries import is_scratch, stride_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import COPIED, OFTEN, stride
+from tilegrad.optimize.facts import COPIED, OFTEN
 from tilegrad.optimize.opt import Opt, OptOps, loop_order
 
 __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
@@ -72,7 +72,7 @@ class Packed:
         """
         store, *nest = self.read.src[1].src
         (load,) = (node for node in store.value.toposort() if node.op is Ops.LOAD)
-        run, left = 1, {axis: stride(load.index, axis) for axis in nest}
+        run, left = 1, {axis: stride_of(load.index, axis) for axis in nest}
         while (loop := next((each for each in left if left[each] == run), None)) is not None:
             if run > 1 and loop.axis is Axis.UPCAST:
                 break

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     FEW_ROWS,
@@ -17,7 +18,6 @@ from tilegrad.optimize.facts import (
     padded_to,
     power_below,
     stores,
-    stride,
 )
 from tilegrad.optimize.filter_padding import Padding, find_padding
 from tilegrad.optimize.opt import loop_order
@@ -181,7 +181,7 @@ def _with_rows(
     """What two axes are worth, if strided operands allow them."""
     reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
     stage = _name_of(reduction, moves, facts.everywhere, None)
-    strided = next((load for load in moves if stride(load.index, lanes) != 1), None)
+    strided = next((load for load in moves if stride_of(load.index, lanes) != 1), None)
     if stage is not None and facts.given.issuperset(load.src[0].arg for load in moves):
         strided = None
     if strided is not None:
@@ -217,12 +217,12 @@ def _row_axes(
         and any(loop not in load.ranges for load in moves)
         and facts.shared in (None, loop)
     ]
-    index = facts.store.index
+    indices = (facts.store.index, *(load.index for load in invariant))
     rows.sort(
         key=lambda loop: (
-            min((loop.vmax + 1), _ENOUGH_ROWS),
-            any(stride(each, loop) == 1 for each in (index, *(load.index for load in invariant))),
-            (loop.vmax + 1),
+            min(loop.vmax + 1, _ENOUGH_ROWS),
+            any(stride_of(each, loop) == 1 for each in indices),
+            loop.vmax + 1,
         ),
         reverse=True,
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp
     """Of `candidates` those that are rows together: one that is long enough, or several."""
     row = candidates[0]
     run = _run_of(facts.store, candidates, facts.target.accumulators // 2)
-    is_shallow = facts.depth <= _SHALLOW and stride(facts.store.index, lanes) != 1
+    is_shallow = facts.depth <= _SHALLOW and stride_of(facts.store.index, lanes) != 1
     if is_shallow and row not in run and run:
         return run
     return [row] if (row.vmax + 1) >= FEW_ROWS else candidates
@@ -249,7 +249,7 @@ def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> 
         padded = padded_to(extent, power_below(extent))
     quality = float(extent / padded)
     quality *= min(power_below(extent), width) / width
-    if stride(facts.store.index, lanes) != 1:
+    if stride_of(facts.store.index, lanes) != 1:
         quality *= facts.depth / (facts.depth + _SCATTERED)
     if strided is not None:
         uses = facts.uses(strided)
@@ -264,7 +264,7 @@ def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
     run: list[UOp] = []
     length = 1
     while True:
-        loop = next((row for row in rows if stride(store.index, row) == length), None)
+        loop = next((row for row in rows if stride_of(store.index, row) == length), None)
         if loop is None or length * (loop.vmax + 1) > most:
             return run if length >= FEW_ROWS else []
         run.insert(0, loop)
@@ -279,11 +279,11 @@ def _cuts(
     before the next rows want the others, the caches have lost it. A tile of the reduce axis, for
     all rows, is read as it lies.
     """
-    if len(loads) != 1 or stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
+    if len(loads) != 1 or stride_of(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
         return []
     (load,) = loads
     nearest, cache = (nbytes // load.dtype.itemsize for nbytes in target.cache_bytes[:2])
-    steps = {loop: stride(load.index, loop) for loop in reduction.src[1:]}
+    steps = {loop: stride_of(load.index, loop) for loop in reduction.src[1:]}
     far = max(reduction.src[1:], key=lambda loop: steps[loop] or 0)
     step, extent = steps[far], far.extent
     # Steps to the next element use up lines by themselves.

@@ -12,8 +12,9 @@ import itertools
 from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import ROWS, stride
+from tilegrad.optimize.facts import ROWS
 
 __all__ = ["rows_of_reduction"]
 
@@ -70,7 +71,7 @@ def rows_of_reduction(
 
 def _is_crowded(load: UOp, axes: Sequence[UOp], outputs: Sequence[UOp], set_bytes: int) -> bool:
     """Whether no element serves two results, and rows lie so that their lines crowd each other."""
-    steps = [stride(load.index, axis) or 0 for axis in axes if axis in load.ranges]
+    steps = [stride_of(load.index, axis) or 0 for axis in axes if axis in load.ranges]
     apart = [step * load.dtype.itemsize for step in steps]
     is_read_once = all(axis in load.ranges for axis in outputs if axis.axis is Axis.LOOP)
     return is_read_once and any(each > set_bytes and each % set_bytes == 0 for each in apart)

@@ -17,7 +17,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
-from tilegrad.ir.queries import loads_of
+from tilegrad.ir.queries import below_casts, loads_of
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import SIMPLIFY, conjuncts, difference_of, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -300,9 +300,7 @@ def _as_choice(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
 
 def _choice_of(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
     if value.op is Ops.CAST:
-        test = value
-        while test.op is Ops.CAST:
-            test = test.src[0]
+        test = below_casts(value)
         if test.dtype is dtypes.bool and loop in test.ranges:
             return test.where(UOp.const(value.dtype, 1), UOp.const(value.dtype, 0))
         inner = _as_choice(value.src[0], loop, known)

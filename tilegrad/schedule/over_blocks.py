@@ -23,6 +23,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import DType
 from tilegrad.ir.movement import pad_with_identity, permute, reduce_axes, reshape
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below, below_casts
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.cost import WORTH_A_KERNEL
 from tilegrad.schedule.views import contiguous_axis
@@ -79,16 +80,12 @@ def over_blocks(
 
 def _itemsize(value: UOp) -> int:
     """Bytes of an element before it is cast."""
-    while value.op is Ops.CAST:
-        (value,) = value.src
-    return value.dtype.itemsize
+    return below_casts(value).dtype.itemsize
 
 
 def _factor_dtype(value: UOp) -> DType:
     """The dtype of the factors of a product before they are cast."""
-    while value.op in (Ops.CAST, Ops.PERMUTE, Ops.MUL):
-        value = value.src[0]
-    return value.dtype
+    return below(value, (Ops.CAST, Ops.PERMUTE, Ops.MUL)).dtype
 
 
 class _Product(NamedTuple):

@@ -348,9 +348,7 @@ def _kind(node: UOp) -> str:
     if node.op is Ops.COPY_ASYNC:
         return "copy"
     if node.op in (Ops.LOAD, Ops.STORE):
-        target = node.src[0]
-        while target.op is Ops.AFTER:
-            target = target.src[0]
+        target = memory_of(node.src[0])
         assert isinstance(target.dtype, Pointer)
         return f"{node.op.name.lower()} {target.dtype.space.name.lower()}"
     if node.op is Ops.WMMA:
