@@ -101,13 +101,12 @@ BY_POSITION = re.compile(
     r"|len\((?:load|store|node)\.src\) (?:==|!=|<|>) [34]"
 )
 # The number of values of a scan that an iteration already has; the extent of a launch position; the
-# axes of a tensor op of several kinds; the sources of a reduction.
+# axes of a tensor op of several kinds.
 WITHOUT_A_NAME = {
     "engine/program/blocks.py": 1,
     "engine/realize/unknowns.py": 2,
     "lower/memory_accumulators.py": 1,
     "optimize/scan.py": 1,
-    "schedule/online_reductions.py": 1,
 }
 
 

@@ -85,9 +85,9 @@ def longest_row(root: UOp) -> Row | None:
             continue
         memory = pointer.src[0] if pointer.op is Ops.AFTER else pointer
         if memory.op is Ops.DEFINE_LOCAL:
-            if node.src[1].op is not Ops.RANGE or len(node.src) > 3:
+            if node.index.op is not Ops.RANGE or node.is_gated:
                 return None
-            loops_over.setdefault(memory, set()).add(node.src[1])
+            loops_over.setdefault(memory, set()).add(node.index)
     if not loops_over:
         return None
     start = max(loops_over, key=lambda memory: _pointer(memory).size)
