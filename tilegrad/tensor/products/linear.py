@@ -155,7 +155,7 @@ class Linear(Random):
         Args:
             layers: functions or modules, each of one tensor.
 
-        Returns what the last one returns, of any shape.
+        Returns what the last one returns, of any shape and dtype.
 
         Raises DTypeError for what cannot be called.
 
