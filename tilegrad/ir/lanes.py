@@ -14,7 +14,9 @@ from tilegrad.ir.queries import position_bytes, stride_of
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
 
-__all__ = ["LEAST_ROWS", "MOST_LOADS", "is_transposed", "lane_axes", "lane_count", "span_of"]
+__all__ = [
+    "LEAST_ROWS", "MOST_LOADS", "in_lane", "is_transposed", "lane_axes", "lane_count", "span_of",
+]  # fmt: skip
 
 # Rows that a transpose in registers makes vectors of; fewer are accessed one by one.
 LEAST_ROWS = 4
@@ -107,7 +109,7 @@ def span_of(index: UOp, axis: UOp, count: int) -> int | None:
     step = stride_of(index, axis)
     if step is not None:
         return step * (count - 1)
-    return distance_between(_at(index, axis, 0), _at(index, axis, count - 1))
+    return distance_between(in_lane(index, axis, 0), in_lane(index, axis, count - 1))
 
 
 def is_transposed(index: UOp, axis: UOp) -> bool:
@@ -131,11 +133,13 @@ def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
     """Whether `length` consecutive iterations of `axis` access consecutive elements."""
     if axis.extent.arg % length:
         return False
-    first = _at(index, axis, 0)
+    first = in_lane(index, axis, 0)
     return all(
-        distance_between(first, _at(index, axis, number)) == number for number in range(1, length)
+        distance_between(first, in_lane(index, axis, number)) == number
+        for number in range(1, length)
     )
 
 
-def _at(index: UOp, axis: UOp, number: int) -> UOp:
-    return simplify(index, {axis: UOp.const(dtypes.index, number)})
+def in_lane(value: UOp, axis: UOp, number: int) -> UOp:
+    """What `value` is in iteration `number` of `axis`."""
+    return simplify(value, {axis: UOp.const(dtypes.index, number)})

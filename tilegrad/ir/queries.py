@@ -12,12 +12,13 @@ from collections.abc import Collection, Iterable
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules.terms import terms_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of, prod
 
 __all__ = [
     "base_of", "below", "below_casts", "below_reshapes", "below_views", "buffer_below", "bytes_of",
-    "copied_of", "device_of", "is_scratch", "loads_of", "memory_of", "next_number", "nodes_of",
-    "position_bytes", "reductions_of", "stores_of", "stride_of",
+    "copied_of", "device_of", "is_const", "is_scratch", "iterations_of", "loads_of", "memory_of",
+    "next_number", "nodes_of", "points_to", "position_bytes", "reductions_of", "stores_of",
+    "stride_of",
 ]  # fmt: skip
 
 
@@ -77,19 +78,23 @@ def memory_of(pointer: UOp) -> UOp:
 
 def bytes_of(memory: UOp) -> int:
     """The size of the memory that a node defines, in bytes."""
-    pointer = memory.dtype
-    assert isinstance(pointer, Pointer)
+    pointer = pointer_of(memory)
     return pointer.size * pointer.base.itemsize
+
+
+def points_to(node: UOp, space: AddressSpace) -> bool:
+    """Whether a node points to memory of an address space."""
+    return isinstance(node.dtype, Pointer) and node.dtype.space is space
 
 
 def is_scratch(memory: UOp) -> bool:
     """Whether a node defines memory of the address space SCRATCH."""
-    pointer = memory.dtype
-    return (
-        memory.op is Ops.DEFINE_LOCAL
-        and isinstance(pointer, Pointer)
-        and pointer.space is AddressSpace.SCRATCH
-    )
+    return memory.op is Ops.DEFINE_LOCAL and points_to(memory, AddressSpace.SCRATCH)
+
+
+def is_const(node: UOp, number: float) -> bool:
+    """Whether a node is the constant `number`."""
+    return node.op is Ops.CONST and bool(node.arg == number)
 
 
 def next_number(nodes: Iterable[UOp], op: Ops = Ops.RANGE) -> int:
@@ -117,6 +122,12 @@ def stores_of(root: UOp) -> list[UOp]:
 def reductions_of(root: UOp) -> list[UOp]:
     """The reductions that `root` needs, sources first."""
     return nodes_of(root, Ops.REDUCE)
+
+
+def iterations_of(reduction: UOp) -> int:
+    """How often a reduction combines a value, over all its results."""
+    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
+    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def stride_of(index: UOp, loop: UOp) -> int | None:

@@ -25,8 +25,8 @@ from tilegrad.ir.show import show
 from tilegrad.ir.walks import toposort, toposort_over, unvisited
 
 __all__ = [
-    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "over_memory", "prod",
-    "remade", "sint", "toposort", "toposort_over",
+    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "over_memory", "pointer_of",
+    "prod", "remade", "sint", "toposort", "toposort_over",
 ]  # fmt: skip
 
 Key = tuple[Any, ...]
@@ -558,10 +558,15 @@ def _of_rows(rows: Iterable[tuple[Ops, DType, tuple[int, ...], Any]]) -> UOp:
     return made[-1]
 
 
+def pointer_of(node: UOp) -> Pointer:
+    """The dtype of a node that points to memory."""
+    assert isinstance(node.dtype, Pointer)
+    return node.dtype
+
+
 def element_of(pointer: UOp) -> DType:
     """The dtype of what `pointer` points to."""
-    assert isinstance(pointer.dtype, Pointer)
-    return pointer.dtype.base
+    return pointer_of(pointer).base
 
 
 def _ranges_of(node: UOp) -> frozenset[UOp]:

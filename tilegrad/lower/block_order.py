@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import AddressSpace, Pointer
+from tilegrad.base.dtype import AddressSpace
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import bytes_of, copied_of, memory_of, next_number
+from tilegrad.ir.queries import bytes_of, copied_of, memory_of, next_number, points_to
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -79,7 +79,7 @@ def _loads(ast: UOp, blocks: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
             memory, index = copied_of(node)
         else:
             continue
-        if isinstance(memory.dtype, Pointer) and memory.dtype.space is AddressSpace.GLOBAL:
+        if points_to(memory, AddressSpace.GLOBAL):
             axes = frozenset(axis for axis in blocks if any(axis in each.ranges for each in index))
             found[memory] = found.get(memory, frozenset()) | axes
     return found

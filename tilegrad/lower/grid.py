@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import points_to
 from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.lower.block_order import order_of_blocks
 from tilegrad.target import Target
 
@@ -90,8 +91,7 @@ def spread_shared(ast: UOp) -> UOp:
     for node in nodes:
         src = tuple([done[source] for source in node.src])
         if _is_shared_by_lanes(node):
-            pointer = node.dtype
-            assert isinstance(pointer, Pointer)
+            pointer = pointer_of(node)
             lanes = [lane for lane in node.src if lane.axis in _LANES]
             size, offset = pointer.size, UOp.const(dtypes.index, 0)
             for lane in lanes:
@@ -115,8 +115,7 @@ def _is_shared_by_lanes(node: UOp) -> bool:
     """Whether this is shared memory that each lane has for itself."""
     return (
         node.op is Ops.DEFINE_LOCAL
-        and isinstance(node.dtype, Pointer)
-        and node.dtype.space is AddressSpace.SHARED
+        and points_to(node, AddressSpace.SHARED)
         and any(lane.axis in _LANES for lane in node.src)
     )
 

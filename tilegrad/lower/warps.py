@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, next_number
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.target import Target
 
 __all__ = ["use_warps"]
@@ -131,8 +131,7 @@ def _rewritten(ast: UOp, meetings: list[_Meeting], warp: int) -> UOp:
             done[node] = src[0].store(lane // warps, total, (lane % warps).eq(0))
             continue
         if node in memories:
-            pointer = node.dtype
-            assert isinstance(pointer, Pointer)
+            pointer = pointer_of(node)
             size = memories[node].lanes // warp
             done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
             continue

@@ -23,9 +23,9 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number
+from tilegrad.ir.queries import iterations_of, next_number
 from tilegrad.ir.rules import conjuncts, simplify, terms_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.split import split
 from tilegrad.target import MatrixUnit
@@ -86,12 +86,6 @@ def _is_depth(loop: UOp, unit: MatrixUnit) -> bool:
         return False
     kind, extent = loop.axis, loop.extent.arg
     return kind is Axis.REDUCE or (kind is Axis.UNROLL and extent == unit.k)
-
-
-def iterations_of(reduction: UOp) -> int:
-    """How often a reduction combines a value, in all iterations of the loops around it."""
-    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
-    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def narrow(side: UOp) -> UOp:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import iterations_of
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
 
 __all__ = [
     "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
     "WORTH_STAGING", "has_functions", "heaviest", "is_known", "operand", "packed_bytes",
-    "padded_to", "parameters_of", "power_below", "power_in", "steps_of", "stores",
+    "padded_to", "parameters_of", "power_below", "power_in", "stores",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
@@ -42,15 +43,9 @@ def heaviest(reduces: list[UOp]) -> UOp | None:
     """The reduction that does nearly all the work, if there is one."""
     if not reduces:
         return None
-    work = {reduce: steps_of(reduce) for reduce in reduces}
+    work = {reduce: iterations_of(reduce) for reduce in reduces}
     heavy = max(reduces, key=work.__getitem__)
     return heavy if sum(work.values()) - work[heavy] <= LIGHT * work[heavy] else None
-
-
-def steps_of(reduce: UOp) -> int:
-    """The values that a reduction combines, over all its results."""
-    loops = {*reduce.ranges, *(loop for loop in reduce.src[1:] if loop.op is Ops.RANGE)}
-    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def stores(ast: UOp) -> list[UOp]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number
+from tilegrad.ir.queries import next_number, points_to
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -100,8 +100,7 @@ def is_second_stage(reduction: UOp) -> bool:
     loops = reduction.src[1:]
     return any(
         node.op is Ops.LOAD
-        and isinstance(node.src[0].dtype, Pointer)
-        and node.src[0].dtype.space is AddressSpace.SHARED
+        and points_to(node.src[0], AddressSpace.SHARED)
         # A tile that the block has staged is filled by loops, which an END closes.
         and not any(fill.op is Ops.END for each in node.src[0].src[1:] for fill in each.src)
         and any(axis in node.src[1].ranges for axis in loops)

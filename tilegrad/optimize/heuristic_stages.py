@@ -9,7 +9,7 @@ once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import iterations_of, stride_of
 from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
@@ -19,7 +19,6 @@ from tilegrad.optimize.facts import (
     WORTH_STAGING,
     is_known,
     padded_to,
-    steps_of,
     stores,
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
@@ -44,7 +43,7 @@ class StageShaper(Tiler):
         if slice_loop(self.ast) is not None:
             self.hoist_slice_loop()
             nests, reductions = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
-        steps = {reduction: steps_of(reduction) for reduction in reductions}
+        steps = {reduction: iterations_of(reduction) for reduction in reductions}
         heavy = [
             reduction for reduction in reductions if steps[reduction] > max(steps.values()) * LIGHT
         ]

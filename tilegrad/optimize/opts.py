@@ -13,7 +13,7 @@ from typing import Any
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number
+from tilegrad.ir.queries import memory_of, next_number, points_to
 from tilegrad.ir.ranges import pad_range, replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -296,8 +296,7 @@ def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
 
 def _is_private(pointer: UOp) -> bool:
     """Whether each thread has this memory to itself."""
-    base = memory_of(pointer)
-    return isinstance(base.dtype, Pointer) and base.dtype.space is AddressSpace.SCRATCH
+    return points_to(memory_of(pointer), AddressSpace.SCRATCH)
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:

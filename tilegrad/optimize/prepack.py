@@ -15,7 +15,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import is_scratch, stride_of
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.optimize.facts import COPIED, OFTEN
 from tilegrad.optimize.opt import Opt, OptOps, loop_order
 
@@ -46,9 +46,7 @@ class Packed:
 
     @property
     def _pointer(self) -> Pointer:
-        pointer = self.read.src[0].dtype
-        assert isinstance(pointer, Pointer)
-        return pointer
+        return pointer_of(self.read.src[0])
 
     @property
     def dtype(self) -> DType:

@@ -9,14 +9,13 @@ from collections.abc import Collection
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import iterations_of, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     COPIED,
     LONG,
     heaviest,
     padded_to,
-    steps_of,
     stores,
 )
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
@@ -151,7 +150,7 @@ class Shaper:
             return
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
         # Of several stages, the longest.
-        work = max(map(steps_of, reductions), default=self.work())
+        work = max(map(iterations_of, reductions), default=self.work())
         if (heavy := heaviest(reductions)) is not None:
             # What does little of the work may be done again.
             reductions = [heavy]

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import UNROLLED, Axis, Ops
-from tilegrad.ir.queries import bytes_of, next_number
+from tilegrad.ir.queries import bytes_of, iterations_of, next_number
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.dots import iterations_of, narrow
+from tilegrad.optimize.dots import narrow
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.stage_shared import stage_shared

@@ -15,7 +15,7 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.inline import block_lanes, real, refuse_shared
 from tilegrad.render.llvm import Function
 from tilegrad.render.llvm_lines import memory_type, type_of
@@ -108,8 +108,7 @@ class _Kernel(Function):
         self.narrow_word(node, f"%var{self.slots + self.variables.index(node)}")
 
     def define_local(self, node: UOp) -> None:
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         array = f"[{pointer.size} x {memory_type(pointer.base)}]"
         if pointer.space is AddressSpace.SHARED:
             name = f"@{self.name}_shared{node.arg}"

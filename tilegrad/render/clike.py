@@ -23,7 +23,7 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, pointer_of, toposort
 from tilegrad.render.dialect import OPERATORS, Dialect
 from tilegrad.render.inline import block_lanes, inlined, loads_inside, real, value_of
 from tilegrad.render.names import function_name, variable_name
@@ -211,8 +211,7 @@ class Rendering:
 
     def _define_array(self, node: UOp) -> None:
         """Arrays stand at the head: some languages allow shared memory nowhere else."""
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         name = self._texts[node] = self._fresh("temp")
         qualifier = (
             self.dialect.shared if pointer.space is AddressSpace.SHARED else self.dialect.scratch
@@ -405,8 +404,7 @@ class Rendering:
 
     def access(self, buffer: UOp, index: UOp, dtype: DType) -> str:
         """The element of `buffer` at `index`, or the vector of elements from there."""
-        pointer = buffer.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(buffer)
         address = self.address(buffer, index)
         if dtype.lanes == pointer.base.lanes:
             return f"*{address}"
@@ -414,8 +412,7 @@ class Rendering:
 
     def is_accessible(self, buffer: UOp, dtype: DType) -> bool:
         """Whether one access moves a value of `dtype`."""
-        pointer = buffer.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(buffer)
         return dtype.lanes == pointer.base.lanes or dtype.lanes in self.dialect.memory_lanes
 
 

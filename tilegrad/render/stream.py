@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import points_to
 from tilegrad.ir.uop import UOp
 
 __all__ = ["ahead", "entry", "read_once", "streamed"]
@@ -216,8 +217,7 @@ def _asked(loads: Sequence[UOp], loops: Sequence[UOp]) -> dict[UOp, int]:
 
 
 def _fills_scratch(node: UOp) -> bool:
-    memory = node.src[0].dtype if node.op is Ops.STORE else None
-    return isinstance(memory, Pointer) and memory.space is AddressSpace.SCRATCH
+    return node.op is Ops.STORE and points_to(node.src[0], AddressSpace.SCRATCH)
 
 
 def _is_far(node: UOp, cache_bytes: int) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.clike import CStyleRenderer, Rendering
 from tilegrad.render.dialect import Dialect
 from tilegrad.render.inline import real
@@ -217,8 +217,7 @@ class WGSLRendering(Rendering):
         return name
 
     def _define_array(self, node: UOp) -> None:
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         name = self._texts[node] = self._fresh("temp")
         layout = self.layouts[node]
         kind = f"array<{layout.element}, {layout.length(pointer.size)}>"

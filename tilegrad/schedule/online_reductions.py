@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilegrad.base.dtype import DType, Pointer, dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import next_number
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, element_of, pointer_of, toposort
 from tilegrad.target import Target
 
 __all__ = ["Row", "longest_row", "reduce_online"]
@@ -61,16 +61,11 @@ class Row(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of an element in each of the memories."""
-        return sum(_pointer(memory).base.itemsize for memory in self.memories)
+        return sum(pointer_of(memory).base.itemsize for memory in self.memories)
 
 
 class _Refused(Exception):
     """A reduction without a correction."""
-
-
-def _pointer(memory: UOp) -> Pointer:
-    assert isinstance(memory.dtype, Pointer)
-    return memory.dtype
 
 
 def longest_row(root: UOp) -> Row | None:
@@ -90,8 +85,8 @@ def longest_row(root: UOp) -> Row | None:
             loops_over.setdefault(memory, set()).add(node.index)
     if not loops_over:
         return None
-    start = max(loops_over, key=lambda memory: _pointer(memory).size)
-    length, memories, ranges = _pointer(start).size, {start}, set(loops_over[start])
+    start = max(loops_over, key=lambda memory: pointer_of(memory).size)
+    length, memories, ranges = pointer_of(start).size, {start}, set(loops_over[start])
     while more := [
         each for each in loops_over if each not in memories and loops_over[each] & ranges
     ]:
@@ -100,7 +95,7 @@ def longest_row(root: UOp) -> Row | None:
     extents = {loop.extent for loop in ranges}
     if len(extents) > 1:
         return None
-    if any(_pointer(memory).size != length for memory in memories):
+    if any(pointer_of(memory).size != length for memory in memories):
         return None
     return Row(extents.pop(), frozenset(memories), frozenset(ranges))
 
@@ -188,7 +183,7 @@ class _Cut:
         if node in self.positions:
             return self.slices * self.size + self.positions[node]
         if node in self.row.memories:
-            pointer = _pointer(node)
+            pointer = pointer_of(node)
             lives_in = (*node.src, self.slices)
             return node.replace(dtype=pointer.base.ptr(self.size, pointer.space), src=lives_in)
         made = self._made(node, self.inner)
@@ -333,13 +328,13 @@ class _Cut:
         if memory not in self.filled:
             varying, _ = self._content(memory)
             value = _product([self.inside(each) for each in varying])
-            pointer = value.dtype.ptr(self.size, _pointer(memory).space)
+            pointer = value.dtype.ptr(self.size, pointer_of(memory).space)
             mine, filled_at = (
                 self.inside(memory).replace(dtype=pointer),
                 self.positions[self.at(memory)],
             )
             self.filled[memory] = mine.after(mine.store(filled_at, value).end(filled_at))
-        return self.filled[memory].load(position, dtype=_element(self.filled[memory]))
+        return self.filled[memory].load(position, dtype=element_of(self.filled[memory]))
 
     def _found(self, value: UOp) -> UOp:
         """An exponential, loaded from scratch where it is there."""
@@ -394,11 +389,6 @@ class _Factors(NamedTuple):
 
 def _is_rounding(value: UOp) -> bool:
     return value.op is Ops.CAST and value.dtype.is_float and value.src[0].dtype.is_float
-
-
-def _element(pointer: UOp) -> DType:
-    assert isinstance(pointer.dtype, Pointer)
-    return pointer.dtype.base
 
 
 def _factors(value: UOp) -> tuple[UOp, UOp] | None:

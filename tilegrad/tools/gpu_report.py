@@ -30,7 +30,7 @@ from tilegrad.hardware import cuda_target
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import copied_of, memory_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx import PTXRenderer
@@ -349,8 +349,7 @@ def _kind(node: UOp) -> str:
         return "copy"
     if node.op in (Ops.LOAD, Ops.STORE):
         target = memory_of(node.src[0])
-        assert isinstance(target.dtype, Pointer)
-        return f"{node.op.name.lower()} {target.dtype.space.name.lower()}"
+        return f"{node.op.name.lower()} {pointer_of(target).space.name.lower()}"
     if node.op is Ops.WMMA:
         return "matrix"
     if node.op is Ops.SHUFFLE:
