@@ -87,7 +87,7 @@ PLANTED = {
     "casts of large floats wrap": Plant("render/llvm_values.py", 'inside = self.make(f"select {flags} {below}, {a} {inside}, {a} {high}")', "pass"),
     # gradients
     "equal operands of a maximum both get all": Plant("grad/rules.py", "a.eq(b).where(g * 0.5, g)", "a.eq(b).where(g, g)"),
-    "equal maxima each get all": Plant("grad/rules.py", "share = expand((g.cast(wide) / count.cast(wide)).cast(g.dtype), x.shape)", "share = expand(g, x.shape)"),
+    "equal maxima each get all": Plant("grad/rules.py", "share = stretched((g.cast(wide) / count.cast(wide)).cast(g.dtype), x.shape)", "share = stretched(g, x.shape)"),
     "the branches of where are swapped": Plant("grad/rules.py", "y.src[0].where(g, 0.0), y.src[0].where(0.0, g)", "y.src[0].where(0.0, g), y.src[0].where(g, 0.0)"),
     "copies get half the sum": Plant("grad/rules.py", "return (sum_axes(g, tuple(", "return (sum_axes(g * 0.5, tuple("),
     "a quotient's divisor pulls the wrong way": Plant("grad/rules.py", "-(g / y.src[1] * y)", "(g / y.src[1] * y)"),

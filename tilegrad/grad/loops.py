@@ -22,7 +22,8 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.over_steps import sum_over_steps, worth_stacking
 from tilegrad.ir.args import LoopArg
-from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in
+from tilegrad.ir.loops import Pair, loop_of, output_of, stand_in
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, toposort

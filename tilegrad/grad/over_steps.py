@@ -16,8 +16,8 @@ from collections.abc import Mapping, Set
 
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.lifted import Lifted
-from tilegrad.grad.rules import reshape
 from tilegrad.grad.sums import sum_axes
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 
@@ -86,7 +86,7 @@ def sum_over_steps(
             lifted.done[node] = made
     whole = lifted.whole(flow).substitute(dict(outside))
     total = sum_axes(whole.cast(sum_dtype(flow.dtype)), (0,))
-    return reshape(total, flow.shape)
+    return shaped(total, flow.shape)
 
 
 def _size(node: UOp) -> int:

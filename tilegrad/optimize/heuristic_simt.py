@@ -19,6 +19,7 @@ from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import next_number, stride_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import power_below
 from tilegrad.optimize.heuristic_rows import (
     FEW_RESULTS,
     LITTLE,
@@ -226,7 +227,7 @@ class _Shaper(UnitShaper, SliceShaper):
 
     def padded(self, loop: UOp, amount: int, room: int) -> tuple[UOp, int]:
         """`loop`, padded where its divisor `amount` would leave most of `room` empty."""
-        extent, size = loop.extent.arg, _power_below(room)
+        extent, size = loop.extent.arg, power_below(room)
         while size >= 2 * amount:
             if -(-extent // size) * size <= LITTLE * extent:
                 found = self.move(OptOps.PADTO, loop, size)
@@ -257,7 +258,3 @@ def _first_lanes(loop: UOp, axes: Sequence[UOp], warp: int) -> int:
     """How many lanes the contiguous axis may have: a warp, more where there are blocks enough."""
     work = int(prod(axis.extent.arg for axis in axes))
     return _BLOCK if work >= _BLOCK * 512 else warp
-
-
-def _power_below(number: int) -> int:
-    return 1 << (number.bit_length() - 1)

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.args import STEP, BufferArg, LoopArg
-from tilegrad.ir.loops import shaped
-from tilegrad.ir.movement import reshape, shrink
+from tilegrad.ir.movement import reshape, shaped, shrink
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, prod, toposort

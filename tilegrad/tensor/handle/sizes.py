@@ -16,6 +16,7 @@ from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import call_site, user_line
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.sizes import is_one, is_zero
 from tilegrad.ir.uop import UOp, sint
 
 __all__ = [
@@ -179,14 +180,6 @@ def as_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise ShapeError(f"{name}: an axis is named twice: {tuple(axes)}", line=here())
     return tuple(sorted(found))
-
-
-def is_one(size: sint) -> bool:
-    return isinstance(size, int) and size == 1
-
-
-def is_zero(size: sint) -> bool:
-    return isinstance(size, int) and size == 0
 
 
 def same(first: sint, second: sint) -> bool:
