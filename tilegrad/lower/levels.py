@@ -63,7 +63,7 @@ def split_levels(program: Sequence[UOp], target: Target) -> list[UOp]:
     return program
 
 
-class _Long(NamedTuple):
+class _LongLoop(NamedTuple):
     """A loop that adds too many terms to `sums`, `per_trip` in each of its iterations."""
 
     loop: UOp
@@ -75,7 +75,7 @@ def _most_trips(loop: UOp) -> int:
     return int(loop.extent.vmax)
 
 
-def _longest(program: Sequence[UOp]) -> _Long | None:
+def _longest(program: Sequence[UOp]) -> _LongLoop | None:
     """The first loop, by its end, that adds too many terms to an accumulator from outside of it."""
     loops: list[UOp] = []
     # By accumulator: the number of loops around it, and the terms that each open loop inside of
@@ -108,7 +108,7 @@ def _longest(program: Sequence[UOp]) -> _Long | None:
     return None
 
 
-def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _Long | None:
+def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _LongLoop | None:
     """The sums to which `loop`, which ends here, adds too many terms. The counts in `terms` are
     updated.
     """
@@ -120,7 +120,7 @@ def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _
             long[accumulator] = each
         counts[-1] += each * trips
     sums = _sums(program, long, loop) if long else []
-    return _Long(loop, max(long[each] for each in sums), sums) if sums else None
+    return _LongLoop(loop, max(long[each] for each in sums), sums) if sums else None
 
 
 def _sums(program: Sequence[UOp], accumulators: Iterable[UOp], loop: UOp) -> list[UOp]:
@@ -158,7 +158,7 @@ def _end_of(program: Sequence[UOp], start: int) -> int:
     return len(program)
 
 
-class _Writer:
+class _ProgramCopy:
     """A copy of a program in which some nodes are replaced."""
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
     shorter.
     """
     number = next_number(program)
-    writer = _Writer()
+    writer = _ProgramCopy()
     extent = loop.extent
     # For a symbolic extent the size is a power of two, so that the number of blocks is a shift.
     size = _divisor(extent.arg, size) if extent.op is Ops.CONST else 1 << (size - 1).bit_length()
@@ -233,7 +233,7 @@ def _negative(extent: UOp) -> UOp:
 
 
 def _blocks(
-    writer: _Writer, loop: UOp, size: int, count: UOp | None, number: int
+    writer: _ProgramCopy, loop: UOp, size: int, count: UOp | None, number: int
 ) -> tuple[UOp, UOp]:
     """The loop over blocks and the loop within a block, which both start here."""
     extent, length = loop.extent, writer.number(size, loop)
@@ -275,7 +275,7 @@ def _own_accumulators(
     end.
     """
     number = next_number(program, Ops.DEFINE_ACC)
-    writer = _Writer()
+    writer = _ProgramCopy()
     own: dict[UOp, UOp] = {}
     start = program.index(loop)
     end = _end_of(program, start)
@@ -295,7 +295,7 @@ def _own_accumulators(
 
 
 def _add_blocks(
-    writer: _Writer, body: Sequence[UOp], own: dict[UOp, UOp], outer: dict[UOp, UOp]
+    writer: _ProgramCopy, body: Sequence[UOp], own: dict[UOp, UOp], outer: dict[UOp, UOp]
 ) -> None:
     """Adds the accumulators of an iteration to the outer ones, at its end."""
     for each, inner in own.items():

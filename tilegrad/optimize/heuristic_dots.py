@@ -36,7 +36,7 @@ def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool
         depth = _best_depth(dots, lanes, unit)
         if depth is None:
             continue
-        if _Tile(shaper, unit, number).run(lanes, rows, depth, reduction):
+        if _DotTile(shaper, unit, number).run(lanes, rows, depth, reduction):
             return True
         shaper.ast = before
     return False
@@ -71,7 +71,7 @@ def _is_beside(side: UOp, depth: UOp) -> bool:
     return found is not None and found[0].get(depth) == 1
 
 
-class _Tile:
+class _DotTile:
     def __init__(self, shaper: Tiler, unit: MatrixUnit, number: int):
         self.shaper, self.unit, self.number = shaper, unit, number
         self.limit = shaper.target.cache_bytes[1] // 2

@@ -35,7 +35,7 @@ _OTHER_REGISTERS = 32
 LEAST_DEPTH = 32
 
 
-class _Tile(NamedTuple):
+class _ProductTile(NamedTuple):
     """What a block computes at a time.
 
     Attributes:
@@ -140,7 +140,7 @@ class ProductShaper(BlockShaper):
                     return rows, columns, max(depths, key=lambda axis: axis.extent.arg)
         return None
 
-    def _tiles(self, rows: UOp, columns: UOp, depth: UOp, reduction: UOp) -> Iterator[_Tile]:
+    def _tiles(self, rows: UOp, columns: UOp, depth: UOp, reduction: UOp) -> Iterator[_ProductTile]:
         """The tiles that fit, the largest first, as long as they leave blocks enough."""
         target, itemsize = self.target, reduction.dtype.itemsize
         extents = [int(axis.extent.arg) for axis in (rows, columns)]
@@ -151,7 +151,7 @@ class ProductShaper(BlockShaper):
             if lanes * lanes > target.block_lanes or registers > target.registers:
                 continue
             for terms in (16, 8) if each == 4 else (8,):
-                tile = _Tile(lanes, each, terms)
+                tile = _ProductTile(lanes, each, terms)
                 nbytes = 2 * TILES * terms * (tile.side * itemsize + VECTOR)
                 if nbytes <= target.shared_bytes and self._pads_little(tile, extents, depth):
                     fitting.append(tile)
@@ -162,7 +162,7 @@ class ProductShaper(BlockShaper):
                 yield tile
 
     @staticmethod
-    def _pads_little(tile: _Tile, extents: list[int], depth: UOp) -> bool:
+    def _pads_little(tile: _ProductTile, extents: list[int], depth: UOp) -> bool:
         work = padded = 1
         for extent, size in (
             *((each, tile.side) for each in extents),
@@ -197,7 +197,7 @@ class ProductShaper(BlockShaper):
             for operand in (-1, -2)
         )
 
-    def _share(self, side: UOp, tile: _Tile, vector: int) -> None:
+    def _share(self, side: UOp, tile: _ProductTile, vector: int) -> None:
         """A lane's results are vectors, a vector of each lane apart: so lanes read neighbours."""
         left = self.move(OptOps.UPCAST, side, vector)
         if left is not None:

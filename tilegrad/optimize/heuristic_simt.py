@@ -45,12 +45,12 @@ _BLOCK, _TILE_LANES = 256, 16
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
     """The Opts for a kernel on a target with blocks."""
-    shaper = _Shaper(ast, target)
+    shaper = _SimtShaper(ast, target)
     shaper.run()
     return list(shaper.ast.arg.opts)
 
 
-class _Shaper(UnitShaper, SliceShaper):
+class _SimtShaper(UnitShaper, SliceShaper):
     """Applies Opts one by one; a move that is refused is left out."""
 
     def run(self) -> None:

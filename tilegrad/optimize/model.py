@@ -103,7 +103,7 @@ def estimate(ast: UOp, target: Target) -> Estimate:
 
 
 @dataclass
-class _Body:
+class _Iteration:
     """What one iteration of some loops does, vectors counted once.
 
     Attributes:
@@ -168,7 +168,7 @@ class _Counter:
         self.lanes = (
             lane_axes(ast, target.lanes_of, target.gather_bytes) if target.has_vectors else {}
         )
-        self.bodies: dict[Loops, _Body] = {}
+        self.bodies: dict[Loops, _Iteration] = {}
         self.flops, self.vectors = 0, 0.0
         # Accumulators in memory: bytes, and how often all of them are added to.
         self.arrays: list[tuple[int, int]] = []
@@ -233,10 +233,10 @@ class _Counter:
             code,
         )
 
-    def _body(self, ranges: Loops) -> _Body:
+    def _body(self, ranges: Loops) -> _Iteration:
         return self._body_of(ranges)[1]
 
-    def _body_of(self, ranges: Loops) -> tuple[Loops, _Body]:
+    def _body_of(self, ranges: Loops) -> tuple[Loops, _Iteration]:
         """The body of the innermost of `ranges`, and the loops around it: it also runs in each
         iteration of those that it does not depend on. A reduction runs outside of them.
         """
@@ -247,7 +247,7 @@ class _Counter:
         reduced = [self.around[loop] for loop in loops if loop in self.around]
         around = frozenset().union(*reduced) if reduced else self.outer
         loops |= around.intersection(self.loops[:depth])
-        return loops, self.bodies.setdefault(loops, _Body())
+        return loops, self.bodies.setdefault(loops, _Iteration())
 
     def _access(self, node: UOp) -> None:
         loops, body = self._body_of(node.ranges)

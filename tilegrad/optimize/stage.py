@@ -105,7 +105,7 @@ def _in_order(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
     return packed
 
 
-class _Copy(NamedTuple):
+class _CopyLayout(NamedTuple):
     """How a copy of `size` elements is filled, and where an element is found in it.
 
     Attributes:
@@ -123,7 +123,7 @@ class _Copy(NamedTuple):
 
 def _copy(
     load: UOp, packed: list[Dimension], is_unrolled: bool, target: Target, number: int
-) -> _Copy:
+) -> _CopyLayout:
     """The copy of `load` with the dimensions `packed`, by ranges that count from `number`;
     `is_unrolled` if the last one is unrolled where it is read.
     """
@@ -166,7 +166,7 @@ def _copy(
     value = load.substitute(fresh)
     for inside in outside:
         value = gate_loads(value, inside)
-    return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
+    return _CopyLayout(int(prod(extents)), nest, filled_at, value, read_at)
 
 
 def _symbolic_extent(each: Dimension, lanes: int) -> UOp | None:

@@ -46,7 +46,7 @@ class AMDGPURenderer:
 
     def render(self, name: str, program: Sequence[UOp]) -> str:
         """The IR module with one kernel."""
-        function = _Kernel(name, list(program), self.target)
+        function = _KernelText(name, list(program), self.target)
         text = function.text("amdgpu_kernel void")
         lanes = function.block_lanes()
         attributes = [
@@ -70,7 +70,7 @@ class AMDGPURenderer:
         )
 
 
-class _Kernel(Function):
+class _KernelText(Function):
     """One kernel, written instruction by instruction."""
 
     def __init__(self, name: str, program: list[UOp], target: Target):
@@ -331,15 +331,15 @@ def _atomic(op: Ops, dtype: DType) -> str:
 
 
 _HANDLERS: dict[Ops, Callable[[Any, UOp], None]] = {
-    Ops.DEFINE_GLOBAL: _Kernel.define_global,
-    Ops.DEFINE_VAR: _Kernel.define_var,
-    Ops.DEFINE_LOCAL: _Kernel.define_local,
-    Ops.DEFINE_ACC: _Kernel.define_acc,
-    Ops.ASSIGN: _Kernel.assign,
-    Ops.SPECIAL: _Kernel.special,
-    Ops.LOAD: _Kernel.load,
-    Ops.STORE: _Kernel.store,
-    Ops.BARRIER: _Kernel.barrier,
-    Ops.WMMA: _Kernel.matrix,
-    Ops.VECTORIZE: _Kernel.vectorize,
+    Ops.DEFINE_GLOBAL: _KernelText.define_global,
+    Ops.DEFINE_VAR: _KernelText.define_var,
+    Ops.DEFINE_LOCAL: _KernelText.define_local,
+    Ops.DEFINE_ACC: _KernelText.define_acc,
+    Ops.ASSIGN: _KernelText.assign,
+    Ops.SPECIAL: _KernelText.special,
+    Ops.LOAD: _KernelText.load,
+    Ops.STORE: _KernelText.store,
+    Ops.BARRIER: _KernelText.barrier,
+    Ops.WMMA: _KernelText.matrix,
+    Ops.VECTORIZE: _KernelText.vectorize,
 }

@@ -84,7 +84,7 @@ def sources_of(arg: LoopArg, outputs: Iterable[int]) -> set[int]:
     return {-1 - node.arg.slot for node in nodes if node.op is Ops.BUFFER}
 
 
-class _Memory:
+class _StepLeaves:
     """The leaves of a step, each with its positions."""
 
     def __init__(self, device: str):
@@ -113,7 +113,7 @@ def step_of(
     """
     arg: LoopArg = loop.arg
     step = UOp.variable(STEP, 0, arg.length - 1)
-    memory = _Memory(device)
+    memory = _StepLeaves(device)
     below: dict[UOp, UOp] = {}
 
     def value_of(number: int) -> UOp:

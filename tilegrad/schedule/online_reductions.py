@@ -104,14 +104,14 @@ def reduce_online(root: UOp, row: Row, size: int, target: Target) -> UOp | None:
     """`root` with the reductions of `row` over slices of `size`; None where a reduction of the
     whole row is needed before another one can begin.
     """
-    cut = _Cut(root, row, size, target)
+    cut = _Slicer(root, row, size, target)
     try:
         return cut.whole(root)
     except _Refused:
         return None
 
 
-class _Cut:
+class _Slicer:
     """Makes a kernel anew. Each value has two versions: `inside` the loop over the slices it is
     that of a slice, with the reductions of the row so far; as a `whole`, that of all slices.
     """
@@ -229,7 +229,7 @@ class _Cut:
         self.inner[reduction] = self.outer[reduction] = None
         if reduction.arg is not Ops.ADD or not reduction.dtype.is_float:
             return
-        factors = _Factors([], [], [])
+        factors = _ProductFactors([], [], [])
         try:
             self._gather(value, factors)
         except _Refused:
@@ -261,7 +261,7 @@ class _Cut:
             return found.maximum(UOp.const(reduction.dtype, -reduction.dtype.largest))
         return found
 
-    def _gather(self, value: UOp, factors: _Factors) -> None:
+    def _gather(self, value: UOp, factors: _ProductFactors) -> None:
         """Split a product that is summed over the row into its factors."""
         if len(factors.inside) + len(factors.outside) > _MOST_FACTORS:
             raise _Refused
@@ -377,7 +377,7 @@ class _Cut:
         return UOp(value.op, wide, (change,))
 
 
-class _Factors(NamedTuple):
+class _ProductFactors(NamedTuple):
     """A product: the factors summed in each slice, those that the sum is multiplied by, and those
     that the sum of the slices before is multiplied by.
     """

@@ -88,7 +88,7 @@ def _factor_dtype(value: UOp) -> DType:
     return below(value, (Ops.CAST, Ops.PERMUTE, Ops.MUL)).dtype
 
 
-class _Product(NamedTuple):
+class _ProductAxes(NamedTuple):
     """Results of a sum of products: those along axes of the left factor alone, of the right one
     alone, and of both.
     """
@@ -98,7 +98,7 @@ class _Product(NamedTuple):
     both: int
 
 
-def _product(value: UOp, axes: tuple[int, ...]) -> _Product | None:
+def _product(value: UOp, axes: tuple[int, ...]) -> _ProductAxes | None:
     """What `value` is if its terms are products of two operands that each serve several results:
     tiles of results (optimize) use an element again and again.
     """
@@ -116,7 +116,7 @@ def _product(value: UOp, axes: tuple[int, ...]) -> _Product | None:
     rows, columns, both = (
         int(prod(shape[axis] for axis in each)) for each in (right - left, left - right, others)
     )
-    return _Product(rows, columns, both)
+    return _ProductAxes(rows, columns, both)
 
 
 def _repeated(value: UOp, axes: tuple[int, ...]) -> set[int]:
@@ -134,7 +134,7 @@ def _repeated(value: UOp, axes: tuple[int, ...]) -> set[int]:
 
 
 def _split_product(
-    node: UOp, product: _Product, multiprocessors: int, of_units: Collection[DType]
+    node: UOp, product: _ProductAxes, multiprocessors: int, of_units: Collection[DType]
 ) -> UOp | None:
     """A product of matrices with few tiles of results, whose sum has a slice for each block: the
     partial results are stored one slice after the other, so that tiles are stored as before.
