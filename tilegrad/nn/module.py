@@ -340,10 +340,10 @@ class Module(Hookable):
             if module._hooks is not None
         ]
 
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
+    def requires_grad_(self, wanted: bool = True) -> Self:
         """Train all parameters, or none; gives this module."""
         for tensor in self.parameters():
-            tensor.requires_grad = requires_grad
+            tensor.requires_grad = wanted
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -287,6 +287,12 @@ class Module(Advising, ours.Module):
             raise ValueError("training mode is expected to be boolean")
         return super().train(mode)
 
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Train all parameters, or none; gives this module."""
+        for tensor in self.parameters():
+            tensor.requires_grad = requires_grad
+        return self
+
     # state
 
     def state_dict(
