@@ -196,8 +196,8 @@ def _is_worth(base: UOp, terms: UOp) -> bool:
 
 
 def _is_repeated(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> bool:
-    """Whether `base` sums products of two factors each of which repeats itself along some axis, as
-    a matrix product does, and one does along one of `axes`, as they are after `moves`.
+    """Whether `base` sums products of two factors that both repeat along some axis, as those of a
+    matrix product do, and one of them along one of `axes`, as they are after `moves`.
     """
     product = base.src[0]
     while product.op in _MOVES or product.op is Ops.CAST:

@@ -35,7 +35,7 @@ class _SizePolynomial:
 
 
 class _Several:
-    """A tuple of which some are no constants."""
+    """A tuple with entries that are no constants."""
 
     __slots__ = ("each",)
 

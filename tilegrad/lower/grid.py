@@ -24,8 +24,8 @@ _MOST_BLOCKS, _MOST_DEEP = 65535, 64
 
 def fix_launch(ast: UOp) -> UOp:
     """A launch has as many blocks as the largest value of a symbolic size needs; blocks beyond the
-    size do nothing. So one launch, recorded once, serves every size. The chunk axis, of which there
-    is one, becomes a launch position here already, while the kernel is small.
+    size do nothing. So one launch, recorded once, serves every size. The one chunk axis
+    becomes a launch position here already, while the kernel is small.
 
     before   RANGE(n, GLOBAL)                          n: 1..8
     after    RANGE(8, GLOBAL), accesses gated by r < n

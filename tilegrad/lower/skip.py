@@ -139,7 +139,7 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
 
 
 def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
-    """The bounds outside of which `value` is `nothing`, as far as gates and conditions show."""
+    """Bounds, as gates and conditions show them: outside, `value` is `nothing`."""
     for node in value.toposort():
         if node.op is Ops.CMPLT and _is_scalar_index(node):
             left, right = node.src

@@ -37,7 +37,7 @@ def skip_products(ast: UOp, target: Target) -> UOp:
 
 def _is_nothing(value: UOp, closed: dict[UOp, bool]) -> bool:
     """Whether `value` is a zero that is known: a constant, a product with a closed load, or a
-    choice of which no side is anything else.
+    choice between such values.
     """
     sides = [value]
     while sides:

@@ -412,8 +412,8 @@ def _widest(ast: UOp) -> DType:
 
 
 def _reduction_amount(extent: int, width: int) -> int:
-    """Elements of a reduction per iteration, of which only the last vector has a mask: all of them,
-    or as many vectors as pad little.
+    """Elements of a reduction per iteration: all of them, or as many vectors as pad little. Only
+    the last vector has a mask.
     """
     whole = padded_to(extent, width)
     if whole <= _WHOLE_REDUCTION * width:

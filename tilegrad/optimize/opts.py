@@ -37,7 +37,7 @@ from tilegrad.target import Target
 
 __all__ = ["apply_opt", "apply_opts", "start"]
 
-# Axes for each iteration of which shared memory inside of them has a copy.
+# Axes whose iterations each have a copy of the shared memory inside of them.
 _PER_BLOCK = (Axis.LOCAL, Axis.UPCAST)
 
 

@@ -88,7 +88,7 @@ def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
 
 
 def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
-    """Both as one dimension, if they are loops of which the outer goes on where the inner ends."""
+    """Both as one dimension, if they are loops and the outer goes on where the inner ends."""
     loops = [*outer.times, *inner.times]
     if any(loop.axis in (Axis.UPCAST, Axis.UNROLL) for loop in loops):
         return None

@@ -43,7 +43,7 @@ class Reuse:
 
     Attributes:
         stages: the parameter that the lanes move, if it can be packed.
-        overlapping: a padded parameter of which overlapping slices are read, if it is not `stages`.
+        overlapping: a padded parameter that is read in overlapping slices, if it is not `stages`.
         cuts: loops to run outside of all, and how much of each runs inside.
         padding: that of an operand which is read where it lies, as much of it is padding, and the
             rows do not move it.
@@ -274,8 +274,8 @@ def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
 def _cuts(
     reduction: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
 ) -> list[tuple[UOp, int]]:
-    """How to tile a reduction whose iterations are far apart in an operand of which rows are
-    neighbours, as in `a.T @ b`: each step takes a line of memory for few of its elements, and
+    """How to tile a reduction whose iterations are far apart in an operand with neighbouring rows,
+    as in `a.T @ b`: each step takes a line of memory for few of its elements, and
     before the next rows want the others, the caches have lost it. A tile of the reduce axis, for
     all rows, is read as it lies.
     """

@@ -2,8 +2,8 @@
 
 Where every operand is contiguous along the contraction axis (a weight's gradient, a product with a
 transposed matrix), vectors of partial sums need no packing. Each loaded vector then serves as many
-results as are unrolled along the axes that do not move it; what is chosen here is how many of which
-axis.
+results as are unrolled along the axes that do not move it: the unrolled rows of each axis are
+chosen here.
 """
 
 from __future__ import annotations

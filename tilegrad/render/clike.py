@@ -334,7 +334,7 @@ class Rendering:
         return f"{vector}{self._lane_names(dtype.lanes)[number]}"
 
     def operation(self, op: Ops, dtype: DType, operands: Sequence[UOp]) -> str:
-        """`op` on `operands`, the first of which has the scalar dtype `dtype`."""
+        """`op` on `operands`, whose first has the scalar dtype `dtype`."""
         functions = self.dialect.functions
         template = functions.get((op, dtype)) or functions.get(op) or OPERATORS.get(op)
         if op is Ops.MAX and dtype.is_float:

@@ -121,8 +121,8 @@ def _bodies(program: Sequence[UOp]) -> Iterator[tuple[list[UOp], list[UOp]]]:
 
 
 def read_once(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
-    """The loads of vectors along a long run in a buffer larger than the last cache, of which
-    nothing is read again, in loops that store nothing; and how many elements ahead they ask.
+    """Vector loads along a long run that is read once, in a buffer larger than the last cache and
+    in loops without stores; and how many elements ahead they prefetch.
     """
     found: dict[UOp, int] = {}
     specials = {node for node in program if node.op is Ops.SPECIAL}

@@ -79,8 +79,8 @@ class WGSLRendering(Rendering):
         self._uses_variables = any(node.op is Ops.DEFINE_VAR for node in program)
 
     def source(self, name: str) -> str:
-        """The whole text, below a line that says what a launch passes: the memory of which slots,
-        and how many integers after a zero, of 64 bits each; -1 where not even that.
+        """The whole text, below a line that says what a launch passes: the slots of its memory, and
+        the number of its integers, of 64 bits each, behind a zero; -1 where there is not even that.
         """
         for node in self.program:
             self._add(node)

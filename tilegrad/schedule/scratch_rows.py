@@ -196,7 +196,7 @@ def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: 
 
 
 def _nbytes(element: UOp) -> int:
-    """Bytes of all elements of which this is one."""
+    """Bytes of the values that `element` has in all iterations of its ranges."""
     return extent_product(element.ranges) * element.dtype.itemsize
 
 

@@ -208,9 +208,9 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
 
 
 def _unit_products(program: Sequence[UOp]) -> float:
-    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has; of
-    bytes, of which a unit multiplies twice as many in a time, half of them, and of float32 with
-    short fractions, of which it multiplies half as many, twice.
+    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has, in
+    units of 16-bit products: those of bytes count half, as a unit does twice as many in a time, and
+    those of float32 with short fractions twice.
     """
     found, times, count = 0.0, [1], 0
     for node in program:
