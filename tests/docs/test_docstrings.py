@@ -84,8 +84,25 @@ def lacks(value: Any) -> list[str]:
     shapes += "|Returns (a bool|an int|this tensor|a dict of texts)"
     if is_tensor and not re.search(shapes, everything):
         wrong.append("a shape")
+    dtypes_named = r"dtype|float|int\d|uint|\bint\b|bool|integer|complex|number|bytes|text"
+    if is_tensor and not re.search(dtypes_named, everything) and not is_without_dtype(value):
+        wrong.append("a dtype")
     wrong += [f"Raises {name}" for name in raised(plain) if name not in everything]
     return wrong
+
+
+# Names whose values have no dtype, or any: layers of layers, functions of functions, data sets and
+# their orders, distributions (those that derive say theirs), and layers that are changed in place.
+WITHOUT_DTYPE = {
+    "max_shape", "Sequential", "Module", "vmap", "BatchSampler", "ChainDataset", "ConcatDataset",
+    "IterableDataset", "Sampler", "SequentialSampler", "StackDataset", "Subset", "random_split",
+    "Distribution", "TransformedDistribution", "register_kl", "Unmatched", "remove_spectral_norm",
+    "remove_weight_norm",
+}  # fmt: skip
+
+
+def is_without_dtype(value: Any) -> bool:
+    return getattr(function_of(value), "__name__", "") in WITHOUT_DTYPE
 
 
 def raised(function: Any) -> set[str]:
@@ -131,6 +148,7 @@ def test_a_docstring_that_says_less_is_found() -> None:
         "argument width",
         "Returns",
         "a shape",
+        "a dtype",
         "Raises ShapeError",
     ]
 

@@ -104,3 +104,24 @@ def test_a_file_that_is_gone_is_found() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_files_that_comments_name_exist(path: Path) -> None:
     assert missing_files(path.read_text(), path.parent) == []
+
+
+# What the compiler is, of which a reader has several files open at once.
+COMPILER = (
+    "ir", "schedule", "optimize", "lower", "render", "compile", "runtime", "grad", "engine",
+    "capture",
+)  # fmt: skip
+# Names that stand twice: of two devices, of an interface beside what has it, or of other stages.
+TWICE = {
+    "Before", "Dimension", "Helpers", "Job", "Kernel", "Rule", "TileCopies",
+}  # fmt: skip
+
+
+def test_a_class_of_the_compiler_has_a_name_of_its_own() -> None:
+    found: dict[str, list[str]] = {}
+    for folder in COMPILER:
+        for path in (ROOT / "tilegrad" / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name.lstrip("_"), []).append(path.name)
+    assert {name for name, files in found.items() if len(files) > 1} <= TWICE

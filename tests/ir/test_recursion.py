@@ -101,7 +101,11 @@ BOUNDED = {
     "grad/rules.py": {"_leave_one_out": "halves of the axes of a product"},
     "grad/sums.py": {"_narrow": "_DEPTH operations", "sum_axes": ONCE},
     "ir/matcher.py": dict.fromkeys(
-        ["_Writer.build", "_Writer.has_dtype", "_Writer.match", "_Writer.number_of"], WRITTEN
+        [
+            "_RuleSource.build", "_RuleSource.has_dtype", "_RuleSource.match",
+            "_RuleSource.number_of",
+        ],
+        WRITTEN,
     ),
     "ir/counterexample.py": {"_variables": LOOPS},
     "ir/sized_templates.py": dict.fromkeys(["fitted", "made"], ARGUMENT),
@@ -129,8 +133,8 @@ BOUNDED = {
     "schedule/collapse.py": dict.fromkeys(["_as_choice", "_choice_of"], KERNEL),
     "schedule/online_reductions.py": dict.fromkeys(
         [
-            "_Cut._correction", "_Cut._filled", "_Cut._reduce", "_Cut._found", "_Cut._gather",
-            "_Cut._visit", "_Cut.inside", "_Cut.whole",
+            "_Slicer._correction", "_Slicer._filled", "_Slicer._reduce", "_Slicer._found",
+            "_Slicer._gather", "_Slicer._visit", "_Slicer.inside", "_Slicer.whole",
         ],
         KERNEL,
     ),

@@ -9,7 +9,7 @@ from tests.optimize.kernels import buffer, conv2d, kernel
 from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.ir import Axis, Ops, UOp
-from tilegrad.optimize.facts import stride
+from tilegrad.ir.queries import stride_of
 from tilegrad.optimize.filter_padding import find_padding
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
@@ -69,7 +69,7 @@ def test_rows_are_neighbours_in_what_is_read() -> None:
     tile = [each for each in heuristic(item.ast, TARGET) if each.op is OptOps.UPCAST]
     lanes, rows = (axes_of(item.ast)[each.axis or 0] for each in tile)
     loads = [node for node in item.ast.toposort() if node.op is Ops.LOAD]
-    assert [stride(load.src[1], rows) for load in loads if rows in load.ranges] == [1]
+    assert [stride_of(load.src[1], rows) for load in loads if rows in load.ranges] == [1]
     assert lanes.vmax == 63
 
 

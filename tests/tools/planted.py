@@ -66,7 +66,7 @@ PLANTED = {
     "the second axis of a reshape is not wrapped": Plant("schedule/index.py", "at if axis == 0 else at % size", "at if axis <= 1 else at % size"),
     "who writes runs before who reads": Plant("schedule/order.py", "self.before[writer].add(reader)", "self.before[reader].add(writer)"),
     "both words of a random block are one": Plant("schedule/random.py", "(position_in_stream % 2).eq(0).where(x0, x1)", "x0"),
-    "a closed gate is taken for granted": Plant("schedule/collapse.py", "    if load.is_gated and _is_number(load.src[2], 0) and _covers(load.gate, g):\n        return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))", "    if load.is_gated and _is_number(load.src[2], 0):\n        return load"),
+    "a closed gate is taken for granted": Plant("schedule/collapse.py", "    if load.is_gated and is_const(load.other, 0) and _covers(load.gate, g):\n        return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))", "    if load.is_gated and is_const(load.other, 0):\n        return load"),
     # lower
     "a shift beyond the width wraps around": Plant("lower/integers.py", "return (amount < bits).where(inside, beyond)", "return inside"),
     "floor division truncates": Plant("lower/integers.py", "lower.where(quotient - 1, quotient)", "quotient"),
@@ -87,7 +87,7 @@ PLANTED = {
     "casts of large floats wrap": Plant("render/llvm_values.py", 'inside = self.make(f"select {flags} {below}, {a} {inside}, {a} {high}")', "pass"),
     # gradients
     "equal operands of a maximum both get all": Plant("grad/rules.py", "a.eq(b).where(g * 0.5, g)", "a.eq(b).where(g, g)"),
-    "equal maxima each get all": Plant("grad/rules.py", "share = expand((g.cast(wide) / count.cast(wide)).cast(g.dtype), x.shape)", "share = expand(g, x.shape)"),
+    "equal maxima each get all": Plant("grad/rules.py", "share = stretched((g.cast(wide) / count.cast(wide)).cast(g.dtype), x.shape)", "share = stretched(g, x.shape)"),
     "the branches of where are swapped": Plant("grad/rules.py", "y.src[0].where(g, 0.0), y.src[0].where(0.0, g)", "y.src[0].where(0.0, g), y.src[0].where(g, 0.0)"),
     "copies get half the sum": Plant("grad/rules.py", "return (sum_axes(g, tuple(", "return (sum_axes(g * 0.5, tuple("),
     "a quotient's divisor pulls the wrong way": Plant("grad/rules.py", "-(g / y.src[1] * y)", "(g / y.src[1] * y)"),

@@ -13,12 +13,12 @@ from tilegrad.base.forks import held_at_fork
 __all__ = ["ABSENT", "KEYWORDS", "POSITIONAL", "AccessPath", "name_of"]
 
 
-class _Arguments:
+class _CallArguments:
     """The arguments of a call: not held, given anew each time."""
 
 
-POSITIONAL = _Arguments()
-KEYWORDS = _Arguments()
+POSITIONAL = _CallArguments()
+KEYWORDS = _CallArguments()
 ABSENT = object()
 _NOTHING: Mapping[str, Any] = {}
 
@@ -50,7 +50,7 @@ class AccessPath:
         holder = self.holder
         is_inner = isinstance(holder, AccessPath)
         above = holder.identity if is_inner else id(holder)
-        own = isinstance(holder, _Arguments)
+        own = isinstance(holder, _CallArguments)
         # Set here, once: what is nested deeply would be walked up for each of its paths.
         known = {
             "identity": _identified(above, name_of(self.key), self.is_item),
@@ -77,7 +77,7 @@ class AccessPath:
         while isinstance(path, AccessPath):
             way.append(path)
             path = path.holder
-        if isinstance(path, _Arguments):
+        if isinstance(path, _CallArguments):
             path = args if path is POSITIONAL else kwargs
         for step in reversed(way):
             path = path[step.key] if step.is_item else getattr(path, step.key)
@@ -108,7 +108,7 @@ def name_of(key: Any) -> Hashable:
     return (type(key), key)
 
 
-class _Identity:
+class _PathIdentity:
     """What equal paths share. It holds that of the path above, whose steps it need not repeat."""
 
     __slots__ = ("__weakref__", "above")
@@ -117,16 +117,16 @@ class _Identity:
         self.above = above
 
 
-_identities: weakref.WeakValueDictionary[tuple[Any, Hashable, bool], _Identity] = (
+_identities: weakref.WeakValueDictionary[tuple[Any, Hashable, bool], _PathIdentity] = (
     weakref.WeakValueDictionary()
 )
 _lock = held_at_fork(threading.Lock(), 90)
 
 
-def _identified(above: Any, name: Hashable, is_item: bool) -> _Identity:
+def _identified(above: Any, name: Hashable, is_item: bool) -> _PathIdentity:
     key = above, name, is_item
     with _lock:
         found = _identities.get(key)
         if found is None:
-            found = _identities[key] = _Identity(above)
+            found = _identities[key] = _PathIdentity(above)
     return found

@@ -389,7 +389,7 @@ class Builder:
         table = Slots(slots, self.touched, run.older, set(self.outputs))
         (seed, start), (_, end) = run.drawn
         draws = Draws(seed, start, end)
-        symbols = {variable.arg[0] for variable in self.symbols}
+        symbols = {variable.name for variable in self.symbols}
         steps = [table.step(launch, draws, symbols) for launch in run.record]
         packed, packs = pack_steps(steps, self._steady(inputs), len(table.number))
         program = Replay(packed, run.given, packs, steps)

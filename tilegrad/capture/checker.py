@@ -39,7 +39,7 @@ _FAILS = {
 }
 
 
-class _Writer:
+class _CheckerSource:
     def __init__(self, guards: Guards):
         self.guards = guards
         self.lines: list[str] = []
@@ -151,7 +151,7 @@ def compile_checks(guards: Guards) -> Checker:
     """A function of a call's arguments: the number of the first check that fails (-1 if a value is
     gone), or what it found.
     """
-    writer = _Writer(guards)
+    writer = _CheckerSource(guards)
     for number, check in enumerate(guards.checks):
         writer.check(number, check)
     inputs = [writer.inputs[number] for number in range(len(guards.tensors))]

@@ -207,13 +207,13 @@ class Entry:
             values = merge(values, tensors[number]._variables)
         for variable, value in self.asked.items():
             if values.get(variable) != value:
-                return f"variable {variable.arg[0]}, whose value the function looks at, was {value}"
+                return f"variable {variable.name}, whose value the function looks at, was {value}"
         if any(not is_inside(each, values) for each in self.slices):
             # The function itself says which.
             return "a window does not fit the bound values"
         self.values = values
         for variable, value in values.items():
-            self.program.set_value(("variable", variable.arg[0]), value)
+            self.program.set_value(("variable", variable.name), value)
         return None
 
     def why(self, missed: Mismatch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -52,7 +52,7 @@ def _lines(entry: Entry) -> list[str]:
     lines.append(f"guards: {len(guards)}")
     lines += _listed([check.show() for check in guards])
     if entry.symbols:
-        lines.append(f"variables: {', '.join(str(key.arg[0]) for key in entry.values)}")
+        lines.append(f"variables: {', '.join(str(key.name) for key in entry.values)}")
     if entry.vanishing:
         lines.append(f"changed while captured, and no more since: {', '.join(entry.vanishing)}")
     lines.append(f"draws: {entry.draws.words} random words at each replay")

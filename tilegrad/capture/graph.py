@@ -35,7 +35,7 @@ _OFTEN = 1 / 2
 _SOME = 16
 
 
-class _Batch:
+class _LaunchBatch:
     """Consecutive kernels of one device, and words for their arguments: those of a slot, or of a
     named value, may change.
     """
@@ -98,7 +98,7 @@ class _Batch:
         )  # fmt: skip
 
 
-class _Table(_Batch):
+class _Table(_LaunchBatch):
     """Kernels of a CPU device as a table of (kernel, arguments, chunks) for its native threads."""
 
     def __init__(
@@ -127,7 +127,7 @@ class _Table(_Batch):
             self._pool.run_graph(self._address, self._count)
 
 
-class _Calls(_Batch):
+class _LaunchCalls(_LaunchBatch):
     """Kernels of another device, whose runtime makes their launches in `call`."""
 
     def __init__(
@@ -194,8 +194,8 @@ class Replay:
         self._runs = self._repacked = 0
         self._buffers: dict[int, Buffer] = {}
         self._values: dict[Value, int] = {}
-        self._sequence: list[_Batch | ReplayStep] | None = None
-        self._batches: list[_Batch] = []
+        self._sequence: list[_LaunchBatch | ReplayStep] | None = None
+        self._batches: list[_LaunchBatch] = []
         self._moves = Buffer.moves
 
     def set_buffer(self, slot: int, buffer: Buffer) -> None:
@@ -292,8 +292,8 @@ class Replay:
         self.steps, self.packs, self._sources = self._plain, [], frozenset()
         self._sequence, self._batches = None, []
 
-    def _graph(self) -> list[_Batch | ReplayStep]:
-        sequence: list[_Batch | ReplayStep] = []
+    def _graph(self) -> list[_LaunchBatch | ReplayStep]:
+        sequence: list[_LaunchBatch | ReplayStep] = []
         group: list[ReplayStep] = []
         for step in [*self.steps, None]:
             is_next = step is not None and step.kernel is not None
@@ -303,10 +303,10 @@ class Replay:
             if step is not None:
                 (group if is_next else sequence).append(step)
         self._sequence = sequence
-        self._batches = [batch for batch in sequence if isinstance(batch, _Batch)]
+        self._batches = [batch for batch in sequence if isinstance(batch, _LaunchBatch)]
         return sequence
 
-    def _batched(self, group: Sequence[ReplayStep]) -> list[_Batch | ReplayStep]:
+    def _batched(self, group: Sequence[ReplayStep]) -> list[_LaunchBatch | ReplayStep]:
         """Consecutive kernels of one device as a batch, or as they are where it makes none."""
         is_ours = is_native(group[0])
         call = None if is_ours else _sequence_of(group)
@@ -317,7 +317,7 @@ class Replay:
         }
         if call is None:
             return [_Table(group, addresses, self._values)]
-        return [_Calls(group, addresses, self._values, call)]
+        return [_LaunchCalls(group, addresses, self._values, call)]
 
     def _launch(self, step: ReplayStep) -> None:
         buffers = tuple([self._buffers[slot] for slot in step.slots])

@@ -146,7 +146,7 @@ class Input:
     """What a capture knows of one of its inputs.
 
     Attributes:
-        kind: "memory", which a replay binds anew; "shape", of which the function used no value;
+        kind: "memory", which a replay binds anew; "shape", whose values the function did not use;
             "graph", which is a constant of the capture.
         slot: its memory's number in the program.
         node: the constant, of a "graph".

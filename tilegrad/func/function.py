@@ -10,7 +10,7 @@ from tilegrad.base.errors import ConfigError, DTypeError, ShapeError, article
 from tilegrad.func.calls import outputs_of
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import Region, leaf, output
-from tilegrad.grad.rules import filled
+from tilegrad.ir.movement import fill
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import cast_node
 from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
@@ -209,7 +209,7 @@ class _Rule:
         ]
         if self._ctx.materializes_grads:
             tensors = [
-                kind._of(filled(shape, 0.0, dtype), device) if tensor is None else tensor
+                kind._of(fill(shape, 0.0, dtype), device) if tensor is None else tensor
                 for tensor, (kind, device, _, shape, dtype) in zip(tensors, self._outputs)
             ]
         return self._checked(self._backward(self._ctx, *tensors))

@@ -22,7 +22,7 @@ from tilegrad.grad.backward import pullback
 from tilegrad.grad.batch import batched
 from tilegrad.grad.forward import pushforward, stand_in
 from tilegrad.grad.regions import moved
-from tilegrad.grad.rules import reshape
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.handle.sizes import here, show_shape
@@ -94,7 +94,7 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
                 if row is None:
                     blocks.append(_zeros(argument, shape))
                 else:
-                    node = reshape(next(fresh), shape)
+                    node = shaped(next(fresh), shape)
                     blocks.append(tensor_of(node, argument, call.variables, None))
             found.append(rebuild(blocks))
         result = call.rebuild(found)
@@ -162,7 +162,7 @@ def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
                 if count > 1:
                     order = (*range(1, len(node.shape)), 0)
                     node = UOp(Ops.PERMUTE, node.dtype, (node,), order)
-                column.append(tensor_of(reshape(node, shape), tensor, call.variables, None))
+                column.append(tensor_of(shaped(node, shape), tensor, call.variables, None))
             columns.append(column)
         found = [rebuild([column[at] for column in columns]) for at in range(len(nodes))]
         result = call.rebuild(found)
@@ -273,6 +273,6 @@ def _batch_of_units(
         one, whole = next(made)
         if whole is None:
             shape = (count, *one.shape)
-            whole = UOp(Ops.EXPAND, one.dtype, (reshape(one, (1, *one.shape)),), shape)
+            whole = UOp(Ops.EXPAND, one.dtype, (shaped(one, (1, *one.shape)),), shape)
         result.append(whole)
     return result

@@ -11,7 +11,7 @@ from tilegrad.func.calls import OuterValues, check_function, counted, outputs_of
 from tilegrad.func.tree import flatten, map_pairs
 from tilegrad.grad.batch import batched
 from tilegrad.grad.forward import stand_in
-from tilegrad.grad.rules import reshape
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import buffer_below
 from tilegrad.ir.uop import UOp, toposort
@@ -203,7 +203,7 @@ def _flat(node: UOp, size: Any, base: UOp) -> UOp:
     if largest != rest:
         around = tuple((0, most - each) for most, each in zip(largest, rest))
         node = UOp(Ops.PAD, node.dtype, (node,), ((0, 0), *around))
-    return reshape(node, (size, *base.shape))
+    return shaped(node, (size, *base.shape))
 
 
 def _check_assigned(outer: OuterValues, one: _Example) -> None:
@@ -273,7 +273,7 @@ def _placed(
             remedy="out_dims=0",
         )
     if node is None:
-        one = reshape(tensor.uop, (1, *tensor.shape))
+        one = shaped(tensor.uop, (1, *tensor.shape))
         node = UOp(Ops.EXPAND, tensor.dtype, (one,), (size, *tensor.shape))
     whole = tensor._of(node, tensor.device, variables, tensor._requires_grad)
     if not -whole.ndim <= axis < whole.ndim:

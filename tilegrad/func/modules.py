@@ -94,7 +94,7 @@ def stack_module_state(models: Sequence[object] | Iterable[object]) -> dict[str,
     Args:
         models: models of equal structure.
 
-    Returns a dict of tensors of shapes (models, ...).
+    Returns a dict of tensors of shapes (models, ...), in the dtypes of the models.
 
     Raises DataError for no models, or if their names differ; ShapeError if shapes do.
 

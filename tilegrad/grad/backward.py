@@ -16,9 +16,10 @@ from tilegrad.base.errors import DTypeError, InternalError, ShapeError, article
 from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.node_hooks import has_watchers, is_watched, seen
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, regions_among, waiting_copy
-from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
+from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE
 from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.grad.templates import from_template
+from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort, toposort_over
@@ -364,8 +365,8 @@ def _nodes_between(
 
 
 def _fill(seed: UOp, loss: UOp) -> UOp:
-    ones = filled(loss.shape, 1.0, loss.dtype)
-    return filled(loss.shape, seed.arg, loss.dtype) if seed.op is Ops.CONST else ones * seed
+    ones = fill(loss.shape, 1.0, loss.dtype)
+    return fill(loss.shape, seed.arg, loss.dtype) if seed.op is Ops.CONST else ones * seed
 
 
 def _sum(known: UOp, gradient: UOp, node: UOp) -> UOp:

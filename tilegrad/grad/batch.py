@@ -23,13 +23,14 @@ from tilegrad.grad.lifted import Lifted
 from tilegrad.grad.loops import batched_loop
 from tilegrad.grad.partial_writes import spread, where_written
 from tilegrad.grad.regions import Region, region_of, register_moved
-from tilegrad.grad.rules import expand, reshape
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
 from tilegrad.ir.loops import output_of
+from tilegrad.ir.movement import shaped, stretched
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import device_of, memory_of
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.sizes import as_value
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = ["batched"]
@@ -109,10 +110,10 @@ class _Batch(Lifted):
         wide = dtypes.int32 if most < 1 << 31 and index.dtype.itemsize <= 4 else dtypes.int64
         wide = dtypes.int64 if index.dtype is dtypes.uint32 else wide
         row = index.cast(wide)
-        limit = _number(rows, wide)
+        limit = as_value(rows, wide)
         inside = (row < 0).logical_not() & (row < limit)
-        number = reshape(self.arange().cast(wide), (self.size, *(1 for _ in index.shape[1:])))
-        found: UOp = inside.where(row + expand(number, index.shape) * limit, -1)
+        number = shaped(self.arange().cast(wide), (self.size, *(1 for _ in index.shape[1:])))
+        found: UOp = inside.where(row + stretched(number, index.shape) * limit, -1)
         return found
 
     # whole tensors
@@ -130,7 +131,7 @@ class _Batch(Lifted):
             picked = UOp(Ops.GATHER, node.dtype, (self.behind(self.done[table]), index))
             return self.front(picked, depth)
         rows = table.shape[0]
-        joined = reshape(self.done[table], (self.size * rows, *table.shape[1:]))
+        joined = shaped(self.done[table], (self.size * rows, *table.shape[1:]))
         row = self.rows_of_all(self.done[index], rows)
         return UOp(Ops.GATHER, node.dtype, (joined, row))
 
@@ -144,10 +145,10 @@ class _Batch(Lifted):
             )
             return self.front(UOp(Ops.SCATTER_ADD, node.dtype, src))
         rows = table.shape[0]
-        joined = reshape(self.whole(table), (self.size * rows, *table.shape[1:]))
+        joined = shaped(self.whole(table), (self.size * rows, *table.shape[1:]))
         row = self.rows_of_all(self.done[index], rows)
         total = UOp(Ops.SCATTER_ADD, node.dtype, (joined, row, self.whole(values)))
-        return reshape(total, (self.size, *table.shape))
+        return shaped(total, (self.size, *table.shape))
 
     def assign(self, node: UOp) -> UOp:
         return UOp(Ops.CONTIGUOUS, node.dtype, (self.whole(node.src[1]),))
@@ -158,12 +159,12 @@ class _Batch(Lifted):
         # The same view for all examples: the graph that writes values there, batched.
         value = stand_in(assign.shape, assign.dtype, "")
         base = value if value.op is Ops.BUFFER else value.src[0]
-        whole = reshape(self.whole(assign.src[1]), (self.size, *base.shape))
+        whole = shaped(self.whole(assign.src[1]), (self.size, *base.shape))
         inner = _Batch({base: whole}, self.size, self.arange)
         new = inner.run([spread(value, view, memory)])[0]
         assert new is not None
-        mask = reshape(where_written(view, memory), (1, *memory.shape))
-        chosen: UOp = expand(mask, new.shape).where(new, self.whole(memory))
+        mask = shaped(where_written(view, memory), (1, *memory.shape))
+        chosen: UOp = stretched(mask, new.shape).where(new, self.whole(memory))
         return chosen
 
     def loop(self, node: UOp) -> UOp:
@@ -178,7 +179,7 @@ class _Batch(Lifted):
     def output(self, node: UOp) -> UOp:
         found = output_of(self.done[node.src[0]], node.arg)
         if len(found.shape) == len(node.shape):
-            return expand(reshape(found, (1, *node.shape)), (self.size, *node.shape))
+            return stretched(shaped(found, (1, *node.shape)), (self.size, *node.shape))
         return found if node.arg < node.src[0].arg.carries else self.behind(found)
 
     def custom(self, node: UOp) -> UOp:
@@ -220,7 +221,7 @@ def _gradient(
     def gradient(g: UOp, whole: UOp) -> list[UOp | None]:
         one = stand_in(node.shape, node.dtype, device_of(node) or "")
         base = one if one.op is Ops.BUFFER else one.src[0]
-        mapped = {base: reshape(g, (size, *base.shape)), node: whole}
+        mapped = {base: shaped(g, (size, *base.shape)), node: whole}
         for source, value, is_mapped in zip(node.src, whole.src, given, strict=True):
             if is_mapped:
                 mapped[source] = value
@@ -232,16 +233,11 @@ def _gradient(
             total = None if each is None else batch.whole(each)
             if total is not None and not is_mapped:
                 # What is the same for all examples has the sum of their gradients.
-                total = reshape(sum_axes(total, (0,)), source.shape)
+                total = shaped(sum_axes(total, (0,)), source.shape)
             found.append(total)
         return found
 
     return gradient
-
-
-def _number(size: Any, dtype: Any) -> UOp:
-    """A size as a number in a graph."""
-    return UOp(Ops.CAST, dtype, (size,)) if isinstance(size, UOp) else UOp.const(dtype, size)
 
 
 def _each(
@@ -275,7 +271,7 @@ def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
     if size == 1:
         return ast
     nodes = ast.toposort()
-    loops = [node.arg[0] for node in nodes if node.op is Ops.RANGE]
+    loops = [node.number for node in nodes if node.op is Ops.RANGE]
     number = max(loops, default=-1) + 1
     iteration = UOp.range(size, number, Axis.LOOP)
     sizes: dict[UOp, int] = {}

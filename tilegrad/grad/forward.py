@@ -23,17 +23,11 @@ from tilegrad.grad.loops import loop_tangents
 from tilegrad.grad.partial_writes import partly_written
 from tilegrad.grad.prefixes import prefix_derivative
 from tilegrad.grad.regions import region_of
-from tilegrad.grad.rules import (
-    DERIVATIVES,
-    NO_DERIVATIVE,
-    expand,
-    filled,
-    product_of_others,
-    reshape,
-)
+from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, product_of_others
 from tilegrad.grad.sums import sum_axes
 from tilegrad.grad.ties import is_alone, shares, taken_from
 from tilegrad.ir.args import BufferArg
+from tilegrad.ir.movement import fill, shaped, stretched
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -77,7 +71,7 @@ def pushforward(
             continue
         if node in computed:
             given: list[Tangent] = [flow.get(computed[node])]
-            made = None if given[0] is None else reshape(given[0], node.shape)
+            made = None if given[0] is None else shaped(given[0], node.shape)
         else:
             if node.op in NO_DERIVATIVE:
                 _refuse_rule(node, flow)
@@ -127,8 +121,8 @@ def _elementwise(y: UOp, given: Sequence[Tangent]) -> Tangent:
 def _stretched(tangent: UOp, shape: tuple[object, ...]) -> UOp:
     """`tangent` in `shape`; of one number, in each element."""
     if tangent.shape == ():
-        tangent = reshape(tangent, (1,) * len(shape))
-    return expand(tangent, shape)
+        tangent = shaped(tangent, (1,) * len(shape))
+    return stretched(tangent, shape)
 
 
 def _moved(y: UOp, given: Sequence[Tangent]) -> Tangent:
@@ -165,7 +159,7 @@ def _reduced(y: UOp, given: Sequence[Tangent]) -> Tangent:
 def _running(y: UOp, given: Sequence[Tangent]) -> Tangent:
     (tangent,) = given
     assert tangent is not None
-    return prefix_derivative(y, tangent, DERIVATIVES[y.arg[0]])
+    return prefix_derivative(y, tangent, DERIVATIVES[y.combine])
 
 
 def _gathered(y: UOp, given: Sequence[Tangent]) -> Tangent:
@@ -178,7 +172,7 @@ def _scattered(y: UOp, given: Sequence[Tangent]) -> Tangent:
     if rows is None:
         return table
     if table is None:
-        zeros = filled(y.shape, 0.0, y.dtype)
+        zeros = fill(y.shape, 0.0, y.dtype)
         table = UOp(Ops.CONTIGUOUS, y.dtype, (zeros,), device_of(y))
     return UOp(Ops.SCATTER_ADD, y.dtype, (table, y.src[1], rows))
 
@@ -186,8 +180,8 @@ def _scattered(y: UOp, given: Sequence[Tangent]) -> Tangent:
 def _written(y: UOp, given: Sequence[Tangent]) -> Tangent:
     """Where memory was written to, the tangent of what was written, else its own."""
     old, new = given
-    none = filled(y.shape, 0.0, y.dtype)
-    written = filled(y.src[1].shape, 0.0, y.dtype) if new is None else new
+    none = fill(y.shape, 0.0, y.dtype)
+    written = fill(y.src[1].shape, 0.0, y.dtype) if new is None else new
     return partly_written(y, none if old is None else old, written)
 
 
@@ -199,7 +193,7 @@ def _custom(y: UOp, given: Sequence[Tangent]) -> Tangent:
     g = stand_in(y.shape, y.dtype, device_of(y) or "")
     tangents = gradient(g, y)
     pairs = [
-        (each, reshape(tangent, each.shape))
+        (each, shaped(tangent, each.shape))
         for each, tangent in zip(tangents, given, strict=True)
         if each is not None and tangent is not None
     ]
@@ -224,7 +218,7 @@ def stand_in(shape: tuple[object, ...], dtype: object, device: str) -> UOp:
     largest = int(size.vmax) if isinstance(size, UOp) else size
     buffer = UOp(Ops.BUFFER, dtype, (), BufferArg(next(_slots), device, largest))  # type: ignore[arg-type]
     whole = tuple(each.vmax if isinstance(each, UOp) else each for each in shape)
-    node = reshape(buffer, whole)
+    node = shaped(buffer, whole)
     if whole != tuple(shape):
         node = UOp(Ops.SHRINK, node.dtype, (node,), tuple((0, each) for each in shape))
     return node

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.grad.rules import expand, reshape
+from tilegrad.ir.movement import shaped, stretched
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
@@ -45,7 +45,7 @@ class Lifted:
         found = self.done.get(node)
         if found is not None:
             return found
-        return expand(reshape(node, (1, *node.shape)), (self.size, *node.shape))
+        return stretched(shaped(node, (1, *node.shape)), (self.size, *node.shape))
 
     def operand(self, node: UOp, user: UOp) -> UOp:
         """`node` as an operand of the elementwise `user`: a number that no example has for itself
@@ -55,16 +55,16 @@ class Lifted:
             return node
         found = self.whole(node)
         if node.shape == () and user.shape != ():
-            found = reshape(found, (self.size, *(1 for _ in user.shape)))
-            return expand(found, (self.size, *user.shape))
+            found = shaped(found, (self.size, *(1 for _ in user.shape)))
+            return stretched(found, (self.size, *user.shape))
         return found
 
     def moved(self, node: UOp) -> UOp:
         op, arg, x = node.op, node.arg, self.done[node.src[0]]
         if op is Ops.RESHAPE:
-            return reshape(x, (self.size, *arg))
+            return shaped(x, (self.size, *arg))
         if op is Ops.EXPAND:
-            return expand(x, (self.size, *arg))
+            return stretched(x, (self.size, *arg))
         first: Any
         if op is Ops.PERMUTE:
             first, arg = 0, tuple(axis + 1 for axis in arg)

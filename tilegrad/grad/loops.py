@@ -22,7 +22,8 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.over_steps import sum_over_steps, worth_stacking
 from tilegrad.ir.args import LoopArg
-from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in
+from tilegrad.ir.loops import Pair, loop_of, output_of, stand_in
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, toposort
@@ -36,7 +37,7 @@ Pullback = Callable[[Sequence[UOp], Sequence[UOp], Sequence[UOp]], list[UOp | No
 Pushforward = Callable[[Sequence[UOp], Mapping[UOp, UOp]], list[UOp | None]]
 
 
-class _Body:
+class _LoopBody:
     """The body of a loop, with what a derivative asks of it.
 
     The sources of a loop are numbered: first the carries, then the stacks, then what all steps
@@ -81,7 +82,7 @@ def loop_gradients(
     """The sources of `loop` that are `wanted` and that a gradient reaches by those `given` of its
     parts, each with its gradient.
     """
-    body = _Body(loop)
+    body = _LoopBody(loop)
     if not body.own or not given:
         return []
     is_asked = [source.dtype.is_float and source in wanted for source in loop.src]
@@ -130,7 +131,7 @@ def loop_gradients(
     ]
 
 
-def _materialised(body: _Body, found: Mapping[int, UOp]) -> tuple[dict[int, UOp], list[Pair]]:
+def _materialised(body: _LoopBody, found: Mapping[int, UOp]) -> tuple[dict[int, UOp], list[Pair]]:
     """The gradients by what the forward steps gave, where that is a part of the loop: it is read
     and not computed once more. With the stacks that they read.
     """
@@ -149,7 +150,7 @@ def _materialised(body: _Body, found: Mapping[int, UOp]) -> tuple[dict[int, UOp]
 
 
 def _summed_later(
-    body: _Body, found: Mapping[int, UOp], stacked: Sequence[_Flow], stacks: Sequence[Pair]
+    body: _LoopBody, found: Mapping[int, UOp], stacked: Sequence[_Flow], stacks: Sequence[Pair]
 ) -> dict[int, list[UOp]]:
     """The shared sources whose gradient is one sum after the loop, each with what it takes of every
     step. What is stacked for them is at most as much as the steps read.
@@ -176,7 +177,7 @@ def _all_steps(
 
 
 def _pulled_back(
-    body: _Body,
+    body: _LoopBody,
     back: Mapping[int, UOp],
     rows: Mapping[int, UOp],
     is_asked: Sequence[bool],
@@ -205,7 +206,7 @@ def _pulled_back(
 
 
 def _carried_back(
-    body: _Body,
+    body: _LoopBody,
     back: Mapping[int, UOp],
     rows: Mapping[int, UOp],
     given: Mapping[int, UOp],
@@ -225,7 +226,7 @@ def _carried_back(
     return flows
 
 
-def _summed(body: _Body, found: Mapping[int, UOp]) -> list[_Flow]:
+def _summed(body: _LoopBody, found: Mapping[int, UOp]) -> list[_Flow]:
     """The gradients of what all steps share: sums over the steps, carried too."""
     flows = []
     for number in body.shared:
@@ -238,7 +239,7 @@ def _summed(body: _Body, found: Mapping[int, UOp]) -> list[_Flow]:
     return flows
 
 
-def _stacked(body: _Body, found: Mapping[int, UOp]) -> list[_Flow]:
+def _stacked(body: _LoopBody, found: Mapping[int, UOp]) -> list[_Flow]:
     """The gradients of the rows of the stacks."""
     return [
         _Flow(number, shaped(found[number], body.source_shape(number)))
@@ -247,7 +248,7 @@ def _stacked(body: _Body, found: Mapping[int, UOp]) -> list[_Flow]:
     ]
 
 
-def _found_again(body: _Body) -> tuple[list[Pair], list[Pair]]:
+def _found_again(body: _LoopBody) -> tuple[list[Pair], list[Pair]]:
     """What a step found, for the step on the way back: stacks of the carries as they were and of
     rows, and what all share.
     """
@@ -267,7 +268,7 @@ def loop_tangents(
     """The tangents of the parts of `loop`, by those `given` of its sources: of a loop that carries
     the tangents of its carries beside them.
     """
-    body = _Body(loop)
+    body = _LoopBody(loop)
     if not body.own:
         return {}
     values, differentiable = body.values, body.differentiable
@@ -326,7 +327,7 @@ def batched_loop(
     unless a row is the same for all examples. `batch` gives values over other leaves with the axis,
     None for those that depend on none of these.
     """
-    body = _Body(loop)
+    body = _LoopBody(loop)
     arg, own = body.arg, body.own
     leaves: dict[UOp, UOp] = {}
     pairs: list[Pair] = []

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Set
 
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.lifted import Lifted
-from tilegrad.grad.rules import reshape
 from tilegrad.grad.sums import sum_axes
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 
@@ -45,7 +45,7 @@ def _factors(flow: UOp, known: Set[UOp]) -> list[UOp]:
             found[node] = None
         elif node.op.is_movement or node.op is Ops.CAST:
             waiting.append((node.src[0], is_summed, is_factor))
-        elif node.op is Ops.REDUCE_AXIS and node.arg[0] is Ops.ADD and not is_summed:
+        elif node.op is Ops.REDUCE_AXIS and node.combine is Ops.ADD and not is_summed:
             waiting.append((node.src[0], True, False))
         elif node.op is Ops.ADD and not is_factor:
             waiting += [(source, is_summed, False) for source in node.src[::-1]]
@@ -86,7 +86,7 @@ def sum_over_steps(
             lifted.done[node] = made
     whole = lifted.whole(flow).substitute(dict(outside))
     total = sum_axes(whole.cast(sum_dtype(flow.dtype)), (0,))
-    return reshape(total, flow.shape)
+    return shaped(total, flow.shape)
 
 
 def _size(node: UOp) -> int:

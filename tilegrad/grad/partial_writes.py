@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilegrad.grad.rules import DERIVATIVES, filled
+from tilegrad.grad.rules import DERIVATIVES
+from tilegrad.ir.movement import fill
 from tilegrad.ir.uop import UOp
 
 __all__ = ["partly_written", "spread", "where_written"]
@@ -21,7 +22,7 @@ def spread(x: UOp, view: UOp, memory: UOp) -> UOp:
 
 def where_written(view: UOp, memory: UOp) -> UOp:
     """A mask over `memory` of the elements of a view."""
-    return spread(filled(view.shape, 1, memory.dtype), view, memory).ne(0)
+    return spread(fill(view.shape, 1, memory.dtype), view, memory).ne(0)
 
 
 def partly_written(after: UOp, old: UOp, new: UOp) -> UOp:

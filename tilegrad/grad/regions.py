@@ -21,8 +21,8 @@ from typing import Any, Protocol, cast
 
 from tilegrad.grad.node_hooks import carry_over
 from tilegrad.grad.partial_writes import partly_written
-from tilegrad.grad.rules import filled
 from tilegrad.ir.args import KernelArg, KernelInfo
+from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -121,7 +121,7 @@ class Region:
             return self.rule.of(given)
         assert self.gradients is not None
         whole = [
-            filled(own.shape, 0.0, own.dtype) if each is None else each
+            fill(own.shape, 0.0, own.dtype) if each is None else each
             for own, each in zip(self.leaves, given, strict=True)
         ]
         seeds = dict(zip(self.leaves, whole, strict=True))

@@ -16,19 +16,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.prefixes import prefix_gradient
 from tilegrad.grad.sums import sum_axes
 from tilegrad.grad.ties import is_alone, shares, taken_from
+from tilegrad.ir.movement import fill, shaped, stretched
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = [
-    "DERIVATIVES", "NO_DERIVATIVE", "Derivative", "expand", "filled",
-    "product_of_others", "reshape",
-]  # fmt: skip
+__all__ = ["DERIVATIVES", "NO_DERIVATIVE", "Derivative", "product_of_others"]
 
 Derivative = Callable[[UOp, UOp], tuple[UOp | None, ...]]
 
@@ -64,16 +62,16 @@ def _reduce(y: UOp, g: UOp) -> tuple[UOp]:
     """The derivative of a sum, a maximum or a product over axes."""
     (x,), (function, axes) = y.src, y.arg[:2]
     if function is Ops.ADD:
-        return (expand(g, x.shape),)
+        return (stretched(g, x.shape),)
     if function is Ops.MUL:
-        return (expand(g, x.shape) * product_of_others(x, axes),)
+        return (stretched(g, x.shape) * product_of_others(x, axes),)
     if is_alone(y):
-        return (taken_from(y).where(expand(g, x.shape), 0.0),)
+        return (taken_from(y).where(stretched(g, x.shape), 0.0),)
     is_largest, count = shares(y)
     wide = sum_dtype(g.dtype)
-    share = expand((g.cast(wide) / count.cast(wide)).cast(g.dtype), x.shape)
+    share = stretched((g.cast(wide) / count.cast(wide)).cast(g.dtype), x.shape)
     # Where a NaN is the largest, nothing is equal to it.
-    rest = 0.0 if len(y.arg) == 3 else expand(y.ne(y).where(math.nan, g * 0.0), x.shape)
+    rest = 0.0 if len(y.arg) == 3 else stretched(y.ne(y).where(math.nan, g * 0.0), x.shape)
     return (is_largest.where(share, rest),)
 
 
@@ -116,7 +114,7 @@ def _gathered(y: UOp, g: UOp) -> tuple[UOp, None]:
     """
     table, index = y.src
     wide = sum_dtype(g.dtype)
-    zeros = filled(table.shape, 0.0, wide)
+    zeros = fill(table.shape, 0.0, wide)
     device = device_of(table)
     if device is not None:
         # A constant is on no device; the memory that is added to must be on the table's.
@@ -134,7 +132,7 @@ def _after(y: UOp, g: UOp) -> tuple[UOp, UOp]:
     """To the memory, but not where it was written; to what was written there."""
     memory, assign = y.src
     written = view = assign.src[0]
-    is_written: Any = filled(view.shape, 1.0, g.dtype)
+    is_written: Any = fill(view.shape, 1.0, g.dtype)
     while view is not memory:
         (is_written,) = DERIVATIVES[view.op](view, is_written)
         view = view.src[0]
@@ -172,7 +170,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.MULACC: lambda y, g: (g * y.src[1], g * y.src[0], g),
     Ops.WHERE: lambda y, g: (None, y.src[0].where(g, 0.0), y.src[0].where(0.0, g)),
     # movement
-    Ops.RESHAPE: lambda y, g: (reshape(g, y.src[0].shape),),
+    Ops.RESHAPE: lambda y, g: (shaped(g, y.src[0].shape),),
     Ops.EXPAND: _expanded,
     Ops.PERMUTE: _permuted,
     Ops.PAD: _padded,
@@ -180,7 +178,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.FLIP: _flipped,
     # whole tensors
     Ops.REDUCE_AXIS: _reduce,
-    Ops.PREFIX_AXIS: lambda y, g: (prefix_gradient(y, g, DERIVATIVES[y.arg[0]]),),
+    Ops.PREFIX_AXIS: lambda y, g: (prefix_gradient(y, g, DERIVATIVES[y.combine]),),
     Ops.GATHER: _gathered,
     Ops.SCATTER_ADD: lambda y, g: (g, None, UOp(Ops.GATHER, g.dtype, (g, y.src[1]))),
     Ops.CONTIGUOUS: lambda y, g: (g,),
@@ -196,19 +194,6 @@ NO_DERIVATIVE = frozenset({
     Ops.BITCAST, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
     Ops.TRUNC, Ops.FLOORDIV, Ops.IDIV, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ,
 })  # fmt: skip
-
-
-def filled(shape: tuple[Any, ...], value: float, dtype: DType) -> UOp:
-    """`value` in every element of `shape`."""
-    return expand(reshape(UOp.const(dtype, value), (1,) * len(shape)), shape)
-
-
-def reshape(x: UOp, shape: tuple[Any, ...]) -> UOp:
-    return x if x.shape == shape else UOp(Ops.RESHAPE, x.dtype, (x,), shape)
-
-
-def expand(x: UOp, shape: tuple[Any, ...]) -> UOp:
-    return x if x.shape == shape else UOp(Ops.EXPAND, x.dtype, (x,), shape)
 
 
 def _plus(a: Any, b: Any) -> Any:
@@ -227,7 +212,7 @@ def product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
     inverse = tuple(order.index(axis) for axis in range(len(order)))
     last = UOp(Ops.PERMUTE, x.dtype, (x,), order)
     flat = (*last.shape[: len(outer)], prod(last.shape[len(outer) :]))
-    others = reshape(_leave_one_out(reshape(last, flat)), last.shape)
+    others = shaped(_leave_one_out(shaped(last, flat)), last.shape)
     return UOp(Ops.PERMUTE, x.dtype, (others,), inverse)
 
 
@@ -240,25 +225,25 @@ def _leave_one_out(x: UOp) -> UOp:
     """
     *lead, size = x.shape
     if isinstance(size, UOp) or size <= _GROUP:
-        rows = expand(reshape(x, (*lead, 1, size)), (*lead, size, size))
-        itself = expand(reshape(_diagonal(size), (*(1 for _ in lead), size, size)), rows.shape)
+        rows = stretched(shaped(x, (*lead, 1, size)), (*lead, size, size))
+        itself = stretched(shaped(_diagonal(size), (*(1 for _ in lead), size, size)), rows.shape)
         others = itself.where(1.0, rows)
         product = UOp(Ops.REDUCE_AXIS, x.dtype, (others,), (Ops.MUL, (len(lead) + 1,)))
-        return reshape(product, (*lead, size))
+        return shaped(product, (*lead, size))
     groups = -(-size // _GROUP)
     around = (*((0, 0) for _ in lead), (0, groups * _GROUP - size))
-    is_element = UOp(Ops.PAD, dtypes.bool, (filled(x.shape, True, dtypes.bool),), around)
+    is_element = UOp(Ops.PAD, dtypes.bool, (fill(x.shape, True, dtypes.bool),), around)
     padded = is_element.where(UOp(Ops.PAD, x.dtype, (x,), around), 1.0)
-    grouped = reshape(padded, (*lead, groups, _GROUP))
+    grouped = shaped(padded, (*lead, groups, _GROUP))
     whole = UOp(Ops.REDUCE_AXIS, x.dtype, (grouped,), (Ops.MUL, (len(lead) + 1,)))
-    outside = reshape(_leave_one_out(reshape(whole, (*lead, groups))), (*lead, groups, 1))
-    flat = reshape(_leave_one_out(grouped) * expand(outside, grouped.shape), padded.shape)
+    outside = shaped(_leave_one_out(shaped(whole, (*lead, groups))), (*lead, groups, 1))
+    flat = shaped(_leave_one_out(grouped) * stretched(outside, grouped.shape), padded.shape)
     return UOp(Ops.SHRINK, x.dtype, (flat,), tuple((0, extent) for extent in x.shape))
 
 
 def _diagonal(size: Any) -> UOp:
     """True on the diagonal of a square: rows of one True, `size` False, read as rows of `size`."""
-    column = filled((size, 1), True, dtypes.bool)
+    column = fill((size, 1), True, dtypes.bool)
     rows = UOp(Ops.PAD, dtypes.bool, (column,), ((0, 0), (0, size)))
-    flat = reshape(rows, (size * (size + 1),))
-    return reshape(UOp(Ops.SHRINK, dtypes.bool, (flat,), ((0, size * size),)), (size, size))
+    flat = shaped(rows, (size * (size + 1),))
+    return shaped(UOp(Ops.SHRINK, dtypes.bool, (flat,), ((0, size * size),)), (size, size))

@@ -85,7 +85,7 @@ def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
     plain = _unsheared(base.shape, moves, axes)
     moves = plain or moves
     terms = _moved(base.cast(wide), moves) if plain or base.dtype is wide else x.cast(wide)
-    is_sum = base.op is Ops.REDUCE_AXIS and base.dtype is wide and base.arg[0] is Ops.ADD
+    is_sum = base.op is Ops.REDUCE_AXIS and base.dtype is wide and base.combine is Ops.ADD
     if is_sum and _is_worth(base, terms) and not _is_repeated(base, moves, axes):
         total = _one_sum(base, moves, axes)
     else:
@@ -196,8 +196,8 @@ def _is_worth(base: UOp, terms: UOp) -> bool:
 
 
 def _is_repeated(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> bool:
-    """Whether `base` sums products of two factors each of which repeats itself along some axis, as
-    a matrix product does, and one does along one of `axes`, as they are after `moves`.
+    """Whether `base` sums products of two factors that both repeat along some axis, as those of a
+    matrix product do, and one of them along one of `axes`, as they are after `moves`.
     """
     product = base.src[0]
     while product.op in _MOVES or product.op is Ops.CAST:
@@ -255,7 +255,7 @@ def _varies(x: UOp, axes: set[int]) -> bool:
 
 def _one_sum(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> UOp:
     """The sum over `axes` of the sum `base` after `moves`."""
-    x, inner = base.src[0], base.arg[1]
+    x, inner = base.src[0], base.axes
     order = tuple(axis for axis in range(len(x.shape)) if axis not in inner)
     sizes = tuple(x.shape[axis] for axis in inner)
     x = UOp(Ops.PERMUTE, x.dtype, (x,), (*order, *inner))

@@ -14,6 +14,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.movement import expand, fill, reduce_axes, reshape, shrink
 from tilegrad.ir.op import Ops, Ties
+from tilegrad.ir.sizes import as_value
 from tilegrad.ir.uop import UOp, prod
 
 __all__ = ["is_alone", "shares", "taken_from"]
@@ -28,7 +29,7 @@ def shares(y: UOp) -> tuple[UOp, UOp]:
     """Whether an element of its source shares the derivative of the reduction `y`, and how many do:
     of a NaN all that are NaN, or by `amax` none.
     """
-    (x,), axes = y.src, y.arg[1]
+    (x,), axes = y.src, y.axes
     is_largest = x.eq(expand(y, x.shape))
     if len(y.arg) == 3:
         is_largest = is_largest | x.ne(x)
@@ -43,7 +44,7 @@ def taken_from(y: UOp) -> UOp:
     is_one, is_nan = x.eq(expand(y, x.shape)), x.ne(x)
     size = prod(x.shape[axis] for axis in axes)
     kind = _index_dtype(size)
-    count, position = _number(size, kind), _positions(x.shape, axes, kind)
+    count, position = as_value(size, kind), _positions(x.shape, axes, kind)
     from_end = expand(count - position, x.shape)
     if ties is Ties.POOL:
         # A NaN comes before all elements, and a later one before an earlier.
@@ -60,10 +61,6 @@ def taken_from(y: UOp) -> UOp:
 def _index_dtype(count: Any) -> DType:
     most = count.vmax if isinstance(count, UOp) else count
     return dtypes.int32 if 2 * most + 1 < 1 << 31 else dtypes.int64
-
-
-def _number(size: Any, kind: DType) -> UOp:
-    return UOp(Ops.CAST, kind, (size,)) if isinstance(size, UOp) else UOp.const(kind, size)
 
 
 def _positions(shape: tuple[Any, ...], axes: tuple[int, ...], kind: DType) -> UOp:

@@ -44,7 +44,7 @@ def interpret(
     named = variables or {}
     values: dict[UOp, Values] = {}
     for node in toposort([u]):
-        values[node] = _Node(node, values, named).evaluate(buffers)
+        values[node] = _Evaluation(node, values, named).evaluate(buffers)
     return values[u]
 
 
@@ -93,7 +93,7 @@ def random_word(seed: int, position: int) -> int:
 
 
 def _variable(node: UOp, variables: Mapping[str, int]) -> int:
-    name = node.arg[0]
+    name = node.name
     if name not in variables:
         known = ", ".join(variables) or "none"
         raise InternalError(f"variable {name!r} has no value", known=known)
@@ -115,7 +115,7 @@ def _offset(index: Iterable[int], strides: Sizes) -> int:
     return sum(i * stride for i, stride in zip(index, strides, strict=True))
 
 
-class _Node:
+class _Evaluation:
     """One node with the values of its sources at hand."""
 
     def __init__(self, node: UOp, values: Mapping[UOp, Values], variables: Mapping[str, int]):
@@ -172,7 +172,7 @@ class _Node:
         positions: Values = list(range(len(old)))
         for step in reversed(chain):
             if step.op is not Ops.RESHAPE:
-                positions = _Node(step, {step.src[0]: positions}, self.variables).move()
+                positions = _Evaluation(step, {step.src[0]: positions}, self.variables).move()
         found = list(old)
         for position, value in zip(
             positions, new if len(new) == len(positions) else new * len(positions)

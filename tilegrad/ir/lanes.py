@@ -14,7 +14,9 @@ from tilegrad.ir.queries import position_bytes, stride_of
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
 
-__all__ = ["LEAST_ROWS", "MOST_LOADS", "is_transposed", "lane_axes", "lane_count", "span_of"]
+__all__ = [
+    "LEAST_ROWS", "MOST_LOADS", "in_lane", "is_transposed", "lane_axes", "lane_count", "span_of",
+]  # fmt: skip
 
 # Rows that a transpose in registers makes vectors of; fewer are accessed one by one.
 LEAST_ROWS = 4
@@ -37,7 +39,7 @@ def lane_axes(ast: UOp, lanes_of: LanesOf, gather_bytes: int) -> dict[UOp, int]:
     for node in nodes:
         if node.op not in (Ops.LOAD, Ops.STORE):
             continue
-        for axis in node.src[1].ranges:
+        for axis in node.index.ranges:
             if axis.axis in UNROLLED and axis.extent.op is Ops.CONST:
                 score[axis] = score.get(axis, 0) + _gain(node, axis) * _weight(node)
     width = {axis: lane_count(ast, axis, lanes_of, gather_bytes) for axis in score}
@@ -88,7 +90,7 @@ def lane_count(ast: UOp, axis: UOp, lanes_of: LanesOf, gather_bytes: int) -> int
         and axis in node.ranges | frozenset(node.src)
     ]
     stored = [
-        node.src[2].dtype for node in nodes if node.op is Ops.STORE and axis in node.src[1].ranges
+        node.value.dtype for node in nodes if node.op is Ops.STORE and axis in node.index.ranges
     ]
     widest = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
     most = lanes_of(widest)
@@ -107,7 +109,7 @@ def span_of(index: UOp, axis: UOp, count: int) -> int | None:
     step = stride_of(index, axis)
     if step is not None:
         return step * (count - 1)
-    return distance_between(_at(index, axis, 0), _at(index, axis, count - 1))
+    return distance_between(in_lane(index, axis, 0), in_lane(index, axis, count - 1))
 
 
 def is_transposed(index: UOp, axis: UOp) -> bool:
@@ -131,11 +133,13 @@ def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
     """Whether `length` consecutive iterations of `axis` access consecutive elements."""
     if axis.extent.arg % length:
         return False
-    first = _at(index, axis, 0)
+    first = in_lane(index, axis, 0)
     return all(
-        distance_between(first, _at(index, axis, number)) == number for number in range(1, length)
+        distance_between(first, in_lane(index, axis, number)) == number
+        for number in range(1, length)
     )
 
 
-def _at(index: UOp, axis: UOp, number: int) -> UOp:
-    return simplify(index, {axis: UOp.const(dtypes.index, number)})
+def in_lane(value: UOp, axis: UOp, number: int) -> UOp:
+    """What `value` is in iteration `number` of `axis`."""
+    return simplify(value, {axis: UOp.const(dtypes.index, number)})

@@ -41,7 +41,7 @@ def length_variable(number: int, low: int, high: int) -> UOp:
 def is_length(size: Any) -> bool:
     """Whether a size depends on a length."""
     return isinstance(size, UOp) and any(
-        node.op is Ops.DEFINE_VAR and _NAME.fullmatch(node.arg[0]) for node in size.toposort()
+        node.op is Ops.DEFINE_VAR and _NAME.fullmatch(node.name) for node in size.toposort()
     )
 
 
@@ -66,7 +66,7 @@ def extent_of(shape: Sequence[Any]) -> UOp | None:
 def terms_of(size: sint) -> Terms:
     """A size made of sums and products only, in a form that is evaluated without its node."""
     return tuple([
-        (scale, tuple([factor.arg[0] for factor in factors]))
+        (scale, tuple([factor.name for factor in factors]))
         for factors, scale in products(size).items()
     ])  # fmt: skip
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.args import BufferArg, LoopArg
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.operands import strided_operands, transposed
 from tilegrad.ir.uop import UOp, prod, toposort
 
-__all__ = ["Pair", "loop_of", "output_of", "shaped", "stand_in"]
+__all__ = ["Pair", "loop_of", "output_of", "stand_in"]
 
 Pair = tuple[UOp, UOp]
 """A stand-in and its value."""
@@ -88,10 +89,6 @@ def _laid_out(
 def output_of(loop: UOp, number: int) -> UOp:
     """Output `number` of `loop`."""
     return UOp(Ops.LOOP_OUTPUT, loop.arg.value(number).dtype, (loop,), number)
-
-
-def shaped(node: UOp, shape: tuple[int, ...]) -> UOp:
-    return node if node.shape == shape else UOp(Ops.RESHAPE, node.dtype, (node,), shape)
 
 
 def _on(device: str, value: UOp) -> UOp:

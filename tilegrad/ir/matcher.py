@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp
 __all__ = ["PatternMatcher", "Step"]
 
 
-class _Writer:
+class _RuleSource:
     """Python source for one rule."""
 
     def __init__(self, rule: Rule, number: int):
@@ -297,7 +297,7 @@ def _step_of(rules: Sequence[Rule], name: str) -> Step:
     scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
     lines = ["def step(u, ctx):", "    kind = u.dtype.scalar"]
     for number, rule in enumerate(rules):
-        writer = _Writer(rule, number)
+        writer = _RuleSource(rule, number)
         lines += writer.write()
         scope |= writer.values
     exec(compile("\n".join(lines), f"<rules {name}>", "exec"), scope)

@@ -9,7 +9,10 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["expand", "fill", "pad_with_identity", "permute", "reduce_axes", "reshape", "shrink"]
+__all__ = [
+    "expand", "fill", "pad_with_identity", "permute", "reduce_axes", "reshape", "shaped", "shrink",
+    "stretched",
+]  # fmt: skip
 
 
 def reshape(x: UOp, shape: tuple[Any, ...]) -> UOp:
@@ -18,6 +21,16 @@ def reshape(x: UOp, shape: tuple[Any, ...]) -> UOp:
 
 def expand(x: UOp, shape: tuple[Any, ...]) -> UOp:
     return UOp(Ops.EXPAND, x.dtype, (x,), shape)
+
+
+def shaped(x: UOp, shape: tuple[Any, ...]) -> UOp:
+    """`x` in this shape; itself where it has it."""
+    return x if x.shape == shape else reshape(x, shape)
+
+
+def stretched(x: UOp, shape: tuple[Any, ...]) -> UOp:
+    """`x` repeated to this shape; itself where it has it."""
+    return x if x.shape == shape else expand(x, shape)
 
 
 def permute(x: UOp, order: Sequence[int]) -> UOp:
@@ -34,7 +47,7 @@ def reduce_axes(x: UOp, function: Ops, axes: tuple[int, ...]) -> UOp:
 
 def fill(shape: tuple[Any, ...], value: Any, dtype: DType) -> UOp:
     """A constant in each element of `shape`."""
-    return expand(reshape(UOp.const(dtype, value), (1,) * len(shape)), shape)
+    return stretched(shaped(UOp.const(dtype, value), (1,) * len(shape)), shape)
 
 
 def pad_with_identity(x: UOp, axis: int, padding: tuple[int, int], function: Ops) -> UOp:

@@ -227,8 +227,8 @@ class Ops(Members):
     DEFINE_LOCAL = op(
         None,
         "Memory inside a kernel, in the address space of its pointer dtype: shared by a block, or "
-        "scratch of one thread. The sources are the ranges each iteration of which has its own "
-        "copy; `arg` is its number.",
+        "scratch of one thread. The sources are ranges, whose iterations have a copy each; `arg` "
+        "is its number.",
         Stage.CODE,
     )
     DEFINE_ACC = op(

@@ -37,7 +37,7 @@ def strided_operands(
     """
     found: dict[UOp, tuple[UOp, Order, list[UOp]]] = {}
     for reduce in toposort(values):
-        if reduce.op is not Ops.REDUCE_AXIS or reduce.arg[0] is not Ops.ADD:
+        if reduce.op is not Ops.REDUCE_AXIS or reduce.combine is not Ops.ADD:
             continue
         product = below(reduce.src[0], (Ops.CAST,))
         for factor in product.src if product.op is Ops.MUL else ():
@@ -45,7 +45,7 @@ def strided_operands(
             if leaf not in shapes:
                 continue
             axes = _axes_of(shapes[leaf], moves)
-            order = None if axes is None else _order(shapes[leaf], axes, reduce.arg[1])
+            order = None if axes is None else _order(shapes[leaf], axes, reduce.axes)
             if order is not None:
                 found[factor] = leaf, order, moves
     return found

@@ -7,17 +7,18 @@ the device of a value.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules.terms import terms_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of, prod
 
 __all__ = [
-    "base_of", "below", "below_reshapes", "below_views", "buffer_below", "bytes_of", "copied_of",
-    "device_of", "is_scratch", "loads_of", "memory_of", "nodes_of", "position_bytes",
-    "reductions_of", "stores_of", "stride_of",
+    "base_of", "below", "below_casts", "below_reshapes", "below_views", "buffer_below", "bytes_of",
+    "copied_of", "device_of", "is_const", "is_scratch", "iterations_of", "loads_of", "memory_of",
+    "next_number", "nodes_of", "points_to", "position_bytes", "reductions_of", "stores_of",
+    "stride_of",
 ]  # fmt: skip
 
 
@@ -49,6 +50,13 @@ def below_reshapes(node: UOp) -> UOp:
     return node
 
 
+def below_casts(node: UOp) -> UOp:
+    """The value that a chain of casts begins with."""
+    while node.op is Ops.CAST:
+        node = node.src[0]
+    return node
+
+
 def buffer_below(node: UOp) -> UOp:
     """The BUFFER down the chain of first sources of a stored node."""
     while node.op is not Ops.BUFFER:
@@ -70,19 +78,30 @@ def memory_of(pointer: UOp) -> UOp:
 
 def bytes_of(memory: UOp) -> int:
     """The size of the memory that a node defines, in bytes."""
-    pointer = memory.dtype
-    assert isinstance(pointer, Pointer)
+    pointer = pointer_of(memory)
     return pointer.size * pointer.base.itemsize
+
+
+def points_to(node: UOp, space: AddressSpace) -> bool:
+    """Whether a node points to memory of an address space."""
+    return isinstance(node.dtype, Pointer) and node.dtype.space is space
 
 
 def is_scratch(memory: UOp) -> bool:
     """Whether a node defines memory of the address space SCRATCH."""
-    pointer = memory.dtype
-    return (
-        memory.op is Ops.DEFINE_LOCAL
-        and isinstance(pointer, Pointer)
-        and pointer.space is AddressSpace.SCRATCH
-    )
+    return memory.op is Ops.DEFINE_LOCAL and points_to(memory, AddressSpace.SCRATCH)
+
+
+def is_const(node: UOp, number: float) -> bool:
+    """Whether a node is the constant `number`."""
+    return node.op is Ops.CONST and bool(node.arg == number)
+
+
+def next_number(nodes: Iterable[UOp], op: Ops = Ops.RANGE) -> int:
+    """The first number above those of the nodes of kind `op`: RANGE, DEFINE_LOCAL, DEFINE_ACC."""
+    is_range = op is Ops.RANGE
+    numbers = (node.number if is_range else node.arg for node in nodes if node.op is op)
+    return max(numbers, default=-1) + 1
 
 
 def nodes_of(root: UOp, op: Ops) -> list[UOp]:
@@ -103,6 +122,12 @@ def stores_of(root: UOp) -> list[UOp]:
 def reductions_of(root: UOp) -> list[UOp]:
     """The reductions that `root` needs, sources first."""
     return nodes_of(root, Ops.REDUCE)
+
+
+def iterations_of(reduction: UOp) -> int:
+    """How often a reduction combines a value, over all its results."""
+    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
+    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def stride_of(index: UOp, loop: UOp) -> int | None:

@@ -80,7 +80,7 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
             made = _with_identity(made, inside, node.arg)
         elif node.op is Ops.PREFIX and loop in node.src[2:]:
             # After the outermost loop's last iteration no prefix is read any more.
-            made = _with_identity(made, inside, node.arg[0])
+            made = _with_identity(made, inside, node.combine)
         done[node] = made
     return done[ast]
 
@@ -131,7 +131,7 @@ def _is_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
     alternative.
     """
     closed = {
-        node: node.src[2]
+        node: node.other
         for node in value.toposort()
         if node.op is Ops.LOAD and node.is_gated and inside in conjuncts(node.gate)
     }

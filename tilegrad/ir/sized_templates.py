@@ -25,7 +25,7 @@ __all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "made", "sized_
 Sizes = tuple[int, ...]
 
 
-class _Size:
+class _SizePolynomial:
     """A number that is a polynomial of the sizes."""
 
     __slots__ = ("polynomial",)
@@ -35,7 +35,7 @@ class _Size:
 
 
 class _Several:
-    """A tuple of which some are no constants."""
+    """A tuple with entries that are no constants."""
 
     __slots__ = ("each",)
 
@@ -59,7 +59,7 @@ Formula = Any
 def made(formula: Formula, sizes: Sizes) -> Any:
     """The argument at certain sizes."""
     kind = formula.__class__
-    if kind is _Size:
+    if kind is _SizePolynomial:
         return evaluate(formula.polynomial, sizes)
     if kind is _Several:
         return tuple([made(each, sizes) for each in formula.each])
@@ -77,7 +77,7 @@ def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
         return first
     if all(each.__class__ is int for each in seen):
         found = _polynomial(seen, examples)
-        return None if found is None else _Size(found)
+        return None if found is None else _SizePolynomial(found)
     if all(each.__class__ is tuple and len(each) == len(first) for each in seen):
         several = [fitted(column, examples) for column in zip(*seen)]
         is_whole = all(
@@ -92,7 +92,7 @@ def fitted_share(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | No
     if any(each.__class__ is not float or not each or not math.isfinite(each) for each in seen):
         return None
     for numbers, kind in (
-        ([round(each) for each in seen], _Size),
+        ([round(each) for each in seen], _SizePolynomial),
         ([round(1 / each) for each in seen], _Share),
     ):
         found = _polynomial(numbers, examples) if all(numbers) else None

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp, prod, sint
 
 __all__ = [
-    "Sizes", "as_node", "divide", "highest", "is_less", "larger", "lowest", "of_products",
+    "Sizes", "as_node", "as_value", "divide", "highest", "is_less", "is_one", "is_zero", "larger",
+    "lowest", "of_products",
     "products", "row_major", "shape_text", "size_text", "smaller", "tidy", "tidy_all",
 ]  # fmt: skip
 
@@ -103,6 +104,19 @@ def larger(left: Any, right: Any) -> Any:
 def smaller(left: Any, right: Any) -> Any:
     """The smaller of two sizes; a node where that depends on the variables."""
     return tidy(-1 * larger(-1 * left, -1 * right))
+
+
+def as_value(size: Any, dtype: DType) -> UOp:
+    """A size as a number of the graph."""
+    return UOp(Ops.CAST, dtype, (size,)) if isinstance(size, UOp) else UOp.const(dtype, size)
+
+
+def is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+def is_zero(size: Any) -> bool:
+    return isinstance(size, int) and size == 0
 
 
 def as_node(value: Any) -> UOp:

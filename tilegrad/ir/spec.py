@@ -203,8 +203,8 @@ _RUN_BY_LAUNCH = {"gidx": Axis.GLOBAL, "lidx": Axis.LOCAL, "chunk": Axis.THREAD}
 def _axis_of(node: UOp) -> Axis:
     """The kind of a range or of a launch position."""
     if node.op is Ops.RANGE:
-        return node.arg[1]  # type: ignore[no-any-return]
-    return _RUN_BY_LAUNCH.get(str(node.arg[0]).rstrip("0123456789"), Axis.GLOBAL)
+        return node.axis
+    return _RUN_BY_LAUNCH.get(str(node.name).rstrip("0123456789"), Axis.GLOBAL)
 
 
 def _racing(nodes: Iterable[UOp]) -> dict[AddressSpace, tuple[Axis, ...]]:
@@ -276,7 +276,7 @@ def _check_store(
         # Each value of a range has its own copy of the memory that the range owns.
         and axis not in memory.src
     ]
-    width = 1 if index.dtype.lanes > 1 else store.src[2].dtype.lanes
+    width = 1 if index.dtype.lanes > 1 else store.value.dtype.lanes
     # Unrolled copies run in one iteration of all loops.
     at_once = all(_axis_of(axis) is Axis.UPCAST for axis in racing)
     if not racing or are_apart(index, racing, width, at_once=at_once):

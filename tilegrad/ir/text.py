@@ -34,9 +34,9 @@ _INFIX = frozenset({
 _CALLED = {Ops.IDIV: "idiv", Ops.MOD: "imod"}
 _LEAVES: dict[Ops, Callable[[UOp], str]] = {
     Ops.CONST: lambda u: str(u.arg),
-    Ops.DEFINE_VAR: lambda u: str(u.arg[0]),
-    Ops.SPECIAL: lambda u: str(u.arg[0]),
-    Ops.RANGE: lambda u: f"ridx{u.arg[0]}",
+    Ops.DEFINE_VAR: lambda u: str(u.name),
+    Ops.SPECIAL: lambda u: str(u.name),
+    Ops.RANGE: lambda u: f"ridx{u.number}",
     Ops.DEFINE_GLOBAL: lambda u: f"data{u.arg}",
     Ops.DEFINE_LOCAL: lambda u: f"local{u.arg}",
     Ops.DEFINE_ACC: lambda u: f"acc{u.arg}",
@@ -216,7 +216,7 @@ class _Constructor:
         self.function = function
 
 
-class _Members:
+class _NameSpace:
     """A name with a closed set of attributes."""
 
     def __init__(self, members: Mapping[str, Any]):
@@ -237,7 +237,7 @@ _TABLE: dict[str, Any] = {
     "inf": math.inf,
     "nan": math.nan,
     "UOp": _Constructor(_uop),
-    "dtypes": _Members(
+    "dtypes": _NameSpace(
         {name: value for name, value in vars(dtypes).items() if isinstance(value, DType)}
     ),
 }
@@ -246,7 +246,7 @@ _TABLE: dict[str, Any] = {
 def register(name: str, constructor: Callable[..., Any]) -> None:
     """Let `parse` read `name(...)` by calling `constructor`; `name.MEMBER` of an enum."""
     if hasattr(constructor, "__members__"):
-        _TABLE[name] = _Members(constructor.__members__)
+        _TABLE[name] = _NameSpace(constructor.__members__)
     else:
         _TABLE[name] = _Constructor(constructor)
 
@@ -278,7 +278,7 @@ class _Frame:
         self.has_comma = False
 
 
-class _Reader:
+class _ExpressionReader:
     """A reader of one expression of calls, tuples, numbers, strings and known names, on its own
     stack.
     """
@@ -373,7 +373,7 @@ class _Reader:
 
     def attribute(self, value: Any) -> Any:
         kind, name = self.token()
-        if kind == "name" and isinstance(value, _Members) and name in value.members:
+        if kind == "name" and isinstance(value, _NameSpace) and name in value.members:
             return value.members[name]
         if isinstance(value, DType) and name in ("vec", "ptr"):
             return _Constructor(getattr(value, name))
@@ -417,7 +417,7 @@ class _Reader:
             if value.__class__ not in (int, float):
                 raise self.fail("a minus stands before no number")
             value = -value
-        if isinstance(value, (_Constructor, _Members)):
+        if isinstance(value, (_Constructor, _NameSpace)):
             raise self.fail("a name alone is no value")
         if label is not None:
             self.scopes[-1][label] = value
@@ -434,7 +434,7 @@ def parse(text: str) -> UOp:
         if not nodes:
             raise DataError("parse: the text holds no node")
         return nodes[-1]
-    found = _Reader(text, {}).read()
+    found = _ExpressionReader(text, {}).read()
     if not isinstance(found, UOp):
         raise DataError(f"parse: the text is no node but {found!r}")
     return found
@@ -464,8 +464,8 @@ def parse_program(text: str) -> list[UOp]:
             )
         known[name] = _uop(
             Ops[op],
-            _Reader(f"dtypes.{dtype}", {}).read(),
+            _ExpressionReader(f"dtypes.{dtype}", {}).read(),
             tuple(known[source] for source in src),
-            None if argument is None else _Reader(argument, known).read(),
+            None if argument is None else _ExpressionReader(argument, known).read(),
         )
     return [node for name, node in known.items() if not name.startswith(_APART)]

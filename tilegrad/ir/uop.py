@@ -2,8 +2,7 @@
 
 Every graph, from the user's tensors to the instructions of a kernel, is made of `UOp`s. They are
 immutable and interned by weak reference: threads that build the same node get the same object, and
-comparing graphs is comparing identities. Nothing here recurses in Python: a graph of 100,000 nodes
-is ordinary.
+comparing graphs is comparing identities.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import struct
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, Literal, NoReturn
 
@@ -23,10 +22,11 @@ from tilegrad.ir.bounds import bounds_of, divisor_of
 from tilegrad.ir.infer import shape_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
+from tilegrad.ir.walks import toposort, toposort_over, unvisited
 
 __all__ = [
-    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "over_memory", "prod",
-    "remade", "sint", "toposort", "toposort_over",
+    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "over_memory", "pointer_of",
+    "prod", "remade", "sint", "toposort", "toposort_over",
 ]  # fmt: skip
 
 Key = tuple[Any, ...]
@@ -241,7 +241,7 @@ class UOp:
         except AttributeError:
             return self._lazy("_digest", _digest_of)  # type: ignore[no-any-return]
 
-    # fields of the nodes of kernels and programs
+    # fields: what the argument and the sources of some kinds of node are called
 
     @property
     def number(self) -> int:
@@ -259,9 +259,34 @@ class UOp:
         return self.src[0]
 
     @property
+    def name(self) -> str:
+        """The name of a DEFINE_VAR or SPECIAL."""
+        return self.arg[0]  # type: ignore[no-any-return]
+
+    @property
+    def combine(self) -> Ops:
+        """The associative op of a REDUCE_AXIS, PREFIX_AXIS or PREFIX."""
+        return self.arg[0]  # type: ignore[no-any-return]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of a REDUCE_AXIS."""
+        return self.arg[1]  # type: ignore[no-any-return]
+
+    @property
     def index(self) -> UOp:
         """The index of a LOAD or STORE."""
         return self.src[1]
+
+    @property
+    def value(self) -> UOp:
+        """What a STORE writes."""
+        return self.src[2]
+
+    @property
+    def other(self) -> UOp:
+        """The value of a gated LOAD where its gate is false."""
+        return self.src[2]
 
     @property
     def is_gated(self) -> bool:
@@ -281,12 +306,12 @@ class UOp:
             return toposort([self])
         # Every pass walks the kernel: the walk is cached.
         try:
-            below = self._below
+            known = self._below
         except AttributeError:
             found = toposort([self])
             self._below = tuple(found)[:-1]
             return found
-        found = dict.fromkeys(below)
+        found = dict.fromkeys(known)
         found[self] = None
         return found
 
@@ -296,7 +321,7 @@ class UOp:
             return self
         done: dict[UOp, UOp] = dict(mapping)
         now = done.__getitem__
-        for node in _below(self, done):
+        for node in unvisited(self, done):
             src = tuple(map(now, node.src))
             if src == node.src:
                 done[node] = node
@@ -533,10 +558,15 @@ def _of_rows(rows: Iterable[tuple[Ops, DType, tuple[int, ...], Any]]) -> UOp:
     return made[-1]
 
 
+def pointer_of(node: UOp) -> Pointer:
+    """The dtype of a node that points to memory."""
+    assert isinstance(node.dtype, Pointer)
+    return node.dtype
+
+
 def element_of(pointer: UOp) -> DType:
     """The dtype of what `pointer` points to."""
-    assert isinstance(pointer.dtype, Pointer)
-    return pointer.dtype.base
+    return pointer_of(pointer).base
 
 
 def _ranges_of(node: UOp) -> frozenset[UOp]:
@@ -566,26 +596,6 @@ def _digest_of(node: UOp) -> bytes:
     return state.digest()
 
 
-def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
-    """The nodes below `root` that are not in `done`, sources first; the caller adds each to `done`
-    as it comes.
-    """
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        waits = False
-        for source in node.src:
-            if source not in done:
-                stack.append(source)
-                waits = True
-        if not waits:
-            stack.pop()
-            yield node
-
-
 def _shape_of(node: UOp) -> tuple[Any, ...]:
     """The shape of `node`. The constant flag is set too, as nearly every tensor node needs both."""
     node._is_constant = _constant_of(node)
@@ -597,57 +607,6 @@ def _constant_of(node: UOp) -> bool:
         if not source._is_constant:
             return False
     return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.SCATTER_ADD)
-
-
-def toposort(roots: Iterable[UOp], stop: Callable[[UOp], Any] | None = None) -> dict[UOp, None]:
-    """All nodes that `roots` need, sources before users, in the order of first use; the sources of
-    a `stop` node are left out.
-    """
-    seen: dict[UOp, None] = {}
-    # A node waits here for its sources, below a None.
-    stack: list[UOp | None] = [*roots]
-    stack.reverse()
-    while stack:
-        node = stack.pop()
-        if node is None:
-            seen[stack.pop()] = None  # type: ignore[index]
-        elif node not in seen:
-            if stop is not None and stop(node):
-                seen[node] = None
-                continue
-            known = 0
-            for source in node.src:
-                if source not in seen:
-                    if source.src:
-                        break
-                    seen[source] = None
-                known += 1
-            else:
-                # Most nodes find all their sources here, and never wait.
-                seen[node] = None
-                continue
-            stack += (node, None)
-            for source in node.src[: known - 1 if known else None : -1]:
-                if source not in seen:
-                    stack.append(source)
-    counters.visits += len(seen)
-    return seen
-
-
-def toposort_over(roots: Sequence[UOp], sources: Callable[[UOp], Sequence[UOp]]) -> dict[UOp, None]:
-    """As `toposort`, with `sources` giving the sources of a node."""
-    seen: dict[UOp, None] = {}
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, is_ready = stack.pop()
-        if node in seen:
-            continue
-        if is_ready:
-            seen[node] = None
-            continue
-        stack.append((node, True))
-        stack.extend([(each, False) for each in reversed(sources(node)) if each not in seen])
-    return seen
 
 
 def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
@@ -685,7 +644,7 @@ def over_memory(root: UOp, memory: Mapping[UOp, UOp]) -> UOp:
             return root.substitute(memory)
     done = dict(memory)
     now = done.__getitem__
-    for node in _below(root, done):
+    for node in unvisited(root, done):
         src = tuple(map(now, node.src))
         if src == node.src:
             done[node] = node

@@ -43,7 +43,7 @@ Mask = tuple[tuple[sint, sint], ...]
 # merging axes
 
 
-class _Run(NamedTuple):
+class _AxisRun(NamedTuple):
     """Consecutive axes as one: `size` elements, `stride` apart; those from `low` to `high` are
     valid.
 
@@ -57,12 +57,12 @@ class _Run(NamedTuple):
     high: Any
 
 
-def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], Any]:
+def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_AxisRun], Any]:
     """The fewest equivalent runs, outermost first, and the offset to add.
 
     An axis of size 1 is assumed valid: a view that is empty, or may be, has no runs.
     """
-    runs: list[_Run] = []
+    runs: list[_AxisRun] = []
     moved: Any = 0
     for axis, (size, stride) in enumerate(zip(shape, strides)):
         if isinstance(size, int) and size == 1:
@@ -74,13 +74,13 @@ def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], 
             # One valid element outside: the valid elements are still contiguous.
             moved = moved + (last.stride - stride * size) * last.low
             first = last.low * size
-            runs[-1] = _Run(last.size * size, stride, backed, first + low, first + high)
+            runs[-1] = _AxisRun(last.size * size, stride, backed, first + low, first + high)
         elif last is not None and tidy(stride * size) == last.stride and low == 0 and high == size:
             total, bounds = last.size * size, (last.low * size, last.high * size)
-            runs[-1] = _Run(total, stride, last.backed * size, *bounds)
+            runs[-1] = _AxisRun(total, stride, last.backed * size, *bounds)
         else:
-            runs.append(_Run(size, stride, backed, low, high))
-        runs[-1] = _Run(*tidy_all(runs[-1]))
+            runs.append(_AxisRun(size, stride, backed, low, high))
+        runs[-1] = _AxisRun(*tidy_all(runs[-1]))
     return runs, tidy(moved)
 
 
@@ -96,7 +96,7 @@ def merge_dims(
     return tuple((run.size, run.stride, run.backed) for run in _runs(shape, strides, mask)[0])
 
 
-def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]] | None:
+def _split(run: _AxisRun, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]] | None:
     """Strides and mask of axes that together are `run`; None if its valid elements are no box
     there.
     """
@@ -366,7 +366,7 @@ def fit_axes(name: str, shape: Sizes, given: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(given)
 
 
-def _coordinates(position: int, runs: Sequence[_Run]) -> list[int]:
+def _coordinates(position: int, runs: Sequence[_AxisRun]) -> list[int]:
     """The row-major `position` as a coordinate of each run; the first one has the overflow."""
     found: list[int] = []
     for run in reversed(runs[1:]):
@@ -375,7 +375,7 @@ def _coordinates(position: int, runs: Sequence[_Run]) -> list[int]:
     return [position, *reversed(found)] if runs else []
 
 
-def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
+def _through(runs: list[_AxisRun], offset: Any, other: View) -> View | None:
     """`other`, whose positions are elements of `runs`, as one view.
 
     The first valid element and its neighbour on each axis determine the change of every coordinate

@@ -32,7 +32,7 @@ _MANY = 8
 _SEVERAL = 4
 
 
-class _Context:
+class _Accumulators:
     def __init__(self, target: Target, is_short: bool, around: dict[UOp, set[UOp]]):
         self.target, self.is_short = target, is_short
         # For the loop of a scan, the loops around it.
@@ -45,7 +45,7 @@ class _Context:
 
 
 @REDUCE.rule("reduce-to-accumulator", UPat(Ops.REDUCE, name="reduce"))
-def reduce_to_accumulator(reduce: UOp, ctx: _Context) -> UOp:
+def reduce_to_accumulator(reduce: UOp, ctx: _Accumulators) -> UOp:
     """before   REDUCE(x, k)
     after    AFTER(acc, END(ASSIGN(acc, acc + x), k))       acc = DEFINE_ACC(0)
     """
@@ -82,7 +82,7 @@ def _waited(total: UOp) -> UOp:
     return total
 
 
-def _combined(reduce: UOp, values: list[UOp], ctx: _Context) -> UOp:
+def _combined(reduce: UOp, values: list[UOp], ctx: _Accumulators) -> UOp:
     """The values of one iteration as one value: products in sequence, others as a tree."""
     if any(_is_product(reduce, value, ctx) for value in values):
         total, *rest = values
@@ -114,7 +114,7 @@ def _repeated(value: UOp, times: UOp, function: Ops) -> UOp:
     return value
 
 
-def _step(reduce: UOp, total: UOp, value: UOp, ctx: _Context) -> UOp:
+def _step(reduce: UOp, total: UOp, value: UOp, ctx: _Accumulators) -> UOp:
     if value.op is Ops.RESCALED:
         return total * value.src[1] + value.src[0]
     if value.op is Ops.WMMA:
@@ -129,7 +129,7 @@ def _step(reduce: UOp, total: UOp, value: UOp, ctx: _Context) -> UOp:
     return total.alu(reduce.arg, value)
 
 
-def _is_product(reduce: UOp, value: UOp, ctx: _Context) -> bool:
+def _is_product(reduce: UOp, value: UOp, ctx: _Accumulators) -> bool:
     is_sum = reduce.arg is Ops.ADD and reduce.dtype.is_float
     return is_sum and value.op is Ops.MUL and ctx.target.has_fma
 
@@ -154,7 +154,7 @@ def carried_dtype(dtype: DType, function: Ops, target: Target) -> DType:
 
 
 @REDUCE.rule("prefix-to-accumulator", UPat(Ops.PREFIX, name="prefix"))
-def prefix_to_accumulator(prefix: UOp, ctx: _Context) -> UOp:
+def prefix_to_accumulator(prefix: UOp, ctx: _Accumulators) -> UOp:
     """before   PREFIX(x, k)
     after    old + x        old = AFTER(acc, k), ASSIGN(acc, old + x), acc = DEFINE_ACC(0)
 
@@ -209,7 +209,7 @@ def _around_prefixes(ast: UOp) -> dict[UOp, set[UOp]]:
 
 def use_accumulators(ast: UOp, target: Target) -> UOp:
     """`ast` without REDUCE and PREFIX."""
-    ctx = _Context(target, _vectors(ast, target) < _MANY, _around_prefixes(ast))
+    ctx = _Accumulators(target, _vectors(ast, target) < _MANY, _around_prefixes(ast))
     ast = graph_rewrite(ast, REDUCE, ctx, name="lower.accumulators")
     ast = _add_by_units(ast)
     return ast.replace(src=(*ast.src, *ctx.assigned)) if ctx.assigned else ast

@@ -53,7 +53,7 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
 
 def _is_copy(store: UOp, users: Counter[UOp]) -> bool:
     """Whether a store to a tile only moves what a load of its own reads, or zeros."""
-    value = store.src[2]
+    value = store.value
     if value.op is not Ops.LOAD or users[value] > 1 or store.index.dtype.lanes > 1:
         return False
     pointers = [memory_of(pointer).dtype for pointer in (store.src[0], value.src[0])]
@@ -62,7 +62,7 @@ def _is_copy(store: UOp, users: Counter[UOp]) -> bool:
         return False
     if value.dtype.nbytes not in _SIZES or value.index.dtype.lanes > 1:
         return False
-    return not value.is_gated or (value.src[2].op is Ops.CONST and value.src[2].arg == 0)
+    return not value.is_gated or (value.other.op is Ops.CONST and value.other.arg == 0)
 
 
 def _barriers(nodes: Iterable[UOp], memories: Collection[UOp]) -> set[UOp]:

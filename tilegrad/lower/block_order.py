@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import AddressSpace, Pointer
+from tilegrad.base.dtype import AddressSpace
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import bytes_of, copied_of, memory_of
+from tilegrad.ir.queries import bytes_of, copied_of, memory_of, next_number, points_to
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -49,7 +49,7 @@ def order_of_blocks(
         rows, columns = again
         size = _group(rows.extent.arg, _RESIDENT * target.multiprocessors)
         if size and any(rows in axes for axes in repeated.values()):
-            number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+            number = next_number(ast.toposort())
             group = UOp.range(rows.extent.arg // size, number, rows.axis)
             inside = UOp.range(size, number + 1, rows.axis)
             ast = replace_ranges(ast, {rows: (group * size + inside, (group, inside))})
@@ -79,7 +79,7 @@ def _loads(ast: UOp, blocks: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
             memory, index = copied_of(node)
         else:
             continue
-        if isinstance(memory.dtype, Pointer) and memory.dtype.space is AddressSpace.GLOBAL:
+        if points_to(memory, AddressSpace.GLOBAL):
             axes = frozenset(axis for axis in blocks if any(axis in each.ranges for each in index))
             found[memory] = found.get(memory, frozenset()) | axes
     return found

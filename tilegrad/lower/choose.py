@@ -51,7 +51,7 @@ def _one_load(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
     """
     if yes.src[0] is not no.src[0] or yes.dtype is not no.dtype:
         return None
-    if len({load.src[2] for load in (yes, no) if load.is_gated}) > 1:
+    if len({load.other for load in (yes, no) if load.is_gated}) > 1:
         return None
     index = _chosen_index(condition, yes.src[1], no.src[1])
     if index is None:
@@ -64,7 +64,7 @@ def _one_load(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
     gate = gates[0] if gates[0] is gates[1] else simplify(condition.where(*gates))
     if gate.op is Ops.CONST and gate.arg:
         return yes.replace(src=(yes.src[0], index))
-    other = next(load.src[2] for load in (yes, no) if load.is_gated)
+    other = next(load.other for load in (yes, no) if load.is_gated)
     return yes.replace(src=(yes.src[0], index, other, gate))
 
 

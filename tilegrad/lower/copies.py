@@ -26,12 +26,12 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import memory_of, next_number, points_to
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rules import from_terms, simplify, terms_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.lower.lane_copies import LaneCopy, lane_of
 from tilegrad.lower.tile_copies import Boxes, TileCopies, find_boxes, has_room, read_by_units
 from tilegrad.lower.unroll_tiles import tiles_at_once
@@ -56,7 +56,7 @@ def share_copies(ast: UOp, target: Target) -> UOp:
     rank = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.number in rank]
     ranges.sort(key=lambda each: rank[each.number])
-    number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+    number = next_number(ast.toposort())
     barriers: dict[UOp, list[UOp]] = {}
     begins: dict[UOp, list[UOp]] = {}
     for node in ast.toposort():
@@ -120,7 +120,7 @@ class _Fills:
         self.loop = self.tiles[0].loop
         self.boxes: TileCopies | None = None
         if boxes:
-            number = 1 + max(node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL)
+            number = next_number(nodes, Ops.DEFINE_LOCAL)
             lane, _ = lane_of(self.lanes)
             self.boxes = TileCopies(boxes, self.loop, count, lane, number)
         self.stores: list[UOp] = []
@@ -216,7 +216,7 @@ def _by_tiles(ast: UOp, loop: UOp, count: int) -> UOp:
     trips = loop.extent
     if trips.op is not Ops.CONST or trips.arg % count or trips.arg == count:
         return ast
-    number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+    number = next_number(ast.toposort())
     outer = UOp.range(trips.arg // count, number, loop.axis)
     inner = UOp.range(count, number + 1, loop.axis)
     order = list(ast.arg.order)
@@ -232,8 +232,7 @@ def _is_tile(store: UOp) -> bool:
     memory = store.src[0] if store.op is Ops.STORE else store
     return (
         memory.op is Ops.DEFINE_LOCAL
-        and isinstance(memory.dtype, Pointer)
-        and memory.dtype.space is AddressSpace.SHARED
+        and points_to(memory, AddressSpace.SHARED)
         and len(memory.src) == 1
         and memory.src[0].axis is Axis.REDUCE
     )
@@ -257,8 +256,7 @@ class _Tiles:
         self.trip = UOp.const(dtypes.index, 0)
         for loop in around:
             self.trip = self.trip * loop.extent + loop
-        pointer = memory.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(memory)
         self.size = pointer.size
         whole = pointer.base.ptr(pointer.size * count, AddressSpace.SHARED)
         self.whole = UOp(Ops.DEFINE_LOCAL, whole, (), memory.arg)

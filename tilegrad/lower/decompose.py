@@ -347,7 +347,7 @@ def _moved_bits(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DT
     """
     kind = (dtypes.uint16 if dtype.itemsize == 2 else dtypes.uint8).vec(node.dtype.lanes)
     if node.op is Ops.LOAD:
-        rest = (bits.get(node.src[2]) or _to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()
+        rest = (bits.get(node.other) or _to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()
         return UOp(Ops.LOAD, kind, (*src[:2], *rest))
     if node.op is Ops.CONST:
         return UOp.const(kind, 0) if node.arg == 0 and not str(node.arg).startswith("-") else None
@@ -377,7 +377,7 @@ def _widened(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     if op is Ops.LOAD and is_ours:
         rest = (_to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()
         return _from_bits(UOp(op, bits.vec(lanes), (*src[:2], *rest)), dtype)
-    if op is Ops.STORE and node.src[2].dtype.scalar is dtype:
+    if op is Ops.STORE and node.value.dtype.scalar is dtype:
         if node.arg is not None:
             kind = bits.vec(src[2].dtype.lanes)
             # A closed gate must guard the read of the old value too.

@@ -172,7 +172,7 @@ def _joined_load(
 ) -> UOp | None:
     """Loads of consecutive elements whose lanes are consecutive too, as one load."""
     pointer, start = loads[0].src[:2]
-    others = {load.src[2] for load in loads if load.is_gated}
+    others = {load.other for load in loads if load.is_gated}
     if len(others) > (1 if lane is None else 0):
         return None
     if any(load.src[0] is not pointer for load in loads):

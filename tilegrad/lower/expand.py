@@ -11,6 +11,7 @@ import itertools
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import UNROLLED, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.uop import UOp
 
 __all__ = ["unroll"]
@@ -29,16 +30,14 @@ def unroll(ast: UOp) -> UOp:
     nodes = ast.toposort()
     axes = sorted(
         (node for node in nodes if node.op is Ops.RANGE and node.axis in UNROLLED),
-        key=lambda node: node.arg[0],
+        key=lambda node: node.number,
     )
     if not axes:
         return ast
     rank = {axis: number for number, axis in enumerate(axes)}
     needs: dict[UOp, tuple[UOp, ...]] = {}
     made: dict[UOp, dict[Point, UOp]] = {}
-    number = itertools.count(
-        1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
-    )
+    number = itertools.count(next_number(nodes, Ops.DEFINE_LOCAL))
     for node in nodes:
         if node in rank:
             needs[node] = (node,)

@@ -3,8 +3,8 @@
 A lane of `mma` holds pairs of 16-bit elements of matrices of 8x8. Read one by one, that is a load
 for each pair, or for each element where a pair lies in two rows. FRAGMENT loads up to four of the
 matrices at once: each lane reads a row of 8 elements, 16 bytes, and the lanes exchange them. Two
-operands of at most two matrices are one FRAGMENT. Of bytes, such a matrix has rows of 16 elements,
-of which a lane holds four neighbours, and of float32 rows of 4, of which it holds one.
+operands of at most two matrices are one FRAGMENT. Such a matrix of bytes has rows of 16 elements,
+four neighbours for a lane; one of float32 has rows of 4, one for a lane.
 
     before   WMMA(VECTORIZE(LOAD(shared, g*40 + t*2), LOAD(shared, g*40 + t*2 + 1), ...), ...)
     after    WMMA(FRAGMENT(LOAD(shared, l % 8 * 40 + l / 8 * ...) : half.vec(8)), ...)

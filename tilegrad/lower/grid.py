@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import points_to
 from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.lower.block_order import order_of_blocks
 from tilegrad.target import Target
 
@@ -23,8 +24,8 @@ _MOST_BLOCKS, _MOST_DEEP = 65535, 64
 
 def fix_launch(ast: UOp) -> UOp:
     """A launch has as many blocks as the largest value of a symbolic size needs; blocks beyond the
-    size do nothing. So one launch, recorded once, serves every size. The chunk axis, of which there
-    is one, becomes a launch position here already, while the kernel is small.
+    size do nothing. So one launch, recorded once, serves every size. The one chunk axis
+    becomes a launch position here already, while the kernel is small.
 
     before   RANGE(n, GLOBAL)                          n: 1..8
     after    RANGE(8, GLOBAL), accesses gated by r < n
@@ -51,7 +52,7 @@ def use_grid(ast: UOp, target: Target | None = None) -> UOp:
     rank = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = sorted(
         (node for node in ast.toposort() if node.op is Ops.RANGE),
-        key=lambda node: rank.get(node.arg[0], len(rank) + node.arg[0]),
+        key=lambda node: rank.get(node.number, len(rank) + node.number),
     )
     mapping: dict[UOp, UOp] = {}
     blocks = [loop for loop in ranges if loop.axis is Axis.GLOBAL]
@@ -90,13 +91,12 @@ def spread_shared(ast: UOp) -> UOp:
     for node in nodes:
         src = tuple([done[source] for source in node.src])
         if _is_shared_by_lanes(node):
-            pointer = node.dtype
-            assert isinstance(pointer, Pointer)
+            pointer = pointer_of(node)
             lanes = [lane for lane in node.src if lane.axis in _LANES]
             size, offset = pointer.size, UOp.const(dtypes.index, 0)
             for lane in lanes:
                 offset = lane * size + offset
-                size *= lane.src[0].arg
+                size *= lane.extent.arg
             src = tuple(lane for lane in src if lane not in lanes)
             done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
             offsets[node] = simplify(offset)
@@ -115,8 +115,7 @@ def _is_shared_by_lanes(node: UOp) -> bool:
     """Whether this is shared memory that each lane has for itself."""
     return (
         node.op is Ops.DEFINE_LOCAL
-        and isinstance(node.dtype, Pointer)
-        and node.dtype.space is AddressSpace.SHARED
+        and points_to(node, AddressSpace.SHARED)
         and any(lane.axis in _LANES for lane in node.src)
     )
 

@@ -38,7 +38,7 @@ def order_sums(ast: UOp) -> UOp:
     done = sums.done
     for node in nodes:
         src = tuple([done[source] for source in node.src])
-        if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD:
+        if node.op in (Ops.LOAD, Ops.STORE) and node.index.op is Ops.ADD:
             src = (src[0], sums.ordered(node.src[1]), *src[2:])
         done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[ast]
@@ -96,7 +96,7 @@ class _OrderedSums:
 
     def _rank(self, term: UOp) -> _Rank:
         if term not in self._ranks:
-            positions = {node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL}
+            positions = {node.name for node in term.toposort() if node.op is Ops.SPECIAL}
             # Terms of one lane number are many, and equal sums may have them in different orders.
             own = tuple(sorted(positions)), self._position[term]
             self._ranks[term] = self._depth(term), *own

@@ -113,16 +113,16 @@ def _joined(effects: Sequence[tuple[UOp, bool]], target: Target) -> list[UOp]:
     """The sources of one node, with the stores that only this node has joined."""
     groups: dict[tuple[Key, DType], dict[int, UOp]] = {}
     for node, is_own in effects:
-        if is_own and node.op is Ops.STORE and node.arg is None and node.src[2].dtype.lanes == 1:
+        if is_own and node.op is Ops.STORE and node.arg is None and node.value.dtype.lanes == 1:
             found = _key(node)
             if found is not None:
-                groups.setdefault((found[0], node.src[2].dtype), {})[found[1]] = node
+                groups.setdefault((found[0], node.value.dtype), {})[found[1]] = node
     replaced: dict[UOp, UOp] = {}
     for (key, dtype), stores in groups.items():
         for first, count in _runs(key, list(stores), dtype, target):
             members = [stores[first + lane] for lane in range(count)]
             pointer, index, _, *gate = members[0].src
-            store = pointer.store(index, _stack([member.src[2] for member in members]), *gate)
+            store = pointer.store(index, _stack([member.value for member in members]), *gate)
             replaced |= dict.fromkeys(members, store)
     return list(dict.fromkeys(replaced.get(node, node) for node, _ in effects))
 

@@ -44,7 +44,7 @@ class LaneCopy:
     def __init__(self, fill: UOp, lanes: Sequence[UOp], target: Target):
         self.store, *self.nest = fill.src
         self.lanes, self.target = lanes, target
-        self.itemsize = self.store.src[2].dtype.itemsize
+        self.itemsize = self.store.value.dtype.itemsize
         self.fast = self._contiguous()
         self.rows = [loop for loop in self.nest if loop is not self.fast]
         self.width = self._width()
@@ -53,7 +53,7 @@ class LaneCopy:
     @property
     def is_moved(self) -> bool:
         """Whether the tile has what memory has."""
-        return self.store.src[2].op is Ops.LOAD
+        return self.store.value.op is Ops.LOAD
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +87,7 @@ class LaneCopy:
 
     def _contiguous(self) -> UOp:
         """The range in which most loads are contiguous; else the last."""
-        loads = [node for node in self.store.src[2].toposort() if node.op is Ops.LOAD]
+        loads = [node for node in self.store.value.toposort() if node.op is Ops.LOAD]
 
         def moved_by_one(loop: UOp) -> int:
             terms = (terms_of(load.index) for load in loads)
@@ -96,7 +96,7 @@ class LaneCopy:
         return max(self.nest, key=lambda loop: (moved_by_one(loop), self.nest.index(loop)))
 
     def _width(self) -> int:
-        return math.gcd(self.fast.extent.arg, self.target.access_lanes(self.store.src[2].dtype))
+        return math.gcd(self.fast.extent.arg, self.target.access_lanes(self.store.value.dtype))
 
     def _rows_first(self, rows: int, vectors: int) -> int:
         """How many rows come before the next vector of a row: the fewest with which the stores of

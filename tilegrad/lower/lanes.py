@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilegrad.base.dtype import Pointer, dtypes
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
-from tilegrad.ir.lanes import lane_axes, lane_count
+from tilegrad.ir.lanes import in_lane, lane_axes, lane_count
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, reductions_of, stride_of
+from tilegrad.ir.queries import memory_of, next_number, reductions_of, stride_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, pointer_of, toposort
 from tilegrad.lower.dot_operands import join_operand, operand_values, widen_operand, widen_unit
 from tilegrad.lower.scatter import scattered
 from tilegrad.lower.shuffled_loads import load_and_shuffle
@@ -41,8 +41,7 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     before   STORE(a, i*4 + u, LOAD(b, i*4 + u))       u: upcast 0..4
     after    STORE(a, i*4, LOAD(b, i*4) : float.vec(4))
     """
-    numbers = [node.number for node in ast.toposort() if node.op is Ops.RANGE]
-    number = 1 + max(numbers, default=-1)
+    number = next_number(ast.toposort())
     chosen = lane_axes(ast, target.lanes_of, target.gather_bytes)
     results = _results(ast, chosen, target)
     if results is not None:
@@ -108,10 +107,8 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
         if node is lane:
             continue
         if node.op is Ops.REDUCE:
-            is_one = lane not in node.ranges
-            done[node] = (
-                node if is_one else UOp.stack(_at(node, lane, number) for number in range(width))
-            )
+            each = (in_lane(node, lane, number) for number in range(width))
+            done[node] = UOp.stack(each) if lane in node.ranges else node
             continue
         src = tuple(done[source] for source in node.src)
         if src == node.src:
@@ -179,8 +176,7 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
         return _wide_store(node, src, lane, width, target)
     if op is Ops.DEFINE_LOCAL:
         owners = tuple(value for value in node.src if value is not lane)
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         array = pointer.base.ptr(pointer.size * width, pointer.space)
         return UOp(op, array, owners, node.arg)
     if op is Ops.REDUCE:
@@ -221,7 +217,7 @@ def _wide_prefix(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     value, loops = src[0].broadcast(width), src[1:]
     if lane not in node.src:
         return UOp(Ops.PREFIX, node.dtype.vec(width), (value, *loops), node.arg)
-    function = node.arg[0]
+    function = node.combine
     rest = tuple(loop for old, loop in zip(node.src[1:], loops, strict=True) if old is not lane)
     step = 1
     while step < width:
@@ -254,10 +250,6 @@ def _is_private(pointer: UOp, lane: UOp) -> bool:
     return memory.op is Ops.DEFINE_LOCAL and lane in memory.src
 
 
-def _at(node: UOp, lane: UOp, number: int) -> UOp:
-    return simplify(node, {lane: UOp.const(dtypes.index, number)})
-
-
 def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target) -> UOp:
     pointer, index = node.src[:2]
     private = _is_private(pointer, lane)
@@ -265,14 +257,14 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
     if private and lane not in index.ranges:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], index * width, *extra), node.arg)
     if not private and stride_of(index, lane) == 1 and _is_pure(index, lane):
-        position = _at(index, lane, 0)
+        position = in_lane(index, lane, 0)
         if extra and src[3].dtype.lanes == 1 and _goes_far(node):
             position = src[3].where(position, 0)
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], position, *extra), node.arg)
     if lane not in index.ranges and not private and not extra:
         return UOp(Ops.LOAD, node.dtype, src, node.arg)
     if not private and _is_pure(index, lane):
-        positions = [_at(index, lane, number) for number in range(width)]
+        positions = [in_lane(index, lane, number) for number in range(width)]
         found = load_and_shuffle(node, (src[0], *extra), positions, target)
         if found is not None:
             return found
@@ -319,7 +311,7 @@ def _lane_of(scalar: UOp, vector: UOp, lane: UOp, number: int) -> UOp:
     vector.
     """
     if all(node.op not in (Ops.AFTER, Ops.REDUCE, Ops.PREFIX) for node in scalar.toposort()):
-        return _at(scalar, lane, number)
+        return in_lane(scalar, lane, number)
     return simplify(vector.gep(number)) if vector.dtype.lanes > 1 else vector
 
 
@@ -336,7 +328,9 @@ def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: 
     if private and lane not in index.ranges:
         return UOp(Ops.STORE, dtypes.void, (src[0], index * width, value, *gates), node.arg)
     if not private and stride_of(index, lane) == 1 and _is_pure(index, lane):
-        return UOp(Ops.STORE, dtypes.void, (src[0], _at(index, lane, 0), value, *gates), node.arg)
+        return UOp(
+            Ops.STORE, dtypes.void, (src[0], in_lane(index, lane, 0), value, *gates), node.arg
+        )
     if not private and (found := scattered(node, (src[0], value), lane, width, target)) is not None:
         return found
     stores = []

@@ -58,7 +58,7 @@ def _blocks(nodes: Iterable[UOp], loop: UOp) -> UOp | None:
         for node in nodes
         if node.op is Ops.STORE and memory_of(node.src[0]).op is Ops.DEFINE_GLOBAL
     ]
-    found = [_needed(store.src[3] if len(store.src) > 3 else None, loop) for store in stores]
+    found = [_needed(store.gate if store.is_gated else None, loop) for store in stores]
     return _same(found)
 
 

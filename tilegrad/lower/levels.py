@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.ranges import runs_over
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -62,7 +63,7 @@ def split_levels(program: Sequence[UOp], target: Target) -> list[UOp]:
     return program
 
 
-class _Long(NamedTuple):
+class _LongLoop(NamedTuple):
     """A loop that adds too many terms to `sums`, `per_trip` in each of its iterations."""
 
     loop: UOp
@@ -74,7 +75,7 @@ def _most_trips(loop: UOp) -> int:
     return int(loop.extent.vmax)
 
 
-def _longest(program: Sequence[UOp]) -> _Long | None:
+def _longest(program: Sequence[UOp]) -> _LongLoop | None:
     """The first loop, by its end, that adds too many terms to an accumulator from outside of it."""
     loops: list[UOp] = []
     # By accumulator: the number of loops around it, and the terms that each open loop inside of
@@ -107,7 +108,7 @@ def _longest(program: Sequence[UOp]) -> _Long | None:
     return None
 
 
-def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _Long | None:
+def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _LongLoop | None:
     """The sums to which `loop`, which ends here, adds too many terms. The counts in `terms` are
     updated.
     """
@@ -119,7 +120,7 @@ def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _
             long[accumulator] = each
         counts[-1] += each * trips
     sums = _sums(program, long, loop) if long else []
-    return _Long(loop, max(long[each] for each in sums), sums) if sums else None
+    return _LongLoop(loop, max(long[each] for each in sums), sums) if sums else None
 
 
 def _sums(program: Sequence[UOp], accumulators: Iterable[UOp], loop: UOp) -> list[UOp]:
@@ -157,12 +158,7 @@ def _end_of(program: Sequence[UOp], start: int) -> int:
     return len(program)
 
 
-def _next_number(program: Iterable[UOp], op: Ops) -> int:
-    numbers = [node.arg[0] if op is Ops.RANGE else node.arg for node in program if node.op is op]
-    return 1 + max(numbers, default=-1)
-
-
-class _Writer:
+class _ProgramCopy:
     """A copy of a program in which some nodes are replaced."""
 
     def __init__(self) -> None:
@@ -200,8 +196,8 @@ def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
     """The program with `loop` split into blocks of `size` iterations; the last block may be
     shorter.
     """
-    number = _next_number(program, Ops.RANGE)
-    writer = _Writer()
+    number = next_number(program)
+    writer = _ProgramCopy()
     extent = loop.extent
     # For a symbolic extent the size is a power of two, so that the number of blocks is a shift.
     size = _divisor(extent.arg, size) if extent.op is Ops.CONST else 1 << (size - 1).bit_length()
@@ -237,7 +233,7 @@ def _negative(extent: UOp) -> UOp:
 
 
 def _blocks(
-    writer: _Writer, loop: UOp, size: int, count: UOp | None, number: int
+    writer: _ProgramCopy, loop: UOp, size: int, count: UOp | None, number: int
 ) -> tuple[UOp, UOp]:
     """The loop over blocks and the loop within a block, which both start here."""
     extent, length = loop.extent, writer.number(size, loop)
@@ -278,8 +274,8 @@ def _own_accumulators(
     """The program with accumulators of its own for each iteration of `loop`, added to `sums` at its
     end.
     """
-    number = _next_number(program, Ops.DEFINE_ACC)
-    writer = _Writer()
+    number = next_number(program, Ops.DEFINE_ACC)
+    writer = _ProgramCopy()
     own: dict[UOp, UOp] = {}
     start = program.index(loop)
     end = _end_of(program, start)
@@ -299,7 +295,7 @@ def _own_accumulators(
 
 
 def _add_blocks(
-    writer: _Writer, body: Sequence[UOp], own: dict[UOp, UOp], outer: dict[UOp, UOp]
+    writer: _ProgramCopy, body: Sequence[UOp], own: dict[UOp, UOp], outer: dict[UOp, UOp]
 ) -> None:
     """Adds the accumulators of an iteration to the outer ones, at its end."""
     for each, inner in own.items():

@@ -32,7 +32,7 @@ def linearize(ast: UOp) -> list[UOp]:
     nodes = list(ast.toposort())
     order = {number: rank for rank, number in enumerate(ast.arg.order)}
     depth_of = {
-        node: order.get(node.arg[0], len(order) + node.arg[0])
+        node: order.get(node.number, len(order) + node.number)
         for node in nodes
         if node.op is Ops.RANGE
     }

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import UNROLLED, Axis, Ops
-from tilegrad.ir.queries import reductions_of
+from tilegrad.ir.queries import next_number, reductions_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, element_of, prod
@@ -148,7 +148,7 @@ def _split_in_blocks(ast: UOp, loop: UOp, length: int) -> UOp:
     shorter.
     """
     extent = loop.extent
-    number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
+    number = next_number(ast.toposort())
     count = simplify((extent + (length - 1)) // length)
     block = UOp(Ops.RANGE, loop.dtype, (count,), (number, loop.axis))
     rest = simplify((extent - block * length).minimum(length))
@@ -191,7 +191,7 @@ def _with_scans_inside(ast: UOp, target: Target) -> UOp:
     if found is None:
         return ast
     prefix, outer, between = found
-    carried = carried_dtype(prefix.dtype, prefix.arg[0], target).itemsize
+    carried = carried_dtype(prefix.dtype, prefix.combine, target).itemsize
     if carried * prod(loop.extent.vmax for loop in between) <= target.scratch_bytes // 2:
         return ast
     return _moved_inside(ast, outer, between)
@@ -237,9 +237,8 @@ def _prefix_in_memory(
     function, _ = prefix.arg
     inner = [loop for loop in own if loop not in outer]
     owners = [loop for loop in prefix.ranges if loop not in own and loop not in between]
-    numbers = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     wide = carried_dtype(prefix.dtype, function, target)
-    memory = _scratch(1 + max(numbers, default=-1), wide, between, owners)
+    memory = _scratch(next_number(ast.toposort(), Ops.DEFINE_LOCAL), wide, between, owners)
     position = _flat(between)
     identity = UOp.const(wide, function.definition.identity(wide))
     old = _is_first(outer).where(identity, memory.load(position, dtype=wide))
@@ -250,7 +249,7 @@ def _prefix_in_memory(
     made: dict[UOp, UOp] = {}
     for node in ast.toposort():
         # Inclusive and exclusive prefixes of one scan share the memory.
-        if node.op is Ops.PREFIX and node.src == prefix.src and node.arg[0] is function:
+        if node.op is Ops.PREFIX and node.src == prefix.src and node.combine is function:
             here = value if node.arg[1] else None
             if inner:
                 here = UOp(Ops.PREFIX, prefix.dtype, (value, *inner), node.arg)
@@ -294,7 +293,7 @@ def _only_store(ast: UOp, reduce: UOp) -> UOp | None:
     without loss.
     """
     (store,) = ast.src if len(ast.src) == 1 else (None,)
-    if store is None or store.op is not Ops.STORE or store.src[2] is not reduce:
+    if store is None or store.op is not Ops.STORE or store.value is not reduce:
         return None
     return store if store.arg is None and _is_exact(store, reduce) else None
 
@@ -344,7 +343,7 @@ def _in_scratch(ast: UOp, reductions: list[_Reduction]) -> UOp:
         stand_in = stand_ins[reduce] = UOp.variable(f"reduced{count}", 0, 0, reduce.dtype)
         reads[stand_in] = filled.load(position.substitute(fresh), dtype=reduce.dtype)
     above = ast.substitute(stand_ins).substitute(fresh)
-    order = (*ast.arg.order, *(fresh[loop].arg[0] for loop in loops))
+    order = (*ast.arg.order, *(fresh[loop].number for loop in loops))
     info = KernelInfo(ast.arg.name, order, ast.arg.opts)
     return simplify(above.substitute(reads).replace(arg=info))
 

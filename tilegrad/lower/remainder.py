@@ -23,7 +23,7 @@ __all__ = ["remainder"]
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _QuotientSteps:
     """The steps for a dtype: `bits` of the quotient at a time, a multiple of 3; `most` steps do for
     any quotient; `mask` selects the bits of |y| whose product with n is exact.
     """
@@ -35,8 +35,8 @@ class _Steps:
 
 # The largest quotient, of the largest by the least number, is 2**277 for float32 and 2**2098 for
 # float64.
-_FUSED = {4: _Steps(21, 15, 0), 8: _Steps(51, 43, 0)}
-_SPLIT = {4: _Steps(9, 32, 0xFFFFF000), 8: _Steps(24, 89, 0xFFFFFFFFF8000000)}
+_FUSED = {4: _QuotientSteps(21, 15, 0), 8: _QuotientSteps(51, 43, 0)}
+_SPLIT = {4: _QuotientSteps(9, 32, 0xFFFFF000), 8: _QuotientSteps(24, 89, 0xFFFFFFFFF8000000)}
 # The steps that do for most quotients that need more than one.
 _FEW = 4
 
@@ -87,7 +87,7 @@ def _exceeds(quotient: UOp, bits: int) -> UOp:
     return _all(quotient, 2.0**bits * 0.99) < quotient
 
 
-def _power(step: UOp, steps: _Steps, dtype: DType) -> UOp:
+def _power(step: UOp, steps: _QuotientSteps, dtype: DType) -> UOp:
     """2**(step * bits / 3), in every lane."""
     kind, digits, bias = (
         (dtypes.int64, 52, 1023) if dtype.itemsize == 8 else (dtypes.int32, 23, 127)
@@ -96,7 +96,7 @@ def _power(step: UOp, steps: _Steps, dtype: DType) -> UOp:
     return (exponent << digits).bitcast(dtype.scalar).broadcast(dtype.lanes)
 
 
-def _step(rest: UOp, by: UOp, quotient: UOp, steps: _Steps) -> UOp:
+def _step(rest: UOp, by: UOp, quotient: UOp, steps: _QuotientSteps) -> UOp:
     """`rest` minus the multiples of `by` in it, for a quotient of at most `steps.bits` bits."""
     whole = quotient.alu(Ops.TRUNC)
     if steps.mask:

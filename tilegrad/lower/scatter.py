@@ -30,7 +30,7 @@ def scattered(
     before   STORE(a, i + l*9, x)                         l: the lane
     after    STORE(a, (i, i, ...) + (0, 9, ...), x)       x: a vector
     """
-    if not target.has_scatter or len(store.src) > 3 or store.arg is not None:
+    if not target.has_scatter or store.is_gated or store.arg is not None:
         return None
     index, value = store.src[1:3]
     if value.dtype.itemsize not in _SIZES or width < _LEAST_LANES:

@@ -139,7 +139,7 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
 
 
 def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
-    """The bounds outside of which `value` is `nothing`, as far as gates and conditions show."""
+    """Bounds, as gates and conditions show them: outside, `value` is `nothing`."""
     for node in value.toposort():
         if node.op is Ops.CMPLT and _is_scalar_index(node):
             left, right = node.src
@@ -171,7 +171,7 @@ def _is_closed(value: UOp, load: UOp, nothing: float) -> bool:
     return _is_always(simplify(value, closed), nothing)
 
 
-class _Copy(NamedTuple):
+class _ScratchCopy(NamedTuple):
     """A copy in scratch: its value, the index of the store, the index of the load, and the ranges
     of the store's loop nest in terms of the load's index.
     """
@@ -182,7 +182,7 @@ class _Copy(NamedTuple):
     digits: Mapping[UOp, UOp]
 
 
-def _at_load(total: UOp, copy: _Copy) -> UOp:
+def _at_load(total: UOp, copy: _ScratchCopy) -> UOp:
     """`total`, over the ranges of the store, in terms of the load's index."""
     terms, digits = terms_of(total), terms_of(copy.filled_at)
     if terms is not None and digits is not None:
@@ -194,7 +194,7 @@ def _at_load(total: UOp, copy: _Copy) -> UOp:
     return simplify(total, copy.digits)
 
 
-def _copy_of(load: UOp) -> _Copy | None:
+def _copy_of(load: UOp) -> _ScratchCopy | None:
     """The copy that a load from scratch reads; None if the load is no such load."""
     if load.op is not Ops.LOAD or load.src[0].op is not Ops.AFTER:
         return None
@@ -217,7 +217,7 @@ def _copy_of(load: UOp) -> _Copy | None:
             return None
         length *= loop.extent.arg
         digits[loop] = simplify(load.index // scale % loop.extent.arg)
-    return _Copy(simplify(store.src[2], opened), store.index, load.index, digits)
+    return _ScratchCopy(simplify(store.value, opened), store.index, load.index, digits)
 
 
 _Known = dict[tuple[UOp, float], bool]

@@ -7,6 +7,7 @@ of 7x7 pixels, and three quarters of the gradient of an average over 5x5 pixels 
 from __future__ import annotations
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import is_const
 from tilegrad.ir.rules import conjuncts, simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -36,7 +37,7 @@ def skip_products(ast: UOp, target: Target) -> UOp:
 
 def _is_nothing(value: UOp, closed: dict[UOp, bool]) -> bool:
     """Whether `value` is a zero that is known: a constant, a product with a closed load, or a
-    choice of which no side is anything else.
+    choice between such values.
     """
     sides = [value]
     while sides:
@@ -44,7 +45,7 @@ def _is_nothing(value: UOp, closed: dict[UOp, bool]) -> bool:
         if side.op is Ops.WHERE:
             condition, then, other = side.src
             sides += [other] if _is_false(condition, closed) else [other, then]
-        elif not _is_zero(side) and not _is_closed(side, closed):
+        elif not is_const(side, 0) and not _is_closed(side, closed):
             return False
     return True
 
@@ -59,7 +60,7 @@ def _is_closed(value: UOp, closed: dict[UOp, bool]) -> bool:
         return closed[value]
     if value.op is Ops.VECTORIZE:
         return all(_is_closed(lane, closed) for lane in dict.fromkeys(value.src))
-    if value.op is not Ops.LOAD or not value.is_gated or not _is_zero(value.src[2]):
+    if value.op is not Ops.LOAD or not value.is_gated or not is_const(value.other, 0):
         return False
     return _is_false(value.gate, closed)
 
@@ -87,7 +88,3 @@ def _never_holds(condition: UOp, closed: dict[UOp, bool]) -> bool:
         if closed[each]:
             return True
     return False
-
-
-def _is_zero(value: UOp) -> bool:
-    return value.op is Ops.CONST and bool(value.arg == 0)

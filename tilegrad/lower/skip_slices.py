@@ -63,7 +63,7 @@ def _adds_nothing(node: UOp, prover: _Prover) -> bool:
     """Whether a reduction over slices, or a scan along them, is the same without hidden ones."""
     value = node.src[0]
     if node.op is Ops.PREFIX:
-        return node.arg[0] is Ops.MAX and prover.is_always(value, -math.inf)
+        return node.combine is Ops.MAX and prover.is_always(value, -math.inf)
     return value.op is Ops.RESCALED and prover.is_always(value.src[0], 0.0)
 
 
@@ -151,4 +151,4 @@ class _Prover:
                 effects += effect.src
             elif effect.op is Ops.STORE and memory_of(effect.src[0]) is memory_of(pointer):
                 stores.append(effect)
-        return bool(stores) and self._all([store.src[2] for store in stores], nothing)
+        return bool(stores) and self._all([store.value for store in stores], nothing)

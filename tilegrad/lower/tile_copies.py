@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import is_const, memory_of
 from tilegrad.ir.rules import conjuncts, from_terms, simplify, terms_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, element_of, pointer_of, prod
 from tilegrad.target import Target
 
 __all__ = ["Boxes", "TileCopies", "find_boxes", "has_room", "read_by_units"]
@@ -68,7 +68,7 @@ class TileCopies:
         )
         self.is_chosen = UOp(Ops.ELECT, dtypes.bool, (lane,))
         self.nbytes = sum(
-            int(prod(boxes.map.box)) * len(boxes.cuts) * _base(memory).nbytes
+            int(prod(boxes.map.box)) * len(boxes.cuts) * element_of(memory).nbytes
             for memory, boxes in tiles
         )
 
@@ -101,22 +101,13 @@ class TileCopies:
             first, *others = (
                 simplify(each.substitute({self.loop: trip})) for each in boxes.coordinates
             )
-            size = _pointer(memory).size // self.count
+            size = pointer_of(memory).size // self.count
             for start, further in boxes.cuts:
                 at = simplify(number * size + start)
                 begin = (simplify(first + further), *others)
                 src = (memory, at, boxes.source, barriers, number, gate, *begin)
                 found.append(UOp(Ops.COPY_TILE, dtypes.void, src, boxes.map))
         return found
-
-
-def _pointer(memory: UOp) -> Pointer:
-    assert isinstance(memory.dtype, Pointer)
-    return memory.dtype
-
-
-def _base(memory: UOp) -> DType:
-    return _pointer(memory).base
 
 
 def read_by_units(nodes: Iterable[UOp]) -> set[UOp]:
@@ -127,15 +118,17 @@ def read_by_units(nodes: Iterable[UOp]) -> set[UOp]:
 def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:
     """The boxes that fill a tile in an iteration of `loop`; None where it is no plain matrix."""
     store, *nest = fill.src
-    value = store.src[2]
+    value = store.value
     if not target.has_tile_copies or store.is_gated or loop.extent.op is not Ops.CONST:
         return None
-    if value.op is not Ops.LOAD or (value.is_gated and not _is_zero(value.src[2])):
+    if value.op is not Ops.LOAD or (value.is_gated and not is_const(value.other, 0)):
         return None
     source = memory_of(value.src[0])
-    if source.op is not Ops.DEFINE_GLOBAL or _base(source) is not _base(memory_of(store.src[0])):
+    if source.op is not Ops.DEFINE_GLOBAL or element_of(source) is not element_of(
+        memory_of(store.src[0])
+    ):
         return None
-    row = _ROW // _base(source).nbytes
+    row = _ROW // element_of(source).nbytes
     cuts = _cuts(store.index, nest, row)
     gates = _gates(value)
     found = terms_of(value.index)
@@ -143,7 +136,7 @@ def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:
         return None
     fastest_first = [nest[-1], *reversed(nest[:-1])]
     dimensions = _dimensions(*found, fastest_first, row, gates)
-    if dimensions is None or not _fits(dimensions, cuts[-1][1], _base(source).nbytes):
+    if dimensions is None or not _fits(dimensions, cuts[-1][1], element_of(source).nbytes):
         return None
     first, *others = (each.size for each in dimensions)
     sizes = (first if dimensions[0].is_cut else first + cuts[-1][1], *others)
@@ -151,13 +144,9 @@ def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:
         sizes, tuple(each.stride for each in dimensions), tuple(each.box for each in dimensions)
     )
     # A buffer of unknown size has less than no elements.
-    if matrix.last >= _pointer(source).size:
+    if matrix.last >= pointer_of(source).size:
         return None
     return Boxes(matrix, source, tuple(each.begin for each in dimensions), cuts)
-
-
-def _is_zero(value: UOp) -> bool:
-    return value.op is Ops.CONST and value.arg == 0
 
 
 class _Gate(NamedTuple):
@@ -304,5 +293,5 @@ def _fits(dimensions: Sequence[_Dimension], further: int, itemsize: int) -> bool
 def has_room(nodes: Iterable[UOp], count: int, target: Target) -> bool:
     """Whether a block has shared memory for barriers beside `count` tiles of each array."""
     arrays = [node for node in nodes if node.op is Ops.DEFINE_LOCAL]
-    total = sum(_pointer(each).size * _base(each).nbytes for each in arrays)
+    total = sum(pointer_of(each).size * element_of(each).nbytes for each in arrays)
     return count * total + len(arrays) * _SLACK <= target.block_bytes

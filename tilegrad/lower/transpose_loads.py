@@ -54,7 +54,7 @@ def _row(node: UOp) -> tuple[Key, int] | None:
     offsets: list[int] = []
     factors: frozenset[tuple[UOp, int]] | None = None
     for load in node.src:
-        if load.op is not Ops.LOAD or len(load.src) != 2 or load.src[0] is not pointer:
+        if load.op is not Ops.LOAD or load.is_gated or load.src[0] is not pointer:
             return None
         terms = terms_of(load.index)
         if terms is None or (offsets and frozenset(terms[0].items()) != factors):

@@ -41,7 +41,7 @@ def transpose_stores(ast: UOp, target: Target) -> UOp:
     for node in ast.toposort():
         if node.op is Ops.STORE and (found := _element(node, target)) is not None:
             key, offset = found
-            vector, lane = node.src[2].src[0], node.src[2].arg[0]
+            vector, lane = node.value.src[0], node.value.arg[0]
             groups.setdefault(key, {}).setdefault(vector, {})[lane] = offset, node
     new: dict[UOp, UOp] = {}
     for (pointer, _, dtype), rows in groups.items():

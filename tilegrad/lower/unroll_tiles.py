@@ -50,8 +50,8 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
 
 
 def tiles_at_once(trips: int, count: int, products: int) -> int:
-    """How many tiles, of a sum over several axes, an iteration has that is unrolled: whole rounds
-    of the `count` tiles in `trips`, each with so many matrix instructions of a lane.
+    """The number of tiles of an unrolled iteration, in a sum over several axes: whole rounds of the
+    `count` tiles in `trips`. A lane has `products` matrix instructions for each tile.
     """
     rounds = trips // count if trips % count == 0 else 0
     fitting = [

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import memory_of, next_number
+from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.target import Target
 
 __all__ = ["use_warps"]
@@ -33,7 +33,7 @@ class _Meeting(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        return int(self.lane.src[0].arg)
+        return int(self.lane.extent.arg)
 
 
 def use_warps(ast: UOp, target: Target) -> UOp:
@@ -91,7 +91,7 @@ def _read(reduce: UOp, lane: UOp, warp: int) -> _Meeting | None:
     """What a REDUCE over the results of lanes says; None for any other."""
     load, *loops = reduce.src
     dtype = reduce.dtype
-    if load.op is not Ops.LOAD or len(load.src) > 2 or load.src[0].op is not Ops.AFTER:
+    if load.op is not Ops.LOAD or load.is_gated or load.src[0].op is not Ops.AFTER:
         return None
     if dtype.itemsize != 4 or dtype is dtypes.bool or dtype.lanes > 1:
         return None
@@ -104,7 +104,7 @@ def _read(reduce: UOp, lane: UOp, warp: int) -> _Meeting | None:
     stores = [
         node for node in effects[0].src if node.op is Ops.STORE and memory_of(node.src[0]) is memory
     ]
-    index = load.src[1]
+    index = load.index
     count = lane.extent.arg
     if len(stores) != 1 or len(stores[0].src) != 3 or stores[0].src[1] is not lane:
         return None
@@ -121,7 +121,7 @@ def _rewritten(ast: UOp, meetings: list[_Meeting], warp: int) -> UOp:
     stores = {meeting.store: meeting for meeting in meetings if meeting.lanes > warp}
     memories = {meeting.memory: meeting for meeting in meetings if meeting.lanes > warp}
     nodes = ast.toposort()
-    number = 1 + max(node.number for node in nodes if node.op is Ops.RANGE)
+    number = next_number(nodes)
     done: dict[UOp, UOp] = {}
     for node in nodes:
         src = tuple([done[source] for source in node.src])
@@ -131,8 +131,7 @@ def _rewritten(ast: UOp, meetings: list[_Meeting], warp: int) -> UOp:
             done[node] = src[0].store(lane // warps, total, (lane % warps).eq(0))
             continue
         if node in memories:
-            pointer = node.dtype
-            assert isinstance(pointer, Pointer)
+            pointer = pointer_of(node)
             size = memories[node].lanes // warp
             done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
             continue
@@ -142,7 +141,7 @@ def _rewritten(ast: UOp, meetings: list[_Meeting], warp: int) -> UOp:
         if node in reduces:
             meeting = reduces[node]
             if meeting.lanes <= warp:
-                partial = done[meeting.store.src[2]]
+                partial = done[meeting.store.value]
                 done[node] = _exchanged(partial, node.arg, meeting.lanes)
             else:
                 again = UOp.range(meeting.lanes // warp, number, Axis.UNROLL)

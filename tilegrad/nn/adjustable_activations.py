@@ -167,7 +167,8 @@ class GLU(Module):
     Args:
         dim: the axis; a negative one counts from the last.
 
-    Shape: input (..., 2 n, ...), output (..., n, ...) along `dim`.
+    Shape: input (..., 2 n, ...), output (..., n, ...) along `dim`; floats keep their dtype, bool
+    and integers give the default float (float32).
 
     Raises ShapeError for an axis of odd size, IndexBoundsError for one that is out of range.
 

@@ -22,7 +22,7 @@ class Identity(Module):
         args: ignored.
         options: ignored.
 
-    Shape: input of any shape, output is the input.
+    Shape: input of any shape and dtype, output is the input.
 
     >>> nn.Identity(54)(Tensor([1])).tolist()
     [1]
@@ -222,7 +222,7 @@ class ParameterList(ModuleList):
     Args:
         values: tensors, or what makes one, of any shapes.
 
-    Shape: it has no forward; its tensors keep their shapes.
+    Shape: it has no forward; its tensors keep their shapes and dtypes.
 
     >>> scales = nn.ParameterList([Tensor.ones(2), Tensor.zeros(3)])
     >>> [p.requires_grad for p in scales], list(scales.state_dict())
@@ -250,7 +250,7 @@ class ParameterDict(ModuleDict):
     Args:
         values: tensors by name, or what makes one, of any shapes.
 
-    Shape: it has no forward; its tensors keep their shapes.
+    Shape: it has no forward; its tensors keep their shapes and dtypes.
 
     >>> scales = nn.ParameterDict({"left": Tensor.ones(2)})
     >>> scales["left"].requires_grad, list(scales.state_dict())

@@ -55,7 +55,8 @@ class Dropout2d(Dropout):
         p: the probability of zero, in 0..1.
         inplace: accepted for other libraries' sake; ignored.
 
-    Shape: input (N, C, ...), output of the same shape.
+    Shape: input (N, C, ...), output of the same shape; floats keep their dtype, bool and integers
+    give the default float (float32).
 
     Raises ConfigError unless 0 <= p <= 1.
 
@@ -96,7 +97,8 @@ class FeatureAlphaDropout(Dropout):
         p: the probability of zero, in 0..1.
         inplace: accepted for other libraries' sake; ignored.
 
-    Shape: input (N, C, ...), output of the same shape.
+    Shape: input (N, C, ...), output of the same shape; floats keep their dtype, bool and integers
+    give the default float (float32).
 
     Raises ConfigError unless 0 <= p <= 1.
 

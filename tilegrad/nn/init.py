@@ -142,7 +142,7 @@ def zeros_(tensor: Tensor) -> Tensor:
     """Write 0 into every element.
 
     Args:
-        tensor: a tensor of any shape.
+        tensor: a tensor of any shape and dtype.
 
     Returns `tensor`.
 
@@ -156,7 +156,7 @@ def ones_(tensor: Tensor) -> Tensor:
     """Write 1 into every element.
 
     Args:
-        tensor: a tensor of any shape.
+        tensor: a tensor of any shape and dtype.
 
     Returns `tensor`.
 
@@ -316,7 +316,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     host.
 
     Args:
-        tensor: (rows, ...); further axes are flattened to columns.
+        tensor: (rows, ...), a float tensor; further axes are flattened to columns.
         gain: the length.
 
     Returns `tensor`.

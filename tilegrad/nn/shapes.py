@@ -70,7 +70,7 @@ class PixelShuffle(Module):
     Args:
         upscale_factor: r.
 
-    Shape: (..., C * r^2, H, W) to (..., C, H * r, W * r).
+    Shape: (..., C * r^2, H, W) to (..., C, H * r, W * r), of any dtype, which stays.
 
     Raises ShapeError unless r^2 divides the channels.
 
@@ -104,7 +104,7 @@ class PixelUnshuffle(Module):
     Args:
         downscale_factor: r.
 
-    Shape: (..., C, H * r, W * r) to (..., C * r^2, H, W).
+    Shape: (..., C, H * r, W * r) to (..., C * r^2, H, W), of any dtype, which stays.
 
     Raises ShapeError unless r divides the sizes.
 

@@ -45,7 +45,7 @@ def access_of(
     their number; neighbouring lanes of a whole vector are `step` elements apart (a dot unit takes
     several neighbours at once); `inner` is the innermost loop around it.
     """
-    index = node.src[1]
+    index = node.index
     lane = next((axis for axis in lanes if axis in index.ranges), None)
     if lane is None or lanes[lane] < 2:
         return _gated(node, Access(_positions(index)), target, lanes, inner)
@@ -57,7 +57,7 @@ def access_of(
 
 def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Access:
     """One vector along `lane`."""
-    index, is_store = node.src[1], node.op is Ops.STORE
+    index, is_store = node.index, node.op is Ops.STORE
     if lane in memory_of(node.src[0]).src:
         return Access(1)
     if stride_of(index, lane) == step:
@@ -77,14 +77,14 @@ def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Acce
         vectors = -(-reach // width)
         return Access(vectors, 2 * vectors - 1)
     rows = _rows_beside(index, lane)
-    if rows >= LEAST_ROWS and len(node.src) == 2:
+    if rows >= LEAST_ROWS and not node.is_gated:
         return Access(max(width // rows, 1), math.log2(width))
     return Access(width, width)
 
 
 def _split_share(node: UOp, lane: UOp, count: int, target: Target) -> float:
     """The share of accesses of `count` elements that cross a line of the cache: each is two."""
-    found = terms_of(node.src[1])
+    found = terms_of(node.index)
     if found is None or not target.line_bytes:
         return 0.0
     steps, start = found
@@ -98,16 +98,16 @@ def _is_computed(node: UOp, lanes: Iterable[UOp]) -> bool:
     """Whether the position of an access is computed from what lanes load."""
     own = frozenset(lanes)
     return any(
-        each.op is Ops.LOAD and not own.isdisjoint(each.ranges) for each in node.src[1].toposort()
+        each.op is Ops.LOAD and not own.isdisjoint(each.ranges) for each in node.index.toposort()
     )
 
 
 def _rows_beside(index: UOp, lane: UOp) -> int:
     """Neighbours in memory along another unrolled axis."""
     extents = (
-        axis.src[0].vmax
+        axis.extent.vmax
         for axis in index.ranges
-        if axis is not lane and axis.arg[1] in UNROLLED and stride_of(index, axis) == 1
+        if axis is not lane and axis.axis in UNROLLED and stride_of(index, axis) == 1
     )
     return max(extents, default=1)
 
@@ -119,9 +119,9 @@ def _positions(index: UOp, lane: UOp | None = None, width: int = 1) -> int:
     moves: list[tuple[int, int]] = []
     unknown = 1
     for axis in index.ranges:
-        if axis.arg[1] not in UNROLLED:
+        if axis.axis not in UNROLLED:
             continue
-        step, extent = stride_of(index, axis), int(axis.src[0].vmax)
+        step, extent = stride_of(index, axis), int(axis.extent.vmax)
         if axis is lane:
             step, extent = (step if step is None else step * width), extent // width
         if step is None:
@@ -135,14 +135,14 @@ def _gated(
     node: UOp, found: Access, target: Target, lanes: Mapping[UOp, int], inner: UOp | None
 ) -> Access:
     """`found` behind the gate of `node`, if it has one that is not known when it is compiled."""
-    if len(node.src) < 4:
+    if not node.is_gated:
         return found
-    gate = node.src[3]
+    gate = node.gate
     found = found.times(open_share(gate, lanes))
-    if all(axis.arg[1] in UNROLLED for axis in gate.ranges):
+    if all(axis.axis in UNROLLED for axis in gate.ranges):
         return found
     has_lanes = _varies(gate, lanes)
-    if not has_lanes and any(axis.arg[1] in _REDUCED for axis in gate.ranges):
+    if not has_lanes and any(axis.axis in _REDUCED for axis in gate.ranges):
         # A loop runs over the open ones alone.
         return found
     if has_lanes and target.has_mask and _is_computed(node, lanes):
@@ -165,7 +165,7 @@ def _masked_share(test: UOp, inner: UOp | None) -> float:
         return 1.0
     if inner not in test.ranges:
         return 0.0
-    extent = inner.src[0]
+    extent = inner.extent
     if extent.op is not Ops.CONST or extent.arg < 3:
         return 1.0
     shorter = inner.replace(src=(UOp.const(extent.dtype, extent.arg - 1),))
@@ -195,7 +195,7 @@ def open_share(gate: UOp, lanes: Collection[UOp]) -> float:
         steps, start = found
         if all(axis.op is Ops.RANGE and axis not in lanes for axis in steps):
             # Along the longest axis the open positions are counted at once.
-            axes = tuple(sorted(steps, key=lambda axis: (axis.src[0].vmax, axis.number)))
+            axes = tuple(sorted(steps, key=lambda axis: (axis.extent.vmax, axis.number)))
             made = _Test([steps[axis] for axis in axes], test.src[1].arg - start, is_negated)
             groups.setdefault(axes, []).append(made)
     return math.prod(_share_of(axes, tests) for axes, tests in groups.items() if axes)
@@ -203,7 +203,7 @@ def open_share(gate: UOp, lanes: Collection[UOp]) -> float:
 
 def _share_of(axes: Sequence[UOp], tests: Sequence[_Test]) -> float:
     """The share of positions of `axes` in which all tests hold."""
-    *around, extent = (int(axis.src[0].vmax) for axis in axes)
+    *around, extent = (int(axis.extent.vmax) for axis in axes)
     count = 0
     for at in itertools.product(*map(range, around)):
         low, high = 0, extent
@@ -229,6 +229,6 @@ def _varies(gate: UOp, lanes: Iterable[UOp]) -> bool:
     return any(
         each.op.is_boolean
         and not own.isdisjoint(each.ranges)
-        and any(axis.arg[1] not in UNROLLED for axis in each.ranges)
+        and any(axis.axis not in UNROLLED for axis in each.ranges)
         for each in gate.toposort()
     )

@@ -49,17 +49,17 @@ def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
     width = _width(ast, target)
     axes, reductions = axes_of(ast), reduce_axes(ast)
     for position, axis in enumerate(axes):
-        extent = axis.src[0]
-        if extent.op is not Ops.CONST or axis.arg[1] not in (*_GRID, Axis.REDUCE):
+        extent = axis.extent
+        if extent.op is not Ops.CONST or axis.axis not in (*_GRID, Axis.REDUCE):
             continue
         for amount in dict.fromkeys((4, 6, 8, width, 2 * width)):
             if amount > 1 and extent.arg % amount and amount < 4 * extent.arg:
                 pad = Opt(OptOps.PADTO, position, amount)
-                if axis.arg[1] is Axis.REDUCE:
+                if axis.axis is Axis.REDUCE:
                     found.append((pad, Opt(OptOps.UNROLL, reductions.index(axis), amount)))
                     continue
                 found.append((pad, Opt(OptOps.UPCAST, position, amount)))
-                if axis.arg[1] is Axis.LOOP and amount < extent.arg and not target.has_locals:
+                if axis.axis is Axis.LOOP and amount < extent.arg and not target.has_locals:
                     overlap = Opt(OptOps.OVERLAP, position, amount)
                     found.append((overlap, Opt(OptOps.UPCAST, position + 1, 0)))
     return found
@@ -94,18 +94,18 @@ def edits(
 
 def canonical(ast: UOp) -> bytes:
     """A key that two shaped kernels share if they differ in nothing but the way that led there."""
-    numbers = {loop.arg[0]: position for position, loop in enumerate(loop_order(ast))}
+    numbers = {loop.number: position for position, loop in enumerate(loop_order(ast))}
     ranges = [node for node in ast.toposort() if node.op is Ops.RANGE]
     for loop in ranges:
-        numbers.setdefault(loop.arg[0], len(numbers))
+        numbers.setdefault(loop.number, len(numbers))
     # Twice, as the new numbers may be old ones of other ranges.
     far = 1 + max(numbers, default=0) + len(numbers)
     info = ast.arg
     plain = ast.replace(arg=type(info)(info.name, tuple(range(len(info.order))), ()))
-    away = {loop: loop.replace(arg=(numbers[loop.arg[0]] + far, *loop.arg[1:])) for loop in ranges}
+    away = {loop: loop.replace(arg=(numbers[loop.number] + far, *loop.arg[1:])) for loop in ranges}
     moved = plain.substitute(away)
     back = {
-        node: node.replace(arg=(node.arg[0] - far, *node.arg[1:]))
+        node: node.replace(arg=(node.number - far, *node.arg[1:]))
         for node in moved.toposort()
         if node.op is Ops.RANGE
     }
@@ -122,7 +122,7 @@ def _after(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
 def _width(ast: UOp, target: Target) -> int:
     """Lanes of a vector of the widest dtype here."""
     widths = [target.lanes_of(node.dtype) for node in ast.toposort() if node.op is Ops.LOAD]
-    return min(widths, default=target.lanes_of(stores_of(ast)[0].src[2].dtype))
+    return min(widths, default=target.lanes_of(stores_of(ast)[0].value.dtype))
 
 
 def _amounts(extent: UOp, wanted: Sequence[int]) -> list[int]:
@@ -136,7 +136,7 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
     vectors = [count * width for count in (1, 2, 4) if width > 1]
     movable = _movable(ast)
     for position, axis in enumerate(axes_of(ast)):
-        extent, kind = axis.src[0], axis.arg[1]
+        extent, kind = axis.extent, axis.axis
         whole = [0] if extent.op is Ops.CONST and 1 < extent.arg <= _WHOLE else []
         if kind in (*_GRID, Axis.LOCAL):
             for amount in _amounts(extent, [*_SMALL, *vectors]) + whole:
@@ -155,18 +155,18 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
         if kind in (*_GRID, Axis.REDUCE):
             # Loops of nests that follow one another cannot be exchanged.
             for other, beside in enumerate(axes_of(ast)[:position]):
-                if beside.arg[1] is kind and {axis, beside} <= movable:
+                if beside.axis is kind and {axis, beside} <= movable:
                     yield Opt(OptOps.SWAP, position, other)
             for amount in dict.fromkeys((4, 8, width)):
                 if amount > 1 and extent.op is Ops.CONST and extent.arg % amount:
                     yield Opt(OptOps.PADTO, position, amount)
     for position, axis in enumerate(reduce_axes(ast)):
-        extent = axis.src[0]
+        extent = axis.extent
         whole = [0] if extent.op is Ops.CONST and 1 < extent.arg <= _WHOLE else []
-        if axis.arg[1] in (Axis.REDUCE, Axis.GROUP):
+        if axis.axis in (Axis.REDUCE, Axis.GROUP):
             for amount in _amounts(extent, [*_SMALL, *vectors]) + whole:
                 yield Opt(OptOps.UNROLL, position, amount)
-        if axis.arg[1] is Axis.REDUCE and target.has_locals:
+        if axis.axis is Axis.REDUCE and target.has_locals:
             for amount in _amounts(extent, [*_BLOCKS, 64]) + whole:
                 yield Opt(OptOps.GROUP, position, amount)
                 yield Opt(OptOps.GROUPTOP, position, amount)
@@ -190,7 +190,7 @@ def _movable(ast: UOp) -> set[UOp]:
         for loop in node.src[1:]
     }
     kinds = (*_GRID, Axis.REDUCE)
-    return {loop for loop in loop_order(ast) if loop.arg[1] in kinds and loop not in closed}
+    return {loop for loop in loop_order(ast) if loop.axis in kinds and loop not in closed}
 
 
 def _stagings(ast: UOp) -> Iterator[Opt]:
@@ -203,7 +203,7 @@ def _stagings(ast: UOp) -> Iterator[Opt]:
     for slot in sorted(slot for slot in slots if slots.count(slot) == 1):
         yield Opt(OptOps.STAGE, -1, slot)
         for position, axis in enumerate(axes_of(ast)):
-            if axis.arg[1] in (Axis.LOOP, Axis.REDUCE):
+            if axis.axis in (Axis.LOOP, Axis.REDUCE):
                 yield Opt(OptOps.STAGE, position, slot)
 
 

@@ -37,12 +37,12 @@ class BlockShaper:
         return [
             axis
             for axis in axes_of(self.ast)
-            if axis.arg[1] is Axis.GLOBAL and axis.src[0].op is Ops.CONST
+            if axis.axis is Axis.GLOBAL and axis.extent.op is Ops.CONST
         ]
 
     def axis_numbered(self, number: int) -> UOp | None:
         """The axis of this number, if there is one."""
-        return next((axis for axis in loop_order(self.ast) if axis.arg[0] == number), None)
+        return next((axis for axis in loop_order(self.ast) if axis.number == number), None)
 
     def apply(self, op: OptOps, loop: UOp, arg: object) -> bool:
         """Apply an Opt to `loop`; False where it is not legal."""
@@ -57,9 +57,9 @@ class BlockShaper:
 
     def move(self, op: OptOps, loop: UOp, arg: object) -> UOp | None:
         """As `apply`: what is left of `loop` at its position, or None where nothing is."""
-        if loop.arg[0] not in self.ast.arg.order:
+        if loop.number not in self.ast.arg.order:
             return None
-        position = self.ast.arg.order.index(loop.arg[0])
+        position = self.ast.arg.order.index(loop.number)
         before = set(self.ast.arg.order)
         if not self.apply(op, loop, arg):
             return None
@@ -68,4 +68,4 @@ class BlockShaper:
             order[position] if position < len(order) and order[position] not in before else None
         )
         left = None if number is None else self.axis_numbered(number)
-        return left if left is not None and left.arg[1] is loop.arg[1] else None
+        return left if left is not None and left.axis is loop.axis else None

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import ROWS, padded_to, stride
+from tilegrad.optimize.facts import ROWS, padded_to
 from tilegrad.optimize.opt import loop_order
 from tilegrad.target import Target
 
@@ -35,7 +36,7 @@ class ContractionTile:
 def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> ContractionTile | None:
     """A tile along the contraction axis, if the reduction has one."""
     width = target.lanes_of(reduction.dtype)
-    sides = [node for node in reduction.src[0].src if node.op is Ops.LOAD and len(node.src) == 2]
+    sides = [node for node in reduction.src[0].src if node.op is Ops.LOAD and not node.is_gated]
     if (
         width < 2
         or not reduction.src[0].op.is_alu
@@ -49,16 +50,16 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
         (
             axis
             for axis in reduction.src[1:]
-            if all(stride(side.src[1], axis) == 1 for side in sides)
-            and axis.src[0].op is Ops.CONST
-            and axis.src[0].arg >= width
+            if all(stride_of(side.index, axis) == 1 for side in sides)
+            and axis.extent.op is Ops.CONST
+            and axis.extent.arg >= width
         ),
         None,
     )
     outputs = [
         axis
         for axis in loop_order(ast)
-        if axis.arg[1] is Axis.LOOP and axis in reduction.ranges and axis.src[0].op is Ops.CONST
+        if axis.axis is Axis.LOOP and axis in reduction.ranges and axis.extent.op is Ops.CONST
     ]
     owned = [
         [axis for axis in outputs if axis in side.ranges and axis not in other.ranges]
@@ -67,8 +68,8 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
     if lanes is None or not all(owned):
         return None
     few, many = sorted(
-        (max(axes, key=lambda axis: axis.src[0].arg) for axes in owned),
-        key=lambda axis: axis.src[0].arg,
+        (max(axes, key=lambda axis: axis.extent.arg) for axes in owned),
+        key=lambda axis: axis.extent.arg,
     )
     rows = _some(few.src[0].arg, [count for count in ROWS if count <= ROWS[0]])
     most = target.accumulators // rows

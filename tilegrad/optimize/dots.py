@@ -23,10 +23,11 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import iterations_of, next_number
 from tilegrad.ir.rules import conjuncts, simplify, terms_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt
-from tilegrad.optimize.split import next_number, split
+from tilegrad.optimize.split import split
 from tilegrad.target import MatrixUnit
 
 __all__ = ["Dot", "exact_integers", "find_dots", "narrow", "use_dot_unit"]
@@ -67,7 +68,7 @@ def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
             continue
         depths = [loop for loop in reduction.src[1:] if _is_depth(loop, unit)]
         # Unrolled for the unit: what is copied lies in its order.
-        depths.sort(key=lambda loop: loop.arg[1] is not Axis.UNROLL)
+        depths.sort(key=lambda loop: loop.axis is not Axis.UNROLL)
         for depth in depths:
             if all(depth in side.ranges for side in (left, right)):
                 found += [Dot(reduction, left, right, depth), Dot(reduction, right, left, depth)]
@@ -81,16 +82,10 @@ def _fits(left: DType, right: DType, unit: MatrixUnit) -> bool:
 
 
 def _is_depth(loop: UOp, unit: MatrixUnit) -> bool:
-    if loop.src[0].op is not Ops.CONST:
+    if loop.extent.op is not Ops.CONST:
         return False
-    kind, extent = loop.arg[1], loop.src[0].arg
+    kind, extent = loop.axis, loop.extent.arg
     return kind is Axis.REDUCE or (kind is Axis.UNROLL and extent == unit.k)
-
-
-def iterations_of(reduction: UOp) -> int:
-    """How often a reduction combines a value, in all iterations of the loops around it."""
-    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
-    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def narrow(side: UOp) -> UOp:
@@ -146,19 +141,19 @@ def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
     dot = found[opt.axis]
     dot = dot._replace(left=_anywhere(dot.left, ast))
     depth = dot.depth
-    extent = depth.src[0].arg
+    extent = depth.extent.arg
     if extent % unit.k:
         raise OptError(f"tc: {unit.name} takes {unit.k} at a time, the axis has {extent}", opt=opt)
     if mode == 2:
-        is_unrolled = depth.arg[1] is Axis.UNROLL
+        is_unrolled = depth.axis is Axis.UNROLL
         return ast if is_unrolled else split(ast, depth, unit.k, Axis.UNROLL, last=True)
-    number = next_number(ast)
+    number = next_number(ast.toposort())
     order = list(ast.arg.order)
-    position = order.index(depth.arg[0])
+    position = order.index(depth.number)
     steps: list[UOp] = []
     if extent > unit.k:
         steps = [UOp.range(extent // unit.k, number, Axis.REDUCE)]
-    order[position : position + 1] = [step.arg[0] for step in steps]
+    order[position : position + 1] = [step.number for step in steps]
     loops = [
         each for loop in dot.reduction.src[1:] for each in (steps if loop is depth else [loop])
     ]
@@ -193,9 +188,9 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
     around = [loop for loop in loops if loop in copied]
     own = [loop for loop in loops if loop not in copied]
     fresh = {
-        loop: loop.replace(arg=(number + offset, loop.arg[1]))
+        loop: loop.replace(arg=(number + offset, loop.axis))
         for offset, loop in enumerate(own)
-        if loop.arg[1] is Axis.REDUCE
+        if loop.axis is Axis.REDUCE
     }
     alone = [each.substitute(fresh) for each in right]
     over = [fresh.get(loop, loop) for loop in own]
@@ -221,22 +216,22 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
     before   LOAD(a, i*513 + k, 0, i < 509)
     after    LOAD(a, WHERE(i < 509, i*513, 0) + k)
     """
-    if side.op is not Ops.LOAD or len(side.src) != 4:
+    if side.op is not Ops.LOAD or not side.is_gated:
         return side
-    gates = conjuncts(side.src[3])
+    gates = conjuncts(side.gate)
     outside = [
-        gate for gate in gates if not any(loop.arg[1] in _REDUCE_KINDS for loop in gate.ranges)
+        gate for gate in gates if not any(loop.axis in _REDUCE_KINDS for loop in gate.ranges)
     ]
-    found = terms_of(side.src[1])
+    found = terms_of(side.index)
     stores = [node for node in ast.toposort() if node.op is Ops.STORE]
     stores = [node for node in stores if node.src[0].op is Ops.DEFINE_GLOBAL]
     if found is None or not outside:
         return side
-    if any(len(node.src) < 4 or not {*outside} <= {*conjuncts(node.src[3])} for node in stores):
+    if any(not node.is_gated or not {*outside} <= {*conjuncts(node.gate)} for node in stores):
         return side
     moved, index = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, found[1])
     for factor, scale in found[0].items():
-        if any(loop.arg[1] in _REDUCE_KINDS for loop in factor.ranges):
+        if any(loop.axis in _REDUCE_KINDS for loop in factor.ranges):
             index = factor * scale + index
         else:
             moved = factor * scale + moved
@@ -250,7 +245,7 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
     gate = remaining[0]
     for each in remaining[1:]:
         gate = gate & each
-    return side.replace(src=(side.src[0], index, side.src[2], gate))
+    return side.replace(src=(side.src[0], index, side.other, gate))
 
 
 def _taken(side: UOp, depth: UOp, steps: list[UOp], k: int) -> list[UOp]:

@@ -6,16 +6,15 @@ import math
 from collections.abc import Iterable
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import stride_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import iterations_of
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
 
 __all__ = [
     "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
     "WORTH_STAGING", "has_functions", "heaviest", "is_known", "loops_around", "operand",
-    "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "steps_of",
-    "stores", "stride",
+    "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "stores",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
@@ -57,15 +56,9 @@ def heaviest(reduces: list[UOp]) -> UOp | None:
     """The reduction that does nearly all the work, if there is one."""
     if not reduces:
         return None
-    work = {reduce: steps_of(reduce) for reduce in reduces}
+    work = {reduce: iterations_of(reduce) for reduce in reduces}
     heavy = max(reduces, key=work.__getitem__)
     return heavy if sum(work.values()) - work[heavy] <= LIGHT * work[heavy] else None
-
-
-def steps_of(reduce: UOp) -> int:
-    """The values that a reduction combines, over all its results."""
-    loops = {*reduce.ranges, *(loop for loop in reduce.src[1:] if loop.op is Ops.RANGE)}
-    return int(prod(loop.vmax + 1 for loop in loops))
 
 
 def stores(ast: UOp) -> list[UOp]:
@@ -78,7 +71,7 @@ def stores(ast: UOp) -> list[UOp]:
 
 def is_known(loop: UOp) -> bool:
     """Whether an extent is a number, or its bound so large that the last vector hardly counts."""
-    return loop.src[0].op is Ops.CONST or loop.vmax >= LONG
+    return loop.extent.op is Ops.CONST or loop.vmax >= LONG
 
 
 def operand(ast: UOp, name: int) -> UOp:
@@ -91,9 +84,6 @@ def parameters_of(value: UOp) -> set[int]:
     """The parameters that are loaded for a value."""
     loads = (node for node in value.toposort() if node.op is Ops.LOAD)
     return {load.src[0].arg for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL}
-
-
-stride = stride_of
 
 
 def has_functions(value: UOp) -> bool:
@@ -109,7 +99,7 @@ def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = N
     is tiled and the iterations of one tile.
     """
     total = load.dtype.itemsize
-    inner = sorted(load.ranges.difference(outside), key=lambda loop: loop.arg[0])
+    inner = sorted(load.ranges.difference(outside), key=lambda loop: loop.number)
     for each in dimensions(load, inner):
         extent = each.extent
         if tile is not None and tile[0] in each.times:

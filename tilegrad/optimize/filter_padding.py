@@ -14,9 +14,9 @@ import itertools
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import stride
 
 __all__ = ["Padding", "find_padding"]
 
@@ -52,15 +52,15 @@ def find_padding(reduction: UOp, loads: list[UOp]) -> Padding | None:
     if len(loads) != 1 or len(loads[0].src) != 4 or loads[0] not in reduction.src[0].src:
         return None
     (load,) = loads
-    gate = load.src[3]
+    gate = load.gate
     loops = gate.ranges & frozenset(reduction.src[1:])
-    if not loops or any(loop.arg[1] not in (Axis.LOOP, Axis.REDUCE) for loop in gate.ranges):
+    if not loops or any(loop.axis not in (Axis.LOOP, Axis.REDUCE) for loop in gate.ranges):
         return None
     share = _open_share(gate)
     if share > _WORTH_LEAVING:
         return None
-    steps = {loop: abs(stride(load.src[1], loop) or 0) for loop in loops}
-    return Padding(load, share, min(loops, key=lambda loop: (steps[loop], loop.arg[0])))
+    steps = {loop: abs(stride_of(load.index, loop) or 0) for loop in loops}
+    return Padding(load, share, min(loops, key=lambda loop: (steps[loop], loop.number)))
 
 
 def _open_share(gate: UOp) -> float:
@@ -76,7 +76,7 @@ def _open_share(gate: UOp) -> float:
             else:
                 apart.append(other)
         groups = [*apart, both]
-    return float(prod(_share_of(sorted(ranges, key=lambda loop: loop.arg[0]), conditions)
+    return float(prod(_share_of(sorted(ranges, key=lambda loop: loop.number), conditions)
                       for ranges, conditions in groups))  # fmt: skip
 
 

@@ -67,8 +67,8 @@ def find_filter_window(ast: UOp, reuse: Reuse) -> FilterWindow | None:
         if row not in each.times or len(others) != 1:
             continue
         (loop,) = others
-        is_reduced = loop.arg[1] is Axis.REDUCE
-        if is_reduced and loop.src[0].op is Ops.CONST and abs(each.times[loop]) == 1:
+        is_reduced = loop.axis is Axis.REDUCE
+        if is_reduced and loop.extent.op is Ops.CONST and abs(each.times[loop]) == 1:
             return FilterWindow(loop, abs(each.times[row]))
     return None
 
@@ -83,7 +83,7 @@ def find_beside(
     assert reuse.overlapping is not None
     if operand(ast, reuse.overlapping).op is not Ops.LOAD:
         return None
-    extent, most = reuse.rows[0].src[0].arg, 0
+    extent, most = reuse.rows[0].extent.arg, 0
     for count in range(min(vectors, 2), 0, -1):
         # As many rows as leave registers for the elements, if these lie side by side.
         most = (target.registers + 1 - filter_window.count - count) // (count + 1)

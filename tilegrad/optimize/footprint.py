@@ -36,7 +36,7 @@ def chunks_of(index: UOp, loop: UOp) -> float:
     earlier (OVERLAP), as min(16c, 37) = -max(-16c, -37) says.
     """
     found = terms_of(index)
-    count = float(loop.src[0].vmax)
+    count = float(loop.extent.vmax)
     for factor in () if found is None else found[0]:
         step = _chunk_step(factor, loop) if factor is not loop and loop in factor.ranges else None
         if step is not None and step < 0:

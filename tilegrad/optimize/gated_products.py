@@ -8,6 +8,7 @@ itself, a weight that is infinite or NaN then makes NaN of the padding that it m
 from __future__ import annotations
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_casts, is_const
 from tilegrad.ir.rules import conjuncts
 from tilegrad.ir.uop import UOp
 
@@ -30,12 +31,10 @@ def without_choices(ast: UOp) -> UOp:
 
 
 def _product_of(term: UOp) -> UOp | None:
-    if term.op is not Ops.WHERE or not _is_zero(term.src[2]):
+    if term.op is not Ops.WHERE or not is_const(term.src[2], 0):
         return None
     condition, value, _ = term.src
-    product = value
-    while product.op is Ops.CAST:
-        (product,) = product.src
+    product = below_casts(value)
     if product.op is not Ops.MUL:
         return None
     known = set(conjuncts(condition))
@@ -44,15 +43,10 @@ def _product_of(term: UOp) -> UOp | None:
 
 def _is_zero_outside(factor: UOp, condition: set[UOp]) -> bool:
     """Whether a factor is 0 wherever not all of `condition` holds."""
-    while factor.op is Ops.CAST:
-        (factor,) = factor.src
+    factor = below_casts(factor)
     return (
         factor.op is Ops.LOAD
         and factor.is_gated
-        and _is_zero(factor.src[2])
-        and condition <= set(conjuncts(factor.src[3]))
+        and is_const(factor.other, 0)
+        and condition <= set(conjuncts(factor.gate))
     )
-
-
-def _is_zero(value: UOp) -> bool:
-    return value.op is Ops.CONST and value.arg == 0

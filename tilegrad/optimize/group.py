@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number, points_to
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, loop_order
-from tilegrad.optimize.split import next_number, reorder, split
+from tilegrad.optimize.split import reorder, split
 from tilegrad.target import Target
 
 __all__ = ["group", "is_second_stage"]
@@ -36,7 +37,7 @@ def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
              stored by lane g = 0
     """
     name = opt.op.value
-    extent = loop.src[0]
+    extent = loop.extent
     amount = extent.vmax if opt.arg == 0 else opt.arg
     if not target.shared_bytes:
         raise OptError(f"{name}: {target.name} has no shared memory", opt=opt)
@@ -47,23 +48,23 @@ def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
         )
     lane = _known_lane(ast, loop, amount, opt)
     order = list(ast.arg.order)
-    before = next_number(ast)
+    before = next_number(ast.toposort())
     ast = split(ast, loop, amount, Axis.GROUP, top=top)
-    made = next(axis for axis in loop_order(ast) if axis.arg[0] == before + 1)
+    made = next(axis for axis in loop_order(ast) if axis.number == before + 1)
     if lane is None:
         lane = made
     else:
         ast = replace_ranges(ast, {made: (lane, [lane])})
     if extent.arg > amount:
-        order[order.index(loop.arg[0])] = before
+        order[order.index(loop.number)] = before
     else:
-        order.remove(loop.arg[0])
+        order.remove(loop.number)
     again = UOp.range(amount, before + 2, Axis.REDUCE)
     ast = _meet(ast, lane, again)
     position = order.index(before) if before in order else len(order)
-    order[position + (before in order) : position + (before in order)] = [again.arg[0]]
+    order[position + (before in order) : position + (before in order)] = [again.number]
     if lane is made:
-        order.insert(_position_of_lane(ast, order, top=top), lane.arg[0])
+        order.insert(_position_of_lane(ast, order, top=top), lane.number)
     ast = reorder(ast, order)
     return _store_once(ast, lane) if lane is made else ast
 
@@ -79,17 +80,17 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
         raise OptError(f"{name}: a store adds to memory, which lanes would do together", opt=opt)
     for reduction in reductions:
         if is_second_stage(reduction) or any(
-            reduction in store.src[2].toposort() for store in _to_shared(nodes)
+            reduction in store.value.toposort() for store in _to_shared(nodes)
         ):
             raise OptError(f"{name}: lanes share the reduction already", opt=opt)
-        around = [axis for axis in reduction.ranges if axis.arg[1] not in _PARALLEL]
+        around = [axis for axis in reduction.ranges if axis.axis not in _PARALLEL]
         if around:
-            kind = around[0].arg[1].value
+            kind = around[0].axis.value
             raise OptError(f"{name}: the reduction stands inside a {kind} axis", opt=opt)
-    known = [axis for axis in loop_order(ast) if axis.arg[1] is Axis.GROUP]
+    known = [axis for axis in loop_order(ast) if axis.axis is Axis.GROUP]
     if not known and any(node.op is Ops.BARRIER for node in nodes):
         raise OptError(f"{name}: the lanes of another reduction are unrolled", opt=opt)
-    if known and (len(known) > 1 or known[0].src[0].arg != amount):
+    if known and (len(known) > 1 or known[0].extent.arg != amount):
         raise OptError(f"{name}: other reductions of the kernel are shared by other lanes", opt=opt)
     return known[0] if known else None
 
@@ -99,8 +100,7 @@ def is_second_stage(reduction: UOp) -> bool:
     loops = reduction.src[1:]
     return any(
         node.op is Ops.LOAD
-        and isinstance(node.src[0].dtype, Pointer)
-        and node.src[0].dtype.space is AddressSpace.SHARED
+        and points_to(node.src[0], AddressSpace.SHARED)
         # A tile that the block has staged is filled by loops, which an END closes.
         and not any(fill.op is Ops.END for each in node.src[0].src[1:] for fill in each.src)
         and any(axis in node.src[1].ranges for axis in loops)
@@ -117,14 +117,14 @@ def _meet(ast: UOp, lane: UOp, again: UOp) -> UOp:
     """The reductions over `lane` in two stages with a barrier between."""
     nodes = ast.toposort()
     reductions = [node for node in nodes if node.op is Ops.REDUCE and lane in node.src]
-    number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
+    number = next_number(nodes, Ops.DEFINE_LOCAL)
     shared: list[UOp] = []
     stores: list[UOp] = []
     for offset, reduction in enumerate(reductions):
         rest = tuple(axis for axis in reduction.src[1:] if axis is not lane)
         partial = reduction.replace(src=(reduction.src[0], *rest)) if rest else reduction.src[0]
-        lives_in = sorted(reduction.ranges, key=lambda axis: axis.arg[0])
-        pointer = reduction.dtype.ptr(lane.src[0].arg, AddressSpace.SHARED)
+        lives_in = sorted(reduction.ranges, key=lambda axis: axis.number)
+        pointer = reduction.dtype.ptr(lane.extent.arg, AddressSpace.SHARED)
         shared.append(UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), number + offset))
         stores.append(shared[-1].store(lane, partial))
     barrier = UOp(Ops.BARRIER, dtypes.void, tuple(stores))
@@ -139,7 +139,7 @@ def _position_of_lane(ast: UOp, order: Sequence[int], *, top: bool) -> int:
     """Where the lane stands among the loops: the last of the lanes, so that neighbours read
     neighbours; the first where each reads a run of its own.
     """
-    kinds = {axis.arg[0]: axis.arg[1] for axis in loop_order(reorder(ast, order))}
+    kinds = {axis.number: axis.axis for axis in loop_order(reorder(ast, order))}
     wanted = Axis.LOCAL if top else Axis.REDUCE
     return next((at for at, number in enumerate(order) if kinds.get(number) is wanted), len(order))
 
@@ -152,16 +152,16 @@ def _store_once(ast: UOp, lane: UOp) -> UOp:
     if loop is None:
         stores = tuple(_only_first(node, lane) for node in ast.src)
         return simplify(ast.replace(src=stores))
-    amount = lane.src[0].arg
-    rest = loop.src[0].arg // amount
+    amount = lane.extent.arg
+    rest = loop.extent.arg // amount
     order = list(ast.arg.order)
-    position = order.index(loop.arg[0])
+    position = order.index(loop.number)
     if rest == 1:
         ast, order[position : position + 1] = replace_ranges(ast, {loop: (lane, [lane])}), []
     else:
-        chunk = UOp.range(rest, next_number(ast), Axis.LOOP)
+        chunk = UOp.range(rest, next_number(ast.toposort()), Axis.LOOP)
         ast = replace_ranges(ast, {loop: (chunk * amount + lane, [chunk, lane])})
-        order[position] = chunk.arg[0]
+        order[position] = chunk.number
     return reorder(ast, order)
 
 
@@ -172,19 +172,19 @@ def _shared_loop(ast: UOp, lane: UOp) -> UOp | None:
     found: list[tuple[bool, UOp]] = []
     for loop in loops:
         if (
-            loop.arg[1] is Axis.LOOP
-            and loop.src[0].op is Ops.CONST
-            and loop.src[0].arg % lane.src[0].arg == 0
-            and all(node.op is Ops.STORE and loop in node.src[1].ranges for node in ast.src)
+            loop.axis is Axis.LOOP
+            and loop.extent.op is Ops.CONST
+            and loop.extent.arg % lane.extent.arg == 0
+            and all(node.op is Ops.STORE and loop in node.index.ranges for node in ast.src)
             and not any(loop in reduction.ranges for reduction in reductions)
         ):
             terms = terms_of(ast.src[0].src[1])
             found.append((terms is not None and terms[0].get(loop) == 1, loop))
-    return max(found, key=lambda each: (each[0], -each[1].arg[0]))[1] if found else None
+    return max(found, key=lambda each: (each[0], -each[1].number))[1] if found else None
 
 
 def _only_first(store: UOp, lane: UOp) -> UOp:
     gate = lane.eq(0)
-    if len(store.src) == 4:
-        gate = store.src[3] & gate
+    if store.is_gated:
+        gate = store.gate & gate
     return store.replace(src=(*store.src[:3], gate))

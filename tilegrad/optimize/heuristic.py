@@ -13,10 +13,11 @@ from collections.abc import Collection
 from functools import partial
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import iterations_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
-from tilegrad.optimize.facts import ROWS, heaviest, steps_of
+from tilegrad.optimize.facts import ROWS, heaviest
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_stages import StageShaper
@@ -76,7 +77,7 @@ class _Heuristic(Streamer, StageShaper):
         tiles = [partial(self.tile, reuse, heavy) for reuse in worthy]
         # All lanes of all vectors add up products all the time.
         share = min([each.padding.share for each in worthy if each.padding], default=1.0)
-        least = steps_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
+        least = iterations_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
         least *= share
         # One vector by a few rows is hardly slower in a small kernel, and much sooner compiled.
         shorter = [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]

@@ -36,7 +36,7 @@ def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool
         depth = _best_depth(dots, lanes, unit)
         if depth is None:
             continue
-        if _Tile(shaper, unit, number).run(lanes, rows, depth, reduction):
+        if _DotTile(shaper, unit, number).run(lanes, rows, depth, reduction):
             return True
         shaper.ast = before
     return False
@@ -50,9 +50,9 @@ def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
     for dot in dots:
         if lanes in dot.left.ranges or lanes not in dot.right.ranges:
             continue
-        extent = dot.depth.src[0].arg
+        extent = dot.depth.extent.arg
         padded = -(-extent // unit.k) * unit.k
-        if dot.depth.arg[1] is Axis.REDUCE and 2 * extent > padded:
+        if dot.depth.axis is Axis.REDUCE and 2 * extent > padded:
             share = min(extent / padded, 0.95)
             found.append((share, _is_side_by_side(dot.left, dot.depth), extent, dot.depth))
     return max(found, key=lambda each: each[:3])[3] if found else None
@@ -60,18 +60,18 @@ def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
 
 def _is_side_by_side(side: UOp, depth: UOp) -> bool:
     """Whether memory has what the unit takes as it is."""
-    return side.op is Ops.LOAD and len(side.src) == 2 and _is_beside(side, depth)
+    return side.op is Ops.LOAD and not side.is_gated and _is_beside(side, depth)
 
 
 def _is_beside(side: UOp, depth: UOp) -> bool:
     """Whether neighbours along `depth` are neighbours in memory."""
     if side.op is not Ops.LOAD:
         return False
-    found = terms_of(side.src[1])
+    found = terms_of(side.index)
     return found is not None and found[0].get(depth) == 1
 
 
-class _Tile:
+class _DotTile:
     def __init__(self, shaper: Tiler, unit: MatrixUnit, number: int):
         self.shaper, self.unit, self.number = shaper, unit, number
         self.limit = shaper.target.cache_bytes[1] // 2
@@ -89,9 +89,9 @@ class _Tile:
             found is not None
             and _is_beside(found[1], depth)
             and any(
-                loop.src[0].arg % max(shaper.target.threads, 1) == 0
+                loop.extent.arg % max(shaper.target.threads, 1) == 0
                 for loop in shaper.outputs()
-                if loop not in rows and loop.src[0].op is Ops.CONST
+                if loop not in rows and loop.extent.op is Ops.CONST
             )
         )
         vectors = max(step // shaper.target.lanes_of(reduction.dtype), 1)
@@ -106,7 +106,7 @@ class _Tile:
 
     def newest(self, kind: Axis) -> UOp:
         """The axis that was made last."""
-        return [loop for loop in axes_of(self.shaper.ast) if loop.arg[1] is kind][-1]
+        return [loop for loop in axes_of(self.shaper.ast) if loop.axis is kind][-1]
 
     def side(self, unrolled: UOp, *, has_lanes: bool) -> tuple[int, UOp] | None:
         """The factor that depends on the lanes, or the other one: its number for STAGE, and its
@@ -155,7 +155,7 @@ class _Tile:
             # Only in the last iteration of the loop is a gate closed, and that iteration is peeled.
             return
         nbytes, loops = shaper.packed_bytes(name), self.output_loops_of(value)
-        if any(loop.src[0].op is not Ops.CONST for loop in loops):
+        if any(loop.extent.op is not Ops.CONST for loop in loops):
             # How many blocks there are is not known.
             self.copy(name, value, own, loops[-1])
             return
@@ -164,7 +164,7 @@ class _Tile:
         # Each chunk of a launch copies a whole again, each block of rows the panels.
         chunks = shaper.target.threads or 1
         is_run = any(_goes_on(value, loop, own) for loop in ranges)
-        extent = loops[0].src[0].arg if loops else 1
+        extent = loops[0].extent.arg if loops else 1
         blocks = next(
             (
                 count
@@ -188,7 +188,7 @@ class _Tile:
         """The size of the panels of `value` together."""
         ranges = [
             *self.output_loops_of(value),
-            *(loop for loop in value.ranges if loop.arg[1] is not Axis.LOOP),
+            *(loop for loop in value.ranges if loop.axis is not Axis.LOOP),
         ]
         return int(prod(loop.vmax + 1 for loop in ranges)) * value.dtype.itemsize
 
@@ -215,7 +215,7 @@ class _Tile:
         outer = order[: order.index(loop) + 1] if loop is not None else []
         inner = [each for each in order if each in value.ranges and each not in outer]
         argument: object = name
-        for last in ((own,), *((each, own) for each in inner if each.arg[1] is Axis.UPCAST)):
+        for last in ((own,), *((each, own) for each in inner if each.axis is Axis.UPCAST)):
             step = next((each for each in inner if _goes_on(value, each, last[0])), None)
             if step is not None:
                 first = [each for each in inner if each is not step and each not in last]
@@ -233,13 +233,13 @@ class _Tile:
 
 def _is_open(load: UOp) -> bool:
     """Whether the gate of a load is one of a single reduce loop, or of what is outside."""
-    gate = load.src[3] if len(load.src) == 4 else load
-    return len([loop for loop in gate.ranges if loop.arg[1] is Axis.REDUCE]) <= 1
+    gate = load.gate if load.is_gated else load
+    return len([loop for loop in gate.ranges if loop.axis is Axis.REDUCE]) <= 1
 
 
 def _goes_on(value: UOp, loop: UOp, unrolled: UOp) -> bool:
     """Whether memory goes on from an unrolled axis to the next iteration of `loop`."""
-    if loop.arg[1] in (Axis.UPCAST, Axis.UNROLL):
+    if loop.axis in (Axis.UPCAST, Axis.UNROLL):
         return False
     found = join(value, Dimension({loop: 1}), Dimension({unrolled: 1}))
     return found is not None and found.is_contiguous(value)

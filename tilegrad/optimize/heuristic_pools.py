@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import ROWS, UNROLLED, has_functions, stores, stride
+from tilegrad.optimize.facts import ROWS, UNROLLED, has_functions, stores
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 
@@ -46,7 +47,7 @@ class Pooler(Tiler):
         """Shape a kernel of a pooling; False where it is none."""
         if not reductions or any(not _is_short(each) for each in reductions):
             return False
-        if any(loop.src[0].op is not Ops.CONST for loop in self.outputs()):
+        if any(loop.extent.op is not Ops.CONST for loop in self.outputs()):
             return False
         interleaved = self.interleaved(reductions)
         if interleaved is not None:
@@ -61,15 +62,19 @@ class Pooler(Tiler):
     def interleaved(self, reductions: Sequence[UOp]) -> _Interleaved | None:
         """The loops of a row that was split by a stride (schedule.strided), with one reduction."""
         index, outputs = stores(self.ast)[0].src[1], self.outputs()
-        inner = next((loop for loop in outputs if stride(index, loop) == 1), None)
+        inner = next((loop for loop in outputs if stride_of(index, loop) == 1), None)
         if inner is None or len(reductions) != 1 or inner.vmax >= UNROLLED:
             return None
         step = int(inner.vmax) + 1
-        outer = next((loop for loop in outputs if stride(index, loop) == step), None)
+        outer = next((loop for loop in outputs if stride_of(index, loop) == step), None)
         loads = _loads(reductions[0])
-        if step == 1 or outer is None or not all(stride(x.src[1], outer) in (0, 1) for x in loads):
+        if (
+            step == 1
+            or outer is None
+            or not all(stride_of(x.index, outer) in (0, 1) for x in loads)
+        ):
             return None
-        is_read = any(stride(load.src[1], outer) == 1 for load in loads)
+        is_read = any(stride_of(load.index, outer) == 1 for load in loads)
         return _Interleaved(outer, inner) if is_read else None
 
     def vectorize_interleaved(
@@ -84,9 +89,9 @@ class Pooler(Tiler):
         self.upcast_to(rows.quotients, _lanes_of(rows.quotients, width), overlaps=True)
         self.move(OptOps.UPCAST, rows.remainders, 0)
         for loop in reversed(others):
-            step = stride(index, loop)
+            step = stride_of(index, loop)
             if 0 < loop.vmax < UNROLLED and any(
-                stride(index, outer) == (step or 0) * (loop.vmax + 1) for outer in others
+                stride_of(index, outer) == (step or 0) * (loop.vmax + 1) for outer in others
             ):
                 self.move(OptOps.UPCAST, loop, 0)
                 return
@@ -96,7 +101,7 @@ class Pooler(Tiler):
         or of the largest element and then its position.
         """
         index, outputs = stores(self.ast)[0].src[1], self.outputs()
-        lanes = next((loop for loop in outputs if stride(index, loop) == 1), None)
+        lanes = next((loop for loop in outputs if stride_of(index, loop) == 1), None)
         is_choice = len(reductions) == 2 and all(each.arg is Ops.MAX for each in reductions)
         if lanes is None or not (len(reductions) == 1 or is_choice):
             return None
@@ -131,7 +136,7 @@ class Pooler(Tiler):
 def _is_unrolled_better(reductions: Sequence[UOp]) -> bool:
     """Whether a small filter window is unrolled as a whole: each of its gates is known then."""
     first, *others = reductions
-    is_gated = any(len(load.src) == 4 for load in _loads(first))
+    is_gated = any(load.is_gated for load in _loads(first))
     return not others and is_gated and _terms(first) <= UNROLLED
 
 
@@ -154,8 +159,8 @@ def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
     """Whether the first of several loops of a reduction passes over what other `rows` read, too."""
     _, first, *others = reduction.src
     for load in _loads(reduction):
-        step, wide = stride(load.src[1], first), stride(load.src[1], rows)
-        if not others or not step or not wide or not stride(load.src[1], lanes):
+        step, wide = stride_of(load.index, first), stride_of(load.index, rows)
+        if not others or not step or not wide or not stride_of(load.index, lanes):
             return False
         if wide % step or abs(wide) > abs(step) * int(first.vmax):
             return False
@@ -165,8 +170,8 @@ def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
 def _is_short(reduction: UOp) -> bool:
     loops = reduction.src[1:]
     return (
-        all(loop.op is Ops.RANGE and loop.src[0].op is Ops.CONST for loop in loops)
-        and all(loop.arg[1] is Axis.REDUCE for loop in loops)
+        all(loop.op is Ops.RANGE and loop.extent.op is Ops.CONST for loop in loops)
+        and all(loop.axis is Axis.REDUCE for loop in loops)
         and 1 < _terms(reduction) <= _MOST_TERMS
         and not has_functions(reduction)
     )

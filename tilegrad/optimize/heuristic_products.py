@@ -35,7 +35,7 @@ _OTHER_REGISTERS = 32
 LEAST_DEPTH = 32
 
 
-class _Tile(NamedTuple):
+class _ProductTile(NamedTuple):
     """What a block computes at a time.
 
     Attributes:
@@ -108,7 +108,7 @@ class ProductShaper(BlockShaper):
                     for side in operands
                     if side is not None
                 ]
-                is_next = near and far == near * inner.src[0].arg and outer is not inner
+                is_next = near and far == near * inner.extent.arg and outer is not inner
                 if is_next and sorted(sides) == [(False, False), (True, True)]:
                     return axes.index(outer), axes.index(inner)
         return None
@@ -124,12 +124,12 @@ class ProductShaper(BlockShaper):
             return None
         index = self.store().src[1]
         outputs = [axis for axis in self.grid() if axis in reduction.ranges]
-        outputs.sort(key=lambda axis: (stride_of(index, axis) != 1, -axis.src[0].arg))
+        outputs.sort(key=lambda axis: (stride_of(index, axis) != 1, -axis.extent.arg))
         depths = [
             axis
             for axis in reduction.src[1:]
             if axis.op is Ops.RANGE
-            and axis.src[0].op is Ops.CONST
+            and axis.extent.op is Ops.CONST
             and axis in left.ranges
             and axis in right.ranges
         ]
@@ -137,13 +137,13 @@ class ProductShaper(BlockShaper):
             for rows in outputs:
                 apart = {(columns in side.ranges, rows in side.ranges) for side in (left, right)}
                 if apart == {(True, False), (False, True)} and depths:
-                    return rows, columns, max(depths, key=lambda axis: axis.src[0].arg)
+                    return rows, columns, max(depths, key=lambda axis: axis.extent.arg)
         return None
 
-    def _tiles(self, rows: UOp, columns: UOp, depth: UOp, reduction: UOp) -> Iterator[_Tile]:
+    def _tiles(self, rows: UOp, columns: UOp, depth: UOp, reduction: UOp) -> Iterator[_ProductTile]:
         """The tiles that fit, the largest first, as long as they leave blocks enough."""
         target, itemsize = self.target, reduction.dtype.itemsize
-        extents = [int(axis.src[0].arg) for axis in (rows, columns)]
+        extents = [int(axis.extent.arg) for axis in (rows, columns)]
         others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents))
         fitting = []
         for lanes, each in ((16, 8), (8, 8), (16, 4), (8, 4)):
@@ -151,7 +151,7 @@ class ProductShaper(BlockShaper):
             if lanes * lanes > target.block_lanes or registers > target.registers:
                 continue
             for terms in (16, 8) if each == 4 else (8,):
-                tile = _Tile(lanes, each, terms)
+                tile = _ProductTile(lanes, each, terms)
                 nbytes = 2 * TILES * terms * (tile.side * itemsize + VECTOR)
                 if nbytes <= target.shared_bytes and self._pads_little(tile, extents, depth):
                     fitting.append(tile)
@@ -162,19 +162,19 @@ class ProductShaper(BlockShaper):
                 yield tile
 
     @staticmethod
-    def _pads_little(tile: _Tile, extents: list[int], depth: UOp) -> bool:
+    def _pads_little(tile: _ProductTile, extents: list[int], depth: UOp) -> bool:
         work = padded = 1
         for extent, size in (
             *((each, tile.side) for each in extents),
-            (depth.src[0].arg, tile.depth),
+            (depth.extent.arg, tile.depth),
         ):
             work *= extent
             padded *= -(-extent // size) * size
-        return bool(padded <= LITTLE * work and depth.src[0].arg >= LEAST_DEPTH)
+        return bool(padded <= LITTLE * work and depth.extent.arg >= LEAST_DEPTH)
 
     def tiled(self, loop: UOp, size: int, kind: Axis) -> UOp | None:
         """The inner loop of `loop` in tiles of `size`, padded if need be."""
-        if loop.src[0].arg % size:
+        if loop.extent.arg % size:
             found = self.move(OptOps.PADTO, loop, size)
             if found is None:
                 return None
@@ -184,7 +184,7 @@ class ProductShaper(BlockShaper):
             return None
         fresh = [axis for axis in loop_order(self.ast) if axis not in known]
         inner = fresh[-1]
-        return inner if inner.arg[1] is kind and inner.src[0].arg == size else None
+        return inner if inner.axis is kind and inner.extent.arg == size else None
 
     def _stage_both(self, chunk: UOp, itemsize: int) -> bool:
         """Both operands by rows of one term of the sum, so that a lane reads neighbours along the
@@ -197,7 +197,7 @@ class ProductShaper(BlockShaper):
             for operand in (-1, -2)
         )
 
-    def _share(self, side: UOp, tile: _Tile, vector: int) -> None:
+    def _share(self, side: UOp, tile: _ProductTile, vector: int) -> None:
         """A lane's results are vectors, a vector of each lane apart: so lanes read neighbours."""
         left = self.move(OptOps.UPCAST, side, vector)
         if left is not None:

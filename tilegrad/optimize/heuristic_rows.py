@@ -13,17 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import next_number, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.group import is_second_stage
 from tilegrad.optimize.opt import OptOps, axes_of, reduce_axes
-from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
 __all__ = [
     "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "groups_for", "loads_of",
-    "share_reductions", "share_scan", "stride",
+    "share_reductions", "share_scan",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/gpu.py`, reductions and rows.
@@ -59,8 +58,8 @@ def share_reductions(
         return False
     loads = [load for reduction in reductions for load in loads_of(reduction)]
     results = int(prod(axis.vmax + 1 for axis in shaper.grid()))
-    depth = int(prod(axis.src[0].arg for axis in reductions[0].src[1:]))
-    is_columns = any(stride(load, axis) == 1 for load in loads for axis in shaper.grid())
+    depth = int(prod(axis.extent.arg for axis in reductions[0].src[1:]))
+    is_columns = any(stride_of(load.index, axis) == 1 for load in loads for axis in shaper.grid())
     if target.shuffle_lanes and not is_columns and _is_read_once(loads, shaper.grid()):
         if depth < _SHORT_ROW:
             return False
@@ -81,7 +80,7 @@ def _is_read_once(loads: Sequence[UOp], grid: Sequence[UOp]) -> bool:
     """Whether there is a load of one result each, or all of them have the same: no tile of results
     would use what most is read of again.
     """
-    axes = {axis for axis in grid if axis.src[0].arg > 1}
+    axes = {axis for axis in grid if axis.extent.arg > 1}
     return any(axes <= load.ranges for load in loads) or not any(
         axes & load.ranges for load in loads
     )
@@ -90,10 +89,10 @@ def _is_read_once(loads: Sequence[UOp], grid: Sequence[UOp]) -> bool:
 def _longest(reduction: UOp) -> UOp | None:
     """The axis of a reduction to share: the one along which most loads are contiguous."""
     loops = [axis for axis in reduction.src[1:] if axis.op is Ops.RANGE]
-    if any(axis.src[0].op is not Ops.CONST for axis in loops):
+    if any(axis.extent.op is not Ops.CONST for axis in loops):
         return None
     loads = loads_of(reduction)
-    return max(loops, key=lambda axis: (_contiguous(loads, axis), axis.src[0].arg))
+    return max(loops, key=lambda axis: (_contiguous(loads, axis), axis.extent.arg))
 
 
 def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
@@ -104,8 +103,8 @@ def _share_rows(shaper: BlockShaper, loops: list[UOp], results: int) -> bool:
     rows = [
         axis
         for axis in axes_of(shaper.ast)
-        if axis.arg[1] is Axis.LOOP
-        and axis.src[0].op is Ops.CONST
+        if axis.axis is Axis.LOOP
+        and axis.extent.op is Ops.CONST
         and stride_of(shaper.store().src[1], axis) == 1
     ]
     width = next(
@@ -160,7 +159,7 @@ def _share_loads(shaper: BlockShaper) -> None:
 
 
 def _extent(loop: UOp) -> int:
-    return int(loop.src[0].arg)
+    return int(loop.extent.arg)
 
 
 def _lanes(vectors: int, width: int, rows: int, target: Target) -> int:
@@ -200,7 +199,7 @@ def _fitted(shaper: BlockShaper, loop: UOp, size: int) -> UOp:
 
 def _group(shaper: BlockShaper, loop: UOp, lanes: int) -> tuple[bool, UOp | None]:
     """Whether `lanes` share `loop` now, and what is left of it for each of them."""
-    number = next_number(shaper.ast)
+    number = next_number(shaper.ast.toposort())
     if not shaper.apply(OptOps.GROUP, loop, lanes):
         return False, None
     return True, shaper.axis_numbered(number) if _extent(loop) > lanes else None
@@ -217,11 +216,11 @@ def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_in_regist
             shaper.apply(OptOps.UNROLL, axis, step)
     if not shaper.target.shuffle_lanes:
         for axis in reduce_axes(shaper.ast):
-            if axis.arg[1] is Axis.REDUCE and _meets(shaper, axis):
+            if axis.axis is Axis.REDUCE and _meets(shaper, axis):
                 if step := divisor(axis, (16, 8, 4, 5, 3, 2)):
                     shaper.apply(OptOps.UNROLL, axis, step)
     for axis in axes_of(shaper.ast):
-        if axis.arg[1] is Axis.LOOP and axis.src[0].op is Ops.CONST:
+        if axis.axis is Axis.LOOP and axis.extent.op is Ops.CONST:
             is_row = (stride_of(shaper.store().src[1], axis) or 0) >= width
             if is_row and 1 < _extent(axis) * width <= _IN_REGISTERS:
                 shaper.apply(OptOps.UPCAST, axis, 0)
@@ -238,7 +237,7 @@ def _share_block(shaper: BlockShaper) -> None:
     axes = sorted(shaper.grid(), key=_extent)
     if not axes:
         return
-    taken = [axis for axis in axes_of(shaper.ast) if axis.arg[1] is Axis.GROUP]
+    taken = [axis for axis in axes_of(shaper.ast) if axis.axis is Axis.GROUP]
     lanes = int(prod(_extent(axis) for axis in taken))
     block = max(128 // lanes, 1)
     amount = divisor(axes[-1], [size for size in (32, 16, 8, 4, 2) if size <= block])
@@ -260,13 +259,8 @@ def loads_of(reduction: UOp) -> list[UOp]:
     ]
 
 
-def stride(access: UOp, loop: UOp) -> int | None:
-    """By how many elements an access moves with `loop`; None where that is not one number."""
-    return stride_of(access.src[1], loop)
-
-
 def _contiguous(loads: Sequence[UOp], loop: UOp) -> int:
-    return sum(stride(load, loop) == 1 for load in loads)
+    return sum(stride_of(load.index, loop) == 1 for load in loads)
 
 
 def divisor(loop: UOp, wanted: Iterable[int]) -> int:
@@ -288,7 +282,7 @@ def share_scan(shaper: BlockShaper) -> bool:
         return False
     (loop,) = loops
     loads = [load for prefix in prefixes for load in loads_of(prefix)]
-    if loop.src[0].op is not Ops.CONST or loop.arg[1] is not Axis.LOOP:
+    if loop.extent.op is not Ops.CONST or loop.axis is not Axis.LOOP:
         return False
     if not loads or 2 * _contiguous(loads, loop) < len(loads) or _extent(loop) <= _SHORT_ROW:
         return False

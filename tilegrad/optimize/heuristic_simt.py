@@ -17,8 +17,9 @@ from collections.abc import Sequence
 
 from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import next_number, stride_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import power_below
 from tilegrad.optimize.heuristic_rows import (
     FEW_RESULTS,
     LITTLE,
@@ -29,13 +30,11 @@ from tilegrad.optimize.heuristic_rows import (
     loads_of,
     share_reductions,
     share_scan,
-    stride,
 )
 from tilegrad.optimize.heuristic_slices import SliceShaper
 from tilegrad.optimize.heuristic_transposes import share_transpose, vectors_join
 from tilegrad.optimize.heuristic_units import UnitShaper
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
-from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
 __all__ = ["heuristic"]
@@ -46,12 +45,12 @@ _BLOCK, _TILE_LANES = 256, 16
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
     """The Opts for a kernel on a target with blocks."""
-    shaper = _Shaper(ast, target)
+    shaper = _SimtShaper(ast, target)
     shaper.run()
     return list(shaper.ast.arg.opts)
 
 
-class _Shaper(UnitShaper, SliceShaper):
+class _SimtShaper(UnitShaper, SliceShaper):
     """Applies Opts one by one; a move that is refused is left out."""
 
     def run(self) -> None:
@@ -92,18 +91,18 @@ class _Shaper(UnitShaper, SliceShaper):
         the device without lanes; False where they do not.
         """
         (reduction,) = self.reductions()
-        loops = [axis for axis in reduction.src[1:] if axis.arg[1] is Axis.REDUCE]
-        is_tiled = any(axis.arg[1] is Axis.UPCAST for axis in axes_of(self.ast))
+        loops = [axis for axis in reduction.src[1:] if axis.axis is Axis.REDUCE]
+        is_tiled = any(axis.axis is Axis.UPCAST for axis in axes_of(self.ast))
         lanes = int(prod(axis.vmax + 1 for axis in self.grid()))
         if not is_tiled or not loops or lanes >= self.target.busy_blocks * self.target.warp_lanes:
             return False
         depth = max(loops, key=lambda axis: axis.vmax)
         before = self.ast
-        amount = groups_for(depth) if depth.src[0].op is Ops.CONST else 0
+        amount = groups_for(depth) if depth.extent.op is Ops.CONST else 0
         if not amount or depth.vmax < SHORT * amount - 1:
             return False
         self.use_lanes(self.target.warp_lanes)
-        number = next_number(self.ast)
+        number = next_number(self.ast.toposort())
         if not self.apply(OptOps.GROUPTOP, depth, amount):
             self.ast = before
             return False
@@ -116,13 +115,11 @@ class _Shaper(UnitShaper, SliceShaper):
         """Lanes need extents that are numbers: the largest, with a gate. A reduction takes them too
         where lanes will share it.
         """
-        results = int(
-            prod(loop.vmax + 1 for loop in axes_of(self.ast) if loop.arg[1] is Axis.GLOBAL)
-        )
+        results = int(prod(loop.vmax + 1 for loop in axes_of(self.ast) if loop.axis is Axis.GLOBAL))
         for loop in axes_of(self.ast):
-            is_shared = loop.arg[1] is Axis.REDUCE and results <= FEW_RESULTS
-            if loop.src[0].op is not Ops.CONST and loop.vmax >= 2 * self.target.warp_lanes:
-                if loop.arg[1] is Axis.GLOBAL or is_shared:
+            is_shared = loop.axis is Axis.REDUCE and results <= FEW_RESULTS
+            if loop.extent.op is not Ops.CONST and loop.vmax >= 2 * self.target.warp_lanes:
+                if loop.axis is Axis.GLOBAL or is_shared:
                     self.apply(OptOps.PADTO, loop, self.target.warp_lanes)
 
     # reductions
@@ -143,8 +140,8 @@ class _Shaper(UnitShaper, SliceShaper):
         if int(prod(axis.vmax + 1 for axis in self.grid())) < WORTH_TILING or len(loads) < 2:
             return
         index = self.store().src[1]
-        axes = [axis for axis in self.grid() if axis.src[0].arg >= 4 and axis in reduction.ranges]
-        axes.sort(key=lambda axis: (stride_of(index, axis) != 1, -axis.src[0].arg))
+        axes = [axis for axis in self.grid() if axis.extent.arg >= 4 and axis in reduction.ranges]
+        axes.sort(key=lambda axis: (stride_of(index, axis) != 1, -axis.extent.arg))
         for lanes in axes:
             still = [load for load in loads if lanes not in load.ranges]
             rows = [
@@ -160,7 +157,7 @@ class _Shaper(UnitShaper, SliceShaper):
                 return
 
     def upcast(self, loop: UOp) -> None:
-        extent = loop.src[0].arg
+        extent = loop.extent.arg
         amount = (
             divisor(loop, (4, 3, 5, 2))
             if extent < 2 * self.target.warp_lanes
@@ -175,15 +172,15 @@ class _Shaper(UnitShaper, SliceShaper):
     def unroll(self) -> None:
         """Short reductions, and the ends of long ones, are unrolled."""
         for reduction in self.reductions():
-            loops = [axis for axis in reduction.src[1:] if axis.arg[1] is Axis.REDUCE]
+            loops = [axis for axis in reduction.src[1:] if axis.axis is Axis.REDUCE]
             unrolled = 1
             for loop in reversed(loops):
-                extent = loop.src[0]
+                extent = loop.extent
                 if extent.op is not Ops.CONST or unrolled * extent.arg > SHORT:
                     break
                 self.move(OptOps.UNROLL, loop, 0)
                 unrolled *= extent.arg
-            if unrolled == 1 and loops and loops[-1].src[0].op is Ops.CONST:
+            if unrolled == 1 and loops and loops[-1].extent.op is Ops.CONST:
                 if step := divisor(loops[-1], (4, 2)):
                     self.move(OptOps.UNROLL, loops[-1], step)
 
@@ -209,13 +206,11 @@ class _Shaper(UnitShaper, SliceShaper):
         """Lanes of a block from the grid's axes, the contiguous one first."""
         index = self.store().src[1]
         axes = sorted(
-            self.grid(), key=lambda axis: (stride_of(index, axis) or 1 << 30, -axis.src[0].arg)
+            self.grid(), key=lambda axis: (stride_of(index, axis) or 1 << 30, -axis.extent.arg)
         )
-        taken = [axis for axis in axes_of(self.ast) if axis.arg[1] in (Axis.LOCAL, Axis.GROUP)]
-        lanes = int(prod(axis.src[0].arg for axis in taken))
-        is_tiled = (
-            any(axis.arg[1] is Axis.UPCAST for axis in axes_of(self.ast)) and self.reductions()
-        )
+        taken = [axis for axis in axes_of(self.ast) if axis.axis in (Axis.LOCAL, Axis.GROUP)]
+        lanes = int(prod(axis.extent.arg for axis in taken))
+        is_tiled = any(axis.axis is Axis.UPCAST for axis in axes_of(self.ast)) and self.reductions()
         warp = self.target.warp_lanes
         for number, loop in enumerate(axes):
             room = max(most // lanes, 1)
@@ -225,14 +220,14 @@ class _Shaper(UnitShaper, SliceShaper):
                 break
             elif not is_tiled:
                 room = min(room, max(4 * warp // lanes, 1))
-            loop, amount = self.padded(loop, _lanes_of(loop.src[0].arg, room, warp), room)
+            loop, amount = self.padded(loop, _lanes_of(loop.extent.arg, room, warp), room)
             if amount > 1:
                 self.move(OptOps.LOCAL, loop, amount)
                 lanes *= amount
 
     def padded(self, loop: UOp, amount: int, room: int) -> tuple[UOp, int]:
         """`loop`, padded where its divisor `amount` would leave most of `room` empty."""
-        extent, size = loop.src[0].arg, _power_below(room)
+        extent, size = loop.extent.arg, power_below(room)
         while size >= 2 * amount:
             if -(-extent // size) * size <= LITTLE * extent:
                 found = self.move(OptOps.PADTO, loop, size)
@@ -243,7 +238,7 @@ class _Shaper(UnitShaper, SliceShaper):
 
 def _gain(access: UOp, loop: UOp, amount: int) -> int:
     """What unrolling `amount` steps of `loop` does for an access: 1 if they join to a vector."""
-    step = stride(access, loop)
+    step = stride_of(access.index, loop)
     if loop not in access.ranges or step == 0:
         return 0
     return 1 if step == 1 and vectors_join(access, loop, amount) else -1
@@ -261,9 +256,5 @@ def _lanes_of(extent: int, most: int, warp: int) -> int:
 
 def _first_lanes(loop: UOp, axes: Sequence[UOp], warp: int) -> int:
     """How many lanes the contiguous axis may have: a warp, more where there are blocks enough."""
-    work = int(prod(axis.src[0].arg for axis in axes))
+    work = int(prod(axis.extent.arg for axis in axes))
     return _BLOCK if work >= _BLOCK * 512 else warp
-
-
-def _power_below(number: int) -> int:
-    return 1 << (number.bit_length() - 1)

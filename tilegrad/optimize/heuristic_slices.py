@@ -11,15 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import is_scratch, stride_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import is_scratch, next_number, stride_of
+from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
 from tilegrad.optimize.heuristic_rows import divisor
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
-from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit
 
 __all__ = ["SliceShaper"]
@@ -89,8 +87,7 @@ class SliceShaper(BlockShaper):
     def _pad_slices(self, memories: list[UOp]) -> None:
         """The last slice of a row is as long as the others, with gates."""
         for memory in memories:
-            pointer = memory.dtype
-            assert isinstance(pointer, Pointer)
+            pointer = pointer_of(memory)
             for loop in loop_order(self.ast):
                 if loop.extent.op is not Ops.CONST and loop.vmax + 1 == pointer.size:
                     self.apply(OptOps.PADTO, loop, pointer.size)
@@ -124,8 +121,7 @@ class SliceShaper(BlockShaper):
     def _registers(self, shape: _Shape) -> int:
         """Registers of a lane: sums twice, as a slice has its own, and scores."""
         memory = next(node for node in self.ast.toposort() if is_scratch(node))
-        pointer = memory.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(memory)
         columns = self.columns()
         own = columns.extent.arg // shape.lanes if columns is not None else 0
         return shape.each * (2 * own + pointer.size // shape.lanes) + _OTHER_REGISTERS
@@ -169,7 +165,7 @@ class SliceShaper(BlockShaper):
         memories = [node for node in self.ast.toposort() if is_scratch(node)]
         if not all(self._staged(load, loop) for load in self._passed(memories, loop)):
             return False
-        made = next_number(self.ast)
+        made = next_number(self.ast.toposort())
         if not self.apply(OptOps.SLICE, loop, (number,)):
             return False
         outer = self.axis_numbered(made)
@@ -178,8 +174,7 @@ class SliceShaper(BlockShaper):
     def _fits_unit(self, unit: MatrixUnit) -> bool:
         """Whether registers hold sums, twice as a slice has its own, and scores."""
         memory = next(node for node in self.ast.toposort() if is_scratch(node))
-        pointer, columns = memory.dtype, self.columns()
-        assert isinstance(pointer, Pointer)
+        pointer, columns = pointer_of(memory), self.columns()
         if columns is None:
             return False
         tiles = (2 * columns.extent.arg + pointer.size) // unit.n

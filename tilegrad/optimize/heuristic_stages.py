@@ -9,6 +9,7 @@ once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import iterations_of, stride_of
 from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
@@ -18,9 +19,7 @@ from tilegrad.optimize.facts import (
     WORTH_STAGING,
     is_known,
     padded_to,
-    steps_of,
     stores,
-    stride,
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
@@ -44,7 +43,7 @@ class StageShaper(Tiler):
         if slice_loop(self.ast) is not None:
             self.hoist_slice_loop()
             nests, reductions = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
-        steps = {reduction: steps_of(reduction) for reduction in reductions}
+        steps = {reduction: iterations_of(reduction) for reduction in reductions}
         heavy = [
             reduction for reduction in reductions if steps[reduction] > max(steps.values()) * LIGHT
         ]
@@ -87,7 +86,7 @@ class StageShaper(Tiler):
 
     def tile_rows(self, row: UOp, most: int) -> bool:
         """Tiles of up to `most` rows; the last tile may hold rows of padding."""
-        extent = row.src[0]
+        extent = row.extent
         count = next((n for n in range(most, most // 2, -1) if extent.divisor % n == 0), 0)
         if count < ROWS[0]:
             tiles = -(-(row.vmax + 1) // most)
@@ -95,11 +94,11 @@ class StageShaper(Tiler):
             if extent.op is not Ops.CONST:
                 # How many rows of the last tile are padding is not known.
                 count = min(count, LONG * ROWS[0])
-            position = self.ast.arg.order.index(row.arg[0])
+            position = self.ast.arg.order.index(row.number)
             if not self.move(OptOps.PADTO, row, count):
                 return False
             number = self.ast.arg.order[position]
-            row = next(loop for loop in self.outputs() if loop.arg[0] == number)
+            row = next(loop for loop in self.outputs() if loop.number == number)
         return self.move(OptOps.TILE, row, count)
 
     def nests(self) -> list[UOp]:
@@ -151,15 +150,15 @@ class StageShaper(Tiler):
         """A vector of accumulators for each row."""
         loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
         for loop in reversed(reduction.src[1:]):
-            if any(stride(load.src[1], loop) == 1 for load in loads):
+            if any(stride_of(load.index, loop) == 1 for load in loads):
                 self.split_lanes(loop, OptOps.UNROLL, reduction)
                 return
 
     def lanes_of_store(self, store: UOp) -> None:
         """A vector for each row along what is stored, unless a tile has lanes there."""
-        for loop in store.src[1].ranges:
-            if loop.arg[1] is Axis.LOOP and stride(store.src[1], loop) == 1:
-                self.split_lanes(loop, OptOps.UPCAST, store.src[2])
+        for loop in store.index.ranges:
+            if loop.axis is Axis.LOOP and stride_of(store.index, loop) == 1:
+                self.split_lanes(loop, OptOps.UPCAST, store.value)
                 return
 
     def split_lanes(self, loop: UOp, op: OptOps, value: UOp) -> None:
@@ -172,7 +171,7 @@ class StageShaper(Tiler):
         them; what they move and has to be computed, for a block of them.
         """
         lives_in = {axis for nest in self.nests() for axis in nest.src[0].src[0].src}
-        unrolled = {axis for axis in lives_in if axis.arg[1] is Axis.UPCAST}
+        unrolled = {axis for axis in lives_in if axis.axis is Axis.UPCAST}
         if not (blocks := self.around(self.nests())):
             # All rows are one block, for which nothing is packed anew.
             return
@@ -191,5 +190,5 @@ class StageShaper(Tiler):
                 self.stage(
                     name_of_side(self.ast, reduction, position), around[-1] if around else None
                 )
-            elif side.op is not Ops.LOAD or len(side.src) == 4:
+            elif side.op is not Ops.LOAD or side.is_gated:
                 self.stage(name_of_side(self.ast, reduction, position), row)

@@ -8,6 +8,7 @@ from functools import partial
 
 from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import (
@@ -22,7 +23,6 @@ from tilegrad.optimize.facts import (
     power_below,
     power_in,
     stores,
-    stride,
 )
 from tilegrad.optimize.heuristic_pools import Pooler
 from tilegrad.optimize.opt import OptOps, loop_order
@@ -60,7 +60,7 @@ class Streamer(Pooler):
         padded = _padded_load(reductions, store, is_large=self.work() >= WORTH_STAGING)
         if padded is not None:
             read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
-            self.stage_slice(padded.src[0].arg)
+            self.stage_slice(padded.extent.arg)
             if len(read) > 1:
                 self.unroll_filter()
             reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
@@ -78,9 +78,9 @@ class Streamer(Pooler):
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
             if (
-                loop.arg[1] is Axis.LOOP
-                and stride(store.src[1], loop) == 1
-                and loop.src[0].op is Ops.CONST
+                loop.axis is Axis.LOOP
+                and stride_of(store.index, loop) == 1
+                and loop.extent.op is Ops.CONST
             ):
                 if any(has_lanes) and _is_lane_reduction(self.ast, loop):
                     break
@@ -100,10 +100,10 @@ class Streamer(Pooler):
         if inner not in reduction.src[1:] or inner.vmax >= UNROLLED:
             return
         self.move(OptOps.UNROLL, inner, 0)
-        rows = [loop for loop in self.outputs() if stride(index, loop) != 1]
-        if not rows or rows[-1].src[0].op is not Ops.CONST:
+        rows = [loop for loop in self.outputs() if stride_of(index, loop) != 1]
+        if not rows or rows[-1].extent.op is not Ops.CONST:
             return
-        extent = rows[-1].src[0].arg
+        extent = rows[-1].extent.arg
         count = next((count for count in range(ROWS[0], 2, -1) if extent % count == 0), FEW_ROWS)
         if extent > 1:
             self.overlap_to(rows[-1], min(count, extent))
@@ -114,15 +114,15 @@ class Streamer(Pooler):
         """
         nodes = self.ast.toposort()
         lives_in = {axis for node in nodes if node.op is Ops.DEFINE_LOCAL for axis in node.src}
-        loop = next((axis for axis in lives_in if stride(store.src[1], axis) == 1), None)
-        if loop is None or loop.arg[1] is not Axis.LOOP or loop.src[0].op is not Ops.CONST:
+        loop = next((axis for axis in lives_in if stride_of(store.index, axis) == 1), None)
+        if loop is None or loop.axis is not Axis.LOOP or loop.extent.op is not Ops.CONST:
             return None
         moved = [
-            stride(node.src[1], loop)
+            stride_of(node.src[1], loop)
             for node in nodes
-            if node.op is Ops.LOAD and loop in node.src[1].ranges
+            if node.op is Ops.LOAD and loop in node.index.ranges
         ]
-        is_wide = 2 * loop.src[0].arg >= self.target.lanes_of(_widest(self.ast))
+        is_wide = 2 * loop.extent.arg >= self.target.lanes_of(_widest(self.ast))
         return loop if is_wide and moved and all(step == 1 for step in moved) else None
 
     def vectorize_columns(self, loop: UOp, width: int) -> None:
@@ -134,7 +134,7 @@ class Streamer(Pooler):
             each.size * each.base.itemsize for each in scratch if isinstance(each, Pointer)
         )
         limit = self.target.second_bytes // 4
-        extent, amount = loop.src[0].arg, 2 * width if 2 * width * nbytes <= limit else width
+        extent, amount = loop.extent.arg, 2 * width if 2 * width * nbytes <= limit else width
         if extent <= amount or padded_to(extent, amount) > padded_to(extent, width):
             amount = min(width, 1 << (extent - 1).bit_length())
         self.upcast_to(loop, amount, overlaps=True)
@@ -163,7 +163,7 @@ class Streamer(Pooler):
             return
         loads = [node for node in nodes if node.op is Ops.LOAD and loop in node.ranges]
         row = sum(packed_bytes(load, loops) for load in loads)
-        is_many = loop.src[0].divisor % 2 == 0
+        is_many = loop.extent.divisor % 2 == 0
         if is_many and 4 * self.target.vector_bytes <= row <= _SHORT_ROW:
             self.move(OptOps.UPCAST, loop, 2)
 
@@ -185,10 +185,10 @@ class Streamer(Pooler):
         loops = [
             loop
             for loop in reduction.src[1:]
-            if loop.op is Ops.RANGE and loop.src[0].op is Ops.CONST
+            if loop.op is Ops.RANGE and loop.extent.op is Ops.CONST
         ]
         store = stores(self.ast)[0].src[1]
-        rivals = [loop for loop in reduction.ranges if stride(store, loop) == 1]
+        rivals = [loop for loop in reduction.ranges if stride_of(store, loop) == 1]
         least = max((_score(reduction, loop) for loop in rivals), default=None)
         is_gathered = self.target.has_mask and least is not None and least < -1
         # A short axis makes poor vectors beside a longer one of the results, but no lanes that are
@@ -199,11 +199,11 @@ class Streamer(Pooler):
             for loop in loops
             if _has_unit_load(reduction, loop)
             and (least is None or _score(reduction, loop) > least)
-            and ((3 if is_gathered else 2) * loop.src[0].arg > width or loop.src[0].arg > widest)
+            and ((3 if is_gathered else 2) * loop.extent.arg > width or loop.extent.arg > widest)
         ]
         if contiguous:
             loop = contiguous[-1]
-            extent = loop.src[0].arg
+            extent = loop.extent.arg
             rows = self.rows(reduction) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
             amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
@@ -232,10 +232,10 @@ class Streamer(Pooler):
     def vectorize_nest(self, nest: UOp, width: int) -> None:
         """Vectors in a nest that fills scratch."""
         for loop in reversed(
-            [axis for axis in nest.src[1:] if axis.op is Ops.RANGE and axis.src[0].op is Ops.CONST]
+            [axis for axis in nest.src[1:] if axis.op is Ops.RANGE and axis.extent.op is Ops.CONST]
         ):
-            if nest.src[0].op is Ops.STORE and stride(nest.src[0].src[1], loop) == 1:
-                extent = loop.src[0].arg
+            if nest.src[0].op is Ops.STORE and stride_of(nest.src[0].src[1], loop) == 1:
+                extent = loop.extent.arg
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
                 amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
                 if amount < width <= extent and self.target.has_mask:
@@ -248,7 +248,7 @@ class Streamer(Pooler):
         """Vectors along the stored row. Beside a reduction, several: no accumulator waits for its
         own last step, and each read covers much of a row.
         """
-        extent = loop.src[0].arg
+        extent = loop.extent.arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
         vectors = 1 if _is_picked(self.ast, loop) else 4
         amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
@@ -281,8 +281,8 @@ class Streamer(Pooler):
         all.
         """
         loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
-        gated = sum(len(load.src) == 4 and loop in load.src[3].ranges for load in loads)
-        vectors = padded_to(loop.src[0].arg, width) // width
+        gated = sum(load.is_gated and loop in load.gate.ranges for load in loads)
+        vectors = padded_to(loop.extent.arg, width) // width
         is_short = 1 < vectors <= UNROLLED and vectors * gated <= _MOST_ASKED
         return self.is_plain() and self.target.has_mask and gated > 0 and is_short
 
@@ -300,7 +300,7 @@ class Streamer(Pooler):
         """
         if self.work() < self.target.timing.launch:
             return []
-        extent = loop.src[0].arg
+        extent = loop.extent.arg
         worth = 2 * self.target.timing.worth_threads
         slices = min(self.operations() // worth, self.target.threads or 1)
         most = width * self.target.registers // 2
@@ -312,31 +312,31 @@ class Streamer(Pooler):
         """Whether no reduction has a loop left, and loads have gates."""
         nodes = self.ast.toposort()
         loops = (loop for node in nodes if node.op is Ops.REDUCE for loop in node.src[1:])
-        gated = any(node.op is Ops.LOAD and len(node.src) == 4 for node in nodes)
-        return gated and all(loop.arg[1] is Axis.UNROLL for loop in loops)
+        gated = any(node.op is Ops.LOAD and node.is_gated for node in nodes)
+        return gated and all(loop.axis is Axis.UNROLL for loop in loops)
 
     def split_rows(self, lanes: UOp) -> None:
         """Unroll some iterations of the loop outside `lanes`: few, or all of a short one."""
         rows = [axis for axis in self.outputs() if axis is not lanes][-1:]
         for loop in rows:
-            count = power_in(loop.src[0], FEW_ROWS)
+            count = power_in(loop.extent, FEW_ROWS)
             if count == FEW_ROWS:
                 self.move(OptOps.UPCAST, loop, count)
-            elif loop.src[0].op is Ops.CONST and loop.src[0].arg > 1:
-                extent = loop.src[0].arg
+            elif loop.extent.op is Ops.CONST and loop.extent.arg > 1:
+                extent = loop.extent.arg
                 self.overlap_to(loop, extent if extent <= UNROLLED else FEW_ROWS)
 
 
 def _is_picked(ast: UOp, loop: UOp) -> bool:
     """Whether each iteration of `loop` loads an element whose position was loaded."""
     return any(
-        node.op is Ops.LOAD and any(_varies(each, loop) for each in node.src[1].toposort())
+        node.op is Ops.LOAD and any(_varies(each, loop) for each in node.index.toposort())
         for node in ast.toposort()
     )
 
 
 def _varies(node: UOp, loop: UOp) -> bool:
-    return node.op is Ops.LOAD and loop in node.src[1].ranges
+    return node.op is Ops.LOAD and loop in node.index.ranges
 
 
 def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:
@@ -346,7 +346,7 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
     lanes, and is too long to be unrolled as a whole, where each gate would be known.
     """
     loads = [node for node in store.toposort() if node.op is Ops.LOAD]
-    gated = [load for load in loads if len(load.src) == 4]
+    gated = [load for load in loads if load.is_gated]
     if len(reductions) != 1 or len(gated) != 1 or has_functions(reductions[0]):
         return None
     (load,) = gated
@@ -354,7 +354,7 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
         other is not load and other.src[0] is load.src[0] for other in loads
     ):
         return None
-    lanes = [loop for loop in load.ranges if stride(store.src[1], loop) == 1]
+    lanes = [loop for loop in load.ranges if stride_of(store.index, loop) == 1]
     read = {node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD}
     if load not in read or not set(reductions[0].src[1:]) <= load.ranges:
         return None
@@ -366,7 +366,7 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
         return None
     if filters:
         return load if lanes and not _is_short(reductions[0].src[1:]) else None
-    strides = [stride(load.src[1], loop) for loop in lanes]
+    strides = [stride_of(load.index, loop) for loop in lanes]
     is_apart = any(step is not None and abs(step) > 1 for step in strides)
     return load if is_apart and is_large else None
 
@@ -382,10 +382,10 @@ def _score(reduction: UOp, loop: UOp) -> float:
     """
     score, loops = 0.0, set(reduction.src[1:])
     for node in reduction.src[0].toposort():
-        if node.op is Ops.LOAD and loop in node.src[1].ranges and loops & node.ranges:
-            step = stride(node.src[1], loop)
+        if node.op is Ops.LOAD and loop in node.index.ranges and loops & node.ranges:
+            step = stride_of(node.src[1], loop)
             is_gather = step is None and any(
-                each.op is Ops.LOAD and loop in each.ranges for each in node.src[1].toposort()
+                each.op is Ops.LOAD and loop in each.ranges for each in node.index.toposort()
             )
             score += 1 if step == 1 else -math.inf if is_gather else -2
     return score
@@ -394,7 +394,7 @@ def _score(reduction: UOp, loop: UOp) -> float:
 def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
     """Whether some load moves by one along `loop`."""
     loads = (node for node in reduction.src[0].toposort() if node.op is Ops.LOAD)
-    return any(stride(load.src[1], loop) == 1 for load in loads)
+    return any(stride_of(load.index, loop) == 1 for load in loads)
 
 
 def _is_lane_reduction(ast: UOp, loop: UOp) -> bool:
@@ -402,20 +402,20 @@ def _is_lane_reduction(ast: UOp, loop: UOp) -> bool:
     return any(
         node.op is Ops.REDUCE
         and loop in node.ranges
-        and any(axis.arg[1] is Axis.UNROLL and axis.src[0].arg >= 8 for axis in node.src[1:])
+        and any(axis.axis is Axis.UNROLL and axis.extent.arg >= 8 for axis in node.src[1:])
         for node in ast.toposort()
     )
 
 
 def _widest(ast: UOp) -> DType:
     dtypes_used = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE)]
-    dtypes_used += [node.src[2].dtype for node in stores(ast)]
+    dtypes_used += [node.value.dtype for node in stores(ast)]
     return max(dtypes_used, key=lambda dtype: dtype.itemsize)
 
 
 def _reduction_amount(extent: int, width: int) -> int:
-    """Elements of a reduction per iteration, of which only the last vector has a mask: all of them,
-    or as many vectors as pad little.
+    """Elements of a reduction per iteration: all of them, or as many vectors as pad little. Only
+    the last vector has a mask.
     """
     whole = padded_to(extent, width)
     if whole <= _WHOLE_REDUCTION * width:

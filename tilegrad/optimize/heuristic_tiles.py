@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.contraction_tile import ContractionTile
 from tilegrad.optimize.facts import (
@@ -19,7 +20,6 @@ from tilegrad.optimize.facts import (
     padded_to,
     parameters_of,
     stores,
-    stride,
 )
 from tilegrad.optimize.filter_window import find_beside, find_filter_window
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
@@ -87,8 +87,8 @@ class Tiler(Shaper):
         if not is_large and not is_strided:
             return
         for loop, inside in reuse.cuts:
-            if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
-                depth = depth * inside // loop.src[0].arg
+            if self.move(OptOps.TILE, loop, inside) and loop.axis is Axis.REDUCE:
+                depth = depth * inside // loop.extent.arg
         if reuse.stages is not None and is_far:
             panel = depth * step * reduction.dtype.itemsize
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
@@ -112,7 +112,7 @@ class Tiler(Shaper):
 
     def put_innermost(self, loop: UOp) -> None:
         """Make `loop` the innermost reduce loop."""
-        loops = [axis for axis in loop_order(self.ast) if axis.arg[1] is Axis.REDUCE]
+        loops = [axis for axis in loop_order(self.ast) if axis.axis is Axis.REDUCE]
         for there in loops[loops.index(loop) + 1 :]:
             self.move(OptOps.SWAP, loop, axes_of(self.ast).index(there))
 
@@ -130,7 +130,7 @@ class Tiler(Shaper):
         if reuse.stages is None:
             return False
         loads = [node for node in operand(self.ast, reuse.stages).toposort() if node.op is Ops.LOAD]
-        return any(stride(load.src[1], reuse.lanes) not in (0, 1) for load in loads)
+        return any(stride_of(load.index, reuse.lanes) not in (0, 1) for load in loads)
 
     def is_wide(self, reuse: Reuse, reduction: UOp) -> bool:
         """Whether four vectors by six rows are better than two by eight: an iteration of the
@@ -147,7 +147,7 @@ class Tiler(Shaper):
             and self.target.accumulators >= _WIDE * _WIDE
             and lanes >= step * max(self.target.threads, 1)
             and rows >= _WIDE * _WIDE
-            and all(stride(store.src[1], reuse.lanes) == 1 for store in stores(self.ast))
+            and all(stride_of(store.index, reuse.lanes) == 1 for store in stores(self.ast))
             and (is_given or not self.is_strided(reuse))
             and not self.is_near(reuse, reduction, step)
         )
@@ -229,7 +229,7 @@ class Tiler(Shaper):
         most = self.target.accumulators // vectors
         packed = operand(self.ast, stages).ranges if stages is not None else ()
         for loop in reversed([axis for axis in self.outputs() if axis not in packed]):
-            extent = loop.src[0].divisor
+            extent = loop.extent.divisor
             count = next((n for n in range(min(most, extent), 1, -1) if extent % n == 0), 1)
             if count > 1 and self.move(OptOps.UPCAST, loop, count):
                 return
@@ -283,7 +283,7 @@ class Tiler(Shaper):
         Chunks for threads must be left. The loop inside which the panels are copied.
         """
         *around, loop = loops
-        extent = loop.src[0]
+        extent = loop.extent
         if extent.op is not Ops.CONST:
             return loop
         least = self.chunks() / prod(axis.vmax + 1 for axis in around)
@@ -333,7 +333,7 @@ class Tiler(Shaper):
         around = [
             axis
             for axis in itertools.takewhile(
-                lambda axis: axis.arg[1] is not Axis.LOOP, loop_order(self.ast)
+                lambda axis: axis.axis is not Axis.LOOP, loop_order(self.ast)
             )
             if axis in load.ranges
         ]
@@ -376,8 +376,8 @@ class Tiler(Shaper):
         one, or None.
         """
         for loop in loop_order(self.ast):
-            extent = loop.src[0]
-            if loop.arg[1] is not Axis.REDUCE or loop not in moved or extent.op is not Ops.CONST:
+            extent = loop.extent
+            if loop.axis is not Axis.REDUCE or loop not in moved or extent.op is not Ops.CONST:
                 continue
             sizes = range(extent.arg - 1, 0, -1)
             fits = [n for n in sizes if extent.arg % n == 0 and panel * n // extent.arg <= limit]

@@ -37,7 +37,7 @@ def _share_tile(shaper: BlockShaper, axis: UOp, stored: UOp, read: list[UOp]) ->
     where these are too few for a warp.
     """
     store, target, before = shaper.store(), shaper.target, shaper.ast
-    dtypes = read[0].dtype, store.src[2].dtype
+    dtypes = read[0].dtype, store.value.dtype
     sides = [
         min(_amount(load, axis, target.access_lanes(load.dtype)) for load in read),
         _amount(store, stored, target.access_lanes(dtypes[1])),
@@ -66,7 +66,7 @@ def _share_tile(shaper: BlockShaper, axis: UOp, stored: UOp, read: list[UOp]) ->
 def _amount(access: UOp, loop: UOp, most: int) -> int:
     """The widest vector, up to `most` elements, that an access may be along `loop`."""
     amount = most
-    while amount > 1 and not (loop.src[0].arg % amount == 0 and vectors_join(access, loop, amount)):
+    while amount > 1 and not (loop.extent.arg % amount == 0 and vectors_join(access, loop, amount)):
         amount //= 2
     return amount
 
@@ -84,4 +84,4 @@ def vectors_join(access: UOp, loop: UOp, amount: int) -> bool:
 
 
 def _divisor(loop: UOp, most: int) -> int:
-    return max(lanes for lanes in range(1, most + 1) if loop.src[0].arg % lanes == 0)
+    return max(lanes for lanes in range(1, most + 1) if loop.extent.arg % lanes == 0)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilegrad.base.config import config
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import next_number, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.heuristic_products import (
     BUSY,
@@ -25,7 +25,6 @@ from tilegrad.optimize.heuristic_products import (
 from tilegrad.optimize.matrix import find_products
 from tilegrad.optimize.opt import Opt, OptOps, loop_order
 from tilegrad.optimize.opts import apply_opt
-from tilegrad.optimize.split import next_number
 from tilegrad.optimize.stage import operand_of
 from tilegrad.target import SHARED_ROWS, TILES, MatrixUnit
 
@@ -117,7 +116,7 @@ class UnitShaper(ProductShaper):
         if not is_staged or (rows, columns, chunk) not in products:
             self.ast = before
             return False
-        first = next_number(self.ast)
+        first = next_number(self.ast.toposort())
         opt = Opt(OptOps.TC, products.index((rows, columns, chunk)), (number, 1))
         try:
             self.ast = apply_opt(self.ast, opt, self.target)
@@ -168,7 +167,7 @@ class UnitShaper(ProductShaper):
         """The tiles that fit, the largest first, as long as they leave blocks enough."""
         target, itemsize = self.target, unit.dtype_in.itemsize
         depth = max((unit.row_bytes or _DEPTH_BYTES) // itemsize, unit.k)
-        extents = [int(axis.src[0].arg) for axis in axes]
+        extents = [int(axis.extent.arg) for axis in axes]
         others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents[:2]))
         (reduction,) = self.reductions()
         terms = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
@@ -217,13 +216,13 @@ class UnitShaper(ProductShaper):
         holds as many blocks as its registers allow, or all of them.
         """
         target, lanes = self.target, int(prod(tile.groups)) * unit.lanes
-        trips = int(axes[2].src[0].arg) // tile.depth
+        trips = int(axes[2].extent.arg) // tile.depth
         if self._has_slices():
             # Indices of a sum of several axes cost more instructions than what they hide.
             return TILES
         blocks = int(prod(axis.vmax + 1 for axis in self.grid()))
         for axis, size in zip(axes, tile.sides, strict=False):
-            blocks = blocks // int(axis.src[0].arg) * -(-int(axis.src[0].arg) // size)
+            blocks = blocks // int(axis.extent.arg) * -(-int(axis.extent.arg) // size)
         registers = int(prod(tile.each)) // unit.lanes * unit.dtype_out.itemsize // 4
         resident = max(int(target.multiprocessor_registers * _RESULTS) // (lanes * registers), 1)
         resident = min(resident, -(-blocks // max(target.multiprocessors, 1)))
@@ -250,7 +249,7 @@ class UnitShaper(ProductShaper):
         operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
         wide = [side for side in operands if side is not None and rows not in side.ranges]
         is_deep = any(_is_deep_in_memory(side, depth) for side in wide)
-        return (SHARED_ROWS if is_deep else 1) < int(rows.src[0].arg) < unit.m
+        return (SHARED_ROWS if is_deep else 1) < int(rows.extent.arg) < unit.m
 
     def _own_tiles(
         self, unit: MatrixUnit, rows: int
@@ -283,10 +282,10 @@ class UnitShaper(ProductShaper):
                 continue
             before = self.ast
             for axis, size in zip(axes, sizes, strict=True):
-                if axis.src[0].arg % size:
+                if axis.extent.arg % size:
                     self.move(OptOps.PADTO, axis, size)
             opt = Opt(OptOps.TC, choice, (number, config.TC))
-            first = next_number(self.ast)
+            first = next_number(self.ast.toposort())
             try:
                 self.ast = apply_opt(self.ast, opt, self.target)
             except OptError:
@@ -303,13 +302,13 @@ class UnitShaper(ProductShaper):
         left = []
         for loop in (rows, columns):
             if loop is not None and (
-                amount := next((n for n in (4, 3, 2) if loop.src[0].arg % n == 0), 0)
+                amount := next((n for n in (4, 3, 2) if loop.extent.arg % n == 0), 0)
             ):
                 loop = self.move(OptOps.UPCAST, loop, amount)
             left.append(loop)
         for loop in reversed(left):
-            blocks = int(prod(axis.src[0].arg for axis in self.grid()))
-            if loop is not None and loop.src[0].arg % 2 == 0 and blocks >= 2 * BUSY:
+            blocks = int(prod(axis.extent.arg for axis in self.grid()))
+            if loop is not None and loop.extent.arg % 2 == 0 and blocks >= 2 * BUSY:
                 self.move(OptOps.LOCAL, loop, 2)
 
 
@@ -328,9 +327,9 @@ def _rows_of(unit: MatrixUnit, order: tuple[int, int]) -> tuple[int, ...]:
 def _is_deep_in_memory(side: UOp, depth: UOp) -> bool:
     """Whether neighbours along the sum are neighbours in memory."""
     loads = [node for node in side.toposort() if node.op is Ops.LOAD]
-    return any(stride_of(load.src[1], depth) == 1 for load in loads)
+    return any(stride_of(load.index, depth) == 1 for load in loads)
 
 
 def _pads_little(loop: UOp, size: int) -> bool:
-    extent = loop.src[0].arg
+    extent = loop.extent.arg
     return bool(-(-extent // size) * size <= LITTLE * extent)

@@ -53,11 +53,9 @@ def _may_wait(shaper: Shaper) -> bool:
     """Whether some reduction over a loop has fewer vectors of results than its latency."""
     target = shaper.target
     for node in shaper.ast.toposort():
-        if node.op is not Ops.REDUCE or all(
-            loop.arg[1] is not Axis.REDUCE for loop in node.src[1:]
-        ):
+        if node.op is not Ops.REDUCE or all(loop.axis is not Axis.REDUCE for loop in node.src[1:]):
             continue
-        results = prod(loop.src[0].vmax for loop in node.ranges if loop.arg[1] is Axis.UPCAST)
+        results = prod(loop.extent.vmax for loop in node.ranges if loop.axis is Axis.UPCAST)
         if results // target.lanes_of(node.dtype) < target.timing.latency * target.timing.ports:
             return True
     return False
@@ -67,8 +65,8 @@ def _unrolled(ast: UOp, most: int) -> Iterator[Opt]:
     """For each output axis of a reduction the most results up to `most` that its extent allows."""
     results = {loop for node in ast.toposort() if node.op is Ops.REDUCE for loop in node.ranges}
     for position, loop in enumerate(axes_of(ast)):
-        extent = loop.src[0]
-        if loop not in results or loop.arg[1] is not Axis.LOOP or extent.op is not Ops.CONST:
+        extent = loop.extent
+        if loop not in results or loop.axis is not Axis.LOOP or extent.op is not Ops.CONST:
             continue
         if extent.arg <= most:
             yield Opt(OptOps.UPCAST, position, 0)

@@ -26,14 +26,13 @@ from tilegrad.base.errors import InternalError, OptError
 from tilegrad.hardware import matrix_unit
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import next_number, stride_of
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.descriptors import descriptor
 from tilegrad.optimize.dots import use_dot_unit
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
-from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["Layout", "find_products", "position_in", "use_matrix_unit"]
@@ -72,7 +71,7 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     unit, mode = _unit(opt, target)
     if unit.is_dot:
         return use_dot_unit(ast, opt, unit, mode)
-    if any(axis.arg[1] is Axis.GROUP for axis in axes_of(ast)):
+    if any(axis.axis is Axis.GROUP for axis in axes_of(ast)):
         raise OptError("tc: lanes share the reduction already", opt=opt)
     products = _products(ast, unit)
     if opt.axis is None or not 0 <= opt.axis < len(products):
@@ -82,9 +81,9 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     product = products[opt.axis]
     sizes = {product.rows: unit.m, product.columns: unit.n, product.depth: unit.k}
     for loop, size in sizes.items():
-        if loop.src[0].arg % size:
+        if loop.extent.arg % size:
             raise OptError(
-                f"tc: {unit.name} takes {size} at a time, the axis has {loop.src[0].arg}",
+                f"tc: {unit.name} takes {size} at a time, the axis has {loop.extent.arg}",
                 opt=opt,
                 fix=f"PADTO({axes_of(ast).index(loop)}, {size}) first",
             )
@@ -121,16 +120,16 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     operands = _operands(reduction, unit, ast)
     if operands is None:
         return found
-    outputs = [axis for axis in axes_of(ast) if axis.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
-    outputs = [axis for axis in outputs if axis.src[0].op is Ops.CONST and axis in reduction.ranges]
+    outputs = [axis for axis in axes_of(ast) if axis.axis in (Axis.GLOBAL, Axis.LOOP)]
+    outputs = [axis for axis in outputs if axis.extent.op is Ops.CONST and axis in reduction.ranges]
     # Lanes of a unit have no rows in scratch of their own.
     owned = {axis for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL for axis in node.src}
     outputs = [axis for axis in outputs if axis not in owned]
     depths = [
         axis
         for axis in reduction.src[1:]
-        if axis.arg[1] is Axis.REDUCE
-        and axis.src[0].op is Ops.CONST
+        if axis.axis is Axis.REDUCE
+        and axis.extent.op is Ops.CONST
         and all(axis in operand.ranges for operand in operands)
     ]
     for left, right in (operands, operands[::-1]):
@@ -174,20 +173,20 @@ def _preference(
     found = terms_of(stores[0].src[1]) if stores else None
     is_contiguous = found is not None and found[0].get(product.columns) == 1
     sides = (product.left, product.right)
-    extents = [axis.src[0].arg for axis in (product.depth, product.rows, product.columns)]
+    extents = [axis.extent.arg for axis in (product.depth, product.rows, product.columns)]
     is_deep = extents[0] >= unit.k and all(_has_neighbours(side, product.depth) for side in sides)
     return (
         not is_contiguous,
         not is_deep,
         *(-extent for extent in extents),
-        -product.rows.arg[0],
+        -product.rows.number,
     )
 
 
 def _has_neighbours(side: UOp, axis: UOp) -> bool:
     """Whether an operand is loaded, by neighbours in memory along an axis."""
     loads = [node for node in side.toposort() if node.op is Ops.LOAD]
-    return bool(loads) and all(stride_of(load.src[1], axis) == 1 for load in loads)
+    return bool(loads) and all(stride_of(load.index, axis) == 1 for load in loads)
 
 
 # what becomes of them
@@ -198,11 +197,11 @@ class _Tiling:
 
     def __init__(self, ast: UOp, unit: MatrixUnit, product: _Product):
         self.ast, self.unit, self.product = ast, unit, product
-        number = next_number(ast)
+        number = next_number(ast.toposort())
         loops = (product.rows, product.columns, product.depth)
         sizes = (unit.m, unit.n, unit.k)
         self.outer = [
-            UOp.range(loop.src[0].arg // size, number + offset, loop.arg[1])
+            UOp.range(loop.extent.arg // size, number + offset, loop.axis)
             for offset, (loop, size) in enumerate(zip(loops, sizes, strict=True))
         ]
         bits = unit.lanes.bit_length() - 1
@@ -229,7 +228,7 @@ class _Tiling:
         """Position `inside` the unit's slice of the axis, as a position in the whole axis."""
         size = (self.unit.m, self.unit.n, self.unit.k)[which]
         outer = self.outer[which]
-        return outer * size + inside if outer.src[0].arg > 1 else 0 * outer + inside
+        return outer * size + inside if outer.extent.arg > 1 else 0 * outer + inside
 
     def _multiplied(self) -> UOp:
         """The unit's result: each lane's elements of both operands as vectors."""
@@ -268,7 +267,7 @@ class _Tiling:
         """`value` reduced over what the unit leaves of the reduce axes."""
         depth = self.outer[2]
         loops = [axis for axis in self.product.reduction.src[1:] if axis is not self.product.depth]
-        if depth.src[0].arg > 1:
+        if depth.extent.arg > 1:
             position = self.product.reduction.src[1:].index(self.product.depth)
             loops.insert(position, depth)
         loops += inner
@@ -281,18 +280,18 @@ class _Tiling:
         info: KernelInfo = self.ast.arg
         product = self.product
         loops = loop_order(self.ast)
-        first = next(axis.arg[0] for axis in loops if axis.arg[1] is Axis.REDUCE)
+        first = next(axis.number for axis in loops if axis.axis is Axis.REDUCE)
         order: list[int] = []
         replaced = zip((product.rows, product.columns, product.depth), self.outer, strict=True)
-        new = {old.arg[0]: outer for old, outer in replaced}
+        new = {old.number: outer for old, outer in replaced}
         for number in info.order:
             if number == first:
-                order += [lane.arg[0] for lane in self.lanes]
+                order += [lane.number for lane in self.lanes]
             if number not in new:
                 order.append(number)
-            elif new[number].src[0].arg > 1:
-                order.append(new[number].arg[0])
-        unrolled = [self.result.arg[0]] if mode == 1 else [self.inner.arg[0], self.result.arg[0]]
+            elif new[number].extent.arg > 1:
+                order.append(new[number].number)
+        unrolled = [self.result.number] if mode == 1 else [self.inner.number, self.result.number]
         # The name shows the slice of the reduce axis that the unit runs, though it is no axis any
         # more.
         name = info.name + (f"#{self.unit.k}" if mode == 1 else "")

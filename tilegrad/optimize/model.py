@@ -104,7 +104,7 @@ def estimate(ast: UOp, target: Target) -> Estimate:
 
 
 @dataclass
-class _Body:
+class _Iteration:
     """What one iteration of some loops does, vectors counted once.
 
     Attributes:
@@ -154,7 +154,7 @@ class _Counter:
     def __init__(self, ast: UOp, target: Target):
         self.ast, self.target = ast, target
         self.nodes = ast.toposort()
-        self.loops = [loop for loop in loop_order(ast) if loop.arg[1] not in UNROLLED]
+        self.loops = [loop for loop in loop_order(ast) if loop.axis not in UNROLLED]
         # A dot unit takes k neighbours at once: its lanes are k elements apart.
         self.steps = {
             load: unit.arg.k
@@ -169,14 +169,14 @@ class _Counter:
         self.lanes = (
             lane_axes(ast, target.lanes_of, target.gather_bytes) if target.has_vectors else {}
         )
-        self.bodies: dict[Loops, _Body] = {}
+        self.bodies: dict[Loops, _Iteration] = {}
         self.flops, self.vectors = 0, 0.0
         # Accumulators in memory: bytes, and how often all of them are added to.
         self.arrays: list[tuple[int, int]] = []
         self.depth = {loop: number for number, loop in enumerate(self.loops, 1)}
         closed = {loop for node in self.nodes if node.op is Ops.END for loop in node.src[1:]}
         self.outer = frozenset(
-            loop for loop in self.loops if loop.arg[1] is not Axis.REDUCE and loop not in closed
+            loop for loop in self.loops if loop.axis is not Axis.REDUCE and loop not in closed
         )
         self.around = loops_around(self.nodes)
 
@@ -208,7 +208,7 @@ class _Counter:
         compute = issue + stalled + spilled
         longest = max(compute, *levels)
         alone = longest + timing.exposed * (compute + sum(levels) - longest) + pages
-        chunks = any(loop.arg[1] is Axis.THREAD for loop in self.loops)
+        chunks = any(loop.axis is Axis.THREAD for loop in self.loops)
         launch = float(timing.launch) if chunks else 0.0
         return Estimate(
             self.flops,
@@ -228,21 +228,21 @@ class _Counter:
             code,
         )
 
-    def _body(self, ranges: Loops) -> _Body:
+    def _body(self, ranges: Loops) -> _Iteration:
         return self._body_of(ranges)[1]
 
-    def _body_of(self, ranges: Loops) -> tuple[Loops, _Body]:
+    def _body_of(self, ranges: Loops) -> tuple[Loops, _Iteration]:
         """The body of the innermost of `ranges`, and the loops around it: it also runs in each
         iteration of those that it does not depend on. A reduction runs outside of them.
         """
         loops = frozenset(
-            loop for loop in ranges if loop.op is Ops.RANGE and loop.arg[1] not in UNROLLED
+            loop for loop in ranges if loop.op is Ops.RANGE and loop.axis not in UNROLLED
         )
         depth = max((self.depth.get(loop, 0) for loop in loops), default=0)
         reduced = [self.around[loop] for loop in loops if loop in self.around]
         around = frozenset().union(*reduced) if reduced else self.outer
         loops |= around.intersection(self.loops[:depth])
-        return loops, self.bodies.setdefault(loops, _Body())
+        return loops, self.bodies.setdefault(loops, _Iteration())
 
     def _access(self, node: UOp) -> None:
         loops, body = self._body_of(node.ranges)
@@ -261,7 +261,7 @@ class _Counter:
         """
         gates = [value.src[0]] if value.op is Ops.WHERE else []
         factors = value.src if value.op is Ops.MUL else (value,)
-        gates += [each.src[3] for each in factors if each.op is Ops.LOAD and len(each.src) > 3]
+        gates += [each.gate for each in factors if each.op is Ops.LOAD and each.is_gated]
         return min((open_share(gate, self.lanes) for gate in gates), default=1.0)
 
     def _operation(self, node: UOp, ranges: Loops, share: float = 1.0) -> None:
@@ -288,7 +288,7 @@ class _Counter:
         body.accumulators += accumulators
         steps = -(-_copies(own) // self._width(own)) / accumulators
         latency = self.target.timing.latency
-        if all(loop.arg[1] in UNROLLED for loop in node.src[1:]):
+        if all(loop.axis in UNROLLED for loop in node.src[1:]):
             body.chained = max(body.chained, steps * latency)
         else:
             # Where accumulators are few, the values of an iteration are combined first.
@@ -335,13 +335,13 @@ class _Counter:
 
     def _spread(self, cycles: float) -> float:
         """The time over chunks or lanes; a slow last chunk is waited for."""
-        chunks = [loop.src[0].vmax for loop in self.loops if loop.arg[1] is Axis.THREAD]
+        chunks = [loop.extent.vmax for loop in self.loops if loop.axis is Axis.THREAD]
         if chunks:
             at_once: int = max(min(chunks[0], self.target.cores), 1)
             rounds = -(-chunks[0] // at_once)
             return float(cycles * rounds / chunks[0] / self.target.timing.shared_speed)
-        lanes = prod(loop.src[0].vmax for loop in axes_of(self.ast) if loop.arg[1] in _LANES)
-        grid = prod(loop.src[0].vmax for loop in self.loops if loop.arg[1] is Axis.GLOBAL)
+        lanes = prod(loop.extent.vmax for loop in axes_of(self.ast) if loop.axis in _LANES)
+        grid = prod(loop.extent.vmax for loop in self.loops if loop.axis is Axis.GLOBAL)
         return cycles / min(max(int(lanes), 1), 256) / min(max(int(grid), 1), 64)
 
     def _operands(self, reduce: UOp) -> int:
@@ -349,7 +349,7 @@ class _Counter:
         found = 1
         own = reduce.src[0].ranges
         for load in reduce.src[0].toposort():
-            ranges = load.src[1].ranges if load.op is Ops.LOAD else frozenset()
+            ranges = load.index.ranges if load.op is Ops.LOAD else frozenset()
             # Loads of copies are done before.
             if not self.lanes.keys().isdisjoint(ranges) and ranges <= own:
                 found += min(-(-_copies(ranges) // self._width(ranges)), 4)
@@ -358,13 +358,13 @@ class _Counter:
 
 def _iterations(ranges: Iterable[UOp]) -> int:
     """How often the loops of `ranges` run their body."""
-    extents = (loop.src[0].vmax for loop in ranges if loop.arg[1] not in UNROLLED)
+    extents = (loop.extent.vmax for loop in ranges if loop.axis not in UNROLLED)
     return int(prod(extents))
 
 
 def _copies(ranges: Iterable[UOp]) -> int:
     """Unrolled copies in one iteration."""
-    return int(prod(axis.src[0].vmax for axis in ranges if axis.arg[1] in UNROLLED))
+    return int(prod(axis.extent.vmax for axis in ranges if axis.axis in UNROLLED))
 
 
 def _positions(nodes: Iterable[UOp]) -> frozenset[UOp]:

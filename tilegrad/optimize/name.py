@@ -71,15 +71,15 @@ def _shown_axes(ast: UOp) -> list[tuple[str, Axis]]:
         if node.op is Ops.REDUCE and is_second_stage(node)
         for loop in node.src[1:]
     }
-    stored = {loop for store in stores(ast) for loop in store.src[1].ranges}
+    stored = {loop for store in stores(ast) for loop in store.index.ranges}
     shown = []
     for axis in axes_of(ast):
-        kind = axis.arg[1]
+        kind = axis.axis
         if axis in second:
             continue
         if kind is Axis.UPCAST and axis not in stored:
             kind = Axis.STAGE
-        shown.append((_extent(axis.src[0]), kind))
+        shown.append((_extent(axis.extent), kind))
     return shown
 
 

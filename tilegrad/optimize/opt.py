@@ -65,13 +65,13 @@ _RANK[Axis.UNROLL] = _RANK[Axis.UPCAST]
 def loop_order(ast: UOp) -> list[UOp]:
     """The ranges of a kernel, outermost loop first; those of staging nests are not among them."""
     position = {number: rank for rank, number in enumerate(ast.arg.order)}
-    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.arg[0] in position]
-    return sorted(ranges, key=lambda node: position[node.arg[0]])
+    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.number in position]
+    return sorted(ranges, key=lambda node: position[node.number])
 
 
 def axes_of(ast: UOp) -> list[UOp]:
     """The ranges of a kernel in the printed order, by which Opts name them."""
-    return sorted(loop_order(ast), key=lambda node: _RANK[node.arg[1]])
+    return sorted(loop_order(ast), key=lambda node: _RANK[node.axis])
 
 
 def running_loops(ast: UOp) -> set[UOp]:
@@ -83,4 +83,4 @@ def running_loops(ast: UOp) -> set[UOp]:
 
 def reduce_axes(ast: UOp) -> list[UOp]:
     """The axes that UNROLL, GROUP and GROUPTOP may name."""
-    return [loop for loop in axes_of(ast) if loop.arg[1] in (Axis.REDUCE, Axis.GROUP, Axis.UNROLL)]
+    return [loop for loop in axes_of(ast) if loop.axis in (Axis.REDUCE, Axis.GROUP, Axis.UNROLL)]

@@ -13,7 +13,7 @@ from typing import Any
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import memory_of, next_number, points_to
 from tilegrad.ir.ranges import pad_range, replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -31,13 +31,13 @@ from tilegrad.optimize.opt import (
 )
 from tilegrad.optimize.scan import scan
 from tilegrad.optimize.slices import share_slices
-from tilegrad.optimize.split import next_number, put_outside, reorder, split
+from tilegrad.optimize.split import put_outside, reorder, split
 from tilegrad.optimize.stage import stage
 from tilegrad.target import Target
 
 __all__ = ["apply_opt", "apply_opts", "start"]
 
-# Axes for each iteration of which shared memory inside of them has a copy.
+# Axes whose iterations each have a copy of the shared memory inside of them.
 _PER_BLOCK = (Axis.LOCAL, Axis.UPCAST)
 
 
@@ -60,9 +60,9 @@ def start(ast: UOp, target: Target) -> UOp:
     reduced = {loop for node in nodes if node.op in named for loop in node.src[1:]}
     reductions = [node for node in nodes if node.op is Ops.REDUCE]
     mapping = {
-        loop: loop.replace(arg=(loop.arg[0], Axis.GLOBAL))
+        loop: loop.replace(arg=(loop.number, Axis.GLOBAL))
         for loop in loop_order(ast)
-        if loop.arg[1] is Axis.LOOP
+        if loop.axis is Axis.LOOP
         and loop not in reduced
         and all(loop in reduction.ranges for reduction in reductions)
     }
@@ -133,12 +133,11 @@ def _check_running(ast: UOp, opt: Opt) -> None:
     position = {number: rank for rank, number in enumerate(ast.arg.order)}
     for node in nodes:
         if node.op is Ops.PREFIX:
-            ranks = [position[loop.arg[0]] for loop in node.src[1:] if loop.arg[0] in position]
+            ranks = [position[loop.number] for loop in node.src[1:] if loop.number in position]
             if ranks != sorted(ranks):
                 raise OptError(f"{opt.op.value}: a scan in another order", opt=opt)
         if any(source.op is Ops.RESCALED for source in node.src) and (
-            node.op is not Ops.REDUCE
-            or any(loop.arg[1] is not Axis.REDUCE for loop in node.src[1:])
+            node.op is not Ops.REDUCE or any(loop.axis is not Axis.REDUCE for loop in node.src[1:])
         ):
             raise OptError(f"{opt.op.value}: slices of rows come one after the other", opt=opt)
 
@@ -146,7 +145,7 @@ def _check_running(ast: UOp, opt: Opt) -> None:
 def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     """A block must not have more lanes or shared memory than the target offers."""
     axes = axes_of(ast)
-    lanes = prod(loop.src[0].arg for loop in axes if loop.arg[1] in (Axis.LOCAL, Axis.GROUP))
+    lanes = prod(loop.extent.arg for loop in axes if loop.axis in (Axis.LOCAL, Axis.GROUP))
     if lanes > target.block_lanes:
         raise OptError(
             f"{opt.op.value}: a block of {lanes} lanes, {target.name} has at most "
@@ -156,9 +155,9 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     nbytes = 0
     for node in ast.toposort():
         if isinstance(node.dtype, Pointer) and node.op is Ops.DEFINE_LOCAL:
-            inside = (loop.src[0].arg for loop in node.src if loop.arg[1] in _PER_BLOCK)
+            inside = (loop.extent.arg for loop in node.src if loop.axis in _PER_BLOCK)
             # A tile that is filled in a loop is there twice (lower.copies).
-            tiles = 2 if [loop.arg[1] for loop in node.src] == [Axis.REDUCE] else 1
+            tiles = 2 if [loop.axis for loop in node.src] == [Axis.REDUCE] else 1
             nbytes += node.dtype.size * node.dtype.base.itemsize * int(prod(inside)) * tiles
     if nbytes > target.block_bytes:
         raise OptError(
@@ -180,9 +179,9 @@ def _axis(ast: UOp, opt: Opt, kinds: tuple[Axis, ...], *, from_reduce: bool = Fa
             opt=opt,
         )
     found = axes[opt.axis]
-    if found.arg[1] not in kinds:
+    if found.axis not in kinds:
         raise OptError(
-            f"{opt.op.value}: axis {opt.axis} is a {found.arg[1].value} axis",
+            f"{opt.op.value}: axis {opt.axis} is a {found.axis.value} axis",
             opt=opt,
             allowed=", ".join(kind.value for kind in kinds),
         )
@@ -191,7 +190,7 @@ def _axis(ast: UOp, opt: Opt, kinds: tuple[Axis, ...], *, from_reduce: bool = Fa
 
 def _amount(loop: UOp, opt: Opt) -> int:
     """The size of the inner loop: a divisor of the extent, 0 for all of it."""
-    extent = loop.src[0]
+    extent = loop.extent
     if extent.op is not Ops.CONST:
         if isinstance(opt.arg, int) and opt.arg > 1 and extent.divisor % opt.arg == 0:
             return opt.arg
@@ -223,7 +222,7 @@ def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
     after    i*4 + j, j: upcast 0..4
     """
     loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.LOCAL))
-    if loop.arg[1] is Axis.LOCAL and any(done.op is OptOps.TC for done in ast.arg.opts):
+    if loop.axis is Axis.LOCAL and any(done.op is OptOps.TC for done in ast.arg.opts):
         raise OptError("upcast: the lanes of a matrix unit stay lanes", opt=opt)
     return split(ast, loop, _amount(loop, opt), Axis.UPCAST, last=True)
 
@@ -235,7 +234,7 @@ def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
     loop = _axis(ast, opt, (Axis.REDUCE, Axis.GROUP), from_reduce=True)
     if _holds_nests(ast, loop):
         raise OptError("unroll: the axis belongs to a nest that holds others", opt=opt)
-    inner = Axis.UNROLL if loop.arg[1] is Axis.REDUCE else Axis.UPCAST
+    inner = Axis.UNROLL if loop.axis is Axis.REDUCE else Axis.UPCAST
     return split(ast, loop, _amount(loop, opt), inner, last=True)
 
 
@@ -245,7 +244,7 @@ def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
     loop = _axis(ast, opt, (Axis.GLOBAL, Axis.LOOP))
     reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    if loop.arg[1] is Axis.LOOP:
+    if loop.axis is Axis.LOOP:
         if not reductions or not all(loop in reduction.ranges for reduction in reductions):
             raise OptError("local: each lane would compute what the loop shares", opt=opt)
         if loop in running_loops(ast):
@@ -261,7 +260,7 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
     """
     if not target.threads:
         raise OptError(f"thread: {target.name} does not split launches into chunks", opt=opt)
-    if any(axis.arg[1] is Axis.THREAD for axis in axes_of(ast)):
+    if any(axis.axis is Axis.THREAD for axis in axes_of(ast)):
         raise OptError("thread: the kernel is cut into chunks already", opt=opt)
     loop = _axis(ast, opt, (Axis.LOOP,))
     _require_private(ast, loop, opt)
@@ -269,17 +268,17 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(
             f"thread: each iteration of axis {opt.axis} follows from the one before", opt=opt
         )
-    extent = loop.src[0]
+    extent = loop.extent
     chunks = extent.vmax if opt.arg == 0 else opt.arg
     if extent.op is not Ops.CONST or not isinstance(chunks, int) or not 2 <= chunks <= extent.arg:
         raise OptError(f"thread: no {chunks} chunks of axis {opt.axis} of {extent.vmax}", opt=opt)
     size = -(-extent.arg // chunks)
     if extent.arg % size == 0:
         return split(ast, loop, size, Axis.LOOP, outer=Axis.THREAD, hoist=True)
-    number = next_number(ast)
+    number = next_number(ast.toposort())
     chunk = UOp.range(-(-extent.arg // size), number, Axis.THREAD)
     rest = UOp.range(simplify((extent - chunk * size).minimum(size)), number + 1, Axis.LOOP)
-    order = [rest.arg[0] if each == loop.arg[0] else each for each in ast.arg.order]
+    order = [rest.number if each == loop.number else each for each in ast.arg.order]
     return reorder(
         replace_ranges(ast, {loop: (chunk * size + rest, (chunk, rest))}), [number, *order]
     )
@@ -288,7 +287,7 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
     """Every element stored to memory outside the iteration must belong to one value of `loop`."""
     for node in ast.toposort():
-        if node.op is Ops.STORE and loop not in node.src[1].ranges and not _is_private(node.src[0]):
+        if node.op is Ops.STORE and loop not in node.index.ranges and not _is_private(node.src[0]):
             raise OptError(
                 f"{opt.op.value}: all iterations of axis {opt.axis} write the same elements",
                 opt=opt,
@@ -297,8 +296,7 @@ def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
 
 def _is_private(pointer: UOp) -> bool:
     """Whether each thread has this memory to itself."""
-    base = memory_of(pointer)
-    return isinstance(base.dtype, Pointer) and base.dtype.space is AddressSpace.SCRATCH
+    return points_to(memory_of(pointer), AddressSpace.SCRATCH)
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -314,11 +312,11 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
     if target.has_locals:
         return _tile_of_block(ast, opt)
     loop = _axis(ast, opt, (Axis.LOOP, Axis.REDUCE))
-    if loop.arg[1] is Axis.REDUCE and any(done.op is OptOps.OVERLAP for done in ast.arg.opts):
+    if loop.axis is Axis.REDUCE and any(done.op is OptOps.OVERLAP for done in ast.arg.opts):
         raise OptError("tile: chunks that overlap would accumulate twice in memory", opt=opt)
     if opt.arg == 1:
         return put_outside(ast, loop)
-    return split(ast, loop, _amount(loop, opt), loop.arg[1], hoist=True)
+    return split(ast, loop, _amount(loop, opt), loop.axis, hoist=True)
 
 
 def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
@@ -330,14 +328,14 @@ def _tile_of_block(ast: UOp, opt: Opt) -> UOp:
     after    i: global 0..32, i: loop 0..128, k: reduce 0..512, k: reduce 0..8
     """
     loop = _axis(ast, opt, (Axis.GLOBAL, Axis.REDUCE))
-    if loop.arg[1] is Axis.GLOBAL:
+    if loop.axis is Axis.GLOBAL:
         return split(ast, loop, _amount(loop, opt), Axis.LOOP, outer=Axis.GLOBAL)
-    before = next_number(ast)
+    before = next_number(ast.toposort())
     ast = split(ast, loop, _amount(loop, opt), Axis.REDUCE)
-    made = [axis.arg[0] for axis in loop_order(ast) if axis.arg[0] >= before]
+    made = [axis.number for axis in loop_order(ast) if axis.number >= before]
     order = [number for number in ast.arg.order if number not in made]
     last = max(
-        (order.index(axis.arg[0]) for axis in reduce_axes(ast) if axis.arg[0] in order), default=-1
+        (order.index(axis.number) for axis in reduce_axes(ast) if axis.number in order), default=-1
     )
     position = last + 1 if last >= 0 else len(order)
     order[position:position] = made
@@ -352,12 +350,12 @@ def _merge(ast: UOp, opt: Opt, target: Target) -> UOp:
     """
     outer = _axis(ast, opt, (Axis.GLOBAL,))
     inner = _axis(ast, Opt(OptOps.MERGE, opt.arg), (Axis.GLOBAL,))
-    if outer is inner or any(loop.src[0].op is not Ops.CONST for loop in (outer, inner)):
+    if outer is inner or any(loop.extent.op is not Ops.CONST for loop in (outer, inner)):
         raise OptError(f"merge: axes {opt.axis} and {opt.arg} are no two of known size", opt=opt)
-    size = inner.src[0].arg
-    both = UOp.range(outer.src[0].arg * size, next_number(ast), Axis.GLOBAL)
-    order = [each for each in ast.arg.order if each != outer.arg[0]]
-    order[order.index(inner.arg[0])] = both.arg[0]
+    size = inner.extent.arg
+    both = UOp.range(outer.extent.arg * size, next_number(ast.toposort()), Axis.GLOBAL)
+    order = [each for each in ast.arg.order if each != outer.number]
+    order[order.index(inner.number)] = both.number
     mapping = {outer: (both // size, (both,)), inner: (both % size, (both,))}
     return reorder(replace_ranges(ast, mapping), order)
 
@@ -366,10 +364,10 @@ def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
     """Exchange two loops in the loop order."""
     loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.REDUCE))
     other = _axis(ast, Opt(OptOps.SWAP, opt.arg), (Axis.LOOP, Axis.GLOBAL, Axis.REDUCE))
-    if loop is other or loop.arg[1] is not other.arg[1]:
+    if loop is other or loop.axis is not other.axis:
         raise OptError(f"swap: axes {opt.axis} and {opt.arg} cannot be exchanged", opt=opt)
     order = list(ast.arg.order)
-    first, second = order.index(loop.arg[0]), order.index(other.arg[0])
+    first, second = order.index(loop.number), order.index(other.number)
     order[first], order[second] = order[second], order[first]
     return reorder(ast, order)
 
@@ -384,7 +382,7 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     after    i: 0..12, gates i < 9
     """
     loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.REDUCE))
-    extent = loop.src[0]
+    extent = loop.extent
     if not isinstance(opt.arg, int) or opt.arg < 2:
         raise OptError(f"padto: {opt.arg} cannot pad axis {opt.axis}", opt=opt)
     largest = int(extent.vmax)
@@ -399,8 +397,8 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     wide: int | UOp = padded
     if extent.op is not Ops.CONST and not target.has_locals:
         wide = simplify((extent + (opt.arg - 1)) // opt.arg * opt.arg)
-    new = UOp.range(wide, next_number(ast), loop.arg[1])
-    order = [new.arg[0] if number == loop.arg[0] else number for number in ast.arg.order]
+    new = UOp.range(wide, next_number(ast.toposort()), loop.axis)
+    order = [new.number if number == loop.number else number for number in ast.arg.order]
     return reorder(pad_range(ast, loop, new), order)
 
 
@@ -420,18 +418,18 @@ def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
     if target.has_locals:
         raise OptError(f"overlap: two blocks of {target.name} would write the same; PADTO", opt=opt)
     loop = _axis(ast, opt, (Axis.LOOP,))
-    extent, amount = loop.src[0], opt.arg
+    extent, amount = loop.extent, opt.arg
     if extent.op is not Ops.CONST or not isinstance(amount, int) or not 1 < amount < extent.arg:
         raise OptError(f"overlap: no chunks of {amount} in axis {opt.axis}", opt=opt)
     if extent.arg % amount == 0:
         raise OptError(f"overlap: {amount} divides axis {opt.axis} of {extent.arg}", opt=opt)
     _require_repeatable(ast, loop, opt)
-    number = next_number(ast)
+    number = next_number(ast.toposort())
     chunk = UOp.range(-(-extent.arg // amount), number, Axis.LOOP)
     inside = UOp.range(amount, number + 1, Axis.LOOP)
     index = (chunk * amount).minimum(extent.arg - amount) + inside
     order = list(ast.arg.order)
-    at = order.index(loop.arg[0])
+    at = order.index(loop.number)
     order[at : at + 1] = [number, number + 1]
     return reorder(replace_ranges(ast, {loop: (index, (chunk, inside))}), order)
 
@@ -447,11 +445,11 @@ def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
         raise OptError(f"{opt.op.value}: the kernel reads what it writes", opt=opt)
     if any(node.op is Ops.STORE and node.arg is not None for node in nodes):
         raise OptError(f"{opt.op.value}: the kernel adds to what it writes", opt=opt)
-    position = ast.arg.order.index(loop.arg[0])
+    position = ast.arg.order.index(loop.number)
     for node in nodes:
         if node.op is Ops.REDUCE and loop in node.ranges:
             outside = set(ast.arg.order[:position])
-            if any(axis.arg[0] in outside for axis in node.src[1:]):
+            if any(axis.number in outside for axis in node.src[1:]):
                 raise OptError(
                     f"{opt.op.value}: a reduction outside accumulates in memory", opt=opt
                 )

@@ -43,9 +43,9 @@ class Dimension:
         """
         lead = next(loop for loop, times in self.times.items() if abs(times) == 1)
         loads = [node for node in value.toposort() if node.op is Ops.LOAD]
-        if any(lead in inner.ranges for load in loads for inner in loads_of(load.src[1])):
+        if any(lead in inner.ranges for load in loads for inner in loads_of(load.index)):
             return False
-        found = (terms_of(load.src[1]) for load in loads)
+        found = (terms_of(load.index) for load in loads)
         return any(each is not None and each[0].get(lead) == self.times[lead] for each in found)
 
     @property
@@ -88,9 +88,9 @@ def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
 
 
 def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
-    """Both as one dimension, if they are loops of which the outer goes on where the inner ends."""
+    """Both as one dimension, if they are loops and the outer goes on where the inner ends."""
     loops = [*outer.times, *inner.times]
-    if any(loop.arg[1] in (Axis.UPCAST, Axis.UNROLL) for loop in loops):
+    if any(loop.axis in (Axis.UPCAST, Axis.UNROLL) for loop in loops):
         return None
     return join(load, outer, inner)
 

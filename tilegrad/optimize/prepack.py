@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import is_scratch
+from tilegrad.ir.queries import is_scratch, stride_of
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import COPIED, OFTEN, stride
+from tilegrad.ir.uop import UOp, pointer_of, prod
+from tilegrad.optimize.facts import COPIED, OFTEN
 from tilegrad.optimize.opt import Opt, OptOps, loop_order
 
 __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
@@ -46,9 +46,7 @@ class Packed:
 
     @property
     def _pointer(self) -> Pointer:
-        pointer = self.read.src[0].dtype
-        assert isinstance(pointer, Pointer)
-        return pointer
+        return pointer_of(self.read.src[0])
 
     @property
     def dtype(self) -> DType:
@@ -71,10 +69,10 @@ class Packed:
         one.
         """
         store, *nest = self.read.src[1].src
-        (load,) = (node for node in store.src[2].toposort() if node.op is Ops.LOAD)
-        run, left = 1, {axis: stride(load.src[1], axis) for axis in nest}
+        (load,) = (node for node in store.value.toposort() if node.op is Ops.LOAD)
+        run, left = 1, {axis: stride_of(load.index, axis) for axis in nest}
         while (loop := next((each for each in left if left[each] == run), None)) is not None:
-            if run > 1 and loop.arg[1] is Axis.UPCAST:
+            if run > 1 and loop.axis is Axis.UPCAST:
                 break
             run *= int(loop.vmax + 1)
             del left[loop]
@@ -174,12 +172,12 @@ def _packing(each: Packed) -> UOp:
     end = each.read.src[1]
     store, nest = end.src[0], end.src[1:]
     target = UOp(Ops.DEFINE_GLOBAL, each.dtype.ptr(each.size), (), 0)
-    filled = target.store(each.start + store.src[1], *store.src[2:])
+    filled = target.store(each.start + store.index, *store.src[2:])
     ranges = [*each.loops, *nest]
     mapping: dict[UOp, UOp] = {}
     for number, loop in enumerate(ranges):
-        kind = loop.arg[1] if loop.arg[1] in (Axis.UPCAST, Axis.UNROLL) else Axis.LOOP
-        extent = loop.src[0].substitute(mapping)
+        kind = loop.axis if loop.axis in (Axis.UPCAST, Axis.UNROLL) else Axis.LOOP
+        extent = loop.extent.substitute(mapping)
         mapping[loop] = loop.replace(src=(extent,), arg=(number, kind))
     for node in store.toposort():
         if node.op is Ops.DEFINE_GLOBAL:

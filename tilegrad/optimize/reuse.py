@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     FEW_ROWS,
@@ -17,7 +18,6 @@ from tilegrad.optimize.facts import (
     padded_to,
     power_below,
     stores,
-    stride,
 )
 from tilegrad.optimize.filter_padding import Padding, find_padding
 from tilegrad.optimize.opt import loop_order
@@ -43,7 +43,7 @@ class Reuse:
 
     Attributes:
         stages: the parameter that the lanes move, if it can be packed.
-        overlapping: a padded parameter of which overlapping slices are read, if it is not `stages`.
+        overlapping: a padded parameter that is read in overlapping slices, if it is not `stages`.
         cuts: loops to run outside of all, and how much of each runs inside.
         padding: that of an operand which is read where it lies, as much of it is padding, and the
             rows do not move it.
@@ -131,15 +131,15 @@ class _ReductionFacts:
         self.outputs = [
             loop
             for loop in loop_order(ast)
-            if loop.arg[1] is Axis.LOOP and loop in reduction.ranges and is_known(loop)
+            if loop.axis is Axis.LOOP and loop in reduction.ranges and is_known(loop)
         ]
         self.depth = int(prod(loop.vmax + 1 for loop in loops))
-        self.inner = max(loops, key=lambda loop: ast.arg.order.index(loop.arg[0]))
+        self.inner = max(loops, key=lambda loop: ast.arg.order.index(loop.number))
         self.width = target.lanes_of(reduction.dtype)
 
     def sides(self, lanes: UOp) -> tuple[list[UOp], list[UOp]]:
         """The loads that `lanes` moves, and those that it does not."""
-        moves = [load for load in self.loads if lanes in load.src[1].ranges]
+        moves = [load for load in self.loads if lanes in load.index.ranges]
         return moves, [load for load in self.loads if lanes not in load.ranges]
 
     def uses(self, load: UOp) -> int:
@@ -161,7 +161,7 @@ def _rated(facts: _ReductionFacts, lanes: UOp) -> list[tuple[float, Reuse]]:
     if facts.shared is None and facts.depth > _SHALLOW:
         padding = find_padding(reduction, invariant)
     if padding is not None:
-        gate = padding.load.src[3]
+        gate = padding.load.gate
         beside = [loop for loop in candidates if loop not in gate.ranges]
         if lanes in gate.ranges or not beside or beside[0].vmax + 1 < _ENOUGH_ROWS:
             padding = None
@@ -181,7 +181,7 @@ def _with_rows(
     """What two axes are worth, if strided operands allow them."""
     reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
     stage = _name_of(reduction, moves, facts.everywhere, None)
-    strided = next((load for load in moves if stride(load.src[1], lanes) != 1), None)
+    strided = next((load for load in moves if stride_of(load.index, lanes) != 1), None)
     if stage is not None and facts.given.issuperset(load.src[0].arg for load in moves):
         strided = None
     if strided is not None:
@@ -217,12 +217,12 @@ def _row_axes(
         and any(loop not in load.ranges for load in moves)
         and facts.shared in (None, loop)
     ]
-    index = facts.store.src[1]
+    indices = (facts.store.index, *(load.index for load in invariant))
     rows.sort(
         key=lambda loop: (
-            min((loop.vmax + 1), _ENOUGH_ROWS),
-            any(stride(each, loop) == 1 for each in (index, *(load.src[1] for load in invariant))),
-            (loop.vmax + 1),
+            min(loop.vmax + 1, _ENOUGH_ROWS),
+            any(stride_of(each, loop) == 1 for each in indices),
+            loop.vmax + 1,
         ),
         reverse=True,
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp
     """Of `candidates` those that are rows together: one that is long enough, or several."""
     row = candidates[0]
     run = _run_of(facts.store, candidates, facts.target.accumulators // 2)
-    is_shallow = facts.depth <= _SHALLOW and stride(facts.store.src[1], lanes) != 1
+    is_shallow = facts.depth <= _SHALLOW and stride_of(facts.store.index, lanes) != 1
     if is_shallow and row not in run and run:
         return run
     return [row] if (row.vmax + 1) >= FEW_ROWS else candidates
@@ -249,7 +249,7 @@ def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> 
         padded = padded_to(extent, power_below(extent))
     quality = float(extent / padded)
     quality *= min(power_below(extent), width) / width
-    if stride(facts.store.src[1], lanes) != 1:
+    if stride_of(facts.store.index, lanes) != 1:
         quality *= facts.depth / (facts.depth + _SCATTERED)
     if strided is not None:
         uses = facts.uses(strided)
@@ -264,7 +264,7 @@ def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
     run: list[UOp] = []
     length = 1
     while True:
-        loop = next((row for row in rows if stride(store.src[1], row) == length), None)
+        loop = next((row for row in rows if stride_of(store.index, row) == length), None)
         if loop is None or length * (loop.vmax + 1) > most:
             return run if length >= FEW_ROWS else []
         run.insert(0, loop)
@@ -274,18 +274,18 @@ def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
 def _cuts(
     reduction: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
 ) -> list[tuple[UOp, int]]:
-    """How to tile a reduction whose iterations are far apart in an operand of which rows are
-    neighbours, as in `a.T @ b`: each step takes a line of memory for few of its elements, and
+    """How to tile a reduction whose iterations are far apart in an operand with neighbouring rows,
+    as in `a.T @ b`: each step takes a line of memory for few of its elements, and
     before the next rows want the others, the caches have lost it. A tile of the reduce axis, for
     all rows, is read as it lies.
     """
-    if len(loads) != 1 or stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
+    if len(loads) != 1 or stride_of(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
         return []
     (load,) = loads
     nearest, cache = (nbytes // load.dtype.itemsize for nbytes in target.cache_bytes[:2])
-    steps = {loop: stride(load.src[1], loop) for loop in reduction.src[1:]}
+    steps = {loop: stride_of(load.index, loop) for loop in reduction.src[1:]}
     far = max(reduction.src[1:], key=lambda loop: steps[loop] or 0)
-    step, extent = steps[far], far.src[0]
+    step, extent = steps[far], far.extent
     # Steps to the next element use up lines by themselves.
     if not step or any(abs(each or 0) == 1 for each in steps.values()):
         return []
@@ -302,7 +302,7 @@ def _cuts(
 
 def _is_plain(reduction: UOp, loads: list[UOp]) -> bool:
     """Whether `loads` are operands of the reduction by themselves, without a gate."""
-    return all(load in reduction.src[0].src and len(load.src) == 2 for load in loads)
+    return all(load in reduction.src[0].src and not load.is_gated for load in loads)
 
 
 def _name_of(

@@ -2,8 +2,8 @@
 
 Where every operand is contiguous along the contraction axis (a weight's gradient, a product with a
 transposed matrix), vectors of partial sums need no packing. Each loaded vector then serves as many
-results as are unrolled along the axes that do not move it; what is chosen here is how many of which
-axis.
+results as are unrolled along the axes that do not move it: the unrolled rows of each axis are
+chosen here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import itertools
 from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import ROWS, stride
+from tilegrad.optimize.facts import ROWS
 
 __all__ = ["rows_of_reduction"]
 
@@ -44,15 +45,15 @@ def rows_of_reduction(
     axes = [
         axis
         for axis in outputs
-        if axis.arg[1] is Axis.LOOP
+        if axis.axis is Axis.LOOP
         and axis in reduction.ranges
-        and axis.src[0].op is Ops.CONST
+        and axis.extent.op is Ops.CONST
         and any(axis not in load.ranges for load in loads)
     ]
     # The axes that fewest loads move share most.
-    axes.sort(key=lambda axis: (sum(axis in load.ranges for load in loads), axis.src[0].arg))
+    axes.sort(key=lambda axis: (sum(axis in load.ranges for load in loads), axis.extent.arg))
     axes = axes[:_MOST_AXES]
-    options = [_amounts(axis.src[0].arg) for axis in axes]
+    options = [_amounts(axis.extent.arg) for axis in axes]
     crowded = {load for load in loads if _is_crowded(load, axes, outputs, set_bytes)}
     best: tuple[float, tuple[int, ...]] = (float("inf"), ())
     for amounts in itertools.product(*options):
@@ -70,9 +71,9 @@ def rows_of_reduction(
 
 def _is_crowded(load: UOp, axes: Sequence[UOp], outputs: Sequence[UOp], set_bytes: int) -> bool:
     """Whether no element serves two results, and rows lie so that their lines crowd each other."""
-    steps = [stride(load.src[1], axis) or 0 for axis in axes if axis in load.ranges]
+    steps = [stride_of(load.index, axis) or 0 for axis in axes if axis in load.ranges]
     apart = [step * load.dtype.itemsize for step in steps]
-    is_read_once = all(axis in load.ranges for axis in outputs if axis.arg[1] is Axis.LOOP)
+    is_read_once = all(axis in load.ranges for axis in outputs if axis.axis is Axis.LOOP)
     return is_read_once and any(each > set_bytes and each % set_bytes == 0 for each in apart)
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt
-from tilegrad.optimize.split import next_number, reorder
+from tilegrad.optimize.split import reorder
 from tilegrad.target import Target
 
 __all__ = ["scan"]
@@ -27,7 +28,7 @@ def scan(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
     """`loop`, along which scans run, shared by the lanes of a warp; each lane takes `opt.arg`
     neighbours at a time.
     """
-    warp, extent, width = target.shuffle_lanes, loop.src[0], opt.arg
+    warp, extent, width = target.shuffle_lanes, loop.extent, opt.arg
     if not warp:
         raise OptError(f"scan: lanes of {target.name} exchange no values", opt=opt)
     if not isinstance(width, int) or width < 1:
@@ -39,16 +40,16 @@ def scan(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
             fix=f"PADTO({opt.axis}, {warp * width}) first",
         )
     _require_scan(ast, loop, opt)
-    number = next_number(ast)
+    number = next_number(ast.toposort())
     rest = UOp.range(extent.arg // (warp * width), number, Axis.LOOP)
     lane = UOp.range(warp, number + 1, Axis.LOCAL)
     own = UOp.range(width, number + 2, Axis.UPCAST)
     scanner = _Scanner(rest, lane, own, number + 3)
     made = scanner.rewritten(ast, loop)
     order = list(ast.arg.order)
-    position = order.index(loop.arg[0])
-    found = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
-    numbers = [axis.arg[0] for axis in (rest, lane, own) if axis.arg[0] in found]
+    position = order.index(loop.number)
+    found = {node.number for node in made.toposort() if node.op is Ops.RANGE}
+    numbers = [axis.number for axis in (rest, lane, own) if axis.number in found]
     order[position : position + 1] = numbers
     return reorder(made, order)
 

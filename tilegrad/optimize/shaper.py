@@ -9,15 +9,14 @@ from collections.abc import Collection
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import iterations_of, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     COPIED,
     LONG,
     heaviest,
     padded_to,
-    steps_of,
     stores,
-    stride,
 )
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
 from tilegrad.optimize.opts import apply_opt
@@ -66,21 +65,21 @@ class Shaper:
         """
         if loop not in loop_order(self.ast):
             return False
-        if loop.src[0].divisor % amount == 0:
+        if loop.extent.divisor % amount == 0:
             return self.move(op, loop, amount)
-        position = self.ast.arg.order.index(loop.arg[0])
+        position = self.ast.arg.order.index(loop.number)
         chunks = max(self.target.threads, 1) if is_shared else 1
-        is_long = loop.src[0].op is Ops.CONST and loop.vmax >= LONG * amount * chunks
+        is_long = loop.extent.op is Ops.CONST and loop.vmax >= LONG * amount * chunks
         shared = amount * chunks if is_long else amount
         if not self.move(OptOps.PADTO, loop, shared):
             return False
         number = self.ast.arg.order[position]
-        padded = next(axis for axis in loop_order(self.ast) if axis.arg[0] == number)
+        padded = next(axis for axis in loop_order(self.ast) if axis.number == number)
         return self.move(op, padded, amount)
 
     def overlap_to(self, loop: UOp, amount: int) -> bool:
         """UPCAST by `amount`; what that does not divide ends with a chunk that overlaps."""
-        if loop.src[0].divisor % amount == 0:
+        if loop.extent.divisor % amount == 0:
             return self.move(OptOps.UPCAST, loop, amount)
         before = self.ast
         if self.move(OptOps.OVERLAP, loop, amount):
@@ -93,13 +92,13 @@ class Shaper:
 
     def upcast_to(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
         """UPCAST by `amount`, by chunks that overlap where they may and can, else padded."""
-        can = overlaps and loop.src[0].vmax > amount
+        can = overlaps and loop.extent.vmax > amount
         return (can and self.overlap_to(loop, amount)) or self.split_to(
             loop, OptOps.UPCAST, amount, is_shared=is_shared
         )
 
     def outputs(self) -> list[UOp]:
-        return [loop for loop in loop_order(self.ast) if loop.arg[1] is Axis.LOOP]
+        return [loop for loop in loop_order(self.ast) if loop.axis is Axis.LOOP]
 
     def staged(self) -> set[UOp]:
         """The loops in which scratch lives already."""
@@ -144,14 +143,14 @@ class Shaper:
         loops = [
             axis
             for axis in loop_order(self.ast)
-            if axis.arg[1] is Axis.LOOP and axis.src[0].op is Ops.CONST
+            if axis.axis is Axis.LOOP and axis.extent.op is Ops.CONST
         ]
         wanted = self.chunks()
         if wanted < 2:
             return
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
         # Of several stages, the longest.
-        work = max(map(steps_of, reductions), default=self.work())
+        work = max(map(iterations_of, reductions), default=self.work())
         if (heavy := heaviest(reductions)) is not None:
             # What does little of the work may be done again.
             reductions = [heavy]
@@ -167,7 +166,7 @@ class Shaper:
         nests |= running_loops(self.ast)
         candidates: list[tuple[float, int, UOp, int]] = []
         for position, loop in enumerate(loops):
-            extent = loop.src[0].arg
+            extent = loop.extent.arg
             if (
                 loop in nests
                 or extent < 2
@@ -181,7 +180,7 @@ class Shaper:
                 size = -(-extent // chunks)
                 cost = (1 + COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
-                run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
+                run = abs(stride_of(store.index, loop) or 0) * size * store.value.dtype.itemsize
                 cost *= (
                     1 + _SHARED_LINE / run
                     if self.target.line_bytes < run * chunks and run < _SHORT

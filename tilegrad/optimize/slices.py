@@ -20,13 +20,13 @@ from __future__ import annotations
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import memory_of, next_number
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.slices_found import Slices, find_slices, memory_behind
 from tilegrad.optimize.slices_on_units import share_on_unit
-from tilegrad.optimize.split import next_number, reorder
+from tilegrad.optimize.split import reorder
 from tilegrad.target import Target
 
 __all__ = ["share_slices"]
@@ -62,13 +62,13 @@ class _Sharer:
 
     def __init__(self, ast: UOp, loop: UOp, found: Slices, lanes: int, target: Target):
         self.ast, self.loop, self.found = ast, loop, found
-        self.number = next_number(ast)
+        self.number = next_number(ast.toposort())
         self.lane = self._range(lanes, Axis.GROUP)
         self.own = self._range(found.size // lanes, Axis.UPCAST)
         vector = next(size for size in (4, 2, 1) if found.columns.extent.arg % (size * lanes) == 0)
         self.vector = self._range(vector, Axis.UPCAST)
         self.rest = self._range(found.columns.extent.arg // (vector * lanes), Axis.UPCAST)
-        self.array = 1 + max(node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL)
+        self.array = next_number(ast.toposort(), Ops.DEFINE_LOCAL)
         self.begin = UOp(Ops.BARRIER, dtypes.void, (loop,))
         self.materialised: dict[UOp, UOp] = {}
         self.done: dict[UOp, UOp] = {}
@@ -89,16 +89,16 @@ class _Sharer:
             if node not in self.done:
                 self.done[node] = self._made(node)
         made = simplify(self.done[self.ast])
-        gone = {loop.arg[0] for loop in (*found.shared, found.columns)}
+        gone = {loop.number for loop in (*found.shared, found.columns)}
         order = [number for number in self.ast.arg.order if number not in gone]
-        alive = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
-        inner = [loop.arg[0] for loop in (self.own, self.rest, self.vector)]
-        order.insert(self._position_of_lane(order), self.lane.arg[0])
+        alive = {node.number for node in made.toposort() if node.op is Ops.RANGE}
+        inner = [loop.number for loop in (self.own, self.rest, self.vector)]
+        order.insert(self._position_of_lane(order), self.lane.number)
         return reorder(made, [number for number in (*order, *inner) if number in alive])
 
     def _position_of_lane(self, order: list[int]) -> int:
         """The lanes of a row are the innermost ones."""
-        kinds = {loop.arg[0]: loop.axis for loop in loop_order(self.ast)}
+        kinds = {loop.number: loop.axis for loop in loop_order(self.ast)}
         return next(
             (at for at, number in enumerate(order) if kinds[number] is Axis.REDUCE), len(order)
         )
@@ -120,10 +120,10 @@ class _Sharer:
     def _own(self, memory: UOp) -> UOp:
         """What a lane would store to `memory`: 0 behind the end of a row."""
         store = self.found.memories[memory].src[0]
-        value = self.done[store.src[2]]
-        if len(store.src) < 4:
+        value = self.done[store.value]
+        if not store.is_gated:
             return value
-        return self.done[store.src[3]].where(value, UOp.const(value.dtype, 0))
+        return self.done[store.gate].where(value, UOp.const(value.dtype, 0))
 
     def _shared(self, memory: UOp) -> UOp:
         """`memory` in the block's shared memory, filled by all lanes of a row."""
@@ -145,7 +145,7 @@ class _Sharer:
         """A reduction over a slice: of what each lane has, and of all lanes of the row."""
         partial = UOp(Ops.REDUCE, reduce.dtype, (value, self.own), reduce.arg)
         lives_in = [axis for axis in reduce.ranges if axis is not self.loop]
-        lives_in = sorted((self.done[axis] for axis in lives_in), key=lambda axis: axis.arg[0])
+        lives_in = sorted((self.done[axis] for axis in lives_in), key=lambda axis: axis.number)
         pointer = reduce.dtype.ptr(self.lane.extent.arg, AddressSpace.SHARED)
         memory = UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), self.array)
         self.array += 1

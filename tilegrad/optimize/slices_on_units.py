@@ -21,13 +21,13 @@ from typing import NamedTuple
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import memory_of, next_number
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.matrix import Layout, position_in
 from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.slices_found import Slices, memory_behind
-from tilegrad.optimize.split import next_number, reorder
+from tilegrad.optimize.split import reorder
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["share_on_unit"]
@@ -125,7 +125,7 @@ class _OnUnit:
         self.unit, self.products = unit, products
         # The weights lose more digits on their way to the unit than the approximation lacks.
         self.approximates = target.has_approximate_exp2 and unit.dtype_in.itemsize == 2
-        number = next_number(ast)
+        number = next_number(ast.toposort())
         row = products.row
         self.outer = UOp.range(row.extent.arg // unit.m, number, row.axis)
         bits = unit.lanes.bit_length() - 1
@@ -162,7 +162,7 @@ class _OnUnit:
                 made = done[store]
                 stores += made if isinstance(made, tuple) else [made]
         made = simplify(self.ast.replace(src=tuple(dict.fromkeys(stores))))
-        alive = {node.arg[0] for node in made.toposort() if node.op is Ops.RANGE}
+        alive = {node.number for node in made.toposort() if node.op is Ops.RANGE}
         return reorder(made, [number for number in self._order() if number in alive])
 
     def _check(self, opt: Opt) -> None:
@@ -184,11 +184,11 @@ class _OnUnit:
 
     def _order(self) -> list[int]:
         order: list[int] = []
-        kinds = {loop.arg[0]: loop.axis for loop in loop_order(self.ast)}
+        kinds = {loop.number: loop.axis for loop in loop_order(self.ast)}
         for number in self.ast.arg.order:
-            if kinds[number] is Axis.REDUCE and self.lanes[0].arg[0] not in order:
-                order += [lane.arg[0] for lane in self.lanes]
-            order.append(self.outer.arg[0] if number == self.products.row.arg[0] else number)
+            if kinds[number] is Axis.REDUCE and self.lanes[0].number not in order:
+                order += [lane.number for lane in self.lanes]
+            order.append(self.outer.number if number == self.products.row.number else number)
         return order
 
     @staticmethod
@@ -242,10 +242,10 @@ class _OnUnit:
     def _own(self, memory: UOp, number: int) -> Value:
         """What a lane would store to `memory`: 0 behind the end of a row."""
         done, store = self.done[number], self.found.memories[memory].src[0]
-        value = done[store.src[2]]
-        if len(store.src) < 4:
+        value = done[store.value]
+        if not store.is_gated:
             return value
-        gates = done[store.src[3]]
+        gates = done[store.gate]
         assert isinstance(value, tuple) and isinstance(gates, tuple)
         return tuple(
             gate.where(each, UOp.const(each.dtype, 0))

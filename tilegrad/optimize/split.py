@@ -6,17 +6,13 @@ from collections.abc import Sequence
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import loop_order
 
-__all__ = ["next_number", "put_outside", "reorder", "split"]
-
-
-def next_number(ast: UOp) -> int:
-    """A number that no range of the kernel has."""
-    return 1 + max((node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE), default=-1)
+__all__ = ["put_outside", "reorder", "split"]
 
 
 def reorder(ast: UOp, order: Sequence[int]) -> UOp:
@@ -41,10 +37,10 @@ def split(
 
     With `top`, both change roles: loop = inner * (extent / amount) + outer.
     """
-    extent = loop.src[0]
+    extent = loop.extent
     rest = simplify(extent // amount)
-    number = next_number(ast)
-    big = UOp.range(rest, number, outer or loop.arg[1])
+    number = next_number(ast.toposort())
+    big = UOp.range(rest, number, outer or loop.axis)
     small = UOp.range(amount, number + 1, inner)
     is_whole = rest.op is Ops.CONST and rest.arg == 1
     if is_whole:
@@ -52,24 +48,24 @@ def split(
     else:
         value, loops = (small * rest + big if top else big * amount + small), [big, small]
     order = list(ast.arg.order)
-    position = order.index(loop.arg[0])
-    remaining = [] if is_whole else [big.arg[0]]
+    position = order.index(loop.number)
+    remaining = [] if is_whole else [big.number]
     if hoist and not is_whole:
         del order[position]
-        order.insert(position, small.arg[0])
-        order.insert(0 if outer is Axis.THREAD else _after_tiles(ast), big.arg[0])
+        order.insert(position, small.number)
+        order.insert(0 if outer is Axis.THREAD else _after_tiles(ast), big.number)
     elif last:
         order[position : position + 1] = remaining
-        order.append(small.arg[0])
+        order.append(small.number)
     else:
-        order[position : position + 1] = [*remaining, small.arg[0]]
+        order[position : position + 1] = [*remaining, small.number]
     return reorder(replace_ranges(ast, {loop: (value, loops)}), order)
 
 
 def put_outside(ast: UOp, loop: UOp) -> UOp:
     """`loop` outside of all loops but chunks and the tiles made before."""
-    order = [number for number in ast.arg.order if number != loop.arg[0]]
-    order.insert(_after_tiles(ast), loop.arg[0])
+    order = [number for number in ast.arg.order if number != loop.number]
+    order.insert(_after_tiles(ast), loop.number)
     return reorder(ast, order)
 
 
@@ -77,5 +73,5 @@ def _after_tiles(ast: UOp) -> int:
     """How many loops stand outside: chunks, and tiles made before."""
     opts = ast.arg.opts
     tiles: int = sum(opt.op.name == "TILE" for opt in opts)
-    chunks = sum(loop.arg[1] is Axis.THREAD for loop in loop_order(ast))
+    chunks = sum(loop.axis is Axis.THREAD for loop in loop_order(ast))
     return tiles + chunks

@@ -14,14 +14,13 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import UNROLLED, Axis, Ops
-from tilegrad.ir.queries import bytes_of
+from tilegrad.ir.queries import bytes_of, iterations_of, next_number
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.dots import iterations_of, narrow
+from tilegrad.optimize.dots import narrow
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
-from tilegrad.optimize.split import next_number
 from tilegrad.optimize.stage_shared import stage_shared
 from tilegrad.target import Target
 
@@ -61,7 +60,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     if not load.ranges <= set(loops):
         raise OptError(f"stage: operand {operand} is read to fill another copy", opt=opt)
     around = loops[: loops.index(axis) + 1] if axis is not None else []
-    outer = [loop for loop in around if loop.arg[1] not in UNROLLED]
+    outer = [loop for loop in around if loop.axis not in UNROLLED]
     inner = [loop for loop in loops if loop in load.ranges and loop not in outer]
     if not inner:
         raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
@@ -73,8 +72,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
             )
         inner = [inner[position] for position in order]
     packed = dimensions(load, inner) if order is None else _in_order(load, inner)
-    is_unrolled = inner[-1].arg[1] in UNROLLED
-    copy = _copy(load, packed, is_unrolled, target, next_number(ast))
+    is_unrolled = inner[-1].axis in UNROLLED
+    copy = _copy(load, packed, is_unrolled, target, next_number(ast.toposort()))
     memory = _scratch(ast, load, copy.size, outer, opt, target)
     filled = memory.store(simplify(copy.filled_at), copy.value).end(*copy.nest)
     read = memory.after(filled).load(simplify(copy.read_at), dtype=load.dtype)
@@ -89,7 +88,7 @@ def _axis(ast: UOp, opt: Opt, target: Target) -> UOp | None:
     axes = axes_of(ast)
     if opt.axis is None or not -1 <= opt.axis < len(axes):
         raise OptError(f"stage: axis {opt.axis} of a kernel with {len(axes)} axes", opt=opt)
-    if any(loop.arg[1] is Axis.THREAD for loop in axes):
+    if any(loop.axis is Axis.THREAD for loop in axes):
         raise OptError("stage: the kernel is cut into chunks already", opt=opt)
     return None if opt.axis == -1 else axes[opt.axis]
 
@@ -106,7 +105,7 @@ def _in_order(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
     return packed
 
 
-class _Copy(NamedTuple):
+class _CopyLayout(NamedTuple):
     """How a copy of `size` elements is filled, and where an element is found in it.
 
     Attributes:
@@ -124,7 +123,7 @@ class _Copy(NamedTuple):
 
 def _copy(
     load: UOp, packed: list[Dimension], is_unrolled: bool, target: Target, number: int
-) -> _Copy:
+) -> _CopyLayout:
     """The copy of `load` with the dimensions `packed`, by ranges that count from `number`;
     `is_unrolled` if the last one is unrolled where it is read.
     """
@@ -160,14 +159,14 @@ def _copy(
     # A loop that ends earlier in some iterations of those around it may leave the memory behind its
     # end.
     outside += [
-        index < loop.src[0].substitute(fresh)
+        index < loop.extent.substitute(fresh)
         for loop, index in fresh.items()
-        if loop.src[0].ranges and _is_open(load, loop)
+        if loop.extent.ranges and _is_open(load, loop)
     ]
     value = load.substitute(fresh)
     for inside in outside:
         value = gate_loads(value, inside)
-    return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
+    return _CopyLayout(int(prod(extents)), nest, filled_at, value, read_at)
 
 
 def _symbolic_extent(each: Dimension, lanes: int) -> UOp | None:
@@ -175,7 +174,7 @@ def _symbolic_extent(each: Dimension, lanes: int) -> UOp | None:
     the loop does. None where several lanes are copied at once.
     """
     (loop, *others) = each.times
-    return loop.src[0] if lanes == 1 and not others and _is_symbolic(loop) else None
+    return loop.extent if lanes == 1 and not others and _is_symbolic(loop) else None
 
 
 def _symbolic_bounds(each: Dimension, index: UOp) -> list[UOp]:
@@ -186,7 +185,7 @@ def _symbolic_bounds(each: Dimension, index: UOp) -> list[UOp]:
         return []
     least, most = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
     for loop, times in each.times.items():
-        last = loop.src[0] - 1
+        last = loop.extent - 1
         least, most = (least, most + last * times) if times > 0 else (least + last * times, most)
     moved = index + each.first
     return [moved >= least, moved < most + 1]
@@ -194,7 +193,7 @@ def _symbolic_bounds(each: Dimension, index: UOp) -> list[UOp]:
 
 def _is_symbolic(loop: UOp) -> bool:
     """Whether a variable of the launch says how many iterations a loop has."""
-    return loop.src[0].op is not Ops.CONST and not loop.src[0].ranges
+    return loop.extent.op is not Ops.CONST and not loop.extent.ranges
 
 
 def _is_open(value: UOp, loop: UOp) -> bool:
@@ -218,7 +217,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
         Ops.DEFINE_LOCAL,
         load.dtype.ptr(size, AddressSpace.SCRATCH),
         tuple(loop for loop in outer if loop in load.ranges),
-        1 + max((node.arg for node in others), default=-1),
+        next_number(others, Ops.DEFINE_LOCAL),
     )
 
 
@@ -321,7 +320,7 @@ def _groups(
     last, rows = packed[-1], packed[-2]
     size, width = last.extent, target.lanes_of(value.dtype)
     is_plain = len(last.times) == len(rows.times) == 1 and size.bit_count() == 1 < size < width
-    if not is_plain or next(iter(rows.times)).arg[1] is not Axis.UPCAST:
+    if not is_plain or next(iter(rows.times)).axis is not Axis.UPCAST:
         return None
     for outer, each in enumerate(packed[:-2]):
         if len(each.times) > 1 or each.extent < 2 or not last.is_contiguous(value):

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
-from tilegrad.optimize.split import next_number
 from tilegrad.target import TILES
 
 __all__ = ["stage_shared"]
@@ -48,7 +48,7 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
             "reduction combines, -3, -4 for what that is cast from",
         )
     inner = [axis for axis in loop_order(ast) if axis in load.ranges and axis not in outer]
-    if not inner or any(axis.src[0].op is not Ops.CONST for axis in inner):
+    if not inner or any(axis.extent.op is not Ops.CONST for axis in inner):
         raise OptError("stage: the tile of the operand has no known size", opt=opt)
     defaults: list[object] = [tuple(range(len(inner))), 0, 0, TILES]
     order, padding, row, tiles = [*layout, *defaults[len(layout) :]]
@@ -57,18 +57,18 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
     if not isinstance(padding, int) or padding < 0 or (row and padding):
         raise OptError(f"stage: rows cannot be padded by {padding}", opt=opt)
     packed = [inner[position] for position in order]
-    if not isinstance(row, int) or row < 0 or (row and packed[-1].src[0].arg % row):
-        raise OptError(f"stage: rows of {packed[-1].src[0].arg} cannot be cut by {row}", opt=opt)
+    if not isinstance(row, int) or row < 0 or (row and packed[-1].extent.arg % row):
+        raise OptError(f"stage: rows of {packed[-1].extent.arg} cannot be cut by {row}", opt=opt)
     if not isinstance(tiles, int) or tiles < TILES:
         raise OptError(f"stage: {tiles} tiles of an operand at a time", opt=opt, least=TILES)
     nodes = ast.toposort()
-    number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
-    extents = [int(axis.src[0].arg) for axis in packed]
+    number = next_number(nodes, Ops.DEFINE_LOCAL)
+    extents = [int(axis.extent.arg) for axis in packed]
     strides = _strides(extents, padding)
     size = int(prod(extents)) if row else extents[0] * strides[0]
     pointer = load.dtype.ptr(size, AddressSpace.SHARED)
     memory = UOp(Ops.DEFINE_LOCAL, pointer, (loop,), number)
-    first = next_number(ast)
+    first = next_number(ast.toposort())
     nest = [UOp.range(extent, first + rank, Axis.STAGE) for rank, extent in enumerate(extents)]
     value = load.substitute(dict(zip(packed, nest, strict=True)))
     filled = memory.store(_position(nest, strides, row), simplify(value)).end(*nest)
@@ -88,15 +88,15 @@ def _loops(ast: UOp, opt: Opt) -> tuple[UOp, set[UOp]]:
     Raises OptError where no tile can stand.
     """
     axes = axes_of(ast)
-    if opt.axis is None or not 0 <= opt.axis < len(axes) or axes[opt.axis].arg[1] != Axis.REDUCE:
+    if opt.axis is None or not 0 <= opt.axis < len(axes) or axes[opt.axis].axis != Axis.REDUCE:
         raise OptError(f"stage: axis {opt.axis} is no reduce loop of the kernel", opt=opt)
-    if any(axis.arg[1] is Axis.GROUP for axis in axes):
+    if any(axis.axis is Axis.GROUP for axis in axes):
         raise OptError("stage: lanes share the reduction, each with a slice of its own", opt=opt)
     loop = axes[opt.axis]
     loops = loop_order(ast)
     around = loops[: loops.index(loop) + 1]
-    grid = [axis for axis in loops if axis.arg[1] is Axis.GLOBAL]
-    return loop, {*grid, *(axis for axis in around if axis.arg[1] in _COMMON)}
+    grid = [axis for axis in loops if axis.axis is Axis.GLOBAL]
+    return loop, {*grid, *(axis for axis in around if axis.axis in _COMMON)}
 
 
 def _strides(extents: Sequence[int], padding: int) -> list[int]:
@@ -112,8 +112,8 @@ def _position(loops: Sequence[UOp], strides: Sequence[int], row: int) -> UOp:
     total = UOp.const(dtypes.index, 0)
     if row:
         *others, last = loops
-        length = last.src[0].arg
-        cuts = int(prod(loop.src[0].arg for loop in others)) * row
+        length = last.extent.arg
+        cuts = int(prod(loop.extent.arg for loop in others)) * row
         total = last // row * cuts + last % row
         loops, strides = others, [stride // length * row for stride in strides[:-1]]
     for loop, stride in zip(loops, strides, strict=True):

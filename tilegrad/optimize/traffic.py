@@ -33,8 +33,8 @@ class Traffic:
         accesses = [node for node in nodes if node.op in (Ops.LOAD, Ops.STORE)]
         self.extents = {
             loop: max(
-                (chunks_of(each.src[1], loop) for each in accesses if loop in each.src[1].ranges),
-                default=float(loop.src[0].vmax),
+                (chunks_of(each.index, loop) for each in accesses if loop in each.index.ranges),
+                default=float(loop.extent.vmax),
             )
             for loop in (node for node in nodes if node.op is Ops.RANGE)
         }
@@ -43,7 +43,7 @@ class Traffic:
         closed = {loop for node in nodes if node.op is Ops.END for loop in node.src[1:]}
         # Loops around the whole kernel; accesses in a loop nest that fills scratch.
         self.outer = frozenset(
-            loop for loop in loops if loop not in closed and loop.arg[1] is not Axis.REDUCE
+            loop for loop in loops if loop not in closed and loop.axis is not Axis.REDUCE
         )
         self.nested = frozenset(node for node in accesses if closed & node.ranges)
         around = loops_around(nodes)

@@ -11,8 +11,9 @@ import itertools
 from collections.abc import Iterator
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import padded_to, power_in, stride
+from tilegrad.optimize.facts import padded_to, power_in
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.shaper import Shaper
 
@@ -51,9 +52,9 @@ def transpose(shaper: Shaper, loop: UOp, width: int) -> bool:
 
 def _is_transposed(ast: UOp, stored: UOp, loaded: UOp) -> bool:
     """Whether some load moves by one along `loaded`, and jumps along `stored`."""
-    loads = (node.src[1] for node in ast.toposort() if node.op is Ops.LOAD)
+    loads = (node.index for node in ast.toposort() if node.op is Ops.LOAD)
     return any(
-        abs(stride(index, loaded) or 0) == 1 and stride(index, stored) not in (0, 1)
+        abs(stride_of(index, loaded) or 0) == 1 and stride_of(index, stored) not in (0, 1)
         for index in loads
     )
 
@@ -65,7 +66,7 @@ def _tiles(axes: tuple[UOp, UOp], width: int) -> Iterator[Sides]:
 
 
 def _sides(axis: UOp, width: int) -> list[int]:
-    extent = axis.src[0]
+    extent = axis.extent
     if extent.op is not Ops.CONST:
         divisor = power_in(extent, width)
         return [divisor] if divisor > 1 else []
@@ -82,9 +83,9 @@ def _sides(axis: UOp, width: int) -> list[int]:
 
 def _orders(shaper: Shaper, loops: list[UOp], sides: Sides) -> Iterator[list[UOp]]:
     """Orders of the output loops: each of them innermost, those outside by how far they move."""
-    indices = [node.src[1] for node in shaper.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
+    indices = [node.index for node in shaper.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
     far = {
-        loop: max(abs(stride(index, loop) or 0) for index in indices) * sides.get(loop, 1)
+        loop: max(abs(stride_of(index, loop) or 0) for index in indices) * sides.get(loop, 1)
         for loop in loops
     }
     outer = sorted(loops, key=lambda loop: -far[loop])

@@ -15,7 +15,7 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.inline import block_lanes, real, refuse_shared
 from tilegrad.render.llvm import Function
 from tilegrad.render.llvm_lines import memory_type, type_of
@@ -46,7 +46,7 @@ class AMDGPURenderer:
 
     def render(self, name: str, program: Sequence[UOp]) -> str:
         """The IR module with one kernel."""
-        function = _Kernel(name, list(program), self.target)
+        function = _KernelText(name, list(program), self.target)
         text = function.text("amdgpu_kernel void")
         lanes = function.block_lanes()
         attributes = [
@@ -70,7 +70,7 @@ class AMDGPURenderer:
         )
 
 
-class _Kernel(Function):
+class _KernelText(Function):
     """One kernel, written instruction by instruction."""
 
     def __init__(self, name: str, program: list[UOp], target: Target):
@@ -108,8 +108,7 @@ class _Kernel(Function):
         self.narrow_word(node, f"%var{self.slots + self.variables.index(node)}")
 
     def define_local(self, node: UOp) -> None:
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         array = f"[{pointer.size} x {memory_type(pointer.base)}]"
         if pointer.space is AddressSpace.SHARED:
             name = f"@{self.name}_shared{node.arg}"
@@ -143,7 +142,7 @@ class _Kernel(Function):
         return super().use(node)
 
     def special(self, node: UOp) -> None:
-        name = node.arg[0]
+        name = node.name
         if name[:-1] not in _IDS or name[-1] not in "012":
             raise CompileError(
                 f"llvm: {self.target.name} has no position {name!r}", known="gidx0-2, lidx0-2"
@@ -332,15 +331,15 @@ def _atomic(op: Ops, dtype: DType) -> str:
 
 
 _HANDLERS: dict[Ops, Callable[[Any, UOp], None]] = {
-    Ops.DEFINE_GLOBAL: _Kernel.define_global,
-    Ops.DEFINE_VAR: _Kernel.define_var,
-    Ops.DEFINE_LOCAL: _Kernel.define_local,
-    Ops.DEFINE_ACC: _Kernel.define_acc,
-    Ops.ASSIGN: _Kernel.assign,
-    Ops.SPECIAL: _Kernel.special,
-    Ops.LOAD: _Kernel.load,
-    Ops.STORE: _Kernel.store,
-    Ops.BARRIER: _Kernel.barrier,
-    Ops.WMMA: _Kernel.matrix,
-    Ops.VECTORIZE: _Kernel.vectorize,
+    Ops.DEFINE_GLOBAL: _KernelText.define_global,
+    Ops.DEFINE_VAR: _KernelText.define_var,
+    Ops.DEFINE_LOCAL: _KernelText.define_local,
+    Ops.DEFINE_ACC: _KernelText.define_acc,
+    Ops.ASSIGN: _KernelText.assign,
+    Ops.SPECIAL: _KernelText.special,
+    Ops.LOAD: _KernelText.load,
+    Ops.STORE: _KernelText.store,
+    Ops.BARRIER: _KernelText.barrier,
+    Ops.WMMA: _KernelText.matrix,
+    Ops.VECTORIZE: _KernelText.vectorize,
 }

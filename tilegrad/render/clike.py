@@ -23,7 +23,7 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, pointer_of, toposort
 from tilegrad.render.dialect import OPERATORS, Dialect
 from tilegrad.render.inline import block_lanes, inlined, loads_inside, real, value_of
 from tilegrad.render.names import function_name, variable_name
@@ -168,7 +168,7 @@ class Rendering:
                 raise CompileError(f"render: parameter {node.arg} is no pointer", dtype=node.dtype)
             self._texts[node] = f"data{node.arg}"
         elif op is Ops.DEFINE_VAR:
-            self._texts[node] = variable_name(node.arg[0])
+            self._texts[node] = variable_name(node.name)
         elif op is Ops.DEFINE_LOCAL:
             self._define_array(node)
         elif op is Ops.END:
@@ -180,7 +180,7 @@ class Rendering:
             if op in _PREFIX:
                 self._texts[node] = self._fresh(_PREFIX[op])
             elif op is Ops.SPECIAL:
-                self._texts[node] = node.arg[0]
+                self._texts[node] = node.name
             for line in self._rendered(node).splitlines():
                 self.emit(line)
             self._indent += op is Ops.RANGE
@@ -211,8 +211,7 @@ class Rendering:
 
     def _define_array(self, node: UOp) -> None:
         """Arrays stand at the head: some languages allow shared memory nowhere else."""
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         name = self._texts[node] = self._fresh("temp")
         qualifier = (
             self.dialect.shared if pointer.space is AddressSpace.SHARED else self.dialect.scratch
@@ -335,7 +334,7 @@ class Rendering:
         return f"{vector}{self._lane_names(dtype.lanes)[number]}"
 
     def operation(self, op: Ops, dtype: DType, operands: Sequence[UOp]) -> str:
-        """`op` on `operands`, the first of which has the scalar dtype `dtype`."""
+        """`op` on `operands`, whose first has the scalar dtype `dtype`."""
         functions = self.dialect.functions
         template = functions.get((op, dtype)) or functions.get(op) or OPERATORS.get(op)
         if op is Ops.MAX and dtype.is_float:
@@ -405,8 +404,7 @@ class Rendering:
 
     def access(self, buffer: UOp, index: UOp, dtype: DType) -> str:
         """The element of `buffer` at `index`, or the vector of elements from there."""
-        pointer = buffer.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(buffer)
         address = self.address(buffer, index)
         if dtype.lanes == pointer.base.lanes:
             return f"*{address}"
@@ -414,8 +412,7 @@ class Rendering:
 
     def is_accessible(self, buffer: UOp, dtype: DType) -> bool:
         """Whether one access moves a value of `dtype`."""
-        pointer = buffer.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(buffer)
         return dtype.lanes == pointer.base.lanes or dtype.lanes in self.dialect.memory_lanes
 
 

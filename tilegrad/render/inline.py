@@ -38,9 +38,7 @@ def value_of(node: UOp) -> UOp:
 def block_lanes(program: Sequence[UOp]) -> int:
     """The most lanes of a block of the launch."""
     return math.prod(
-        node.vmax + 1
-        for node in program
-        if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx")
+        node.vmax + 1 for node in program if node.op is Ops.SPECIAL and node.name.startswith("lidx")
     )
 
 
@@ -48,14 +46,14 @@ def refuse_shared(store: UOp, program: Sequence[UOp], who: str) -> None:
     """Raise CompileError if several lanes of `program` store by an operation at one address, which
     takes an atomic instruction; `who` cannot do that.
     """
-    dtype = store.src[2].dtype.scalar
+    dtype = store.value.dtype.scalar
     own = toposort([store.index, *store.src[3:]])
     for node in program:
         if node.op is Ops.SPECIAL and node not in own and node.vmax > 0:
             raise CompileError(
                 f"{who} cannot store by {store.arg.name} of {dtype.name}",
                 dtype=dtype,
-                lanes=f"all of {node.arg[0]} meet",
+                lanes=f"all of {node.name} meet",
             )
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilegrad.base.dtype import AddressSpace, Pointer
+from tilegrad.base.dtype import AddressSpace
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.llvm_lines import constant_of, memory_type, type_of
 from tilegrad.render.llvm_memory import LLVMMemory
 from tilegrad.render.stream import ahead, entry, read_once, streamed
@@ -146,8 +146,7 @@ class Function(LLVMMemory):
         self.values[node] = name
 
     def define_local(self, node: UOp) -> None:
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         if pointer.space is AddressSpace.SHARED:
             raise CompileError("llvm: a CPU kernel has no shared memory", kernel=self.name)
         name = f"%scratch{node.arg}"
@@ -177,8 +176,8 @@ class Function(LLVMMemory):
             self.values[node] = self.values[source]
 
     def special(self, node: UOp) -> None:
-        if node.arg[0] != "chunk":
-            raise CompileError(f"llvm: a CPU launch has no {node.arg[0]}", kernel=self.name)
+        if node.name != "chunk":
+            raise CompileError(f"llvm: a CPU launch has no {node.name}", kernel=self.name)
         kind = type_of(node.dtype)
         self.values[node] = "%chunk" if kind == "i64" else self.make(f"trunc i64 %chunk to {kind}")
 

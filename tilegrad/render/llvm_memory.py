@@ -89,7 +89,7 @@ class LLVMMemory(Values):
             value = self.load_always(node)
         elif gate.dtype.lanes > 1:
             mask = self.use(gate)
-            other = self.widen(self.use(node.src[2]), node.dtype)
+            other = self.widen(self.use(node.other), node.dtype)
             at = self.address(node.src[0], node.src[1], is_masked=True)
             value = self.load_masked(at, node.dtype, (type_of(gate.dtype), mask), other)
             self.ask_ahead(node, at)

@@ -73,7 +73,7 @@ _DIALECT = Dialect(
 
 def add_float(u: UOp, ctx: Rendering) -> None:
     """Only puts the helper above the kernel; the common rule writes the store."""
-    if u.arg is Ops.ADD and u.src[2].dtype.scalar is dtypes.float32:
+    if u.arg is Ops.ADD and u.value.dtype.scalar is dtypes.float32:
         ctx.need(_ADD_FLOAT)
 
 

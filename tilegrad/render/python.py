@@ -128,7 +128,7 @@ class _Writer:
             f"SHARED = {_table(shared)}",
             f"BARRIERS = {_table(barriers)}",
             f"VARIABLES = {_table([node.arg for node in self.nodes(Ops.DEFINE_VAR)])}",
-            f"POSITIONS = {_table([node.arg[0] for node in self.nodes(Ops.SPECIAL)])}",
+            f"POSITIONS = {_table([node.name for node in self.nodes(Ops.SPECIAL)])}",
             f"MEETS = {self.meets}",
             f"GROUP = {lanes}",
             f"OVERLAPS = {any(_overlaps(node) for node in self.nodes(Ops.SINK))}",
@@ -143,7 +143,7 @@ class _Writer:
         bound += [f"shared{node.arg}" for node in self.shared()]
         bound += [f"shared{n.arg}" for n in self.nodes(Ops.DEFINE_LOCAL) if n in self.barriers]
         bound += [_variable_name(node) for node in self.nodes(Ops.DEFINE_VAR)]
-        positions = [node.arg[0] for node in self.nodes(Ops.SPECIAL)]
+        positions = [node.name for node in self.nodes(Ops.SPECIAL)]
         return [
             "",
             f"def bind({', '.join(bound)}):",
@@ -434,7 +434,7 @@ _LEAVES: dict[Ops, Callable[[UOp], str]] = {
     Ops.CONST: lambda node: _literal(node.arg, node.dtype),
     Ops.DEFINE_GLOBAL: lambda node: f"data{node.arg}",
     Ops.DEFINE_VAR: lambda node: _variable_name(node),
-    Ops.SPECIAL: lambda node: str(node.arg[0]),
+    Ops.SPECIAL: lambda node: str(node.name),
 }
 _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
     **dict.fromkeys(_LEAVES, _Writer.leaf),
@@ -500,7 +500,7 @@ def _spread(indices: Lanes, width: int, stride: int) -> list[str]:
 
 def _variable_name(node: UOp) -> str:
     """The user's name for a variable, kept apart from names of ours and Python's."""
-    return f"var_{''.join(letter if letter.isalnum() else '_' for letter in node.arg[0])}"
+    return f"var_{''.join(letter if letter.isalnum() else '_' for letter in node.name)}"
 
 
 def _literal(value: Any, dtype: DType) -> str:

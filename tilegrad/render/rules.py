@@ -337,7 +337,7 @@ def combine(u: UOp, target: str, ctx: Rendering) -> str:
     meet there. Else by a load and a store, which verification has shown to be enough: of a program
     by hand, whose index is one for several lanes, that cannot be.
     """
-    op, value, dtype = u.arg, u.src[2], u.src[2].dtype.scalar
+    op, value, dtype = u.arg, u.value, u.value.dtype.scalar
     templates = ctx.dialect.combine
     template = templates.get((op, dtype)) or templates.get(op)
     if template is not None:

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import points_to
 from tilegrad.ir.uop import UOp
 
 __all__ = ["ahead", "entry", "read_once", "streamed"]
@@ -54,7 +55,7 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
     read = {node.src[0] for node in program if node.op is Ops.LOAD}
     found = []
     for node in program:
-        if node.op is not Ops.STORE or node.arg is not None or len(node.src) != 3:
+        if node.op is not Ops.STORE or node.arg is not None or node.is_gated:
             continue
         pointer, index, value = node.src
         memory = pointer.dtype
@@ -91,7 +92,7 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
             around, loop = loops[-2:]
             pointer, index = node.src
             # Two loops of one length are alike.
-            alike = loop.replace(arg=(-1, around.arg[1]))
+            alike = loop.replace(arg=(-1, around.axis))
             key = around, pointer, index.substitute({loop: alike})
             first = readers.setdefault(key, loop)
             step = _coefficient(index, around)
@@ -120,8 +121,8 @@ def _bodies(program: Sequence[UOp]) -> Iterator[tuple[list[UOp], list[UOp]]]:
 
 
 def read_once(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
-    """The loads of vectors along a long run in a buffer larger than the last cache, of which
-    nothing is read again, in loops that store nothing; and how many elements ahead they ask.
+    """Vector loads along a long run that is read once, in a buffer larger than the last cache and
+    in loops without stores; and how many elements ahead they prefetch.
     """
     found: dict[UOp, int] = {}
     specials = {node for node in program if node.op is Ops.SPECIAL}
@@ -216,8 +217,7 @@ def _asked(loads: Sequence[UOp], loops: Sequence[UOp]) -> dict[UOp, int]:
 
 
 def _fills_scratch(node: UOp) -> bool:
-    memory = node.src[0].dtype if node.op is Ops.STORE else None
-    return isinstance(memory, Pointer) and memory.space is AddressSpace.SCRATCH
+    return node.op is Ops.STORE and points_to(node.src[0], AddressSpace.SCRATCH)
 
 
 def _is_far(node: UOp, cache_bytes: int) -> bool:
@@ -225,14 +225,14 @@ def _is_far(node: UOp, cache_bytes: int) -> bool:
     has_lane_gates = node.is_gated and node.gate.dtype.lanes > 1
     return (
         node.op is Ops.LOAD
-        and (len(node.src) == 2 or has_lane_gates)
+        and (not node.is_gated or has_lane_gates)
         and _is_vector_of(node, int(cache_bytes * _FAR))
     )
 
 
 def _is_large(node: UOp, cache_bytes: int) -> bool:
     """Whether this is a plain load of a vector from a large buffer."""
-    return node.op is Ops.LOAD and len(node.src) == 2 and _is_vector_of(node, cache_bytes)
+    return node.op is Ops.LOAD and not node.is_gated and _is_vector_of(node, cache_bytes)
 
 
 def _is_vector_of(node: UOp, nbytes: int) -> bool:

@@ -86,7 +86,7 @@ def layout_of(node: UOp, program: Sequence[UOp], target: Target) -> Layout:
     if any((op, dtype) in ATOMIC for op in combined):
         return Layout(next(ATOMIC[op, dtype] for op in combined if (op, dtype) in ATOMIC),
                       is_atomic=True)  # fmt: skip
-    counts = {n.dtype.lanes for n in loads} | {n.src[2].dtype.lanes for n in stores}
+    counts = {n.dtype.lanes for n in loads} | {n.value.dtype.lanes for n in stores}
     if dtype in _VECTORS and counts in ({4}, {2}) and not combined:
         (lanes,) = counts
         return Layout(f"vec{lanes}<{_VECTORS[dtype]}>", lanes=lanes)
@@ -95,4 +95,4 @@ def layout_of(node: UOp, program: Sequence[UOp], target: Target) -> Layout:
 
 def fills_words(store: UOp, dtype: DType) -> bool:
     """Whether a store moves whole words: what is joined is aligned to its own size."""
-    return store.arg is None and store.src[2].dtype.lanes * dtype.itemsize % _WORD == 0
+    return store.arg is None and store.value.dtype.lanes * dtype.itemsize % _WORD == 0

@@ -109,7 +109,7 @@ fn long_remainder(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   let size = ulong_remainder(long_magnitude(a), long_magnitude(b));
   return select(size, long_negate(size), (a.y >> 31u) != 0u);
 }"""
-# The first 32 digits, of which the last is set if any behind them is, are rounded once.
+# The first 32 digits are rounded once; the last of them is set if any digit behind them is.
 _UNSIGNED_TO_FLOAT = """\
 fn ulong_to_f32(a: vec2<u32>) -> f32 {
   if (a.y == 0u) {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.clike import CStyleRenderer, Rendering
 from tilegrad.render.dialect import Dialect
 from tilegrad.render.inline import real
@@ -79,8 +79,8 @@ class WGSLRendering(Rendering):
         self._uses_variables = any(node.op is Ops.DEFINE_VAR for node in program)
 
     def source(self, name: str) -> str:
-        """The whole text, below a line that says what a launch passes: the memory of which slots,
-        and how many integers after a zero, of 64 bits each; -1 where not even that.
+        """The whole text, below a line that says what a launch passes: the slots of its memory, and
+        the number of its integers, of 64 bits each, behind a zero; -1 where there is not even that.
         """
         for node in self.program:
             self._add(node)
@@ -146,8 +146,8 @@ class WGSLRendering(Rendering):
         """How many blocks ("gidx") or lanes ("lidx") there are along each axis."""
         sizes = [1, 1, 1]
         for node in self.program:
-            if node.op is Ops.SPECIAL and node.arg[0][:-1] == kind:
-                sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
+            if node.op is Ops.SPECIAL and node.name[:-1] == kind:
+                sizes[int(node.name[-1])] = int(node.vmax) + 1
         return sizes
 
     @property
@@ -217,8 +217,7 @@ class WGSLRendering(Rendering):
         return name
 
     def _define_array(self, node: UOp) -> None:
-        pointer = node.dtype
-        assert isinstance(pointer, Pointer)
+        pointer = pointer_of(node)
         name = self._texts[node] = self._fresh("temp")
         layout = self.layouts[node]
         kind = f"array<{layout.element}, {layout.length(pointer.size)}>"
@@ -243,7 +242,7 @@ class WGSLRendering(Rendering):
 
 def _field(node: UOp) -> str:
     """The name of a variable in the launch's record: no word of the language begins so."""
-    return f"n_{function_name(node.arg[0])}"
+    return f"n_{function_name(node.name)}"
 
 
 def kernel_name(name: str) -> str:

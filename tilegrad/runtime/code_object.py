@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.errors import DataError, DeviceError
+from tilegrad.runtime.elf import HEADER, SECTION, SYMBOL
 from tilegrad.runtime.link import ElfObject
 
 __all__ = ["AMDGPU", "code_object", "kernel_facts", "loaded_symbols", "metadata"]
@@ -24,10 +25,7 @@ __all__ = ["AMDGPU", "code_object", "kernel_facts", "loaded_symbols", "metadata"
 AMDGPU = 224
 """The number of the processor in an ELF header."""
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
 _WORDS = struct.Struct("<QQ")
 _NOTE = struct.Struct("<III")
 _SHARED = 3  # the type of a file that is loaded anywhere
@@ -80,8 +78,8 @@ def _linked(source: ElfObject) -> bytes:
     sections = [
         _Section(".note", _NOTES, _ALLOC, _content(source, numbers[".note"]), 4),
         _Section(
-            ".dynsym", _DYNSYM, _ALLOC, bytes(_SYMBOL.size * (len(names) + 1)), 8, ".dynstr", 1,
-            _SYMBOL.size,
+            ".dynsym", _DYNSYM, _ALLOC, bytes(SYMBOL.size * (len(names) + 1)), 8, ".dynstr", 1,
+            SYMBOL.size,
         ),
         _Section(".hash", _HASH, _ALLOC, _hash_table(names), 4, ".dynsym", 0, 4),
         _Section(".dynstr", _STRTAB, _ALLOC, texts, 1),
@@ -93,7 +91,7 @@ def _linked(source: ElfObject) -> bytes:
         ),
     ]  # fmt: skip
     by_name = {each.name: each for each in sections}
-    at = _HEADER.size + 5 * _SEGMENT.size
+    at = HEADER.size + 5 * _SEGMENT.size
     for each in sections:
         at += -at % each.align
         each.address = at
@@ -133,13 +131,13 @@ def _symbol_table(
     sections: Sequence[_Section],
 ) -> bytes:
     numbers = {section.name: number + 1 for number, section in enumerate(sections)}
-    table = bytes(_SYMBOL.size)
+    table = bytes(SYMBOL.size)
     for name, info, section, value in symbols:
         title = source.titles[section]
         # Sizes and visibility are those of the object.
         _, other, size = source.extents[name]
         address = sections[numbers[title] - 1].address + value
-        table += _SYMBOL.pack(starts[name], info, other, numbers[title], address, size)
+        table += SYMBOL.pack(starts[name], info, other, numbers[title], address, size)
     return table
 
 
@@ -150,7 +148,7 @@ def _dynamic(by_name: Mapping[str, _Section]) -> bytes:
         (5, by_name[".dynstr"].address),
         (6, by_name[".dynsym"].address),
         (10, len(by_name[".dynstr"].data)),
-        (11, _SYMBOL.size),
+        (11, SYMBOL.size),
         (0, 0),
     )
     return b"".join(_WORDS.pack(*entry) for entry in entries)
@@ -178,10 +176,10 @@ def _file(source: ElfObject, sections: list[_Section]) -> bytes:
     titles, starts = _texts([*(section.name for section in sections), ".shstrtab"])
     names = _Section(".shstrtab", _STRTAB, 0, titles, 1, address=end)
     numbers = {section.name: number + 1 for number, section in enumerate(sections)}
-    headers = bytes(_SECTION.size)
+    headers = bytes(SECTION.size)
     for section in (*sections, names):
         is_loaded = bool(section.flags & _ALLOC)
-        headers += _SECTION.pack(
+        headers += SECTION.pack(
             starts[section.name], section.kind, section.flags,
             section.address if is_loaded else 0, section.address, len(section.data),
             numbers.get(section.link, 0), section.info, section.align, section.entry,
@@ -191,12 +189,12 @@ def _file(source: ElfObject, sections: list[_Section]) -> bytes:
     start = len(image)
     ident, flags = source.data[:16], source.flags
     segments = _segments(sections)
-    image[: _HEADER.size] = _HEADER.pack(
-        ident, _SHARED, AMDGPU, 1, 0, _HEADER.size, start, flags, _HEADER.size, _SEGMENT.size,
-        len(segments), _SECTION.size, len(sections) + 2, len(sections) + 1,
+    image[: HEADER.size] = HEADER.pack(
+        ident, _SHARED, AMDGPU, 1, 0, HEADER.size, start, flags, HEADER.size, _SEGMENT.size,
+        len(segments), SECTION.size, len(sections) + 2, len(sections) + 1,
     )  # fmt: skip
     table = b"".join(segments)
-    image[_HEADER.size : _HEADER.size + len(table)] = table
+    image[HEADER.size : HEADER.size + len(table)] = table
     return bytes(image + headers)
 
 
@@ -239,7 +237,7 @@ def metadata(data: bytes) -> dict[str, object]:
 
 def _notes(data: bytes) -> Iterator[tuple[int, int]]:
     """Where each note about kernels begins, and its bytes."""
-    header = _HEADER.unpack_from(data)
+    header = HEADER.unpack_from(data)
     for number in range(header[10]):
         segment = _SEGMENT.unpack_from(data, header[5] + number * _SEGMENT.size)
         if segment[0] != 4:
@@ -312,7 +310,7 @@ def loaded_symbols(data: bytes) -> tuple[bytes, dict[str, int]]:
     Raises DataError for a damaged one.
     """
     try:
-        header = _HEADER.unpack_from(data)
+        header = HEADER.unpack_from(data)
         image, tables = bytearray(), {}
         for number in range(header[10]):
             segment = _SEGMENT.unpack_from(data, header[5] + number * _SEGMENT.size)
@@ -325,7 +323,7 @@ def loaded_symbols(data: bytes) -> tuple[bytes, dict[str, int]]:
         count = struct.unpack_from("<2I", image, tables[4])[1]
         found = {}
         for number in range(1, count):
-            name, _, _, _, value, _ = _SYMBOL.unpack_from(image, tables[6] + number * _SYMBOL.size)
+            name, _, _, _, value, _ = SYMBOL.unpack_from(image, tables[6] + number * SYMBOL.size)
             text = tables[5] + name
             found[image[text : image.index(0, text)].decode()] = value
         return bytes(image), found

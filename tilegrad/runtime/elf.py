@@ -29,13 +29,15 @@ from typing import Any
 
 from tilegrad.base.errors import DataError, DeviceError, InternalError
 
-__all__ = ["LoadedObject", "libc_symbols", "load"]
+__all__ = [
+    "HEADER", "RELOCATION", "SECTION", "SYMBOL", "LoadedObject", "libc_symbols", "load", "slice_of",
+]  # fmt: skip
 
 # Layouts and numbers of the ELF specification and of its x86-64 supplement.
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QQq")
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELOCATION = struct.Struct("<QQq")
 _RELOCATABLE, _X86_64 = 1, 62
 _SYMTAB, _RELA, _NOBITS, _REL, _UNWIND = 2, 4, 8, 9, 0x70000001
 _WRITE, _ALLOC, _TLS = 1, 2, 0x400
@@ -106,6 +108,16 @@ def load(data: bytes, symbols: Mapping[str, int] | None = None) -> LoadedObject:
         raise DataError("the object is damaged", bytes=len(data), found=error) from None
 
 
+def slice_of(data: bytes, start: int, size: int) -> bytes:
+    """`size` bytes of an object from `start` on.
+
+    Raises DataError where it is shorter.
+    """
+    if start + size > len(data):
+        raise DataError("the object is damaged", bytes=len(data), needs=start + size)
+    return data[start : start + size]
+
+
 @cache
 def _is_served() -> bool:
     is_elf_system = os.name == "posix" and sys.platform != "darwin"
@@ -118,20 +130,20 @@ class _Loading:
     def __init__(self, data: bytes, table: Mapping[str, int]):
         self.data = data
         self.table = table
-        ident, kind, machine, _, _, _, start, _, _, _, _, size, count, _ = _HEADER.unpack_from(data)
+        ident, kind, machine, _, _, _, start, _, _, _, _, size, count, _ = HEADER.unpack_from(data)
         if (
             ident[:6] != b"\x7fELF\x02\x01"
             or kind != _RELOCATABLE
             or machine != _X86_64
-            or size != _SECTION.size
+            or size != SECTION.size
         ):
             raise DataError("not a relocatable object for x86-64", kind=kind, machine=machine)
-        self.sections = list(_SECTION.iter_unpack(self.slice(start, count * size)))
+        self.sections = list(SECTION.iter_unpack(slice_of(self.data, start, count * size)))
         self.symbols: list[tuple[Any, ...]] = []
         for _, section, _, _, offset, extent, link, _, _, _ in self.sections:
             if section == _SYMTAB:
-                self.symbols = list(_SYMBOL.iter_unpack(self.slice(offset, extent)))
-                self.names = self.slice(self.sections[link][4], self.sections[link][5])
+                self.symbols = list(SYMBOL.iter_unpack(slice_of(self.data, offset, extent)))
+                self.names = slice_of(self.data, self.sections[link][4], self.sections[link][5])
         self.offsets: dict[int, int] = {}  # number of a section in memory -> its offset there
         self.slots: dict[int, int] = {}  # address -> offset of the slot that holds it
 
@@ -143,7 +155,7 @@ class _Loading:
         for number, to in self.offsets.items():
             _, kind, _, _, start, extent, _, _, _, _ = self.sections[number]
             if kind != _NOBITS:
-                self.memory[to : to + extent] = self.slice(start, extent)
+                self.memory[to : to + extent] = slice_of(self.data, start, extent)
         for number, listed in entries.items():
             start, extent = self.offsets[number], self.sections[number][5]
             for offset, info, addend in listed:
@@ -159,11 +171,6 @@ class _Loading:
         }
         return LoadedObject(addresses.get, self.memory)
 
-    def slice(self, start: int, size: int) -> bytes:
-        if start + size > len(self.data):
-            raise DataError("the object is damaged", bytes=len(self.data), needs=start + size)
-        return self.data[start : start + size]
-
     def name(self, symbol: tuple[Any, ...]) -> str:
         return self.names[symbol[0] : self.names.index(0, symbol[0])].decode()
 
@@ -175,7 +182,7 @@ class _Loading:
         found: dict[int, list[tuple[Any, ...]]] = {}
         for _, kind, _, _, start, extent, _, target, _, _ in self.sections:
             if kind == _RELA and self.is_loaded(target):
-                found[target] = list(_RELOCATION.iter_unpack(self.slice(start, extent)))
+                found[target] = list(RELOCATION.iter_unpack(slice_of(self.data, start, extent)))
             elif kind == _REL:
                 raise DataError("not an object for x86-64: a relocation without an addend")
         return found

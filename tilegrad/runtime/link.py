@@ -18,17 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilegrad.base.errors import DataError, DeviceError
+from tilegrad.runtime.elf import HEADER, RELOCATION, SECTION, SYMBOL, slice_of
 
 __all__ = ["AARCH64", "RISCV", "ElfObject", "Linked", "executable", "link"]
 
 AARCH64, RISCV = 183, 243
 """The numbers of the processors in an ELF header."""
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QQq")
 _RELOCATABLE, _EXECUTABLE = 1, 2
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8
 _ALLOC = 2
@@ -73,7 +70,7 @@ class ElfObject:
     offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        head = _HEADER.unpack_from(self.data)
+        head = HEADER.unpack_from(self.data)
         ident, kind, machine, start, size, count = (head[i] for i in (0, 1, 2, 6, 11, 12))
         if ident[:6] != _IDENT[:6] or kind != _RELOCATABLE or machine != self.machine:
             raise DataError(
@@ -82,7 +79,7 @@ class ElfObject:
                 expected=self.machine,
             )
         self.flags = head[7]
-        self.sections = list(_SECTION.iter_unpack(self.slice(start, count * size)))
+        self.sections = list(SECTION.iter_unpack(self.slice(start, count * size)))
         names = self.sections[head[13]]
         self.titles = [
             _text(self.slice(names[4], names[5]), section[0]) for section in self.sections
@@ -91,7 +88,7 @@ class ElfObject:
             if section[1] == _SYMTAB:
                 texts = self.sections[section[6]]
                 table = self.slice(texts[4], texts[5])
-                for name, info, other, number, value, size in _SYMBOL.iter_unpack(
+                for name, info, other, number, value, size in SYMBOL.iter_unpack(
                     self.slice(section[4], section[5])
                 ):
                     title = _text(table, name)
@@ -99,9 +96,7 @@ class ElfObject:
                     self.extents[title] = (number, other, size)
 
     def slice(self, start: int, size: int) -> bytes:
-        if start + size > len(self.data):
-            raise DataError("the object is damaged", bytes=len(self.data), needs=start + size)
-        return self.data[start : start + size]
+        return slice_of(self.data, start, size)
 
     def loaded(self) -> list[int]:
         """Numbers of the sections that go to memory; tables for exceptions serve nothing there."""
@@ -116,7 +111,7 @@ class ElfObject:
             _Relocation(offset, info & 0xFFFFFFFF, info >> 32, addend)
             for section in self.sections
             if section[1] == _RELA and section[7] == target
-            for offset, info, addend in _RELOCATION.iter_unpack(self.slice(section[4], section[5]))
+            for offset, info, addend in RELOCATION.iter_unpack(self.slice(section[4], section[5]))
         ]
 
 
@@ -281,9 +276,9 @@ def executable(linked: Linked, machine: int, entry: str) -> bytes:
     `linked.base` is on a page; the headers stand on the page before it.
     """
     size = _PAGE + len(linked.image)
-    header = _HEADER.pack(
-        _IDENT, _EXECUTABLE, machine, 1, linked.symbols[entry], _HEADER.size, 0, linked.flags,
-        _HEADER.size, _SEGMENT.size, 1, _SECTION.size, 0, 0,
+    header = HEADER.pack(
+        _IDENT, _EXECUTABLE, machine, 1, linked.symbols[entry], HEADER.size, 0, linked.flags,
+        HEADER.size, _SEGMENT.size, 1, SECTION.size, 0, 0,
     )  # fmt: skip
     start = linked.base - _PAGE
     segment = _SEGMENT.pack(1, _LOAD_ALL, 0, start, start, size, size, _PAGE)

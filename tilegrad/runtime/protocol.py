@@ -190,4 +190,4 @@ def variable_names(program: Sequence[UOp]) -> tuple[str, ...]:
     """The run-time parameters of a linear program, in the order in which `launch` takes their
     values.
     """
-    return tuple(node.arg[0] for node in program if node.op is Ops.DEFINE_VAR)
+    return tuple(node.name for node in program if node.op is Ops.DEFINE_VAR)

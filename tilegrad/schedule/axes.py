@@ -9,6 +9,7 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -32,7 +33,7 @@ def share_loops(ast: UOp) -> UOp:
         return ast
     groups: dict[Any, list[UOp]] = {}
     for reduce in reductions:
-        extents = tuple(loop.src[0] for loop in reduce.src[1:])
+        extents = tuple(loop.extent for loop in reduce.src[1:])
         groups.setdefault((extents, reduce.ranges), []).append(reduce)
     needs = {
         reduce: [other for other in reduce.toposort() if other.op is Ops.REDUCE]
@@ -85,7 +86,7 @@ def split_divided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
     after    STORE(a, p*64 + q, LOAD(b, p))                p: 0..64, q: 0..64
     """
     ranges = list(order)
-    number = 1 + max((node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE), default=-1)
+    number = next_number(ast.toposort())
     while (found := _divided(ast)) is not None:
         loop, divisor = found
         outer = UOp.range(loop.extent.arg // divisor, number, loop.axis)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import below_casts
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 from tilegrad.schedule.online_reductions import Row
@@ -100,9 +101,7 @@ def _products(nodes: Iterable[UOp]) -> list[UOp]:
 
 
 def _is_product(value: UOp) -> bool:
-    while value.op is Ops.CAST:
-        (value,) = value.src
-    return value.op is Ops.MUL
+    return below_casts(value).op is Ops.MUL
 
 
 def _terms(reduction: UOp) -> int:

@@ -33,9 +33,9 @@ def channels_innermost(node: UOp, target_of: Callable[[UOp], Target]) -> UOp | N
     """The sum of products `node` of operands in an order that gives vectors along the sum; None
     where they have vectors already, or where storing them once more does not pay.
     """
-    if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD:
+    if node.op is not Ops.REDUCE_AXIS or node.combine is not Ops.ADD:
         return None
-    value, axes = node.src[0], node.arg[1]
+    value, axes = node.src[0], node.axes
     if sum(value.shape[axis] != 1 for axis in axes) < 2 or not all(
         isinstance(size, int) for size in value.shape
     ):

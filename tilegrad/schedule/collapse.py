@@ -17,7 +17,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
-from tilegrad.ir.queries import loads_of
+from tilegrad.ir.queries import below_casts, is_const, loads_of
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import SIMPLIFY, conjuncts, difference_of, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -42,7 +42,7 @@ COLLAPSE = PatternMatcher(
 @COLLAPSE.rule("where-of-load", UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), zero)))
 def where_of_load(g: UOp, load: UOp) -> UOp | None:
     """A load that already gives zero outside its gate needs no second choice."""
-    if load.is_gated and _is_number(load.src[2], 0) and _covers(load.gate, g):
+    if load.is_gated and is_const(load.other, 0) and _covers(load.gate, g):
         return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))
     return None
 
@@ -71,7 +71,7 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
     after    WHERE(i + k < 9, LOAD(a, i + k), 0) * LOAD(b, k)
     """
     closed = {
-        load: load.src[2]
+        load: load.other
         for load in value.toposort()
         if load.op is Ops.LOAD and load.is_gated and _covers(load.gate, g)
     }
@@ -91,7 +91,7 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
 
 
 def _is_zero(value: UOp) -> bool:
-    return _is_number(simplify(value), 0)
+    return is_const(simplify(value), 0)
 
 
 def _is_of_indices(condition: UOp) -> bool:
@@ -119,7 +119,7 @@ def _said(conjunct: UOp) -> Any:
 
 def _comparison(conjunct: UOp) -> tuple[UOp, bool] | None:
     """The comparison of indices that a conjunct is, or negates; and whether it does."""
-    negated = conjunct.op is Ops.XOR and _is_number(conjunct.src[1], 1)
+    negated = conjunct.op is Ops.XOR and is_const(conjunct.src[1], 1)
     test = conjunct.src[0] if negated else conjunct
     is_of_indices = test.op is Ops.CMPLT and test.src[0].dtype is dtypes.index
     return (test, negated) if is_of_indices else None
@@ -192,7 +192,7 @@ def compare_as_index(node: UOp, x: UOp, y: UOp) -> UOp | None:
 def where_times(choice: UOp, factor: UOp) -> UOp | None:
     """An integer times a choice of 0 is a choice of 0."""
     condition, yes, no = choice.src
-    return condition.where(yes * factor, no) if _is_number(no, 0) else None
+    return condition.where(yes * factor, no) if is_const(no, 0) else None
 
 
 @COLLAPSE.rule("empty-reduce", UPat(Ops.REDUCE, name="reduce"))
@@ -248,16 +248,16 @@ def sum_to_count(reduce: UOp) -> UOp | None:
 
 def _without(value: UOp, loop: UOp) -> UOp | None:
     """The sum of `value` over `loop`, without the loop."""
-    extent = loop.src[0]
+    extent = loop.extent
     if loop not in value.ranges:
         return value * extent.cast(value.dtype)
     value = _as_choice(value, loop, {})
     if value.op is not Ops.WHERE:
         return None
     condition, yes, no = value.src
-    if _is_number(yes, 0) and not _is_number(no, 0):
+    if is_const(yes, 0) and not is_const(no, 0):
         condition, yes, no = condition.logical_not(), no, yes
-    if not _is_number(no, 0):
+    if not is_const(no, 0):
         return None
     bound = [conjunct for conjunct in conjuncts(condition) if loop in conjunct.ranges]
     free = [conjunct for conjunct in conjuncts(condition) if loop not in conjunct.ranges]
@@ -300,13 +300,11 @@ def _as_choice(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
 
 def _choice_of(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
     if value.op is Ops.CAST:
-        test = value
-        while test.op is Ops.CAST:
-            test = test.src[0]
+        test = below_casts(value)
         if test.dtype is dtypes.bool and loop in test.ranges:
             return test.where(UOp.const(value.dtype, 1), UOp.const(value.dtype, 0))
         inner = _as_choice(value.src[0], loop, known)
-        if inner.op is Ops.WHERE and _is_number(inner.src[2], 0) and loop in inner.src[0].ranges:
+        if inner.op is Ops.WHERE and is_const(inner.src[2], 0) and loop in inner.src[0].ranges:
             test, yes, _ = inner.src
             return test.where(yes.cast(value.dtype), UOp.const(value.dtype, 0))
         return value
@@ -319,13 +317,9 @@ def _choice_of(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
         test, yes, no = choice.src
         # Of a row of a matrix that is not chosen nothing is read, infinities neither: a product
         # with one-hot rows picks.
-        if _is_number(no, 0) and _is_number(yes, 1) and _picked(conjuncts(test), loop) is not None:
+        if is_const(no, 0) and is_const(yes, 1) and _picked(conjuncts(test), loop) is not None:
             return test.where(other, UOp.const(value.dtype, 0))
     return value
-
-
-def _is_number(node: UOp, number: int) -> bool:
-    return node.op is Ops.CONST and bool(node.arg == number)
 
 
 def _gated(condition: UOp, value: UOp) -> UOp:

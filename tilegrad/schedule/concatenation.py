@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
@@ -51,7 +52,7 @@ def split_concatenation(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]
         size = math.gcd(*edges, int(loop.extent.vmax))
         if not edges or int(loop.extent.vmax) // size > _MOST:
             continue
-        number = 1 + max(node.arg[0] for node in nodes if node.op is Ops.RANGE)
+        number = next_number(nodes)
         inner = UOp.range(size, number, loop.axis)
         count = int(loop.extent.arg) // size
         slices = [

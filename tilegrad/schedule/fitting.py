@@ -34,7 +34,7 @@ def fitting(nodes: Iterable[UOp]) -> dict[UOp, UOp]:
             for distance in (start, end - start, size - end):
                 _narrow(ranges, distance)
     return {
-        variable: variable.replace(arg=(variable.arg[0], low, high))
+        variable: variable.replace(arg=(variable.name, low, high))
         for variable, (low, high) in ranges.items()
         if (low, high) != variable.arg[1:]
     }

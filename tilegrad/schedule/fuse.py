@@ -214,7 +214,7 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
         for node in nodes
         if node.op is Ops.REDUCE_AXIS
         and node not in stored
-        and node.arg[0] is Ops.ADD
+        and node.combine is Ops.ADD
         and _multiplies(node) > WORTH_A_KERNEL
     }
     if not large:

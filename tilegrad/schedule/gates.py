@@ -30,9 +30,9 @@ def shorten_gates(ast: UOp) -> UOp:
 
 
 def _shortened(load: UOp) -> UOp | None:
-    if len(load.src) < 4:
+    if not load.is_gated:
         return None
-    gate = load.src[3]
+    gate = load.gate
     conditions = found = conjuncts(gate)
     if len(found) < 3 or all(node.op is not Ops.LOAD for node in gate.toposort()):
         return None

@@ -21,6 +21,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under
 from tilegrad.ir.runs import runs_of
 from tilegrad.ir.shape_tracker import ShapeTracker
+from tilegrad.ir.sizes import is_one, is_zero
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.random import random_word
 
@@ -239,11 +240,11 @@ class KernelBuilder:
         inside = TRUE
         moved: list[UOp] = []
         for at, (before, after), size in zip(index, node.arg, source.shape, strict=True):
-            if not _is_zero(before):
+            if not is_zero(before):
                 inside = inside & (at < before).logical_not()
-            if not _is_zero(after):
+            if not is_zero(after):
                 inside = inside & (at < before + size)
-            moved.append(at if _is_zero(before) else simplify(at - before))
+            moved.append(at if is_zero(before) else simplify(at - before))
         inside = simplify(inside)
         both = simplify(valid & inside)
         if _is_never(both):
@@ -370,7 +371,7 @@ def _source_index(node: UOp, index: Index, valid: UOp) -> Index:
     if op is Ops.EXPAND:
         zero = UOp.const(dtypes.index, 0)
         return tuple(
-            zero if _is_one(size) and not _is_one(wide) else at
+            zero if is_one(size) and not is_one(wide) else at
             for at, size, wide in zip(index, shape, node.shape, strict=True)
         )
     if op is Ops.FLIP:
@@ -404,11 +405,3 @@ def _reshaped(node: UOp, index: Index, valid: UOp) -> Index:
 def _under(index: Index, valid: UOp) -> Index:
     """`index`, simplified under the condition `valid`."""
     return index if valid is TRUE else tuple(simplify_under(at, valid) for at in index)
-
-
-def _is_one(size: Any) -> bool:
-    return isinstance(size, int) and size == 1
-
-
-def _is_zero(size: Any) -> bool:
-    return isinstance(size, int) and size == 0

@@ -46,7 +46,7 @@ def is_update(ast: UOp) -> bool:
     if len({store.src[0] for store in ast.src}) < len(ast.src):
         return False
     plain = all(
-        store.op is Ops.STORE and len(store.src) == 3 and store.arg is None for store in ast.src
+        store.op is Ops.STORE and not store.is_gated and store.arg is None for store in ast.src
     )
     return plain and all(
         node.op not in (Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL) for node in ast.toposort()
@@ -84,7 +84,7 @@ def join_updates(first: Update, second: Update, most_buffers: int) -> Update | N
     b = _by_buffer(second, buffers).substitute(dict(zip(others, ranges, strict=True)))
     if (has_reductions(a) or has_reductions(b)) and not _may_reduce_together(a, b, ranges):
         return None
-    written = {store.src[0]: (store.index, store.src[2]) for store in a.src}
+    written = {store.src[0]: (store.index, store.value) for store in a.src}
     later = {store.src[0]: store.index for store in b.src}
     if any(load.index is not later[load.src[0]] for load in loads_of(a) if load.src[0] in later):
         return None
@@ -92,7 +92,7 @@ def join_updates(first: Update, second: Update, most_buffers: int) -> Update | N
     for load in loads_of(b):
         if load.src[0] in written:
             index, value = written[load.src[0]]
-            if load.index is not index or len(load.src) != 2 or load.dtype is not value.dtype:
+            if load.index is not index or load.is_gated or load.dtype is not value.dtype:
                 return None
             known[load] = value
     b = b.substitute(known)

@@ -51,13 +51,13 @@ def cut_large(
     """`stored`, and values that must be too, lest a kernel become too large to compile. Values that
     are `shared` are computed again in each of several kernels, and values made of them, too.
     """
-    steps = _Steps(nodes, target_of)
-    found = _Cut(steps, stored).run(shared, frozenset())
+    steps = _NodeSteps(nodes, target_of)
+    found = _Cutter(steps, stored).run(shared, frozenset())
     if len(found) == len(stored):
         return found
     # Where a kernel ends, what it computed on the way may be needed beyond: a gradient goes back
     # over all steps. Each kernel would compute that again, so some of it is stored after all.
-    return _Cut(steps, stored).run(shared, _needed_again(nodes, found))
+    return _Cutter(steps, stored).run(shared, _needed_again(nodes, found))
 
 
 def within_buffers(
@@ -94,7 +94,7 @@ def _read_from_memory(base: UOp, user: UOp, reads: dict[UOp, frozenset[UOp]]) ->
             source = source.src[0]
 
 
-class _Steps:
+class _NodeSteps:
     """What is known of each node whatever is stored, by its position in the order of the graph.
 
     Attributes:
@@ -140,18 +140,18 @@ class _Steps:
         self.spread = [node in spread for node in nodes]
 
 
-class _Cut:
+class _Cutter:
     """Goes through a graph, sources first, and stores what makes kernels too large.
 
     By position: the depth of the value; its reads, each with a number for the movements on the way;
     and its share of the limits of a kernel, as a whole and to compute it again.
     """
 
-    def __init__(self, steps: _Steps, stored: dict[UOp, Reason]):
+    def __init__(self, steps: _NodeSteps, stored: dict[UOp, Reason]):
         self._steps = steps
         self._nodes = steps.nodes
         self._found = dict(stored)
-        self._work = _Work(steps)
+        self._work = _InstructionCounts(steps)
         count = len(steps.nodes)
         self._depth = [0] * count
         self._reads: list[frozenset[tuple[UOp, int]]] = [_NOTHING] * count
@@ -267,14 +267,14 @@ class _Cut:
         return steps.may_end[position] and not steps.spread[position] and is_new
 
 
-class _Work:
+class _InstructionCounts:
     """How many instructions a value takes that is computed from what is stored.
 
     Instructions come in blocks of equally many, and a value knows the blocks that it needs: a value
     that is needed twice is computed once.
     """
 
-    def __init__(self, steps: _Steps) -> None:
+    def __init__(self, steps: _NodeSteps) -> None:
         self._steps = steps
         self._blocks: list[frozenset[int]] = [frozenset()] * len(steps.nodes)
         self._current = 0

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.args import STEP, BufferArg, LoopArg
-from tilegrad.ir.loops import shaped
-from tilegrad.ir.movement import reshape, shrink
+from tilegrad.ir.movement import reshape, shaped, shrink
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -85,7 +84,7 @@ def sources_of(arg: LoopArg, outputs: Iterable[int]) -> set[int]:
     return {-1 - node.arg.slot for node in nodes if node.op is Ops.BUFFER}
 
 
-class _Memory:
+class _StepLeaves:
     """The leaves of a step, each with its positions."""
 
     def __init__(self, device: str):
@@ -114,7 +113,7 @@ def step_of(
     """
     arg: LoopArg = loop.arg
     step = UOp.variable(STEP, 0, arg.length - 1)
-    memory = _Memory(device)
+    memory = _StepLeaves(device)
     below: dict[UOp, UOp] = {}
 
     def value_of(number: int) -> UOp:

@@ -34,7 +34,7 @@ def as_scatter(node: UOp, exact: Callable[[UOp], UOp]) -> UOp | None:
     """The sum `node` by rows added by index, where it is one of rows that a one-hot chooses;
     `exact` gives another node for a SCATTER_ADD, of the same value.
     """
-    if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD:
+    if node.op is not Ops.REDUCE_AXIS or node.combine is not Ops.ADD:
         return None
     value = node.src[0]
     while value.op is Ops.CAST and value.dtype.is_float:
@@ -121,7 +121,7 @@ def _axis_below(node: UOp, axis: int) -> int | None:
 
 def _is_sum_of_rows(node: UOp, index_axes: Axes) -> bool:
     """Whether the sum goes over the index, all of it, and over nothing else."""
-    shape, summed = node.src[0].shape, node.arg[1]
+    shape, summed = node.src[0].shape, node.axes
     over = {axis for axis in summed if shape[axis] != 1}
     return bool(over) and over == {axis for axis, of in enumerate(index_axes) if of is not None}
 

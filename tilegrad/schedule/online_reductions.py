@@ -24,10 +24,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilegrad.base.dtype import DType, Pointer, dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, element_of, pointer_of, toposort
 from tilegrad.target import Target
 
 __all__ = ["Row", "longest_row", "reduce_online"]
@@ -60,16 +61,11 @@ class Row(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of an element in each of the memories."""
-        return sum(_pointer(memory).base.itemsize for memory in self.memories)
+        return sum(pointer_of(memory).base.itemsize for memory in self.memories)
 
 
 class _Refused(Exception):
     """A reduction without a correction."""
-
-
-def _pointer(memory: UOp) -> Pointer:
-    assert isinstance(memory.dtype, Pointer)
-    return memory.dtype
 
 
 def longest_row(root: UOp) -> Row | None:
@@ -84,22 +80,22 @@ def longest_row(root: UOp) -> Row | None:
             continue
         memory = pointer.src[0] if pointer.op is Ops.AFTER else pointer
         if memory.op is Ops.DEFINE_LOCAL:
-            if node.src[1].op is not Ops.RANGE or len(node.src) > 3:
+            if node.index.op is not Ops.RANGE or node.is_gated:
                 return None
-            loops_over.setdefault(memory, set()).add(node.src[1])
+            loops_over.setdefault(memory, set()).add(node.index)
     if not loops_over:
         return None
-    start = max(loops_over, key=lambda memory: _pointer(memory).size)
-    length, memories, ranges = _pointer(start).size, {start}, set(loops_over[start])
+    start = max(loops_over, key=lambda memory: pointer_of(memory).size)
+    length, memories, ranges = pointer_of(start).size, {start}, set(loops_over[start])
     while more := [
         each for each in loops_over if each not in memories and loops_over[each] & ranges
     ]:
         memories.update(more)
         ranges.update(*(loops_over[each] for each in more))
-    extents = {loop.src[0] for loop in ranges}
+    extents = {loop.extent for loop in ranges}
     if len(extents) > 1:
         return None
-    if any(_pointer(memory).size != length for memory in memories):
+    if any(pointer_of(memory).size != length for memory in memories):
         return None
     return Row(extents.pop(), frozenset(memories), frozenset(ranges))
 
@@ -108,14 +104,14 @@ def reduce_online(root: UOp, row: Row, size: int, target: Target) -> UOp | None:
     """`root` with the reductions of `row` over slices of `size`; None where a reduction of the
     whole row is needed before another one can begin.
     """
-    cut = _Cut(root, row, size, target)
+    cut = _Slicer(root, row, size, target)
     try:
         return cut.whole(root)
     except _Refused:
         return None
 
 
-class _Cut:
+class _Slicer:
     """Makes a kernel anew. Each value has two versions: `inside` the loop over the slices it is
     that of a slice, with the reductions of the row so far; as a `whole`, that of all slices.
     """
@@ -123,16 +119,16 @@ class _Cut:
     def __init__(self, root: UOp, row: Row, size: int, target: Target):
         nodes = root.toposort()
         self.has_doubles = target.supports(dtypes.float64) and not target.has_locals
-        number = 1 + max(node.arg[0] for node in nodes if node.op is Ops.RANGE)
+        number = next_number(nodes)
         self.row, self.size = row, size
         self.slices = UOp.range(simplify((row.extent + (size - 1)) // size), number, Axis.REDUCE)
         # The last slice may be shorter.
         extent = simplify((row.extent - self.slices * size).minimum(size))
         # The position within the slice, for each loop over the row.
         self.positions = {
-            loop: UOp.range(extent, number + position, loop.arg[1])
+            loop: UOp.range(extent, number + position, loop.axis)
             for position, loop in enumerate(
-                sorted(row.ranges, key=lambda loop: loop.arg[0]), start=1
+                sorted(row.ranges, key=lambda loop: loop.number), start=1
             )
         }
         self.reductions = {
@@ -187,7 +183,7 @@ class _Cut:
         if node in self.positions:
             return self.slices * self.size + self.positions[node]
         if node in self.row.memories:
-            pointer = _pointer(node)
+            pointer = pointer_of(node)
             lives_in = (*node.src, self.slices)
             return node.replace(dtype=pointer.base.ptr(self.size, pointer.space), src=lives_in)
         made = self._made(node, self.inner)
@@ -233,7 +229,7 @@ class _Cut:
         self.inner[reduction] = self.outer[reduction] = None
         if reduction.arg is not Ops.ADD or not reduction.dtype.is_float:
             return
-        factors = _Factors([], [], [])
+        factors = _ProductFactors([], [], [])
         try:
             self._gather(value, factors)
         except _Refused:
@@ -265,7 +261,7 @@ class _Cut:
             return found.maximum(UOp.const(reduction.dtype, -reduction.dtype.largest))
         return found
 
-    def _gather(self, value: UOp, factors: _Factors) -> None:
+    def _gather(self, value: UOp, factors: _ProductFactors) -> None:
         """Split a product that is summed over the row into its factors."""
         if len(factors.inside) + len(factors.outside) > _MOST_FACTORS:
             raise _Refused
@@ -306,7 +302,7 @@ class _Cut:
         """The factors of what is stored to scratch that vary in the row, and those that are
         invariant.
         """
-        found, stack = [], [self.stores[memory].src[2]]
+        found, stack = [], [self.stores[memory].value]
         while stack:
             value = stack.pop()
             while _is_rounding(value) and self.is_waiting(value):
@@ -332,13 +328,13 @@ class _Cut:
         if memory not in self.filled:
             varying, _ = self._content(memory)
             value = _product([self.inside(each) for each in varying])
-            pointer = value.dtype.ptr(self.size, _pointer(memory).space)
+            pointer = value.dtype.ptr(self.size, pointer_of(memory).space)
             mine, filled_at = (
                 self.inside(memory).replace(dtype=pointer),
                 self.positions[self.at(memory)],
             )
             self.filled[memory] = mine.after(mine.store(filled_at, value).end(filled_at))
-        return self.filled[memory].load(position, dtype=_element(self.filled[memory]))
+        return self.filled[memory].load(position, dtype=element_of(self.filled[memory]))
 
     def _found(self, value: UOp) -> UOp:
         """An exponential, loaded from scratch where it is there."""
@@ -381,7 +377,7 @@ class _Cut:
         return UOp(value.op, wide, (change,))
 
 
-class _Factors(NamedTuple):
+class _ProductFactors(NamedTuple):
     """A product: the factors summed in each slice, those that the sum is multiplied by, and those
     that the sum of the slices before is multiplied by.
     """
@@ -393,11 +389,6 @@ class _Factors(NamedTuple):
 
 def _is_rounding(value: UOp) -> bool:
     return value.op is Ops.CAST and value.dtype.is_float and value.src[0].dtype.is_float
-
-
-def _element(pointer: UOp) -> DType:
-    assert isinstance(pointer.dtype, Pointer)
-    return pointer.dtype.base
 
 
 def _factors(value: UOp) -> tuple[UOp, UOp] | None:

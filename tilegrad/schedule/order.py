@@ -108,7 +108,7 @@ class _Order:
             return
         # Some stand in each other's way: one by one, those who can.
         self.before = given
-        ranks = _Ranks(given)
+        ranks = _ItemRanks(given)
         for writer, reader in wanted:
             written = self.items[writer].writes
             if written not in self.items[reader].reads:
@@ -204,7 +204,7 @@ class _Order:
         return len(self.items) - 1
 
 
-class _Ranks:
+class _ItemRanks:
     """Numbers for items that grow along the edges `before`, as far as they can be added without a
     cycle. Only what stands between two items is looked at, and numbered anew, to put one of them
     before the other (Pearce and Kelly, A dynamic topological sort algorithm, 2006).
@@ -367,8 +367,8 @@ def _renumbered(ast: UOp, own: Sequence[str], numbers: Sequence[str]) -> UOp:
         return ast
     fresh: dict[UOp, UOp] = {}
     for node in ast.toposort():
-        if node.op is Ops.DEFINE_VAR and (number := offset_number(node.arg[0])) is not None:
-            name = renamed(node.arg[0], numbers.index(own[number]))
+        if node.op is Ops.DEFINE_VAR and (number := offset_number(node.name)) is not None:
+            name = renamed(node.name, numbers.index(own[number]))
             fresh[node] = node.replace(arg=(name, *node.arg[1:]))
     return ast.substitute(fresh)
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import DType
 from tilegrad.ir.movement import pad_with_identity, permute, reduce_axes, reshape
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below, below_casts
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.cost import WORTH_A_KERNEL
 from tilegrad.schedule.views import contiguous_axis
@@ -79,19 +80,15 @@ def over_blocks(
 
 def _itemsize(value: UOp) -> int:
     """Bytes of an element before it is cast."""
-    while value.op is Ops.CAST:
-        (value,) = value.src
-    return value.dtype.itemsize
+    return below_casts(value).dtype.itemsize
 
 
 def _factor_dtype(value: UOp) -> DType:
     """The dtype of the factors of a product before they are cast."""
-    while value.op in (Ops.CAST, Ops.PERMUTE, Ops.MUL):
-        value = value.src[0]
-    return value.dtype
+    return below(value, (Ops.CAST, Ops.PERMUTE, Ops.MUL)).dtype
 
 
-class _Product(NamedTuple):
+class _ProductAxes(NamedTuple):
     """Results of a sum of products: those along axes of the left factor alone, of the right one
     alone, and of both.
     """
@@ -101,7 +98,7 @@ class _Product(NamedTuple):
     both: int
 
 
-def _product(value: UOp, axes: tuple[int, ...]) -> _Product | None:
+def _product(value: UOp, axes: tuple[int, ...]) -> _ProductAxes | None:
     """What `value` is if its terms are products of two operands that each serve several results:
     tiles of results (optimize) use an element again and again.
     """
@@ -119,7 +116,7 @@ def _product(value: UOp, axes: tuple[int, ...]) -> _Product | None:
     rows, columns, both = (
         int(prod(shape[axis] for axis in each)) for each in (right - left, left - right, others)
     )
-    return _Product(rows, columns, both)
+    return _ProductAxes(rows, columns, both)
 
 
 def _repeated(value: UOp, axes: tuple[int, ...]) -> set[int]:
@@ -137,7 +134,7 @@ def _repeated(value: UOp, axes: tuple[int, ...]) -> set[int]:
 
 
 def _split_product(
-    node: UOp, product: _Product, multiprocessors: int, of_units: Collection[DType]
+    node: UOp, product: _ProductAxes, multiprocessors: int, of_units: Collection[DType]
 ) -> UOp | None:
     """A product of matrices with few tiles of results, whose sum has a slice for each block: the
     partial results are stored one slice after the other, so that tiles are stored as before.
@@ -190,7 +187,7 @@ def _of_slices(
     """The reduction of what `slices` of an axis come to; with `is_outermost` their results are
     stored one slice after the other, so that neighbours are those of the reduction itself.
     """
-    function, length = node.arg[0], x.shape[axis] // slices
+    function, length = node.combine, x.shape[axis] // slices
     x = reshape(x, (*x.shape[:axis], slices, length, *x.shape[axis + 1 :]))
     inner = tuple(each + (each >= axis) for each in axes)
     if is_outermost:

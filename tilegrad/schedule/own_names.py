@@ -31,12 +31,12 @@ def with_own_offsets(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
     found = [
         node
         for node in ast.toposort()
-        if node.op is Ops.DEFINE_VAR and offset_number(node.arg[0]) is not None
+        if node.op is Ops.DEFINE_VAR and offset_number(node.name) is not None
     ]
     if not found:
         return ast, ()
     own = {
-        node: node.replace(arg=(renamed(node.arg[0], number), *node.arg[1:]))
+        node: node.replace(arg=(renamed(node.name, number), *node.arg[1:]))
         for number, node in enumerate(found)
     }
-    return ast.substitute(own), tuple([node.arg[0] for node in found])
+    return ast.substitute(own), tuple([node.name for node in found])

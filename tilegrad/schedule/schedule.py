@@ -9,11 +9,7 @@
       scans      scans, and those of few long rows in slices            scans.py
       inlining   values join the one kernel that reads them             inlining.py, scratch_rows.py
     index      each stored value becomes a kernel graph                 index.py
-    finish     each kernel's last passes:                               finish.py
-      collapse   reductions with a closed form lose their loop          collapse.py
-      axes       equal loops are shared, neighbouring ones merged       axes.py
-      strided    reductions skip the terms that a stride leaves out     strided.py
-      concatenation  equal slices side by side are computed apart       concatenation.py
+    finish     each kernel's last passes, a list with reasons           finish.py
     loop       what a loop's step is, and which memory it finds         loop.py
     order      readers of an old value run before it is overwritten     order.py
     join       updates, and reductions, over equal elements are one kernel   join.py

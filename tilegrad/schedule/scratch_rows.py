@@ -196,7 +196,7 @@ def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: 
 
 
 def _nbytes(element: UOp) -> int:
-    """Bytes of all elements of which this is one."""
+    """Bytes of the values that `element` has in all iterations of its ranges."""
     return extent_product(element.ranges) * element.dtype.itemsize
 
 
@@ -229,7 +229,7 @@ def _invariant_loads(reduction: UOp, row: UOp, target: Target) -> list[UOp]:
     for loop in reduction.ranges:
         if (
             loop is not row
-            and loop.arg[1] is Axis.LOOP
+            and loop.axis is Axis.LOOP
             and loop.vmax + 1 >= lanes
             and varying
             and all(loop in load.ranges for load in invariant)
@@ -256,13 +256,13 @@ def _is_filled_contiguously(nodes: Iterable[UOp]) -> bool:
     for node in nodes:
         if node.op is not Ops.END or node.src[0].op is not Ops.STORE:
             continue
-        value, own = node.src[0].src[2], set(node.src[1:])
+        value, own = node.src[0].value, set(node.src[1:])
         loads = [each for each in value.toposort() if each.op is Ops.LOAD]
         if any(each.op is Ops.REDUCE and own & each.ranges for each in value.toposort()):
             continue
         last = node.src[-1]
         for load in loads:
-            terms = terms_of(load.src[1])
-            if last in load.src[1].ranges and (terms is None or terms[0].get(last) != 1):
+            terms = terms_of(load.index)
+            if last in load.index.ranges and (terms is None or terms[0].get(last) != 1):
                 return False
     return True

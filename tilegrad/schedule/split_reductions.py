@@ -94,7 +94,7 @@ def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return src[0]
     value: float | bool = 0
     if node.op is Ops.REDUCE_AXIS:
-        identity = node.arg[0].definition.identity
+        identity = node.combine.definition.identity
         assert identity is not None
         value = identity(node.dtype)
     one = UOp.const(node.dtype, as_const(value, node.dtype))

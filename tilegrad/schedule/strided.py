@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.ranges import pad_range, replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
@@ -50,7 +51,7 @@ def split_strided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
         condition, loop, reduce, stride = found
         terms = terms_of(condition.src[0].src[0])
         assert terms is not None
-        number = 1 + max(node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE)
+        number = next_number(ast.toposort())
         ast = simplify(ast, {condition: UOp.const(dtypes.bool, True)})
         count = -(-reduce.extent.arg // stride)
         if count * stride != reduce.extent.arg:

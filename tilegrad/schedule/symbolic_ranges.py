@@ -1,4 +1,4 @@
-"""Rules for indices of ranges whose extents are variables: n values, of which the largest is n - 1.
+"""Rules for indices of ranges whose extents are variables: values from 0 to n - 1.
 
 `arange(n)` sums over slices of a matrix of 2n - 1 columns. With n a number bounds show that it
 counts (`collapse`); here the same follows from what n is in each term.

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.base.origin import mark
 from tilegrad.ir.args import CustomArg
-from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in
+from tilegrad.ir.loops import Pair, loop_of, output_of, stand_in
+from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.tensor.handle.core import Core, check_tensors, describe, live

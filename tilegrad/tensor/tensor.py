@@ -37,7 +37,8 @@ from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.engine.realize.realize import exclusive, realized
 from tilegrad.grad.backward import below, gradients
 from tilegrad.grad.node_hooks import has_watchers, is_watched
-from tilegrad.grad.rules import NO_DERIVATIVE, filled
+from tilegrad.grad.rules import NO_DERIVATIVE
+from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.gradients import wait_for_gradients, waiting_gradients
@@ -283,7 +284,7 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
             return [], []
         if all(node is None for node in found) and self._requires_grad:
             # Between here and the leaves are steps (`floor`, `trunc`), which are flat.
-            found = [filled(leaf._sizes, 0, leaf.dtype) for leaf in leaves]
+            found = [fill(leaf._sizes, 0, leaf.dtype) for leaf in leaves]
         if all(node is None for node in found):
             raise TilegradError(
                 "backward: no gradient reaches what requires one",

@@ -30,7 +30,7 @@ from tilegrad.hardware import cuda_target
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import copied_of, memory_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx import PTXRenderer
@@ -208,9 +208,9 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
 
 
 def _unit_products(program: Sequence[UOp]) -> float:
-    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has; of
-    bytes, of which a unit multiplies twice as many in a time, half of them, and of float32 with
-    short fractions, of which it multiplies half as many, twice.
+    """Multiply-adds of a warp by one matrix instruction, in the mean of those that a lane has, in
+    units of 16-bit products: those of bytes count half, as a unit does twice as many in a time, and
+    those of float32 with short fractions twice.
     """
     found, times, count = 0.0, [1], 0
     for node in program:
@@ -264,7 +264,7 @@ def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
             memory, index = copied_of(node) if is_box else (memory_of(node.src[0]), (node.index,))
             if memory.op is Ops.DEFINE_GLOBAL:
                 nodes = UOp.sink(*index).toposort()
-                names = {each.arg[0] for each in nodes if each.op is Ops.SPECIAL}
+                names = {each.name for each in nodes if each.op is Ops.SPECIAL}
                 axes = frozenset(axis for axis in range(3) if f"gidx{axis}" in names)
                 name = f"data{memory.arg}"
                 found[name] = found.get(name, frozenset()) | axes
@@ -348,11 +348,8 @@ def _kind(node: UOp) -> str:
     if node.op is Ops.COPY_ASYNC:
         return "copy"
     if node.op in (Ops.LOAD, Ops.STORE):
-        target = node.src[0]
-        while target.op is Ops.AFTER:
-            target = target.src[0]
-        assert isinstance(target.dtype, Pointer)
-        return f"{node.op.name.lower()} {target.dtype.space.name.lower()}"
+        target = memory_of(node.src[0])
+        return f"{node.op.name.lower()} {pointer_of(target).space.name.lower()}"
     if node.op is Ops.WMMA:
         return "matrix"
     if node.op is Ops.SHUFFLE:

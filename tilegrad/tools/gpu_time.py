@@ -103,7 +103,7 @@ class Time:
 
 
 def predicted(counts: Counts, arch: str) -> Time:
-    """The time of a whole launch, of which some blocks were counted.
+    """The time of a whole launch, from the counts of some of its blocks.
 
     Raises ConfigError for an architecture without rates.
     """

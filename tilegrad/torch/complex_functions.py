@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.tensor.handle.sizes import flat_arguments
 from tilegrad.torch.complex import Complex, as_complex, by_component
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -137,7 +138,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cumprod": lambda self, dim: _running_product(self, dim),
     "double": lambda self: self.cdouble(),
     "float": lambda self: self.real,
-    "new_zeros": lambda self, *size: Complex(self.pair.new_zeros(*_sizes(size), 2)),
+    "new_zeros": lambda self, *size: Complex(self.pair.new_zeros(*flat_arguments(size), 2)),
     "expand_as": lambda self, other: self.expand(*other.shape),
     "view_as": lambda self, other: self.reshape(*other.shape),
     "reshape_as": lambda self, other: self.reshape(*other.shape),
@@ -147,10 +148,6 @@ _LINEAR = (
     "diag_embed", "diagflat", "diff", "dsplit", "fliplr", "flipud", "hsplit", "moveaxis", "rot90",
     "select", "swapdims", "take_along_dim", "tensor_split", "vsplit",
 )  # fmt: skip
-
-
-def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
 
 
 def _running_product(self: Complex, dim: int) -> Complex:

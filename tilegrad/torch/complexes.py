@@ -13,7 +13,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, KindError
 from tilegrad.nn.tree import is_tensor as is_tensor_of_any_kind
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.sizes import flat_arguments, here
 from tilegrad.tensor.storage.host import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import creation, functions, random_tensors, tabled
@@ -250,17 +250,13 @@ def _filled(plain: Callable[..., Any]) -> Callable[..., Any]:
             given = {**options, "dtype": dtype.component}
             if name in ("rand", "randn"):
                 # Normal numbers have a variance of 1: half of it in each part.
-                drawn = plain(*_sizes(size), 2, **given)
+                drawn = plain(*flat_arguments(size), 2, **given)
                 return Complex(drawn * 0.5**0.5 if name == "randn" else drawn)
-            whole = plain(*_sizes(size), **given)
+            whole = plain(*flat_arguments(size), **given)
             return Complex(whole.stack(whole.zeros_like(), dim=-1))
         return plain(*size, **(options if dtype is None else {**options, "dtype": dtype}))
 
     return called(make_one, name)
-
-
-def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
 
 
 zeros, ones = _filled(creation.zeros), _filled(creation.ones)

@@ -11,7 +11,7 @@ from tilegrad.tensor.handle.aliases import same_storage
 from tilegrad.tensor.handle.gradient import add_gradient, adding
 from tilegrad.tensor.handle.living import Some
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.tensor.writing.watching import RemovableHandle
+from tilegrad.tensor.writing.watching import RemovableHandle, adder_to
 from tilegrad.torch import anomalies, modes
 from tilegrad.torch.steps import Step, step_of
 
@@ -115,15 +115,8 @@ class Differentiable(OurTensor):
             return
         if self._retained is not None:
             self._retained.remove()
-        known = weakref.ref(self)
-
-        def store(gradient: Any) -> None:
-            tensor = known()
-            if tensor is not None:
-                tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
-
-        self._store = store
-        self._retained = super().register_hook(store)
+        self._store = adder_to(self)
+        self._retained = super().register_hook(self._store)
         retaining.add(self)
 
     @property

@@ -101,7 +101,7 @@ MUTANTS: dict[str, Mutant] = {
     "M9.3": Mutant(
         "each operand of a matrix unit serves one product",
         "tilegrad/optimize/heuristic_units.py",
-        "amount := next((n for n in (4, 3, 2) if loop.src[0].arg % n == 0), 0)",
+        "amount := next((n for n in (4, 3, 2) if loop.extent.arg % n == 0), 0)",
         "amount := 0",
     ),
     "M9.4": Mutant(

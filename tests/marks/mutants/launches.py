@@ -99,7 +99,7 @@ MUTANTS: dict[str, Mutant] = {
     "M4.7": Mutant(
         "a replay keeps the value of a bound variable",
         _ENTRY,
-        '            self.program.set_value(("variable", variable.arg[0]), value)\n',
+        '            self.program.set_value(("variable", variable.name), value)\n',
         "            pass\n",
     ),
     "M4.8": Mutant(
@@ -148,7 +148,7 @@ MUTANTS: dict[str, Mutant] = {
     "M4.15": Mutant(
         "a replay keeps the value of a bound variable",
         _ENTRY,
-        '            self.program.set_value(("variable", variable.arg[0]), value)\n',
+        '            self.program.set_value(("variable", variable.name), value)\n',
         "            pass\n",
     ),
     "M4.16": Mutant(

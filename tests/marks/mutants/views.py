@@ -122,7 +122,7 @@ MUTANTS: dict[str, Mutant] = {
     "M10.2": Mutant(
         "UNROLL of a whole axis leaves it a loop",
         "tilegrad/optimize/opts.py",
-        "    inner = Axis.UNROLL if loop.arg[1] is Axis.REDUCE else Axis.UPCAST\n",
+        "    inner = Axis.UNROLL if loop.axis is Axis.REDUCE else Axis.UPCAST\n",
         "    inner = Axis.REDUCE\n",
     ),
     "M10.3": Mutant(

@@ -122,7 +122,7 @@ class Kernel:
         program = self.linearize()
         name, display = kernel_name(self.ast)
         source = self._render(function_name(name), program) if self._render else ""
-        largest = {node.arg[0]: node.arg[2] for node in program if node.op.name == "DEFINE_VAR"}
+        largest = {node.name: node.arg[2] for node in program if node.op.name == "DEFINE_VAR"}
         dims = launch_dims(program, largest)
         return Program(name, display, source, tuple(program), dims.global_size, dims.local_size)
 

@@ -294,7 +294,7 @@ def render_kernel(
         print(listing(program))
     if config.DEBUG >= 4:
         print(source)
-    largest = {node.arg[0]: node.arg[2] for node in program if node.op.name == "DEFINE_VAR"}
+    largest = {node.name: node.arg[2] for node in program if node.op.name == "DEFINE_VAR"}
     dims = launch_dims(program, largest)
     ops, mem = costs
     kernel = CompiledKernel(

@@ -24,8 +24,8 @@ def blocks_of(program: Sequence[UOp]) -> tuple[Size, ...] | None:
     """The blocks along each axis of the launch; None where they are numbers."""
     found: dict[str, Size] = dict.fromkeys(_AXES, 1)
     for node in program:
-        if node.op is Ops.SPECIAL and node.arg[0] in found:
-            found[node.arg[0]] = _postfix(node.arg[1])
+        if node.op is Ops.SPECIAL and node.name in found:
+            found[node.name] = _postfix(node.arg[1])
     sizes = tuple(found.values())
     return None if all(isinstance(size, int) for size in sizes) else sizes
 
@@ -41,7 +41,7 @@ def _postfix(size: int | UOp) -> Size:
         if node.op is Ops.CONST:
             found.append(int(node.arg))
         elif node.op is Ops.DEFINE_VAR:
-            found.append(str(node.arg[0]))
+            found.append(str(node.name))
         else:
             if node.op is not Ops.CAST:
                 found.append((node.op.name, len(node.src)))

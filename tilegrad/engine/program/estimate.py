@@ -2,8 +2,8 @@
 nothing.
 
 An operation counts once per iteration of the loops that it stands in. Memory counts once per
-distinct element: what a load or a store can reach, by the ranges in its index. So a table of which
-few rows are read costs those rows, however long it is.
+distinct element: what a load or a store can reach, by the ranges in its index. So few
+rows of a long table cost what these rows do.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _count(ast: UOp, extent: Callable[[UOp], sint]) -> tuple[Any, Any]:
 
 
 def _iterations(ranges: frozenset[UOp], extent: Callable[[UOp], sint]) -> sint:
-    found: sint = prod(extent(loop.src[0]) for loop in sorted(ranges, key=lambda loop: loop.number))
+    found: sint = prod(extent(loop.extent) for loop in sorted(ranges, key=lambda loop: loop.number))
     return found
 
 

@@ -60,13 +60,13 @@ def accesses(ast: UOp) -> list[str]:
         if found is not None and all(term.op is Ops.RANGE for term in found[0]):
             strides, offset = found
             loops = sorted(strides, key=lambda loop: loop.number)
-            sizes = [loop.src[0] for loop in loops]
+            sizes = [loop.extent for loop in loops]
             shape = tuple(size.arg if size.op is Ops.CONST else size for size in sizes) or (1,)
             view = View.create(shape, tuple(strides[loop] for loop in loops) or (0,), offset)
             text = repr(ShapeTracker((view,)))
         else:
             text = render(index)
-        gate = f" where {render(node.src[3])}" if len(node.src) > 3 else ""
+        gate = f" where {render(node.gate)}" if node.is_gated else ""
         rows.append(f"data{pointer.arg}: {text}{gate}")
     return sorted(rows)
 

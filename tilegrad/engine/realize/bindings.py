@@ -77,14 +77,14 @@ class Binding:
     Attributes:
         inputs: the memory that the plan takes.
         draws, slices, numbers: the random draws, the slices of memory with their axes, and the
-            constants, all of which are variables of the launches; of a constant, each use.
+            constants: all are variables of the launches, a constant once for each use.
         targets: the memory that is overwritten.
         order: the nodes of the plan's graph, None for those made for the plan.
         values: where values are after the run.
         known: the nodes whose values these are, each with its position in `values`.
         roots: the position in `values` of each root, None for memory itself.
-        unremembered: the roots of which nothing is remembered: the value of a graph of constants is
-            not one device's.
+        unremembered: the roots whose values are not kept for later: the value of a graph of
+            constants is not one device's.
     """
 
     plan: Plan

@@ -26,7 +26,7 @@ _OPS = {op.serial: op for op in Ops}
 _SIZED = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.SHRINK, Ops.PAD, Ops.BUFFER, Ops.RAND})
 
 
-class _Plan(NamedTuple):
+class _CausedPlan(NamedTuple):
     number: int
     # As a request has it: for each node serial of the op, dtype, argument, numbers of sources.
     signature: tuple[Any, ...]
@@ -41,14 +41,14 @@ class _Difference(NamedTuple):
     at: int
 
 
-_recent: deque[_Plan] = deque(maxlen=_MOST)
+_recent: deque[_CausedPlan] = deque(maxlen=_MOST)
 _numbers = itertools.count(1)
 
 
 def tell(request: Request) -> None:
     """Print which plan is made for `request`, and how its signature differs from the nearest."""
     nodes = request.nodes
-    plan = _Plan(
+    plan = _CausedPlan(
         next(_numbers),
         request.signature(),
         tuple([nodes[number].arg for number in request.constants]),
@@ -94,7 +94,7 @@ def _common(old: tuple[Any, ...], new: tuple[Any, ...]) -> int:
     return min(len(old), len(new))
 
 
-def _differences(old: _Plan, new: _Plan, request: Request) -> list[_Difference] | None:
+def _differences(old: _CausedPlan, new: _CausedPlan, request: Request) -> list[_Difference] | None:
     """What differs between two signatures of the same ops; None of others."""
     if len(old.signature) != len(new.signature):
         return None

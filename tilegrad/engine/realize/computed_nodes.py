@@ -113,6 +113,4 @@ def _stands_on(node: UOp, needs: dict[UOp, bool], leaves: Collection[UOp]) -> bo
     found = needs.get(node)
     if found is not None:
         return found
-    while node.op.is_movement:
-        node = node.src[0]
-    return node in leaves
+    return base_of(node) in leaves

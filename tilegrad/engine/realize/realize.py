@@ -217,7 +217,7 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
         may_vary=not (config.NOOPT or (record is not None and record.is_of_capture)),
         otherwise=binding_for_sizes,
     )
-    values = {variable.arg[0]: value for variable, value in variables.items()}
+    values = {variable.name: value for variable, value in variables.items()}
     values.update(binding.launch_variables(request))
     memory = _memory_after(binding, request, _launch(binding, request, values))
     passing = _of_variables(request.nodes) if variables else set()

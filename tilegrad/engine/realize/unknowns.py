@@ -111,8 +111,8 @@ class Explained:
 
 
 def explain(request: Request, graphs: Sequence[Sizes], reach: int) -> Explained | None:
-    """What the sizes of `graphs`, the last of which is `request`, are of each other; None if that
-    is not found. Unknowns may be up to `reach`, or four times what was seen, as far as the graph
+    """How the sizes of `graphs` follow from each other; None if that is not found. The last graph
+    is `request`. Unknowns may be up to `reach`, or four times what was seen, as far as the graph
     allows.
     """
     for is_loose in (False, True):

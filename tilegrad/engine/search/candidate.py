@@ -89,7 +89,7 @@ class _Bench:
         backend = self._device
         _, program = to_program(ast, backend.target, opts)
         source = backend.render(_FUNCTION, program)
-        largest = {node.arg[0]: node.arg[2] for node in program if node.op is Ops.DEFINE_VAR}
+        largest = {node.name: node.arg[2] for node in program if node.op is Ops.DEFINE_VAR}
         dims = launch_dims(program, largest)
         facts = {
             "variables": variable_names(program),
@@ -191,7 +191,7 @@ def _depth(ast: UOp) -> int:
     """The number of values in the longest reduction."""
     reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     return max(
-        (int(prod(loop.src[0].vmax for loop in each.src[1:])) for each in reductions), default=1
+        (int(prod(loop.extent.vmax for loop in each.src[1:])) for each in reductions), default=1
     )
 
 
@@ -201,7 +201,7 @@ def _reduced(ast: UOp) -> tuple[UOp | None, bool]:
     """
     whole = ast
     while estimate(ast)[0] + estimate(ast)[1] // 8 > _PLAIN_OPERATIONS:
-        loop = max(_cuttable(ast), key=lambda each: int(each.src[0].arg), default=None)
+        loop = max(_cuttable(ast), key=lambda each: int(each.extent.arg), default=None)
         if loop is None or loop.extent.arg <= _LEAST_EXTENT:
             return None, False
         extent = loop.extent.arg
@@ -225,7 +225,7 @@ def _cuttable(ast: UOp) -> list[UOp]:
         loop
         for loop in loop_order(ast)
         if loop.axis in (Axis.LOOP, Axis.GLOBAL)
-        and loop.src[0].op is Ops.CONST
+        and loop.extent.op is Ops.CONST
         and loop not in named
         and all(loop in store.index.ranges for store in stores)
     ]

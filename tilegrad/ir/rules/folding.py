@@ -83,7 +83,7 @@ def one_value(node: UOp) -> UOp | None:
     always happen.
     """
     low, high = node.bounds
-    if low != high or any(loop.src[0].vmin < 1 for loop in node.ranges):
+    if low != high or any(loop.extent.vmin < 1 for loop in node.ranges):
         return None
     return UOp(Ops.CONST, node.dtype, (), low)
 
@@ -233,12 +233,11 @@ def open_gate(access: UOp) -> UOp | None:
     """An access whose gate is always true needs no gate; a load whose gate is never true is its
     alternative.
     """
-    gate = access.src[-1]
-    if not access.is_gated or gate.op is not Ops.CONST:
+    if not access.is_gated or access.gate.op is not Ops.CONST:
         return None
-    if gate.arg:
+    if access.gate.arg:
         return access.replace(src=access.src[: 2 if access.op is Ops.LOAD else 3])
-    return access.src[2].broadcast(access.dtype.lanes) if access.op is Ops.LOAD else None
+    return access.other.broadcast(access.dtype.lanes) if access.op is Ops.LOAD else None
 
 
 @BOOLEANS.rule("shut-stores", UPat((Ops.SINK, Ops.END, Ops.BARRIER), name="node"))

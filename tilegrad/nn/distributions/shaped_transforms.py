@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
@@ -295,7 +295,37 @@ class ReshapeTransform(Transform):
         return (*shape[: len(shape) - len(self.in_shape)], *self.out_shape)
 
 
-class CatTransform(Transform):
+class _SlicedTransform(Transform):
+    """Transforms of slices of a tensor: a subclass cuts it, and joins what they give."""
+
+    transforms: list[Transform]
+
+    def _slices(self, x: Tensor) -> Iterable[Tensor]:
+        raise NotImplementedError
+
+    def _joined(self, slices: Sequence[Tensor]) -> Tensor:
+        raise NotImplementedError
+
+    def _call(self, x: Tensor) -> Tensor:
+        pairs = zip(self.transforms, self._slices(x))
+        return self._joined([transform(each) for transform, each in pairs])
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        pairs = zip(self.transforms, self._slices(y))
+        return self._joined([transform.inv(each) for transform, each in pairs])
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        triples = zip(self.transforms, self._slices(x), self._slices(y))
+        return self._joined(
+            [each.log_abs_det_jacobian(before, after) for each, before, after in triples]
+        )
+
+    def event_dims(self) -> tuple[int, int]:
+        taken, given = zip(*(each.event_dims() for each in self.transforms))
+        return max(taken), max(given)
+
+
+class CatTransform(_SlicedTransform):
     """Transforms of slices of an axis, one after the other.
 
     Args:
@@ -323,30 +353,14 @@ class CatTransform(Transform):
         self.transforms, self.dim = list(tseq), dim
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
 
-    def _slices(self, x: Tensor) -> Any:
-        return zip(self.transforms, x.split(self.lengths, self.dim))
+    def _slices(self, x: Tensor) -> Iterable[Tensor]:
+        return x.split(self.lengths, self.dim)
 
-    def _call(self, x: Tensor) -> Tensor:
-        made = [transform(each) for transform, each in self._slices(x)]
-        return Tensor.cat(*made, dim=self.dim)  # type: ignore[no-any-return]
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        made = [transform.inv(each) for transform, each in self._slices(y)]
-        return Tensor.cat(*made, dim=self.dim)  # type: ignore[no-any-return]
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        slopes = [
-            transform.log_abs_det_jacobian(before, after)
-            for (transform, before), (_, after) in zip(self._slices(x), self._slices(y))
-        ]
-        return Tensor.cat(*slopes, dim=self.dim)  # type: ignore[no-any-return]
-
-    def event_dims(self) -> tuple[int, int]:
-        taken, given = zip(*(each.event_dims() for each in self.transforms))
-        return max(taken), max(given)
+    def _joined(self, slices: Sequence[Tensor]) -> Tensor:
+        return Tensor.cat(*slices, dim=self.dim)
 
 
-class StackTransform(Transform):
+class StackTransform(_SlicedTransform):
     """A transform for each position on an axis.
 
     Args:
@@ -366,24 +380,9 @@ class StackTransform(Transform):
         super().__init__(cache_size)
         self.transforms, self.dim = list(tseq), dim
 
-    def _slices(self, x: Tensor) -> Any:
-        return zip(self.transforms, x.unbind(self.dim))
+    def _slices(self, x: Tensor) -> Iterable[Tensor]:
+        return x.unbind(self.dim)
 
-    def _call(self, x: Tensor) -> Tensor:
-        made = [transform(each) for transform, each in self._slices(x)]
-        return made[0].stack(*made[1:], dim=self.dim)  # type: ignore[no-any-return]
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        made = [transform.inv(each) for transform, each in self._slices(y)]
-        return made[0].stack(*made[1:], dim=self.dim)  # type: ignore[no-any-return]
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        slopes = [
-            transform.log_abs_det_jacobian(before, after)
-            for (transform, before), (_, after) in zip(self._slices(x), self._slices(y))
-        ]
-        return slopes[0].stack(*slopes[1:], dim=self.dim)  # type: ignore[no-any-return]
-
-    def event_dims(self) -> tuple[int, int]:
-        taken, given = zip(*(each.event_dims() for each in self.transforms))
-        return max(taken), max(given)
+    def _joined(self, slices: Sequence[Tensor]) -> Tensor:
+        first, *others = slices
+        return first.stack(*others, dim=self.dim)

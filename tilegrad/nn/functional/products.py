@@ -38,7 +38,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         weight: (out_features, in1_features, in2_features).
         bias: (out_features,), or None.
 
-    Returns a tensor of shape (..., out_features).
+    Returns a tensor of shape (..., out_features), in the dtype to which all promote.
 
     Raises ShapeError for sizes that do not fit.
 

@@ -39,7 +39,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         input: (..., C * r^2, H, W).
         upscale_factor: r.
 
-    Returns a tensor of shape (..., C, H * r, W * r).
+    Returns a tensor of shape (..., C, H * r, W * r) and the same dtype.
 
     Raises ShapeError unless r^2 divides the channels.
 
@@ -57,7 +57,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         input: (..., C, H * r, W * r).
         downscale_factor: r.
 
-    Returns a tensor of shape (..., C * r^2, H, W).
+    Returns a tensor of shape (..., C * r^2, H, W) and the same dtype.
 
     Raises ShapeError unless r divides the sizes.
 

@@ -21,7 +21,7 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
         bn: a batch normalisation of its output channels.
         transpose: whether `conv` is a transposed convolution.
 
-    Returns a new layer, with weights of the shapes of those of `conv`.
+    Returns a new layer, with weights of the shapes and dtypes of those of `conv`.
 
     Raises ConfigError for a normalisation without running statistics.
 

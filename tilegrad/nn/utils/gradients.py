@@ -102,7 +102,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
         parameters: a tensor, or several, of any shapes; those without a gradient do not count.
         clip_value: the limit.
 
-    Returns None.
+    Returns None; gradients keep their dtypes.
 
     >>> p = Tensor([3.0], requires_grad=True); loss = (p * p).sum().backward()
     >>> nn.utils.clip_grad_value_([p], 0.5); p.grad.tolist()

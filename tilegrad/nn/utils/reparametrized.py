@@ -23,7 +23,8 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
         name: name of the weight.
         dim: the axis along which each slice has a length; None for one length.
 
-    Returns `module`; `weight_v` has the shape of the weight, `weight_g` size 1 beside `dim`.
+    Returns `module`; `weight_v` has the shape and dtype of the weight, `weight_g` the dtype, and
+    size 1 beside `dim`.
 
     Raises ConfigError for a name that the module has not.
 
@@ -79,7 +80,7 @@ def spectral_norm(
         eps: least norm of the vectors.
         dim: the axis of the rows.
 
-    Returns `module`; `weight_orig` has the shape of the weight.
+    Returns `module`; `weight_orig` has the shape and dtype of the weight.
 
     Raises ConfigError for a name that the module has not.
 

@@ -16,6 +16,7 @@ from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import call_site, user_line
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.sizes import is_one, is_zero
 from tilegrad.ir.uop import UOp, sint
 
 __all__ = [
@@ -64,7 +65,7 @@ def merge(first: Variables, second: Variables) -> Variables:
     for variable, value in second.items():
         if first.get(variable, value) != value:
             raise ShapeError(
-                f"variable {variable.arg[0]!r} has two values in one graph: "
+                f"variable {variable.name!r} has two values in one graph: "
                 f"{first[variable]} and {value}",
                 line=here(),
             )
@@ -181,14 +182,6 @@ def as_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def is_one(size: sint) -> bool:
-    return isinstance(size, int) and size == 1
-
-
-def is_zero(size: sint) -> bool:
-    return isinstance(size, int) and size == 0
-
-
 def same(first: sint, second: sint) -> bool:
     """Whether two sizes are equal whatever the variables; nodes are interned, so equal ones are
     identical.
@@ -276,7 +269,7 @@ def show_size(size: Any) -> str:
     if not isinstance(size, UOp):
         return str(size)
     if size.op.name == "DEFINE_VAR":
-        return str(size.arg[0])
+        return str(size.name)
     if size.op is Ops.CONST:
         return str(size.arg)
     if size.op.name in _SIGNS:

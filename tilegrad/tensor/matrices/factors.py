@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.sizes import as_node
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.matrices.kernel_builder import (
     MatrixKernel,
@@ -327,7 +327,7 @@ def _pairs(kernel: MatrixKernel, rounds: UOp, size: int) -> Iterator[tuple[UOp, 
         is_needed = kernel.load(rounds + sweep).ne(0.0)
         kernel.store(rounds + sweep + 1, kernel.number(0), is_needed)
         with (
-            kernel.loop(chosen(is_needed, _index(size - 1), _index(0))) as p,
+            kernel.loop(chosen(is_needed, as_node(size - 1), as_node(0))) as p,
             kernel.loop(-p + (size - 1), carried=True) as beside,
         ):
             yield p, p + 1 + beside, rounds + sweep + 1
@@ -403,7 +403,7 @@ def _annihilate(
     zero = kernel.number(0)
     tangent = chosen(is_large, _rotation(kernel, right - left, off), zero)
     angle = _angle(kernel, tangent)
-    length = chosen(is_large, _index(size), _index(0))
+    length = chosen(is_large, as_node(size), as_node(0))
     _rotate_rows(kernel, row, other, length, angle)
     _rotate_rows(kernel, vectors + p * size, vectors + q * size, length, angle)
     with kernel.loop(length) as j:
@@ -421,10 +421,6 @@ def _swap(kernel: MatrixKernel, one: UOp, other: UOp, length: int) -> None:
         x, y = kernel.load(one + j), kernel.load(other + j)
         kernel.store(one + j, y, x, y)
         kernel.store(other + j, x)
-
-
-def _index(value: int) -> UOp:
-    return UOp.const(dtypes.index, value)
 
 
 def singular_size(rows: int, columns: int) -> int:
@@ -495,6 +491,6 @@ def _orthogonalise(
     angle = _angle(kernel, tangent)
     is_changed = is_askew | is_shorter
     for (first, second), length in zip((lefts, rights), lengths):
-        count = chosen(is_changed, _index(length), _index(0))
+        count = chosen(is_changed, as_node(length), as_node(0))
         _rotate_rows(kernel, first, second, count, angle, is_shorter)
     kernel.raise_to(flag, chosen(is_changed, one, zero))

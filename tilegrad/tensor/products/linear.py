@@ -15,6 +15,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.dtype_promotion import promote, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.base.origin import composed
+from tilegrad.ir.sizes import highest
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_devices, describe
 from tilegrad.tensor.handle.sizes import here, is_one, same, show_shape
@@ -155,7 +156,7 @@ class Linear(Random):
         Args:
             layers: functions or modules, each of one tensor.
 
-        Returns what the last one returns, of any shape.
+        Returns what the last one returns, of any shape and dtype.
 
         Raises DTypeError for what cannot be called.
 
@@ -259,7 +260,7 @@ def _in_pairs(
                 letters_left,
                 _contracted([(letters, tensor)], letters_left, sizes, wide),
             )
-    extents = {letter: _extent(size) for letter, size in sizes.items()}
+    extents = {letter: highest(size) for letter, size in sizes.items()}
     path = contraction_path(
         [frozenset(letters) for letters, _ in operands], frozenset(output), extents
     )
@@ -282,11 +283,6 @@ def _in_pairs(
         wide = sum_dtype(promote(pair[0][1].dtype, pair[1][1].dtype))
         left[len(operands) + number] = letters_left, _contracted(pair, letters_left, own, wide)
     return _contracted(pair, output, sizes, dtype)
-
-
-def _extent(size: Any) -> int:
-    """A size for comparisons: of a symbolic one the largest."""
-    return size if isinstance(size, int) else int(size.vmax)
 
 
 def _contracted(

@@ -122,6 +122,6 @@ def _finished(name: str, ast: Any) -> UOp:
     while closed := [node for node in ast.toposort() if node.op is Ops.END and len(node.src) == 1]:
         ast = ast.substitute({closed[0]: closed[0].src[0]})
     loops = [node for node in ast.toposort() if node.op is Ops.RANGE]
-    order = sorted(loop.arg[0] for loop in loops)
+    order = sorted(loop.number for loop in loops)
     finished: UOp = ast.replace(arg=KernelInfo(name, tuple(order)))
     return finished

@@ -49,7 +49,7 @@ class Realized(Attention):
         Args:
             others: further tensors.
 
-        Returns this tensor, whose values are in memory.
+        Returns this tensor, of the same shape and dtype, whose values are in memory.
 
         Raises ShapeError for a symbolic size that is not bound, DeviceError if a device fails or is
         out of memory.
@@ -149,7 +149,7 @@ class Realized(Attention):
         Args:
             device: name of a device, or None for the default one.
 
-        Returns this tensor.
+        Returns this tensor, of the same shape and dtype.
 
         Raises DeviceError for an unknown device.
 

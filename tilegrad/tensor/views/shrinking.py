@@ -9,6 +9,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.sizes import highest
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
@@ -63,7 +64,11 @@ class Shrinking(Movement):
             start, first = as_size("shrink", span[0])
             end, second = as_size("shrink", span[1])
             variables = merge(merge(variables, first), second)
-            if _most(start) < 0 or _most(simple(end - start)) < 0 or _most(simple(size - end)) < 0:
+            if (
+                highest(start) < 0
+                or highest(simple(end - start)) < 0
+                or highest(simple(size - end)) < 0
+            ):
                 raise ShapeError(
                     f"shrink: slice ({_show(start)}, {_show(end)}) of axis {axis} is not "
                     f"inside its size {_show(size)}",
@@ -91,7 +96,7 @@ class Shrinking(Movement):
         if not involved:
             return
         if involved <= values.keys() and not is_inside(spanned, values):
-            where = ", ".join(f"{each.arg[0]} = {values[each]}" for each in involved)
+            where = ", ".join(f"{each.name} = {values[each]}" for each in involved)
             raise ShapeError(
                 f"shrink: slice ({_show(start)}, {_show(end)}) of axis {axis} is not "
                 f"inside its size {_show(self.shape[axis])} where {where}",
@@ -132,11 +137,6 @@ class Shrinking(Movement):
         """
         axis = as_axis("narrow", dim, self.ndim)
         return self._slice(axis, start, start + length)
-
-
-def _most(size: sint) -> int:
-    """The largest value of a size: below 0 it fits for no value of its variables."""
-    return size if isinstance(size, int) else int(size.vmax)
 
 
 def is_inside(spanned: tuple[sint, sint, sint], values: Variables) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.config import gradients
 from tilegrad.grad.partial_writes import spread, where_written
 from tilegrad.grad.regions import unrecorded, without_outputs
-from tilegrad.grad.rules import filled
+from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import Look, moved, show
@@ -98,7 +98,7 @@ def written_to(write: Write, seen: Look, old: UOp) -> UOp:
         look._replace(moves=tuple([move for move in look.moves if move[0] is not Ops.DETACH]))
         for look in (write.found, seen)
     )
-    whole = filled(found.shape, 0, old.dtype)
+    whole = fill(found.shape, 0, old.dtype)
     view = found.over(whole)
     mask = seen.over(where_written(view, whole))
     return mask.where(seen.over(spread(write.given, view, whole)), old)

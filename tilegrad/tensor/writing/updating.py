@@ -229,7 +229,7 @@ class Updating(Assignment):
     def detach_(self) -> Self:
         """Cut this tensor off from what it was computed from: no gradient flows on.
 
-        Returns this tensor.
+        Returns this tensor, of the same shape and dtype.
 
         >>> Tensor([1.0]).detach_().requires_grad
         False
@@ -244,7 +244,7 @@ class Updating(Assignment):
         Args:
             value: a number, or a tensor without axes.
 
-        Returns this tensor.
+        Returns this tensor, of the same shape and dtype.
 
         >>> Tensor([1, 2]).fill_(7).tolist()
         [7, 7]
@@ -256,7 +256,7 @@ class Updating(Assignment):
     def zero_(self) -> Self:
         """Write 0 into every element.
 
-        Returns this tensor.
+        Returns this tensor, of the same shape and dtype.
 
         >>> Tensor([1, 2]).zero_().tolist()
         [0, 0]
@@ -348,7 +348,7 @@ class Updating(Assignment):
         Args:
             p: the probability.
 
-        Returns this tensor.
+        Returns this tensor, of the same shape and dtype.
 
         >>> Tensor([0.5, 0.5]).bernoulli_(1.0).tolist()
         [1.0, 1.0]
@@ -363,7 +363,7 @@ class Updating(Assignment):
             mean: mean of the logarithm.
             std: standard deviation of the logarithm.
 
-        Returns this tensor.
+        Returns this tensor, of the same shape and dtype.
 
         >>> Tensor.empty(2).log_normal_().shape
         (2,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Set
-from typing import Any, Self
+from typing import Any
 
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.grad.node_hooks import watch
@@ -14,7 +14,7 @@ from tilegrad.tensor.handle.core import cast_node, describe
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.writing.updating import Updating
 
-__all__ = ["HookedTensor", "RemovableHandle", "Watching", "after_hooks"]
+__all__ = ["HookedTensor", "RemovableHandle", "Watching", "adder_to", "after_hooks"]
 
 
 class RemovableHandle:
@@ -146,11 +146,16 @@ class Watching(Updating):
         """
         if self._is_leaf:
             return
-        known = weakref.ref(self)
+        self.register_hook(adder_to(self))
 
-        def store(gradient: Self) -> None:
-            tensor = known()
-            if tensor is not None:
-                tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
 
-        self.register_hook(store)
+def adder_to(tensor: Any) -> Callable[[Any], None]:
+    """A hook that adds the gradient to `grad` of a tensor, as long as that is alive."""
+    known = weakref.ref(tensor)
+
+    def add(gradient: Any) -> None:
+        found = known()
+        if found is not None:
+            found.grad = gradient if found.grad is None else found.grad + gradient
+
+    return add

@@ -1,4 +1,4 @@
-"""What was cut into gates or halves is put together again with a store for each piece, and none of
+"""What was cut into gates or halves is concatenated again with a store for each slice, and none of
 the arithmetic of the others.
 """
 
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(3)
 
 
 def gates(x: Tensor) -> Tensor:
-    """Four functions of four pieces of the last axis."""
+    """Four functions of four slices of the last axis."""
     i, f, g, o = x.chunk(4, -1)
     return (i.sigmoid() * g.tanh() + f.exp()) * o.sigmoid()
 
@@ -34,7 +34,7 @@ def stores(*tensors: Tensor, plain: bool = False) -> tuple[int, int]:
     return len(item.ast.src), sum(node.op in (Ops.EXP2, Ops.EXP) for node in nodes)
 
 
-def test_each_piece_has_a_store() -> None:
+def test_each_slice_has_a_store() -> None:
     """All four together have about the exponentials that every element had."""
     x = Tensor(RNG.standard_normal((3, 64)).astype(np.float32)).realize()
     count, exponentials = stores(gradient(x, 64))
@@ -54,10 +54,10 @@ def test_values(device: str) -> None:
         return ((np.tanh(g) / (1 + np.exp(-i)) + np.exp(f)) / (1 + np.exp(-o))).sum()
 
     expected = np.zeros_like(array)
-    for place in np.ndindex(array.shape):
+    for index in np.ndindex(array.shape):
         step = np.zeros_like(array)
-        step[place] = 1e-6
-        expected[place] = (of(array + step) - of(array - step)) / 2e-6
+        step[index] = 1e-6
+        expected[index] = (of(array + step) - of(array - step)) / 2e-6
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -1,5 +1,5 @@
-"""The gradient of a strided window meets only the places of its phase: half the terms of each axis,
-or a third, are not computed.
+"""The gradient of a strided convolution sums, for each element, only the terms whose remainder is
+its own: half the terms of each axis, or a third, are not computed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def gradient(x: Tensor, w: Tensor, g: Tensor, stride: int, padding: int, dilatio
         (8, 3, 2, 2, 2, 3 * 3),
     ],
 )
-def test_a_phase_has_its_places(
+def test_a_remainder_has_its_terms_alone(
     size: int, kernel: int, stride: int, padding: int, dilation: int, steps: int
 ) -> None:
     """By the definition of the gradient: each result adds its share to the inputs it came from."""
@@ -68,11 +68,11 @@ def test_a_phase_has_its_places(
         ("avg_pool2d", 41, 5, 3, 2),
         ("avg_pool2d", 26, 3, 2, 2),
         ("max_pool2d", 42, 5, 2, 3),
-        # The phases of a row would leave lanes empty, and nine terms are few.
+        # The remainders of a row would leave lanes empty, and nine terms are few.
         ("avg_pool2d", 8, 3, 2, 3),
     ],
 )
-def test_windows_alone_have_phases_where_these_fill_vectors(
+def test_pools_alone_are_split_where_remainders_fill_vectors(
     kind: str, size: int, kernel: int, stride: int, terms: int
 ) -> None:
     """The gradient of a pooling; by the definition, each result adds its share to its window."""
