@@ -106,6 +106,8 @@ class Tensor(  # type: ignore[misc]
     """
 
     _at_once = True
+    # Whether a module trains this.
+    _is_parameter = False
 
     @staticmethod
     def _hint_of(name: str) -> str | None:
