@@ -92,7 +92,7 @@ class Module(Hookable):
             call = cls.__dict__["__call__"]
             if "forward" not in cls.__dict__:
                 cls.forward = call  # type: ignore[method-assign]
-            cls.__call__ = hooked(call)  # type: ignore[method-assign]
+            cls.__call__ = hooked(call, cls.forward)  # type: ignore[method-assign]
         elif "forward" in cls.__dict__:
             cls.__call__ = Module.__call__  # type: ignore[method-assign]
 
