@@ -21,7 +21,8 @@ from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.aliases import shared
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
-from tilegrad.tensor.handle.waiting import Moves, Value, this_thread
+from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
+from tilegrad.tensor.storage.memory import needs_no_run
 
 __all__ = ["view_of_memory"]
 
@@ -33,7 +34,7 @@ _MOST_BYTES = 1 << 24
 _picked_at: dict[Any, set[str]] = {}
 _MANY, _MOST_LINES = 4, 4096
 # More of them are better told by a node.
-_MOST_MOVES = 12
+_MOST_MOVES, _MOST_STEPS = 12, 1024
 
 
 def view_of_memory(tensor: Any, key: Any) -> Any | None:
@@ -84,9 +85,13 @@ def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:
     """
     call = tensor._call
     if call is not None:
-        if call.value is None or call.requires_grad or call.pool is not this_thread.pool:
+        if call.requires_grad or call.pool is not this_thread.pool:
             return None
-        return call.value, call.moves
+        if call.value is None and _is_copy(call) and _is_small(tensor):
+            tensor.realize()
+            call = tensor._call
+        if call is not None:
+            return None if call.value is None else (call.value, call.moves)
     node = tensor._node
     moves: list[tuple[Ops, Any, tuple[Any, ...]]] = []
     is_made = False
@@ -111,13 +116,41 @@ def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:
     return value, tuple(moves[::-1])
 
 
+def _is_copy(call: Call) -> bool:
+    """Whether a call that waits makes a copy of memory in another order."""
+    template, slot = call.template, call.slot
+    first = template.count + len(template.constants)
+    if slot < first or call.is_write or call.inputs is None:
+        return False
+    op, _, _, pick, *_ = template.steps[slot - first]
+    if op is not Ops.CONTIGUOUS:
+        return False
+    slot = pick(range(slot))
+    below: Any = call
+    for _ in range(_MOST_MOVES):
+        if not below.template.is_view_at(slot) and slot >= below.template.count:
+            return False
+        slot = below.template.moves(slot, _MOST_STEPS)[1]
+        below = below.inputs[slot]
+        if below.__class__ is UOp:
+            return needs_no_run(below)
+        if below.__class__ is not Call or below.is_write:
+            return False
+        if below.value is not None or below.inputs is None:
+            return below.value is not None
+        slot = below.slot
+    return False
+
+
 def _becomes_memory(node: UOp, below: UOp, key: Any) -> bool:
     """Whether a tensor, which moves what is `below`, is an array of the host on its way to a
-    device, of which a run would copy all, too; or a constant, of which each part would be a graph
-    of its own.
+    device, of which a run would copy all, too; a copy of memory in another order, which each run of
+    a part would make again; or a constant, of which each part would be a graph of its own.
     """
     if below.op is Ops.COPY:
         return below.src[0].op is Ops.BUFFER
+    if below.op is Ops.CONTIGUOUS:
+        return needs_no_run(below.src[0])
     return node.is_constant and node.op is not Ops.CONST and _changes(key)
 
 
