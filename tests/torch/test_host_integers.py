@@ -144,3 +144,29 @@ def test_a_view_that_is_trained_has_the_gradient_of_its_elements() -> None:
     assert row.grad is not None
     assert row.grad.tolist() == [4.0, 5.0]
     assert x.grad is None
+
+
+def test_elements_updated_by_what_is_computed_of_others_plan_nothing_new() -> None:
+    """Tabular Q-learning: other elements at each step, by `+=` and by `=`."""
+    rng = np.random.default_rng(5)
+    own, other = torch.zeros(12, 4), np.zeros((12, 4), np.float32)
+    for step in range(80):
+        if step == 40:
+            before = counters.schedules
+        state, action, following = (int(rng.integers(most)) for most in (12, 4, 12))
+        reward = np.float32(rng.random())
+        if step % 3:
+            own[state, action] += 0.5 * (
+                float(reward) + 0.75 * own[following].max() - own[state, action]
+            )
+            other[state, action] += np.float32(0.5) * (
+                reward + np.float32(0.75) * other[following].max() - other[state, action]
+            )
+        else:
+            own[state, action] = own[following].mean() + float(reward)
+            other[state, action] = other[following].mean() + reward
+        if step % 5 == 0:
+            np.testing.assert_allclose(own.numpy(), other, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(own.numpy(), other, rtol=1e-5, atol=1e-6)
+    # The steps of each kind, once their numbers have changed.
+    assert counters.schedules - before <= 2
