@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import gc
+import itertools
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -220,8 +222,31 @@ def test_work_on_both_sides_of_the_bound_is_right(monkeypatch: pytest.MonkeyPatc
     for bound in (0, 1 << 40):
         monkeypatch.setattr(ready, "_SMALL_OPS", bound)
         monkeypatch.setattr(ready, "_SMALL_BYTES", bound)
+        monkeypatch.setattr(ready, "_MIDDLE_OPS", bound)
         # Another size each time: a plan is made ready once.
         close(*work(numbers(300, 400 + (bound > 0))), 1e-3)
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("tanh", 2e-5), ("sin", 2e-3)])
+def test_work_that_ends_before_a_thread_has_woken_wakes_none(
+    name: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its first runs tell, by a clock that stands still but for them."""
+    asked: list[bool] = []
+    call = ready.Ready.call
+    monkeypatch.setattr(
+        ready.Ready, "call", lambda self, is_small: asked.append(is_small) or call(self, is_small)
+    )
+    monkeypatch.setattr(ready, "_SMALL_OPS", 0)
+    clock = itertools.count()
+    monkeypatch.setattr(ready, "time", SimpleNamespace(perf_counter=lambda: seconds * next(clock)))
+    a = numbers(41, 73)
+    x = Tensor(a).realize()
+    for _ in range(8):
+        found = (getattr(x, name)() @ x.T).max(1)
+        close(found, (getattr(np, name)(a) @ a.T).max(1), 1e-3)
+    assert asked[0] is True
+    assert (False in asked) is (seconds > 1e-3)
 
 
 def test_variables_and_numbers_reach_a_plan_that_is_ready() -> None:

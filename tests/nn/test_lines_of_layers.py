@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as torch
-from tilegrad import Tensor, nn
+from tilegrad import Tensor, jit, nn
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composing, method_names, user_lines
 from tilegrad.ir.op import Ops
@@ -97,6 +97,55 @@ def test_a_forward_of_one_object_takes_the_place_of_its_class() -> None:
     assert len(seen) == 1
     del layer.forward
     np.testing.assert_allclose(3 * layer(torch.ones(2, 3)).detach().numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("library", [torch.nn, nn])
+@pytest.mark.parametrize("name", ["ReLU", "Sequential"])
+def test_a_forward_that_is_set_on_a_class_is_that_of_all_its_layers(
+    library: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in PyTorch, for layers that are there already, with and without hooks, until it is taken
+    back.
+    """
+    kind: Any = getattr(library, name)
+    layer, x = kind(), torch.ones(2)
+    model = library.Sequential(library.Identity(), layer)
+    before = kind.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "forward", lambda self, x: before(self, x) * 3)
+        assert layer(x).tolist() == [3.0, 3.0]
+        layer.register_forward_hook(lambda module, given, found: found + 1)
+        if name == "ReLU":
+            assert model(x).tolist() == [4.0, 4.0]
+    assert layer(x).tolist() == [2.0, 2.0]
+
+
+def test_a_forward_of_a_class_in_front_of_a_layer_is_what_a_call_runs() -> None:
+    class Doubling:
+        def forward(self, x: Any) -> Any:
+            found: Any = super().forward(x)  # type: ignore[misc]
+            return found * 2
+
+    class Both(Doubling, torch.nn.ReLU):
+        pass
+
+    class Called(torch.nn.ReLU):
+        def __call__(self, x: Any) -> Any:
+            return super().__call__(x) + 5
+
+    assert Both()(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert Called()(torch.ones(2)).tolist() == [6.0, 6.0]
+
+
+def test_a_captured_function_sees_a_forward_that_is_set_on_a_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = nn.ReLU()
+    run = jit(lambda x: layer(x) + 1)
+    x = Tensor([1.0, 2.0]).realize()
+    assert [run(x).tolist() for _ in range(3)][-1] == [2.0, 3.0]
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x * 3)
+    assert run(x).tolist() == [4.0, 7.0]
 
 
 def test_an_error_inside_layers_leaves_no_line_behind() -> None:

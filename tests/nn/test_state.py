@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import GlobalCounters, Tensor, dtypes, nn
+from tilegrad import GlobalCounters, Tensor, dtypes, jit, nn
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.engine.run.run import recording
 from tilegrad.io.safetensors import Entry, read_safetensors, write_safetensors
@@ -160,6 +160,47 @@ def test_loading_what_is_made_of_the_model() -> None:
     load_state_dict(model, {"0.weight": model[0].weight * 2, "1.weight": model[0].weight + 1})
     assert model[0].weight.tolist() == [[2 * x for x in row] for row in second]
     assert model[1].weight.tolist() == np.float32(second).__add__(np.float32(1)).tolist()
+
+
+def test_weights_in_memory_are_loaded_without_a_run() -> None:
+    source = [nn.Linear(3, 4), nn.Linear(4, 2)]
+    other = [nn.Linear(3, 4), nn.Linear(4, 2)]
+    weights = get_state_dict(source)
+    expected = {name: tensor.numpy() for name, tensor in weights.items()}
+    [tensor.numpy() for tensor in get_parameters(other)]
+    kernels = GlobalCounters.kernel_count
+    load_state_dict(other, weights)
+    for name, tensor in get_state_dict(other).items():
+        np.testing.assert_array_equal(tensor.numpy(), expected[name])
+    assert GlobalCounters.kernel_count == kernels
+
+
+def test_what_waits_has_the_weights_from_before_loading() -> None:
+    """Values and gradients of a graph that was made before; those made after have the new."""
+    layer, new = nn.Linear(2, 1, bias=False), Tensor([[5.0, 7.0]]).realize()
+    first = np.array(layer.weight.tolist(), np.float32)
+    x = Tensor([[1.0, 2.0]])
+    alias = layer.weight.detach()
+    before = (layer(x) ** 2).sum()
+    load_state_dict(layer, {"weight": new})
+    after = (layer(x) ** 2).sum()
+    product = first @ np.float32([1, 2])
+    np.testing.assert_allclose(before.item(), product.item() ** 2, rtol=1e-5)
+    assert after.item() == 19.0**2
+    assert alias.tolist() == [[5.0, 7.0]]
+    after.backward()
+    assert layer.weight.grad is not None
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), [[38.0, 76.0]])
+    assert layer.weight.requires_grad
+
+
+def test_a_captured_function_has_the_weights_that_are_loaded() -> None:
+    layer = nn.Linear(2, 1, bias=False)
+    run = jit(lambda x: layer(x))
+    for _ in range(3):
+        run(Tensor([[1.0, 2.0]]).realize())
+    load_state_dict(layer, {"weight": Tensor([[5.0, 7.0]]).realize()})
+    assert run(Tensor([[1.0, 2.0]]).realize()).tolist() == [[19.0]]
 
 
 def test_a_parameter_of_two_names_is_loaded_once() -> None:

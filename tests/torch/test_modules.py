@@ -69,6 +69,31 @@ def test_apply_visits_children_first() -> None:
     assert seen == ["ReLU", "Tanh", "Sequential"]
 
 
+def test_a_layer_with_a_train_of_its_own_is_set_by_it() -> None:
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.drop = nn.BatchNorm1d(2), nn.Dropout()
+
+        def train(self, mode: bool = True) -> Frozen:
+            super().train(mode)
+            self.norm.eval()
+            return self
+
+    net = nn.Sequential(Frozen(), nn.Dropout())
+    net.eval()
+    net.train()
+    assert [each.training for each in net.modules()] == [True, True, False, True, True]
+
+
+def test_loading_runs_no_hooks_of_saving() -> None:
+    net, calls = nn.Linear(2, 1), []
+    state = net.state_dict()
+    net.register_state_dict_post_hook(lambda *given: calls.append(given))
+    net.load_state_dict(state)
+    assert calls == []
+
+
 def test_a_copy_of_a_module_has_parameters_of_its_own() -> None:
     net = Net()
     other = copy.deepcopy(net)

@@ -51,6 +51,8 @@ _OLD = (type, types.ModuleType, types.FunctionType, enum.Enum)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _BOUND_IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
 _LAZY = object()
+# What programs exchange of classes that are tilegrad's own, as in PyTorch.
+_EXCHANGED = frozenset({"forward"})
 
 
 class Reads:
@@ -249,7 +251,10 @@ class Reads:
             return
         label = f"{title(kind)}.{name}"
         if isinstance(raw, types.FunctionType):
-            self.load(AccessPath(kind, False, name, label), raw)
+            path = AccessPath(kind, False, name, label)
+            self.load(path, raw)
+            if name in _EXCHANGED and is_own_code(raw):
+                self.guards.hold_object(path, raw)
         elif isinstance(raw, (staticmethod, classmethod)):
             self._raw(owner, name, label, raw)
             self.reach(raw.__func__)

@@ -106,17 +106,27 @@ class Hooks:
         return output
 
 
-def hooked(call: Callable[..., Any]) -> Callable[..., Any]:
+def hooked(call: Callable[..., Any], forward: Any) -> Callable[..., Any]:
     """The `__call__` of a class of modules, which runs the hooks of a module that has some. Where a
     subclass calls the method of its base they have run already.
+
+    Args:
+        call: what the class computes.
+        forward: the `forward` of the class as it was made; another one, which was set on the class
+            or comes from a class in front of it, takes the place of `call`.
     """
 
     @functools.wraps(call)
     def __call__(self: Any, /, *args: Any, **options: Any) -> Any:
         hooks: Hooks | None = self._hooks
-        if hooks is not None and type(self).__call__ is __call__:
-            # What one object does instead of what its class does.
-            own = self.__dict__.get("forward") or functools.partial(call, self)
+        kind = type(self)
+        if (hooks is not None or kind.forward is not forward) and kind.__call__ is __call__:
+            if kind.forward is not forward or "forward" in self.__dict__:
+                own = self.forward
+            else:
+                own = functools.partial(call, self)
+            if hooks is None:
+                return unmarked(own, *args, **options)
             return unmarked(hooks.run, own, self, args, options)
         return of_layer(code, call, self, args, options)
 

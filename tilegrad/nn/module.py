@@ -19,7 +19,7 @@ A module trains until `eval()` says otherwise, as in PyTorch. A mode that was ne
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from tilegrad.base.dtype import DType
@@ -28,13 +28,17 @@ from tilegrad.base.origin import unmarked
 from tilegrad.nn.hookable import Hookable
 from tilegrad.nn.hooks import Hooks, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
-from tilegrad.nn.tree import Paired, children_of, is_state, is_tensor, walk
-from tilegrad.tensor.handle.core import as_dtype
+from tilegrad.nn.tree import Paired, children_of, is_tensor, own_holders, own_tensors, walk
+from tilegrad.tensor.handle.core import as_dtype, device_of
+from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Module", "NoForwardError", "Parameter", "arguments_of", "shown"]
+
+
+_PACKAGE = __name__.partition(".")[0] + "."
 
 
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
@@ -88,7 +92,7 @@ class Module(Hookable):
             call = cls.__dict__["__call__"]
             if "forward" not in cls.__dict__:
                 cls.forward = call  # type: ignore[method-assign]
-            cls.__call__ = hooked(call)  # type: ignore[method-assign]
+            cls.__call__ = hooked(call, cls.forward)  # type: ignore[method-assign]
         elif "forward" in cls.__dict__:
             cls.__call__ = Module.__call__  # type: ignore[method-assign]
 
@@ -129,15 +133,27 @@ class Module(Hookable):
         self._mode = mode
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of this module and of all below it; gives this module.
+        """Set the mode of this module and of all below it, by the `train` of their classes; gives
+        this module.
 
         >>> layer = nn.Dropout().train()
         >>> layer.training, layer.eval().training
         (True, False)
         """
-        for module in self.modules():
-            if isinstance(module, Module):
-                module.training = mode
+        seen: set[int] = set()
+        below: list[Any] = [self]
+        while below:
+            item = below.pop()
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            if isinstance(item, Module):
+                if item is not self and not type(item).train.__module__.startswith(_PACKAGE):
+                    # A class of the user's with a way of its own, as one that stays frozen.
+                    item.train(mode)
+                    continue
+                object.__setattr__(item, "_mode", mode)
+            below += own_holders(item)
         return self
 
     def eval(self) -> Self:
@@ -148,7 +164,7 @@ class Module(Hookable):
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """This module and each `Module` below it, once, by name."""
-        for name, item, _, _ in walk(self, prefix):
+        for name, item, _, _, _ in walk(self, prefix, tensors=False):
             if isinstance(item, Module):
                 yield name, item
 
@@ -212,12 +228,11 @@ class Module(Hookable):
         self, prefix: str, wants_buffers: bool, recurse: bool
     ) -> Iterator[tuple[str, Tensor]]:
         seen: set[int] = set()
-        for found in walk(self, prefix):
-            item = found.item
-            if is_tensor(item) and id(item) not in seen:
-                if is_state(found) == wants_buffers and (recurse or found.holder is self):
-                    seen.add(id(item))
-                    yield found.name, item
+        found = walk(self, prefix) if recurse else own_tensors(self, prefix)
+        for name, item, _, _, is_state in found:
+            if is_state == wants_buffers and is_tensor(item) and id(item) not in seen:
+                seen.add(id(item))
+                yield name, item
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True
@@ -308,7 +323,11 @@ class Module(Hookable):
 
     def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
         """The tensors by name, as `nn.state.get_state_dict`."""
-        hooked_ones = self._with_hooks(prefix)
+        return self._state(list(self.named_modules(prefix)), prefix)
+
+    def _state(self, modules: Sequence[tuple[str, Any]], prefix: str) -> dict[str, Tensor]:
+        """As `state_dict`; `modules` are those from this one down, by name."""
+        hooked_ones = _with_hooks(modules)
         for module, start in hooked_ones:
             module._hooks.run_state("before", module, start, False)
         made = get_state_dict(self, prefix)
@@ -320,25 +339,27 @@ class Module(Hookable):
         """Write the tensors or arrays of `state_dict` into those of their names; see
         `nn.state.load_state_dict`.
         """
-        hooked_ones = self._with_hooks("")
+        return self._load(list(self.named_modules()), state_dict, strict, load_state_dict)
+
+    def _load(
+        self,
+        modules: Sequence[tuple[str, Any]],
+        state_dict: Mapping[str, Any],
+        strict: bool,
+        load: Callable[[Any, Mapping[str, Any], bool], Unmatched],
+    ) -> Unmatched:
+        """As `load_state_dict`, where the function `load` writes."""
+        hooked_ones = _with_hooks(modules)
         if hooked_ones:
             state_dict = dict(state_dict)
         for module, start in hooked_ones:
             module._hooks.run_state(
                 "before load", module, state_dict, start, {}, strict, [], [], []
             )
-        found = load_state_dict(self, state_dict, strict)
+        found = load(self, state_dict, strict)
         for module, _ in reversed(hooked_ones):
             module._hooks.run_state("after load", module, found)
         return found
-
-    def _with_hooks(self, prefix: str) -> list[tuple[Any, str]]:
-        """The modules from this one down that have hooks, each with what its names begin with."""
-        return [
-            (module, f"{name}." if name else "")
-            for name, module in self.named_modules(prefix)
-            if module._hooks is not None
-        ]
 
     def requires_grad_(self, wanted: bool = True) -> Self:
         """Train all parameters, or none; gives this module."""
@@ -370,15 +391,18 @@ class Module(Hookable):
         elif isinstance(device, Tensor):
             device, dtype = device.device, device.dtype
         wanted = None if dtype is None else as_dtype(dtype)
-        for _, tensor, _, _ in list(walk(self)):
+        target = None if device is None else canonical(device)
+        for _, tensor, _, _, _ in list(walk(self)):
             is_pair = isinstance(tensor, Paired)
             if is_pair:
                 tensor = tensor.pair
             if not isinstance(tensor, Tensor):
                 continue
+            kind = wanted if wanted and tensor.dtype.is_float and not is_pair else tensor.dtype
+            if tensor.dtype is kind and (target is None or device_of(tensor) == target):
+                continue
             moved = tensor.detach() if device is None else tensor.detach().to(device)
-            if wanted is not None and tensor.dtype.is_float and not is_pair:
-                moved = moved.cast(wanted)
+            moved = moved.cast(kind)
             if moved.dtype is not tensor.dtype or moved.device != tensor.device:
                 tensor.replace(moved.clone())
                 tensor.grad = None
@@ -420,6 +444,15 @@ class Module(Hookable):
         return head + "".join(f"\n  {line}" for line in lines) + ("\n)" if lines else ")")
 
 
+def _with_hooks(modules: Sequence[tuple[str, Any]]) -> list[tuple[Any, str]]:
+    """The modules that have hooks, each with what its names begin with."""
+    return [
+        (module, f"{name}." if name else "")
+        for name, module in modules
+        if module._hooks is not None
+    ]
+
+
 def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
@@ -429,7 +462,7 @@ def shown(item: object) -> Iterator[tuple[str, Any]]:
     for name, child in children_of(item):
         if isinstance(child, Module) or (
             not isinstance(child, Tensor)
-            and any(isinstance(found.item, (Tensor, Module)) for found in walk(child))
+            and any(isinstance(item, (Tensor, Module)) for _, item, _, _, _ in walk(child))
         ):
             yield str(name), child
 

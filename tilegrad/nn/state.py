@@ -16,10 +16,12 @@ from tilegrad.engine.realize.realize import readers_of
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.ir.op import Ops
 from tilegrad.nn.tree import Paired, is_tensor, walk
+from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.storage.memory import base_of, is_view
 from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.writing.copied import copy_at_once
 
 __all__ = [
     "Unmatched", "get_parameters", "get_state_dict", "load_state_dict", "safe_load",
@@ -82,11 +84,11 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
     ['weight', 'bias']
     """
     found: dict[str, Tensor] = {}
-    for name, item, _, _ in walk(obj, prefix, transient=False):
+    for name, item, _, _, _ in walk(obj, prefix, transient=False):
         if is_tensor(item):
-            if found.get(name, item) is not item:
+            tensor: Tensor = item
+            if found.setdefault(name, tensor) is not tensor:
                 raise DataError(f"get_state_dict: two tensors are called {name!r}", line=here())
-            found[name] = item
     return found
 
 
@@ -146,6 +148,29 @@ def load_state_dict(
             rule="a dict of names and tensors, as nn.state.safe_load gives",
             line=here(),
         )
+    unmatched, ready = _loaded(model, state_dict, strict, casts=False)
+    (_write if realize else _replace)(ready)
+    if verbose:
+        size = sum(tensor.element_size() * tensor.numel() for tensor, _ in ready)
+        print(f"loaded {len(ready)} tensors, {size / 1e6:.2f} MB")
+    if consume and isinstance(state_dict, MutableMapping):
+        unexpected = set(unmatched.unexpected)
+        for name in [name for name in state_dict if name not in unexpected]:
+            del state_dict[name]
+    return unmatched
+
+
+def load_cast(model: object, state_dict: Mapping[str, Any], strict: bool) -> Unmatched:
+    """As `load_state_dict`, also of integers for floats and the reverse, as PyTorch takes them."""
+    unmatched, ready = _loaded(model, state_dict, strict, casts=True)
+    _write(ready)
+    return unmatched
+
+
+def _loaded(
+    model: object, state_dict: Mapping[str, Any], strict: bool, *, casts: bool
+) -> tuple[Unmatched, list[tuple[Tensor, Tensor]]]:
+    """The names of only one side, and each tensor of the model with its new value."""
     own = get_state_dict(model)
     unmatched = _unmatched(own, state_dict)
     if strict:
@@ -155,16 +180,8 @@ def load_state_dict(
         for name, value in state_dict.items()
         if name in own
     ]
-    _check_pairs(pairs)
-    ready = _to_write(pairs)
-    (_write if realize else _replace)(ready)
-    if verbose:
-        size = sum(tensor.element_size() * tensor.numel() for tensor, _ in ready)
-        print(f"loaded {len(ready)} tensors, {size / 1e6:.2f} MB")
-    if consume and isinstance(state_dict, MutableMapping):
-        for name, _, _ in pairs:
-            del state_dict[name]
-    return unmatched
+    _check_pairs(pairs, casts=casts)
+    return unmatched, _to_write(pairs)
 
 
 def _unmatched(own: Mapping[str, Any], given: Mapping[str, Any]) -> Unmatched:
@@ -203,7 +220,7 @@ def _check_names(unmatched: Unmatched) -> None:
         )
 
 
-def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
+def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]], *, casts: bool) -> None:
     """Raise ShapeError or DTypeError, naming every tensor that does not fit."""
     shapes = [
         f"{name}: {new.shape} for {old.shape}" for name, old, new in pairs if new.shape != old.shape
@@ -217,9 +234,9 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
     kinds = [
         f"{name}: {new.dtype.name} for {old.dtype.name}"
         for name, old, new in pairs
-        if new.dtype.is_float is not old.dtype.is_float
+        if new.dtype is not old.dtype and new.dtype.is_float is not old.dtype.is_float
     ]
-    if kinds:
+    if kinds and not casts:
         raise DTypeError(
             f"load_state_dict: {len(kinds)} tensors have another kind of dtype than the model's",
             given=_listed(kinds),
@@ -232,16 +249,23 @@ def _to_write(pairs: list[tuple[str, Tensor, Tensor]]) -> list[tuple[Tensor, Ten
     once.
     """
     values = {id(tensor): (tensor, value) for _, tensor, value in pairs}
-    return [
-        (tensor, value.detach().to(tensor.device).cast(tensor.dtype))
-        for tensor, value in values.values()
-    ]
+    return [(tensor, _fitted(tensor, value)) for tensor, value in values.values()]
+
+
+def _fitted(tensor: Tensor, value: Tensor) -> Tensor:
+    """`value` on the device and in the dtype of `tensor`, without gradients."""
+    if value._requires_grad:
+        value = value.detach()
+    if device_of(value) != device_of(tensor):
+        value = value.to(tensor.device)
+    return value if value.dtype is tensor.dtype else value.cast(tensor.dtype)
 
 
 def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Copy each value into the memory of its tensor, once all of them are computed: those made of
     memory that is written to, and those for tensors that have none, in memory of their own.
     """
+    pairs = copy_at_once(pairs)
     if all(value._call is not None and writes.can_wait(tensor, value) for tensor, value in pairs):
         # What a program computed, as a moving average of parameters: the next run writes it.
         for tensor, value in pairs:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilegrad.nn.module import Module, shown
-from tilegrad.nn.tree import children_of, is_state, walk
+from tilegrad.nn.tree import children_of, walk
 from tilegrad.tensor.handle.sizes import show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -57,12 +57,11 @@ def _counts(model: object) -> tuple[int, int, int]:
     """Elements of parameters, of state that is never trained, and of what is trained."""
     whole = state = trained = 0
     seen: set[int] = set()
-    for found in walk(model):
-        item = found.item
+    for _, item, _, _, is_state in walk(model):
         if isinstance(item, Tensor) and id(item) not in seen:
             seen.add(id(item))
             size = int(item.numel())
-            if is_state(found):
+            if is_state:
                 state += size
             else:
                 whole += size

@@ -2,7 +2,8 @@
 
 A model is any object. A `Module` may say that some of its tensors are state and never trained
 (`_buffer_names`), or stay out of files (`_transient`). What holds its parts otherwise than its
-attributes say has a method `_children_by_name`.
+attributes say has a method `_children_by_name`; a class whose tensors and layers are registered,
+as PyTorch's are, has `_is_registering`.
 """
 
 from __future__ import annotations
@@ -18,24 +19,23 @@ __all__ = [
     "Found",
     "Paired",
     "children_of",
-    "is_state",
+    "is_buffer",
     "is_tensor",
     "is_tensor_class",
+    "own_holders",
+    "own_tensors",
     "remembered",
     "walk",
 ]
 
 
 T = TypeVar("T")
+_MOST = 4096
 
 
-class Found(NamedTuple):
-    """An object below a model: the way to it, itself, and what holds it by which key."""
-
-    name: str
-    item: Any
-    holder: Any
-    key: str
+# An object below a model: the way to it, itself, what holds it by which key, and whether it is a
+# tensor that is state and never trained.
+Found = tuple[str, Any, Any, str, bool]
 
 
 class Paired:
@@ -45,6 +45,11 @@ class Paired:
 
     pair: Any
 
+    @property
+    def _is_parameter(self) -> bool:
+        """Whether a module of `tilegrad.torch` trains this."""
+        return bool(self.pair._is_parameter)
+
     def _meets(self, name: str, left: Any) -> Any:
         """What the method `name` of a tensor gives for this operand."""
         return NotImplemented
@@ -52,7 +57,23 @@ class Paired:
 
 def remembered(question: Callable[[Any], T]) -> Callable[[Any], T]:
     """A question about a class, whose answer is remembered."""
-    return functools.lru_cache(maxsize=4096)(question)
+    return functools.lru_cache(maxsize=_MOST)(question)
+
+
+class _Answers(dict[type, Any]):
+    """As `remembered`, for walks over many objects: indexed by the class, which takes half the time
+    of a call.
+    """
+
+    def __init__(self, question: Callable[[type], Any]):
+        super().__init__()
+        self._question = question
+
+    def __missing__(self, kind: type) -> Any:
+        if len(self) >= _MOST:
+            self.clear()
+        answer = self[kind] = self._question(kind)
+        return answer
 
 
 @remembered
@@ -66,53 +87,94 @@ def is_tensor(item: object) -> bool:
     return is_tensor_class(type(item))
 
 
-def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Found]:
-    """Everything below `obj` but numbers and texts, itself first, in PyTorch's order: of an object
+def _role(kind: type) -> int:
+    """What objects of a class are to a walk."""
+    if is_tensor_class(kind):
+        return _TENSOR
+    if hasattr(kind, "buffer_names"):
+        return _MODULE
+    holds_none = kind in _PLAIN or issubclass(kind, _NO_CONTAINERS)
+    return _NOTHING if holds_none and not issubclass(kind, _CONTAINERS) else _OTHER
+
+
+def walk(
+    obj: object, prefix: str = "", transient: bool = True, tensors: bool = True
+) -> Iterator[Found]:
+    """Everything below `obj` that may hold a weight, itself first, in PyTorch's order: of an object
     its own tensors, what is trained before what is state, then its other attributes.
 
     An object that is reached again, by another way or through a cycle, is not walked again; a
     tensor is given once for every way to it. `transient=False` leaves out what stays out of files,
-    and gives what a shared layer holds under each of its names, as PyTorch's files do.
+    and gives what a shared layer holds under each of its names, as PyTorch's files do. Without
+    `tensors` only what may hold them is given.
     """
     seen: set[int] = set()
     # What is left to visit, each with the layers above it.
-    stack: list[tuple[Found, tuple[Any, ...]]] = [
-        (Found(prefix.removesuffix("."), obj, None, ""), ())
-    ]
+    root = _found(prefix.removesuffix("."), obj, None, "")
+    stack: list[tuple[Found, tuple[Any, ...]]] = [(root, ())]
     while stack:
         found, above = stack.pop()
-        item = found.item
-        if is_tensor_class(type(item)):
+        item = found[1]
+        if _role_of[type(item)] == _TENSOR:
             yield found
-        elif id(item) not in seen or (
-            not transient and hasattr(item, "buffer_names") and not _stands_in(item, above)
+            continue
+        if id(item) in seen and (
+            transient or not hasattr(item, "buffer_names") or _stands_in(item, above)
         ):
-            seen.add(id(item))
-            yield found
+            continue
+        seen.add(id(item))
+        yield found
+        own, others = _below(found[0], item, transient, tensors)
+        yield from own
+        if others:
             above = (item, above)
-            stack.extend((child, above) for child in reversed(_below(found, transient)))
+            others.reverse()
+            stack += [(each, above) for each in others]
 
 
-def _below(found: Found, transient: bool) -> list[Found]:
-    """What is right below an object, in the order in which it is given."""
-    item = found.item
+def own_tensors(item: object, prefix: str = "") -> list[Found]:
+    """The tensors that are attributes of a module, what is trained before what is state."""
+    return _below(prefix.removesuffix("."), item, True, True)[0]
+
+
+def own_holders(item: object) -> list[Any]:
+    """What is right below an object and may hold tensors."""
+    return [found[1] for found in _below("", item, True, False)[1]]
+
+
+def _below(name: str, item: Any, transient: bool, tensors: bool) -> tuple[list[Found], list[Found]]:
+    """What is right below an object, in the order in which it is given: tensors among its
+    attributes, then the rest.
+    """
+    has_attributes, has_only_attributes, is_registering = _facts_of[type(item)]
     hidden = () if transient else getattr(item, "_transient", ())
-    start = f"{found.name}." if found.name else ""
+    start = f"{name}." if name else ""
     trained: list[Found] = []
     state: list[Found] = []
     others: list[Found] = []
-    has_attributes = _has_attributes(type(item))
-    for key, child in children_of(item):
-        kind = type(child)
-        if kind in _PLAIN or (hidden and key in hidden):
+    children = item.__dict__.items() if has_only_attributes else _all_children_of(item)
+    for key, child in children:
+        role = _role_of[type(child)]
+        if role == _NOTHING or (hidden and key in hidden):
             continue
-        name = key if type(key) is str else str(key)
-        each = Found(start + name, child, item, name)
-        if not (has_attributes and is_tensor_class(kind)):
-            others.append(each)
-        else:
-            (state if is_state(each) else trained).append(each)
-    return trained + state + others
+        key = key if type(key) is str else str(key)
+        if role == _MODULE or (role == _OTHER and not is_registering):
+            others.append((start + key, child, item, key, False))
+        elif role == _TENSOR and tensors:
+            if is_registering:
+                if getattr(child, "_is_parameter", False):
+                    trained.append((start + key, child, item, key, False))
+                elif is_buffer(item, key):
+                    state.append((start + key, child, item, key, True))
+                continue
+            found = _found(start + key, child, item, key)
+            (others if not has_attributes else state if found[4] else trained).append(found)
+    trained += state
+    return trained, others
+
+
+def _found(name: str, item: Any, holder: Any, key: str) -> Found:
+    return name, item, holder, key, is_tensor(item) and _is_state(item, holder, key)
 
 
 def _stands_in(item: object, above: tuple[Any, ...]) -> bool:
@@ -124,18 +186,35 @@ def _stands_in(item: object, above: tuple[Any, ...]) -> bool:
     return False
 
 
-def is_state(found: Found) -> bool:
-    """Whether a tensor of a model is state that is never trained."""
-    _, item, holder, key = found
-    if key in getattr(holder, "buffer_names", ()) or key in getattr(holder, "_own_buffers", ()):
+def is_buffer(holder: Any, key: object) -> bool:
+    """Whether what a module holds by `key` is declared as state that is never trained."""
+    return key in getattr(holder, "buffer_names", ()) or key in getattr(holder, "_own_buffers", ())
+
+
+def _is_state(tensor: Any, holder: Any, key: str) -> bool:
+    """Whether a tensor that `holder` holds by `key` is state that is never trained."""
+    if is_buffer(holder, key):
         return True
-    return not (item.pair if isinstance(item, Paired) else item).dtype.is_float
+    return not (tensor.pair if isinstance(tensor, Paired) else tensor).dtype.is_float
 
 
-def children_of(item: object) -> Iterator[tuple[object, object]]:
+def children_of(item: object) -> Iterator[tuple[object, Any]]:
     """What `item` holds, by key, index or attribute; nothing for what cannot hold a weight. A list
     or a dict that is a module holds what it lists, and then its attributes.
     """
+    if not _facts_of[type(item)].is_registering:
+        yield from _all_children_of(item)
+        return
+    for key, child in _all_children_of(item):
+        role = _role_of[type(child)]
+        if role == _MODULE or (
+            role == _TENSOR and (getattr(child, "_is_parameter", False) or is_buffer(item, key))
+        ):
+            yield key, child
+
+
+def _all_children_of(item: Any) -> Iterator[tuple[object, object]]:
+    """As `children_of`, with what a module holds and has not registered."""
     if hasattr(item, "_children_by_name"):
         yield from item._children_by_name()
         return
@@ -144,8 +223,11 @@ def children_of(item: object) -> Iterator[tuple[object, object]]:
         yield from item.items()
     elif isinstance(item, tuple) and hasattr(item, "_fields"):
         yield from zip(item._fields, item, strict=True)
-    elif isinstance(item, (list, tuple)):
+    elif isinstance(item, tuple):
         yield from enumerate(item)
+    elif isinstance(item, list):
+        # A list of modules may iterate over its attributes, too.
+        yield from enumerate(list.__iter__(item))
     if _holds_attributes(kind):
         for slot in _slots_of(kind):
             if hasattr(item, slot):
@@ -153,10 +235,33 @@ def children_of(item: object) -> Iterator[tuple[object, object]]:
         yield from getattr(item, "__dict__", {}).items()
 
 
+class _Facts(NamedTuple):
+    """How objects of a class hold what is below them: whether attributes belong to a model, are the
+    entries of `__dict__` and all that there is, and have to be registered.
+    """
+
+    has_attributes: bool
+    has_only_attributes: bool
+    is_registering: bool
+
+
+def _facts(kind: type) -> _Facts:
+    has_only_attributes = (
+        _holds_attributes(kind)
+        and not issubclass(kind, _CONTAINERS)
+        and not hasattr(kind, "_children_by_name")
+        and not _slots_of(kind)
+        and kind.__dictoffset__ != 0
+    )
+    return _Facts(
+        _has_attributes(kind), has_only_attributes, getattr(kind, "_is_registering", False)
+    )
+
+
 @remembered
 def _has_attributes(kind: type) -> bool:
     """Whether the attributes of an object belong to a model: a plain container's do not."""
-    return not issubclass(kind, (Mapping, list, tuple)) or hasattr(kind, "buffer_names")
+    return not issubclass(kind, _CONTAINERS) or hasattr(kind, "buffer_names")
 
 
 @remembered
@@ -176,6 +281,9 @@ def _slots_of(kind: type) -> tuple[str, ...]:
     return tuple([slot for slot in found if slot not in ("__dict__", "__weakref__")])
 
 
+# What an object of a class is to a walk: nothing that holds weights, or one of these.
+_NOTHING, _TENSOR, _MODULE, _OTHER = range(4)
+_CONTAINERS = (Mapping, list, tuple)
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _NO_CONTAINERS = (
     type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
@@ -188,3 +296,6 @@ def _is_machinery(kind: type) -> bool:
     if not kind.__module__.startswith("tilegrad."):
         return False
     return not any(base.__module__.startswith("tilegrad.nn.") for base in kind.__mro__)
+
+
+_role_of, _facts_of = _Answers(_role), _Answers(_facts)

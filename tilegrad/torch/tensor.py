@@ -106,6 +106,8 @@ class Tensor(  # type: ignore[misc]
     """
 
     _at_once = True
+    # Whether a module trains this.
+    _is_parameter = False
 
     @staticmethod
     def _hint_of(name: str) -> str | None:
@@ -360,7 +362,10 @@ class Tensor(  # type: ignore[misc]
         return any(each._requires_grad and each._is_leaf for each in aliases)
 
     def __getitem__(self, key: Any) -> Any:
-        if key.__class__ is tuple:
+        if key.__class__ is slice:
+            if isinstance(key.start, Core) or isinstance(key.stop, Core):
+                key = _in_numbers(key)
+        elif key.__class__ is tuple:
             if any(isinstance(each, Core) for each in key):
                 key = tuple([self._index_here(each) for each in key])
         elif isinstance(key, Core):
@@ -544,6 +549,14 @@ def _settle(tensor: Tensor) -> None:
             with contextlib.suppress(OverwrittenError):
                 each.realize()
     tensor.realize()
+
+
+def _in_numbers(key: Any) -> Any:
+    """A slice whose bounds are integers, instead of tensors of one element."""
+    start, stop = [
+        each.__index__() if isinstance(each, OurTensor) else each for each in (key.start, key.stop)
+    ]
+    return slice(start, stop, key.step)
 
 
 def as_ours(tensor: Any) -> Any:

@@ -35,8 +35,8 @@ MUTANTS: dict[str, Mutant] = {
     "P.1": Mutant(
         "tensors are listed in the order of the attributes",
         "tilegrad/nn/tree.py",
-        "(state if is_state(each) else trained).append(each)",
-        "others.append(each)",
+        "(others if not has_attributes else state if found[4] else trained).append(found)",
+        "others.append(found)",
     ),
     "P.3": Mutant(
         "no stored value moves into the kernel that reads it",

@@ -10,6 +10,7 @@ that `run` beside this file does not decide: who wants to see each step (a captu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,10 @@ __all__ = ["NoRoomError", "Ready", "made_ready"]
 
 # Operations and bytes of a run that ends before a sleeping thread has woken: some 100 microseconds.
 _SMALL_OPS = _SMALL_BYTES = 1 << 20
+# Up to so many a run may end before that, as one of matrix products does: its first runs tell.
+_MIDDLE_OPS, _MIDDLE_BYTES = 1 << 24, 1 << 22
+_WAKING_S = 1e-4
+_FIRST_RUNS: Final = 4
 
 # Compiling an expression takes as long as some fifty runs lose without it.
 _OFTEN: Final = 8
@@ -137,8 +142,8 @@ class Ready:
 
     __slots__ = (
         "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_fixed", "_gather",
-        "_inputs", "_launches", "_memory", "_offsets", "_outputs", "_own", "_picks", "_runs",
-        "_shared", "backend",
+        "_inputs", "_launches", "_least_s", "_memory", "_offsets", "_outputs", "_own", "_picks",
+        "_runs", "_shared", "_timed", "backend",
     )  # fmt: skip
 
     def __init__(
@@ -162,6 +167,8 @@ class Ready:
             self._launches.append((load(device, kernel), len(picks), kernel.global_size))
         # By whether the work is small.
         self._calls: dict[bool, Any] = {}
+        # Of work that may be small, the least time of the first runs.
+        self._least_s, self._timed = math.inf, 0
         self._gather: Any = None
         self._assign_inputs(plan)
         self._assign_own_memory(plan)
@@ -309,10 +316,19 @@ class Ready:
         if self._costs.of_lengths:
             ops, mem = self._costs_at(variables)
         is_small = ops <= _SMALL_OPS and mem <= _SMALL_BYTES
+        may_be_small = ops <= _MIDDLE_OPS and mem <= _MIDDLE_BYTES and not self._costs.of_lengths
+        is_timed = False
+        if may_be_small and not is_small:
+            is_timed = self._timed < _FIRST_RUNS
+            is_small = is_timed or self._least_s <= _WAKING_S
         call = self._calls.get(is_small) or self.call(is_small)
         began = time.perf_counter()
         call(words)
-        report.count(ops, mem, time.perf_counter() - began, self._count)
+        spent = time.perf_counter() - began
+        if is_timed:
+            self._timed += 1
+            self._least_s = min(self._least_s, spent)
+        report.count(ops, mem, spent, self._count)
 
     def _taken(self, asked: Sequence[int], sizes: Sequence[int]) -> list[Any]:
         """Memory of size classes `sizes`, where there is too little: as it is `asked` for, in

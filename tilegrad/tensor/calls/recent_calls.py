@@ -10,6 +10,7 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.engine.run.run import record_of_thread
+from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.arguments import records_gradients
 from tilegrad.tensor.calls.recorded import MethodTemplate, WaitingKind
 from tilegrad.tensor.calls.short_signatures import without_numbers, without_sizes
@@ -167,8 +168,17 @@ def _steps(call: Call | None, path: Any) -> tuple[Any, ...] | None:
     found: list[Any] = []
     count = path if path.__class__ is int else 0
     while count:
-        if call is None or call.inputs is None:
+        if call is None:
             return None
+        if call.inputs is None:
+            moves_of = call.moves
+            if call.value is None or len(moves_of) < count:
+                return None
+            # Where a slice begins has no say in this.
+            for op, arg, shape in moves_of[-count:]:
+                found += op, None if op is Ops.SHRINK else arg, shape
+            found.append(moves_of[-count - 1][2] if len(moves_of) > count else None)
+            return (*found,)
         found += call.number if call.pattern is None else call.template, call.kind
         moves, slot = call.template.moves(call.slot, count)
         count -= len(moves)

@@ -20,13 +20,15 @@ from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.run import report
 from tilegrad.ir.op import Ops
-from tilegrad.runtime.buffer import over, size_class
+from tilegrad.runtime.buffer import Buffer, over, size_class
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
-from tilegrad.tensor.handle.waiting import Value
+from tilegrad.tensor.handle.waiting import Moves, Value
 from tilegrad.tensor.storage.writes import postpones_calls
 
-__all__ = ["are_few", "can_upload", "upload", "upload_bytes", "uploaded"]
+__all__ = [
+    "are_few", "can_upload", "moves_to", "new_memory", "upload", "upload_bytes", "uploaded",
+]  # fmt: skip
 
 # More takes longer to copy than the nodes of a copy take to make.
 _MOST_BYTES = 1 << 16
@@ -64,7 +66,20 @@ def upload(tensor: Any, array: Any, device: str, wanted: DType | None = None) ->
 
 def upload_bytes(tensor: Any, data: Any, dtype: DType, shape: tuple[int, ...], device: str) -> bool:
     """As `upload`, where `can_upload`, of `data`: an array, or the bytes in row-major order."""
-    size = math.prod(shape)
+    buffer = new_memory(data, dtype, math.prod(shape), device)
+    if buffer is None:
+        return False
+    # Another thread may look at the tensor as soon as it stands on memory.
+    tensor.device = device
+    entry = composing.entry or call_site()
+    stands_on_memory(tensor, Value(buffer), moves_to(shape), dtype, shape, (entry,))
+    return True
+
+
+def new_memory(data: Any, dtype: DType, size: int, device: str) -> Buffer | None:
+    """Memory of `device`, where `can_upload`, with a copy of `data`, as for `upload_bytes`; None
+    where there is no room.
+    """
     nbytes = size * dtype.itemsize
     start = time.perf_counter()
     raw = data if isinstance(data, bytes) else data.tobytes()
@@ -72,15 +87,16 @@ def upload_bytes(tensor: Any, data: Any, dtype: DType, shape: tuple[int, ...], d
     block = size_class(nbytes)
     handles = allocator.allocate_all([block])
     if handles is None:
-        return False
+        return None
     (buffer,) = over(allocator, [(size, dtype, nbytes, block)], handles)
     allocator.runtime.copy_in(handles[0], memoryview(raw))
     report.count(0, nbytes, time.perf_counter() - start, kernels=0)
-    moves = () if len(shape) == 1 else ((Ops.RESHAPE, shape, shape),)
-    # Another thread may look at the tensor as soon as it stands on memory.
-    tensor.device = device
-    stands_on_memory(tensor, Value(buffer), moves, dtype, shape, (composing.entry or call_site(),))
-    return True
+    return buffer
+
+
+def moves_to(shape: tuple[int, ...]) -> Moves:
+    """The movement ops from flat memory to a tensor of `shape`."""
+    return () if len(shape) == 1 else ((Ops.RESHAPE, shape, shape),)
 
 
 def uploaded(like: Any, array: Any, dtype: DType) -> Any | None:

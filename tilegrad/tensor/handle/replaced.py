@@ -104,7 +104,8 @@ def stands_on_memory(
     tensor._gradient = tensor._alias = None
     call.handle = weakref.ref(tensor)
     pool.computed.append(call.handle)
-    pool.forget_dead()
+    if len(pool.computed) >= pool.many:
+        pool.forget_dead()
     pool.has_new = True
 
 

@@ -224,7 +224,15 @@ class Call:
                 each = each.src[0]
                 shape = each.shape
                 continue
-            assert isinstance(each, Call) and each.inputs is not None
+            assert isinstance(each, Call)
+            if each.inputs is None:
+                # A view of memory.
+                assert each.value is not None
+                below = [(each.value.buffer.size,), *[inside for _, _, inside in each.moves]]
+                most = min(count - len(found), len(each.moves))
+                found += [(op, arg) for op, arg, _ in reversed(each.moves[-most:])]
+                shape = below[-1 - most]
+                break
             moves, slot = each.template.moves(each.slot, count - len(found))
             found += moves
             inside = each.template.shape_of(slot)
@@ -463,7 +471,7 @@ def become_memory(tensor: Any, call: Call, memory: UOp) -> None:
         owner = reference()
         if owner is None or not same_storage(owner, tensor):
             tensor._is_shared = True
-    else:
+    elif tensor._alias is None or not tensor._alias[1]:
         owners[base] = Owner(tensor)
     tensor._node = memory
     tensor._call = None

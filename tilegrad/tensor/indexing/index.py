@@ -55,9 +55,11 @@ from tilegrad.tensor.indexing.keys import (
 )
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host import flatten
+from tilegrad.tensor.views.in_memory import view_of_memory
 
 __all__ = ["Indexing"]
 
+_RANGES = frozenset({int, slice})
 _PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
 
 
@@ -85,6 +87,10 @@ class Indexing(Creation):
         """
         kind = key.__class__
         if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
+            if kind in _RANGES or (kind is tuple and _RANGES.issuperset(map(type, key))):
+                view: Self | None = view_of_memory(self, key)
+                if view is not None:
+                    return view
             return self._cut(key)
         if kind is self.__class__ and self._is_checked(key):
             return self._rows_at(key)

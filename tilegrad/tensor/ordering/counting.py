@@ -16,6 +16,7 @@ from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.counted import counts_of
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
 from tilegrad.tensor.ordering.select import Selecting
@@ -156,6 +157,12 @@ class Counting(Selecting):
                 f"bincount: weights {show_shape(weights.shape)} of values {show_shape(self.shape)}",
                 line=here(),
             )
+        if size is None and weights is None:
+            counted: Self | None = counts_of(
+                self, max(as_int("bincount", "minlength", minlength), 0)
+            )
+            if counted is not None:
+                return counted
         flat = self.flatten()
         if size is None:
             size = max(as_int("bincount", "minlength", minlength), flat._largest_of_counts())

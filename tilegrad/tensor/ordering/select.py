@@ -13,6 +13,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.counted import distinct_values
 from tilegrad.tensor.calls.masks import mask_values
 from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.sizes import as_sizes, index_dtype
@@ -172,6 +173,11 @@ class Selecting(Scatter):
         >>> values.tolist(), counts.tolist()
         ([1, 3], [1, 2])
         """
+        found = distinct_values(self) if size is None else None
+        if found is not None:
+            distinct, inverse, often = found
+            more = [inverse] * return_inverse + [often] * return_counts
+            return (distinct, *more) if more else distinct
         flat = self.detach().flatten()
         number = flat._sizes[0]
         if not number:

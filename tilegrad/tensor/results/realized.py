@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Self
 
-from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.device.disk import is_file
@@ -16,6 +15,7 @@ from tilegrad.engine.realize.realize import exclusive
 from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError, is_of_value
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.templates import templated
@@ -27,8 +27,8 @@ from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, nee
 from tilegrad.tensor.handle.waiting import StandInError, this_thread
 from tilegrad.tensor.products.attention import Attention
 from tilegrad.tensor.storage import files, host, memory, overwritten, running, segments, writes
-from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
 
 __all__ = ["Realized"]
 
@@ -201,6 +201,10 @@ class Realized(Attention):
         """The values in row-major order, with symbolic sizes as they are bound."""
         if not self._has_elements():
             return memoryview(b"")
+        if read is not engine.share and self._is_view():
+            picked = bytes_of_view(self)
+            if picked is not None:
+                return memoryview(picked)
         if self._call is not None:
             if read is engine.share:
                 # Others may write to it: it is named by a node.
@@ -209,8 +213,10 @@ class Realized(Attention):
                 return found.toreadonly()
         if is_transforming():
             needs_value("reading it", self.uop)
-        if self.uop.op is Ops.CONST:
-            return memoryview(host.pack([self.uop.arg], self.dtype))
+        if self.uop.is_constant and self.uop.shape == ():
+            number = simplify(self.uop)
+            if number.op is Ops.CONST:
+                return memoryview(host.pack([number.arg], self.dtype))
         if is_file(self.device) and not memory.is_row_major(self.uop):
             if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
                 return self.to(None)._bytes(read)
@@ -319,17 +325,19 @@ class Realized(Attention):
         2.5
         """
         call = self._call
-        if call is not None and prod(call.shape) == 1:
-            element = self._element_in_memory()
-            if element is not None:
-                return element
-            found = segments.read(self, _realize, engine.read)
+        if call is None:
+            node = self._node
+            found = memory.number_in(node)
             if found is not None:
-                return host.unpack(found, call.dtype, 1)[0]
-        node = self._node if self._call is None else self.uop
-        found = memory.number_in(node)
-        if found is not None:
-            return host.unpack(found, node.dtype, 1)[0]
+                return host.unpack(found, node.dtype, 1)[0]
+        if not self._symbols and prod(self.shape) == 1:
+            number = element_of(self)
+            if number is not None:
+                return number
+            if call is not None:
+                found = segments.read(self, _realize, engine.read)
+                if found is not None:
+                    return host.unpack(found, call.dtype, 1)[0]
         shape = self._bound_shape()
         if any(size != 1 for size in shape):
             raise ShapeError(
@@ -340,15 +348,17 @@ class Realized(Attention):
             )
         return host.unpack(self._bytes(), self.dtype, 1)[0]
 
-    def _element_in_memory(self) -> Any | None:
-        """The value of a view of one element, where it looks at memory within the host's reach."""
+    def _is_view(self) -> bool:
+        """Whether this is a view whose call waits, or one of other than all of its memory in its
+        order.
+        """
         call = self._call
-        is_view = call is not None and call.value is None and call.template.is_view
-        if not is_view or not writes.postpones_calls() or current_config().DEBUG >= 2:
-            return None
-        with exclusive():
-            found = known_elements(self)
-            return None if found is None else host.unpack(found.tobytes(), self.dtype, 1)[0]
+        if call is None:
+            node = self._node
+            return (node.op.is_movement or node.op is Ops.DETACH) and not memory.is_row_major(node)
+        if call.value is not None:
+            return any(op is not Ops.RESHAPE for op, *_ in call.moves)
+        return call.template.is_view
 
     def __len__(self) -> int:
         if not self.ndim:

@@ -153,7 +153,8 @@ class PlainNodes:
         self, found: WaitingCalls, kinds: Sequence[Kind], request: Request, binding: Binding
     ) -> list[Kind]:
         """The kinds of leaves, with the names of offsets of slices that are variables of a run's
-        launches. One of a slice that a call makes too, or that a computed call is, is constant.
+        launches. One of a slice that a call makes too, or that a computed call is, is constant;
+        not so that of a tensor that was made as a view of memory, and has no inputs.
         """
         names: dict[UOp, dict[int, str]] = {}
         for number, (at, axis) in enumerate(binding.slices):
@@ -164,7 +165,8 @@ class PlainNodes:
             chain: list[UOp] = []
             if isinstance(kind, LeafKind):
                 node = self.leaves[leaf]
-                is_open = isinstance(leaf, UOp) and kind.steps is not None
+                is_view = isinstance(leaf, Call) and leaf.inputs is None and not leaf.is_write
+                is_open = (isinstance(leaf, UOp) or is_view) and kind.steps is not None
                 for each in toposort([node]):
                     if each in names and not is_open:
                         fixed.add(each)

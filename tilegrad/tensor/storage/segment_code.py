@@ -36,6 +36,7 @@ from tilegrad.tensor.storage.signatures import (
     is_computed,
     is_draw,
     node_of,
+    takes_moves,
     whole,
 )
 
@@ -254,10 +255,12 @@ def _find_base(writer: _Writer, leaf: str, kind: LeafKind | SizedKind) -> None:
         size = f"{writer.name(prod)}({leaf}.shape)"
     else:
         memory = f"{writer.name(_Memory(kind).below)}({leaf}, copies, values)"
-        # What has an offset is a node.
-        may_be_computed = not kind.offsets
+        may_be_computed = True
         noted = writer.name(kind.moves)
         moves = f"{leaf}.moves is not {noted} and {leaf}.moves != {noted}"
+        if kind.offsets:
+            takes = writer.name(takes_moves)
+            moves = f"not {takes}({leaf}.moves, {writer.name(kind)}, values)"
         size = str(kind.size)
     computed = f"{leaf}.__class__ is Call and {leaf}.value is not None"
     if not may_be_computed:

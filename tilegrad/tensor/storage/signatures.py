@@ -29,7 +29,7 @@ from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Val
 __all__ = [
     "DrawKind", "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "WaitingCalls",
     "base_below", "bases_of", "described", "is_computed", "is_draw", "moves_of", "node_of",
-    "waiting_calls", "whole",
+    "takes_moves", "waiting_calls", "whole",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -337,8 +337,11 @@ def bases_of(
         elif leaf.value is not None:
             buffer, moves = leaf.value.buffer, leaf.moves
             if (
-                kind.offsets
-                or (moves is not kind.moves and moves != kind.moves)
+                not (
+                    takes_moves(moves, kind, values)
+                    if kind.offsets
+                    else moves is kind.moves or moves == kind.moves
+                )
                 or buffer.dtype is not kind.dtype
                 or buffer.size != kind.size
                 or buffer.allocator.device != kind.device
@@ -423,6 +426,24 @@ def base_below(
     _, device, size = node.arg
     is_of_kind = size == kind.size and device == kind.device
     return node if is_of_kind and not store.is_overwritten(node) else None
+
+
+def takes_moves(moves: Moves, kind: LeafKind, values: dict[str, int]) -> bool:
+    """Whether the moves from memory up to a leaf are those of `kind`, but for offsets that are
+    variables, which are added to `values`.
+    """
+    steps = kind.steps or ()
+    if len(moves) != len(steps):
+        return False
+    for (op, arg, _), step, names in zip(reversed(moves), steps, kind.offsets):
+        if op is not step[0]:
+            return False
+        if names is None:
+            if arg != step[2]:
+                return False
+        elif not _takes_offsets(arg, step[2], names, values):
+            return False
+    return True
 
 
 def _takes_offsets(

@@ -29,11 +29,11 @@ from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import leave
-from tilegrad.tensor.handle.replaced import exchange, postpone
+from tilegrad.tensor.handle.replaced import exchange, postpone, stands_on_memory
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import Call, Input, next_number, this_thread
+from tilegrad.tensor.handle.waiting import Call, Input, Moves, Value, next_number, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.graphs import older_leaves
 from tilegrad.tensor.storage.memory import (
@@ -49,7 +49,7 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 __all__ = [
     "are_waiting", "can_replace", "can_wait", "can_wait_for_result", "can_wait_for_slice",
     "earlier_leaf", "is_memory_unknown", "is_put_off", "postpones_calls", "put_off",
-    "realize_written", "run_with", "seen_by", "take", "take_over",
+    "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -263,17 +263,8 @@ def take(
     in `slot`; `number` is that of the template and the result. Aliases of all of it see the new
     value.
     """
-    handles = _handles(tensor)
-    assert handles is not None
-    tensor, *others = handles
-    storage = tensor._alias[0] if others else None
-    own = tensor._call
-    node = tensor._node if own is None else own.node
     entry = composing.entry or call_site()
-    previous = earlier_leaf(tensor, node)
-    if node is not None:
-        leave(tensor, node)
-        del tensor._node
+    tensor, others, storage, previous = _freed(tensor)
     written = postpone(
         tensor,
         template,
@@ -284,6 +275,41 @@ def take(
         template.size,
     )
     written.is_write = True
+    _has_taken(tensor, others, storage, previous)
+
+
+def take_memory(tensor: Any, value: Value, moves: Moves) -> None:
+    """Let `tensor`, which `can_wait` for one of this shape and dtype, take a value that is there:
+    `moves` of memory that nobody else has.
+    """
+    entry = composing.entry or call_site()
+    tensor, others, storage, previous = _freed(tensor)
+    was = tensor._requires_grad, tensor._is_leaf, tensor._gradient
+    dtype, shape = value.buffer.dtype, moves[-1][2] if moves else (value.buffer.size,)
+    this_thread.pool.waiting.pop(id(tensor), None)
+    stands_on_memory(tensor, value, moves, dtype, shape, (entry,))
+    tensor._call.is_write = True
+    tensor._requires_grad, tensor._is_leaf, tensor._gradient = was
+    _has_taken(tensor, others, storage, previous)
+
+
+def _freed(tensor: Any) -> tuple[Any, list[Any], Any, tuple[weakref.ref[UOp], ...]]:
+    """The tensor that takes a value for `tensor`, which has no node from now on; the aliases that
+    see it, the storage that they share, and what the tensor was, for gradients.
+    """
+    handles = _handles(tensor)
+    assert handles is not None
+    tensor, *others = handles
+    own = tensor._call
+    node = tensor._node if own is None else own.node
+    previous = earlier_leaf(tensor, node)
+    if node is not None:
+        leave(tensor, node)
+        del tensor._node
+    return tensor, others, tensor._alias[0] if others else None, previous
+
+
+def _has_taken(tensor: Any, others: list[Any], storage: Any, previous: Any) -> None:
     tensor._symbols = NO_VARIABLES
     tensor._previous, tensor._is_shared, tensor._alias = previous, False, None
     if storage is not None:

@@ -35,27 +35,20 @@ _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.DETACH})
 
 
 def write_at_once(tensor: Any, key: Any, value: Any) -> bool:
-    """Write `value`, a number or a tensor without axes that is known, to the part of `tensor` that
-    `key` picks, by integers and slices inside; False, and nothing has happened, where that cannot
-    be done here.
+    """Write `value`, a number or a tensor without axes, to the part of `tensor` that `key` picks,
+    by integers and slices inside; False, and nothing has happened, where that cannot be done here.
     """
     if not tensor._at_once or (tensor._alias is not None and tensor._alias[1] != 0):
         return False
     if not is_alone(tensor) or not _may_take(tensor):
         return False
-    if isinstance(value, Core):
-        one: Any = value
-        if one.dtype is not tensor.dtype or one.shape != () or one._requires_grad:
-            return False
-        number = known_elements(one)
-    else:
-        number = _number(value, tensor.dtype)
+    number = _number(value, tensor.dtype)
     if number is None:
         return False
     array = _copied(tensor)
     if array is None:
         return False
-    array[key] = number.view(array.dtype)
+    array[key] = number
     return _take(tensor, array)
 
 
@@ -133,10 +126,21 @@ def _may_take(tensor: Any) -> bool:
 
 
 def _number(value: Any, dtype: DType) -> Any | None:
-    """A number as an array without axes, of a dtype that holds it."""
+    """A number, or a tensor without axes, as an array without axes, of a dtype that holds it. What
+    waits is computed: the part that is written next would be another one, and so its graph.
+    """
     import numpy
 
     kind = value.__class__
+    if isinstance(value, Core):
+        one: Any = value
+        if one.dtype is not dtype or one.shape != () or one._requires_grad or one._symbols:
+            return None
+        found = known_elements(one)
+        if found is None and can_upload(device_of(one)):
+            one.realize()
+            found = known_elements(one)
+        return None if found is None else found.view(dtype.name)
     if dtype.is_float:
         if kind is not int and kind is not float:
             return None

@@ -5,13 +5,14 @@ among the attributes is neither.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self, TypeVar
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, KindError, TilegradError
 from tilegrad.nn import module as ours
-from tilegrad.nn.tree import is_tensor, is_tensor_class, remembered
+from tilegrad.nn.state import load_cast
+from tilegrad.nn.tree import children_of, is_buffer, is_tensor
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import Advising
@@ -23,11 +24,6 @@ from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["Module", "adopted", "check_module"]
-
-
-@remembered
-def _is_module_class(kind: type) -> bool:
-    return issubclass(kind, ours.Module)
 
 
 class IncompatibleKeys(NamedTuple):
@@ -84,6 +80,8 @@ class Module(Advising, ours.Module):
     """A layer, or a model made of layers: a call runs `forward`."""
 
     _advised = "torch.nn.Module"
+    # Of the attributes, layers, parameters and buffers are below a module.
+    _is_registering = True
     call_super_init = dump_patches = False
     T_destination = T_destination
 
@@ -104,21 +102,18 @@ class Module(Advising, ours.Module):
             is_wrong = not is_parameter(value)
             kind, wanted = "parameter", "torch.nn.Parameter or None expected"
         else:
-            is_state = is_tensor(current) and self._is_buffer(name)
+            is_state = is_tensor(current) and is_buffer(self, name)
             is_wrong = is_state and not is_tensor(value)
             kind, wanted = "buffer", "torch.nn.Buffer, torch.Tensor or None expected"
         if is_wrong:
             raise TypeError(f"cannot assign '{_kind_of(value)}' as {kind} '{name}' ({wanted})")
-
-    def _is_buffer(self, name: object) -> bool:
-        return name in self.buffer_names or name in self._own_buffers
 
     def _own(self, name: str, value: Any) -> Any:
         """A value as an attribute: layers of tilegrad's make tensors of its class."""
         if isinstance(value, ours.Module):
             return adopted(value)
         if not isinstance(value, Tensor):
-            is_plain = self._is_buffer(name) or not value.dtype.is_float
+            is_plain = is_buffer(self, name) or not value.dtype.is_float
             wanted = None if is_plain else value._requires_grad
             return marked(value) if wanted else as_ours(value)
         if "_is_persistent" in value.__dict__ and name not in self._own_buffers:
@@ -127,39 +122,23 @@ class Module(Advising, ours.Module):
                 self._transient = (*self._transient, name)
         return value
 
-    def _children_by_name(self) -> Iterator[tuple[object, Any]]:
-        """The layers, parameters and buffers right below."""
-        listed: Any = ()
-        if isinstance(self, list):
-            listed = enumerate(list.__iter__(self))
-        elif isinstance(self, dict):
-            listed = self.items()
-        for name, child in [*listed, *self.__dict__.items()]:
-            kind = type(child)
-            if _is_module_class(kind) or (
-                is_tensor_class(kind) and (is_parameter(child) or self._is_buffer(name))
-            ):
-                yield name, child
-
     # what is below, as PyTorch keeps it
 
     @property
     def _modules(self) -> dict[str, Any]:
         return {
-            str(name): child
-            for name, child in self._children_by_name()
-            if isinstance(child, ours.Module)
+            str(name): child for name, child in children_of(self) if isinstance(child, ours.Module)
         }
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        return {str(name): child for name, child in self._children_by_name() if is_parameter(child)}
+        return {str(name): child for name, child in children_of(self) if is_parameter(child)}
 
     @property
     def _buffers(self) -> dict[str, Any]:
         return {
             str(name): child
-            for name, child in self._children_by_name()
+            for name, child in children_of(self)
             if is_tensor(child) and not is_parameter(child)
         }
 
@@ -305,22 +284,14 @@ class Module(Advising, ours.Module):
         """The parameters and buffers by name: aliases of them without gradients, or themselves with
         `keep_vars`.
         """
-        found = super().state_dict(prefix)
+        modules = list(super().named_modules(prefix))
+        found = self._state(modules, prefix)
         made: dict[str, Any] = OrderedDict() if destination is None else destination
         for name, tensor in found.items():
             made[name] = tensor if keep_vars or not is_tensor(tensor) else tensor.detach()
-        for name, module in self._with_extra_state(prefix):
+        for name, module in _with_extra_state(modules):
             made[name] = module.get_extra_state()
         return made
-
-    def _with_extra_state(self, prefix: str = "") -> list[tuple[str, Any]]:
-        """The modules from this one down that have state of their own, by its name."""
-        return [
-            (f"{name}._extra_state" if name else "_extra_state", module)
-            for name, module in self.named_modules(prefix=prefix)
-            if getattr(type(module), "get_extra_state", Module.get_extra_state)
-            is not Module.get_extra_state
-        ]
 
     def get_extra_state(self) -> Any:
         """What `state_dict` holds of this module beside tensors: nothing, unless a class says what.
@@ -359,18 +330,17 @@ class Module(Advising, ours.Module):
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         given = {name: value for name, value in state_dict.items() if name != "_metadata"}
-        extra = self._with_extra_state()
+        modules = list(super().named_modules())
+        extra = _with_extra_state(modules)
         states = {name: given.pop(name) for name, _ in extra if name in given}
         lost = [name for name, _ in extra if name not in states]
-        if not assign:
-            given = self._in_own_kinds(given)
         try:
             if strict and lost:
                 raise DataError("load_state_dict: state beside tensors is missing")
             if assign:
                 missing, unexpected = self._assigned(given, strict)
             else:
-                missing, unexpected = super().load_state_dict(given, strict)
+                missing, unexpected = self._load(modules, given, strict, load_cast)
         except TilegradError as error:
             # As which PyTorch raises all of them, in words that programs know.
             reasons = "".join(
@@ -388,21 +358,8 @@ class Module(Advising, ours.Module):
         lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
         return IncompatibleKeys(lacking + lost, unexpected)
 
-    def _in_own_kinds(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Tensors of another kind of dtype than the module's in the module's: means of counts."""
-        own = {name: each for name, each in super().state_dict().items() if is_tensor(each)}
-        return {
-            name: value.to(own[name].dtype)
-            if isinstance(value, OurTensor)
-            and name in own
-            and isinstance(own[name], OurTensor)
-            and value.dtype.is_float is not own[name].dtype.is_float
-            else value
-            for name, value in given.items()
-        }
-
     def _assigned(self, given: Mapping[str, Any], strict: bool) -> tuple[list[str], list[str]]:
-        extra = dict.fromkeys(name for name, _ in self._with_extra_state())
+        extra = dict.fromkeys(name for name, _ in _with_extra_state(list(self.named_modules())))
         if next(self._unfit({**extra, **given}, strict), None) is not None:
             raise DataError("load_state_dict: the names or shapes differ")
         own = {
@@ -421,7 +378,7 @@ class Module(Advising, ours.Module):
 
     def _unfit(self, given: Mapping[str, Any], strict: bool) -> Iterator[str]:
         """What of a state dict does not fit this module."""
-        extra = {name for name, _ in self._with_extra_state()}
+        extra = {name for name, _ in _with_extra_state(list(self.named_modules()))}
         own = {name: each for name, each in self.state_dict().items() if name not in extra}
         missing = [f'"{name}"' for name in (*own, *extra) if name not in given]
         unexpected = [f'"{name}"' for name in given if name not in own and name not in extra]
@@ -510,3 +467,13 @@ class Module(Advising, ours.Module):
     def compile(self, *args: Any, **options: Any) -> None:
         """Run calls of this module as `torch.compile` does."""
         self.forward = compiled(self.forward)  # type: ignore[method-assign]
+
+
+def _with_extra_state(modules: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Those of `modules`, by name, that have state of their own, by its name."""
+    return [
+        (f"{name}._extra_state" if name else "_extra_state", module)
+        for name, module in modules
+        if getattr(type(module), "get_extra_state", Module.get_extra_state)
+        is not Module.get_extra_state
+    ]

@@ -20,10 +20,7 @@ __all__ = ["Buffer", "Parameter", "is_parameter", "marked"]
 
 def is_parameter(value: object) -> bool:
     """Whether `value` is a tensor that a module trains, or may train."""
-    if isinstance(value, Paired):
-        value = value.pair
-    own = getattr(value, "__dict__", None)
-    return bool(own and own.get("_is_parameter")) and isinstance(value, Tensor)
+    return isinstance(value, Tensor) and value._is_parameter
 
 
 def marked(tensor: Any, requires_grad: bool | None = None) -> Any:

@@ -1,0 +1,218 @@
+"""Numbers and slices of tensors in memory: views of the memory, made without a node or a template.
+
+A loop picks a batch, a row or an element of its data at each step, at another position. Such a view
+is a leaf of what is computed from it, as the data is: its call has the memory as its value, under
+the moves to the picked elements, and nodes are made where somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.base.config import current_config
+from tilegrad.base.errors import TransformError
+from tilegrad.base.origin import call_site, composing
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run import memory as store
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.postponed import can_postpone
+from tilegrad.tensor.calls.uploads import can_upload
+from tilegrad.tensor.handle.aliases import shared
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.handle.replaced import stands_on_memory
+from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
+from tilegrad.tensor.storage.memory import needs_no_run
+
+__all__ = ["view_of_memory"]
+
+blank = object.__new__
+# Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
+_MOST_BYTES = 1 << 24
+# By the user's line, the first positions at which it picked from a constant: with so many, these
+# are no part of a graph.
+_picked_at: dict[Any, set[str]] = {}
+_MANY, _MOST_LINES = 4, 4096
+# More of them are better told by a node.
+_MOST_MOVES, _MOST_STEPS = 12, 1024
+
+
+def view_of_memory(tensor: Any, key: Any) -> Any | None:
+    """What a number, a slice without a step, or a tuple of these picks of a tensor in memory that
+    requires no gradient; None for anything else, and for what lies outside.
+    """
+    if tensor._requires_grad or tensor._symbols:
+        return None
+    pool = this_thread.pool
+    if this_thread.stand_ins or not can_postpone(pool, current_config(), None):
+        return None
+    found = _memory(tensor, key)
+    if found is None:
+        return None
+    value, moves = found
+    whole = moves[-1][2] if moves else (value.buffer.size,)
+    picked = _picked(key, whole)
+    if picked is None:
+        return None
+    alias = tensor._alias or shared(tensor)
+    path = alias[1]
+    if path.__class__ is not int:
+        return None
+    ranges, sizes, shape = picked
+    depth = len(moves)
+    if sizes is not None:
+        moves += ((Ops.SHRINK, ranges, sizes),)
+    if shape != (sizes or whole):
+        moves += ((Ops.RESHAPE, shape, shape),)
+    if len(moves) > _MOST_MOVES:
+        return None
+    entry = composing.entry or call_site()
+    made = blank(tensor.__class__)
+    made._device = device_of(tensor)
+    stands_on_memory(made, value, moves, value.buffer.dtype, shape, (entry,))
+    made._requires_grad = False if tensor._requires_grad is False else None
+    made._is_shared = tensor._is_shared
+    made._alias = alias[0], path + len(moves) - depth
+    if depth == len(moves):
+        # All of it, which somebody may train or write to as to the tensor itself.
+        alias[0].note(made)
+    return made
+
+
+def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:
+    """The memory at which a tensor looks, and the moves from it up; None for what is computed. An
+    array of the host, or a constant of which `key` picks one of many parts, becomes memory.
+    """
+    call = tensor._call
+    if call is not None:
+        if call.requires_grad or call.pool is not this_thread.pool:
+            return None
+        if call.value is None and _is_copy(call) and _is_small(tensor):
+            tensor.realize()
+            call = tensor._call
+        if call is not None:
+            return None if call.value is None else (call.value, call.moves)
+    node = tensor._node
+    moves: list[tuple[Ops, Any, tuple[Any, ...]]] = []
+    is_made = False
+    while node.op is not Ops.BUFFER:
+        if node.stored is not None and (stored := engine.realized(node)) is not None:
+            node = stored
+        elif node.op.is_movement and len(moves) < _MOST_MOVES:
+            moves.append((node.op, node.arg, node.shape))
+            node = node.src[0]
+        elif not is_made and _is_small(tensor) and _becomes_memory(tensor._node, node, key):
+            tensor.realize()
+            node, is_made = tensor.uop, True
+            moves.clear()
+        else:
+            return None
+    # As `Value(...)`, without its frame.
+    value = blank(Value)
+    try:
+        value.buffer, value.leaf, value.past = store.buffer_of(node), node, None
+    except (store.OverwrittenError, TransformError):
+        return None
+    return value, tuple(moves[::-1])
+
+
+def _is_copy(call: Call) -> bool:
+    """Whether a call that waits makes a copy of memory in another order."""
+    template, slot = call.template, call.slot
+    first = template.count + len(template.constants)
+    if slot < first or call.is_write or call.inputs is None:
+        return False
+    op, _, _, pick, *_ = template.steps[slot - first]
+    if op is not Ops.CONTIGUOUS:
+        return False
+    slot = pick(range(slot))
+    below: Any = call
+    for _ in range(_MOST_MOVES):
+        if not below.template.is_view_at(slot) and slot >= below.template.count:
+            return False
+        slot = below.template.moves(slot, _MOST_STEPS)[1]
+        below = below.inputs[slot]
+        if below.__class__ is UOp:
+            return needs_no_run(below)
+        if below.__class__ is not Call or below.is_write:
+            return False
+        if below.value is not None or below.inputs is None:
+            return below.value is not None
+        slot = below.slot
+    return False
+
+
+def _becomes_memory(node: UOp, below: UOp, key: Any) -> bool:
+    """Whether a tensor, which moves what is `below`, is an array of the host on its way to a
+    device, of which a run would copy all, too; a copy of memory in another order, which each run of
+    a part would make again; or a constant, of which each part would be a graph of its own.
+    """
+    if below.op is Ops.COPY:
+        return below.src[0].op is Ops.BUFFER
+    if below.op is Ops.CONTIGUOUS:
+        return needs_no_run(below.src[0])
+    return node.is_constant and node.op is not Ops.CONST and _changes(key)
+
+
+def _is_small(tensor: Any) -> bool:
+    size = tensor.numel() * tensor.dtype.itemsize
+    return 0 < size <= _MOST_BYTES and can_upload(device_of(tensor))
+
+
+def _changes(key: Any) -> bool:
+    """Whether the user's line has picked at several positions."""
+    entry = composing.entry or call_site()
+    line = entry[0], entry[1]
+    if len(_picked_at) >= _MOST_LINES:
+        _picked_at.clear()
+    found = _picked_at.setdefault(line, set())
+    if len(found) < _MANY:
+        found.add(repr(key))
+    return len(found) >= _MANY
+
+
+def _picked(
+    key: Any, shape: tuple[Any, ...]
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...] | None, tuple[int, ...]] | None:
+    """The range along each axis, the sizes of these, None where all is picked, and the shape that
+    is left without the axes of numbers.
+    """
+    keys = key if key.__class__ is tuple else (key,)
+    if len(keys) > len(shape):
+        return None
+    ranges: list[tuple[int, int]] = []
+    sizes: list[int] = []
+    left: list[int] = []
+    is_all = True
+    for entry, size in zip(keys, shape):
+        if size.__class__ is not int:
+            return None
+        kind = entry.__class__
+        if kind is int:
+            if not -size <= entry < size:
+                return None
+            start = entry + size if entry < 0 else entry
+            stop = start + 1
+        elif kind is slice:
+            if entry.step is not None and entry.step != 1:
+                return None
+            try:
+                start, stop, _ = entry.indices(size)
+            except TypeError:
+                return None
+            if stop <= start:
+                return None
+            left.append(stop - start)
+        else:
+            return None
+        if start or stop != size:
+            is_all = False
+        ranges.append((start, stop))
+        sizes.append(stop - start)
+    for size in shape[len(keys) :]:
+        if size.__class__ is not int:
+            return None
+        ranges.append((0, size))
+        sizes.append(size)
+        left.append(size)
+    return tuple(ranges), None if is_all else tuple(sizes), tuple(left)
