@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from tilegrad.tools.fuzz.changing import changing_factor, changing_integer, plainer
+from tilegrad.tools.fuzz.changing import (
+    changing_factor,
+    changing_integer,
+    following,
+    plainer,
+)
 from tilegrad.tools.fuzz.modes import MODES
 from tilegrad.tools.fuzz.statements import BOUND, STATEMENTS, Seen, StatementKind
 
@@ -175,6 +180,10 @@ class Loop:
 
     def _needed_numbers(self) -> list[tuple[str, str]]:
         used = {param for each in self.statements for param in each.params}
+        # A number may follow one that comes before it.
+        for name, text in reversed(self.numbers):
+            if name in used:
+                used.add(text.partition(" ")[0])
         return [each for each in self.numbers if each[0] in used]
 
 
@@ -316,21 +325,27 @@ class _Numbers:
         self._chance = chance
         self.made: list[tuple[str, str]] = []
         self._bounds: dict[str, tuple[int, int]] = {}
+        self._factors: list[str] = []
 
     def integer(self, low: int, high: int) -> str:
         """The name of an integer, now and then of one that is used elsewhere."""
         fit = [name for name, (a, b) in self._bounds.items() if low <= a and b <= high]
         if fit and self._chance.random() < 0.4:
             return self._chance.choice(fit)
-        name = f"n{len(self.made)}"
-        self.made.append((name, changing_integer(self._chance, low, high)))
+        name, text = f"n{len(self.made)}", changing_integer(self._chance, low, high)
+        if fit and self._chance.random() < 0.3:
+            text = following(self._chance, self._chance.choice(fit), text)
+        self.made.append((name, text))
         self._bounds[name] = low, high
         return name
 
     def factor(self) -> str:
         """The name of a number of any kind."""
-        name = f"n{len(self.made)}"
-        self.made.append((name, changing_factor(self._chance)))
+        name, text = f"n{len(self.made)}", changing_factor(self._chance)
+        if self._factors and self._chance.random() < 0.3:
+            text = following(self._chance, self._chance.choice(self._factors), text)
+        self.made.append((name, text))
+        self._factors.append(name)
         return name
 
 

@@ -15,8 +15,8 @@ from typing import Protocol
 __all__ = ["BOUND", "STATEMENTS", "Numbers", "Seen", "StatementKind"]
 
 Shape = tuple[int, ...]
-# The longest axis and the most elements of a value.
-_LONGEST = 24
+# The longest axis, as a rule and now and then.
+_LONGEST, _VERY_LONG = 24, 300
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def _count(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Pa
 
 
 def _size(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
-    return numbers.integer(2, _LONGEST), str(chance.choice((3, 4, 5))), str(chance.randrange(50))
+    low, high = chance.choice(((1, _LONGEST), (2, _LONGEST), (2, _LONGEST), (2, _VERY_LONG)))
+    return numbers.integer(low, high), str(chance.choice((3, 4, 5))), str(chance.randrange(50))
 
 
 def _list(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
@@ -269,6 +270,13 @@ _ROWS = [
     StatementKind("at_most", ("f",), "{a}.minimum({p})", "np.minimum({a}, {p})", _factor),
     StatementKind("clip", ("f",), "{a}.clip(-1, {p})", "np.clip({a}, -1, {p})", _divisor),
     StatementKind("affine", ("f",), "{a} * {p} + {q}", "", _factors, weight=2),
+    # Numbers beside constants that may be equal to them.
+    StatementKind("share", (_FI,), "{a}.sum(-1) * {p}", "", _factor, weight=2),
+    StatementKind("by_length", ("f",), "{a}.sum(0) / {a}.shape[0]", "", _axis),
+    StatementKind("inverse_length", ("f",), "{a} * (1 / {a}.shape[0])", "", _axis),
+    StatementKind("three_quarters", ("f",), "{a} * 0.75"),
+    StatementKind("leaky", ("f",), "{a}.leaky_relu(0.1)", "np.where({a} > 0, {a}, {a} * 0.1)"),
+    StatementKind("relu6", ("f",), "{a}.relu6()", "np.clip({a}, 0, 6)"),
     StatementKind("masked", ("f",), "{a}.masked_fill({a} > 0.0625, {p})", "np.where({a} > 0.0625, {p}, {a})", _factor),
     StatementKind("mask", ("f",), "{a} > {p} + 0.0625", "", _rare),
     StatementKind("remainder", ("i",), "{a} % {p}", "", _divisor),
