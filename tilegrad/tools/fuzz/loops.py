@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -48,11 +49,30 @@ _SETUP = {
         "MIXED = lambda x, y: (x * y).sum(-1) + y.mean()",
     ),
     "scaled": ("scaled = jit(lambda x, c: x * c + 1)", "SCALED = lambda x, c: x * c + 1"),
+    "drawn": ("drawn = [Tensor.zeros(9)]", "pass"),
+    "picked": (
+        "picked = jit(lambda x, i: (x[i] * 2 + x[0], x.sum(0)))",
+        "PICKED = lambda x, i: (x[i] * 2 + x[0], x.sum(0))",
+    ),
+    "sloped": (
+        "sloped = jit(lambda x, y: (x * y).sin().sum().gradient(x)[0])",
+        "SLOPED = lambda x, y: np.cos(x * y) * y",
+    ),
+    "seen": ("seen = jit(lambda x: (s0 * 2)[:1] + x)", "SEEN = lambda x: (S0 * 2)[:1] + x"),
+    "wrote": (
+        "wrote = jit(lambda x: (s1.assign(s1 * 0.5 + x), x * s1)[1])",
+        "WROTE = lambda x: (S1.__setitem__(..., S1 * 0.5 + x), x * S1)[1]",
+    ),
+    "lowered": (
+        "lowered = jit(lambda x, y: (x.mul_(0.5), x[0] + y)[1])",
+        "LOWERED = lambda x, y: (np.multiply(x, 0.5, x), x[0] + y)[1]",
+    ),
 }
 _CHECK = (
     "def check(f, w, atol): f = f.numpy(); w = np.asarray(w); assert f.dtype.kind == w.dtype.kind, (k, f.dtype, w.dtype); "
     "np.testing.assert_allclose(f, w.astype(f.dtype), 1e-5, atol, err_msg=f'step {k}', strict=True)"
 )
+_WORD = re.compile(r"[a-z]\w*")
 _LARGEST = 1e3
 _MOST_ELEMENTS = 3000
 # Rounding of each value, relative to it, in the runs that say how far errors grow.
@@ -175,8 +195,11 @@ class Loop:
     def _needed_setup(self) -> list[str]:
         used = {name for each in self.statements for name in (*each.args, each.target)}
         used |= {read.name for read in self.reads}
-        text = "; ".join(each.line(is_numpys=False) for each in self.statements)
-        return [name for name in _SETUP if name in used or f"{name}(" in text]
+        for each in self.statements:
+            used |= set(_WORD.findall(each.line(is_numpys=False)))
+        for name in [name for name in _SETUP if name in used]:
+            used |= set(_WORD.findall(_SETUP[name][0]))
+        return [name for name in _SETUP if name in used]
 
     def _needed_numbers(self) -> list[tuple[str, str]]:
         used = {param for each in self.statements for param in each.params}
@@ -266,8 +289,8 @@ class _Steps:
         self._note(name, names)
 
     def _note(self, name: str, names: Mapping[str, Any]) -> None:
-        value = names[name.upper()]
-        if callable(value):
+        value = names.get(name.upper())
+        if value is None or callable(value):
             return
         shapes, kinds = self.seen.setdefault(name, ([], set()))
         shapes.append(getattr(value, "shape", ()))
@@ -298,6 +321,10 @@ def _allowed_errors(loop: Loop) -> list[float]:
 
     if not loop.statements or not loop.reads:
         raise ValueError("nothing is read")
+    for each in loop.statements:
+        for name, takes in zip(each.args, STATEMENTS[each.kind].takes):
+            if (name == "p0") is not (takes == "p"):
+                raise ValueError("a parameter, or none")
     exact = _Steps(loop).results
     others = [_Steps(loop, seed).results for seed in (1, 2)]
     found: list[float] = []
@@ -362,7 +389,10 @@ def _drawn(chance: random.Random) -> Loop | None:
     steps = chance.choice((30, 45, 60, 60, 100, 150))
     loop = Loop((), (), (), steps)
     states = chance.sample([name for name in _SETUP if name[1:].isdigit()], chance.randint(1, 4))
+    states = list(dict.fromkeys(["m0", *states])) if chance.random() < 0.6 else states
     kinds = _chosen(chance)
+    if "p0" in states:
+        kinds += [kind for kind in STATEMENTS.values() if "p" in kind.takes]
     wanted = chance.randint(3, _MOST_STATEMENTS)
     known: list[Seen] = []
     ran = _Steps(loop)
@@ -416,9 +446,8 @@ def _next(
         fit = [each for each in known if each.kind in takes]
         if kind.is_write and not at:
             fit = [each for each in fit if each.is_state and each.name not in ("m1", "m2")]
-        if kind.is_alike and at:
-            alike = [each for each in fit if each.shapes[-1] == given[0].shapes[-1]]
-            fit = alike or fit
+        if at:
+            fit = [each for each in fit if _suit(kind, given[0], each)] or fit
         if not fit:
             return None
         # Values just made more often, and now and then one twice.
@@ -433,6 +462,16 @@ def _next(
     args = tuple([each.name for each in given])
     target = args[0] if kind.is_write else f"v{number}"
     return Statement(kind.name, args, params, target)
+
+
+def _suit(kind: StatementKind, first: Seen, other: Seen) -> bool:
+    """Whether two values suit each other, as far as the last step says."""
+    shapes = first.shapes[-1], other.shapes[-1]
+    if kind.is_alike:
+        return shapes[0] == shapes[1]
+    if kind.is_write:
+        return len(shapes[0]) > len(shapes[1])
+    return all(m == n or 1 in (m, n) for m, n in zip(shapes[0][::-1], shapes[1][::-1]))
 
 
 def _reads(chance: random.Random, loop: Loop) -> tuple[Read, ...]:

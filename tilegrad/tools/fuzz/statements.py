@@ -316,6 +316,7 @@ _ROWS = [
     StatementKind("without_gradients", ("f", "f"), "no_grad()(lambda: {a} * {b})()", "{a} * {b}"),
     StatementKind("after_an_error", ("f",), "(np.testing.assert_raises(Exception, {a}.reshape, (977, 3)), {a} * 2)[1]", "{a} * 2"),
     StatementKind("of_random_numbers", ("f",), "{a} + (Tensor.rand(*{a}.shape) < 2) * 1.0", "{a} + 1.0"),
+    StatementKind("of_new_random_numbers", ("f",), "{a} + (drawn.pop() != (drawn.append(Tensor.rand(9)) or drawn[0])).any() * 1.0", "{a} + 1.0"),
     # Gradients, and captured functions.
     StatementKind("gradient", ("f",), "(lambda w: (w * {p}).tanh().sum().gradient(w)[0])({a}.detach().requires_grad_())", "{p} / np.cosh({a} * {p}) ** 2", _factor, weight=2),
     StatementKind("gradient_of_product", ("f", "f"), "(lambda w: ((w * {b}).sin()).sum().gradient(w)[0])({a}.detach().requires_grad_())", "np.cos({a} * {b}) * {b}", is_alike=True, weight=2),
@@ -324,6 +325,11 @@ _ROWS = [
     StatementKind("captured", ("f",), "twice({a})", "TWICE({a})", weight=3),
     StatementKind("captured_with_two", ("f", "f"), "mixed({a}, {b})", "MIXED({a}, {b})", weight=3),
     StatementKind("captured_with_number", ("f",), "scaled({a}, {p})", "SCALED({a}, {p})", _factor),
+    StatementKind("captured_pick", ("f",), "picked({a}, {p})[0]", "PICKED({a}, {p})[0]", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, min(given[0].least() - 1, 5)),), weight=2),
+    StatementKind("captured_sum", ("f",), "picked({a}, 0)[1]", "PICKED({a}, 0)[1]", _axis),
+    StatementKind("captured_gradient", ("f", "f"), "sloped({a}.detach().requires_grad_(), {b})", "SLOPED({a}, {b})", is_alike=True),
+    StatementKind("captured_with_state", ("f",), "seen({a})", "SEEN({a})", weight=2),
+    StatementKind("captured_write", ("f",), "wrote({a})", "WROTE({a})", lambda chance, numbers, given: () if set(given[0].shapes) == {(4,)} else None, weight=2),
     # Writes to a state, also through views of it.
     StatementKind("set_row", ("f", "f"), "{a}[{p}] = {b}", "", _position, is_write=True, weight=3),
     StatementKind("set_number", ("f",), "{a}[{p}] = {q}", "", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, given[0].least() - 1), numbers.factor()), is_write=True, weight=2),
@@ -342,6 +348,7 @@ _ROWS = [
     StatementKind("write_half", ("f",), "{a}[:2].add_(0.25)", "{a}[:2] += 0.25", _axis, is_write=True),
     StatementKind("write_rows", ("f",), "{a}[Tensor([{p}, {q}])] = 0.5", "{a}[[{p}, {q}]] = 0.5", _rows, is_write=True),
     StatementKind("write_where", ("f",), "{a}[{a} > 0.0625] = {p}", "", _factor, is_write=True),
+    StatementKind("captured_halving", ("f", "f"), "lowered({a}, {b})", "LOWERED({a}, {b})", _position, is_write=True, weight=2),
     # States that are bound anew.
     StatementKind("average", ("f", "f"), "{a} * 0.5 + {b}", "({a} * 0.5 + {b}).copy()", is_alike=True, is_write=True, weight=4),
     StatementKind("lengthen", ("f", "f"), "{a}.cat({b})[-{p}:]", "np.concatenate([{a}, {b}])[-{p}:]", _count, is_write=True, weight=3),
