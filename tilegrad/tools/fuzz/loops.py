@@ -69,7 +69,7 @@ _SETUP = {
     ),
 }
 _CHECK = (
-    "def check(f, w, atol): f = f.numpy(); w = np.asarray(w); assert f.dtype.kind == w.dtype.kind, (k, f.dtype, w.dtype); "
+    "def check(k, f, w, atol): f = f.numpy(); w = np.asarray(w); assert f.dtype.kind == w.dtype.kind, (k, f.dtype, w.dtype); "
     "np.testing.assert_allclose(f, w.astype(f.dtype), 1e-5, atol, err_msg=f'step {k}', strict=True)"
 )
 _WORD = re.compile(r"[a-z]\w*")
@@ -120,12 +120,14 @@ class Loop:
         numbers: names of numbers and, as expressions of the step `k`, their values.
         reads: what is read in a step, in this order.
         steps: how many there are.
+        within: "function" where the loop stands in one, "threads" where several threads run that.
     """
 
     statements: tuple[Statement, ...]
     numbers: tuple[tuple[str, str], ...]
     reads: tuple[Read, ...]
     steps: int
+    within: str = ""
 
     def lines(self, mode: str) -> list[str]:
         """A file that fails. Raises ValueError for what is no loop."""
@@ -150,23 +152,33 @@ class Loop:
         ]
         rare = {read.every for read in self.reads if read.every > 1}
         when = f" if k % {min(rare)} == {min(rare) - 1} else ()" if rare else ""
-        body = [
-            "; ".join([*numbers, *[each.line(is_numpys) for each in self.statements]])
-            for is_numpys, numbers in ((False, numbers), (True, []))
+        ours, theirs = [
+            "; ".join([each.line(is_numpys) for each in self.statements])
+            for is_numpys in (False, True)
         ]
-        lines += [f"{imports}; {_DATA}", _CHECK, "; ".join([*setup, "later = []"])]
-        lines += [f"for k in range({self.steps}):", *[f"    {each}" for each in body]]
+        body = [f"{'; '.join([*numbers, ours])}", theirs]
         if later:
-            kept = ", ".join(f"({each.split(', ')[0][1:]} * 1, {each.split(', ')[1]} * 1, {each.split(', ')[2][:-1]})" for each in later)
-            lines.append(f"    later += [{kept}]")
+            body[1] += f"; later += [{', '.join([_copied(each) for each in later])}]"
         if now:
-            lines.append(f"    for each in ({', '.join(now)},){when}: check(*each)")
-        if later:
-            lines.append("for each in later: check(*each)")
-        return lines
+            body.append(f"for each in ({', '.join(now)},){when}: check(k, *each)")
+        loop = ["; ".join([*setup, "later = []"]), f"for k in range({self.steps}):"]
+        loop += [f"    {each}" for each in body]
+        loop += ["for each in later: check(k, *each)"] if later else []
+        lines += [f"{imports}; {_DATA}", _CHECK]
+        if not self.within:
+            return [*lines, *loop]
+        lines += ["def run(number):", *[f"    {each}" for each in loop]]
+        if self.within == "function":
+            return [*lines, "run(0)"]
+        lines[-len(loop) - 3] += "; from concurrent.futures import ThreadPoolExecutor"
+        return [*lines, "list(ThreadPoolExecutor(3).map(run, range(3)))"]
 
     def smaller(self) -> Iterator[Loop]:
         """Simpler cases."""
+        if self.within:
+            yield replace(self, within="")
+        if self.within == "threads":
+            yield replace(self, within="function")
         for steps in (3, 6, 12, 25, 50):
             if steps < self.steps:
                 yield replace(self, steps=steps)
@@ -208,6 +220,12 @@ class Loop:
             if name in used:
                 used.add(text.partition(" ")[0])
         return [each for each in self.numbers if each[0] in used]
+
+
+def _copied(read: str) -> str:
+    """What is read, in memory that nobody writes to."""
+    ours, theirs, allowed = read[1:-1].split(", ")
+    return f"({ours} * 1, {theirs} * 1, {allowed})"
 
 
 def _renamed(loop: Loop, name: str, other: str) -> Loop:
@@ -414,7 +432,8 @@ def _drawn(chance: random.Random) -> Loop | None:
         loop = longer
     if len(loop.statements) < 3:
         return None
-    loop = replace(loop, reads=_reads(chance, loop))
+    within = chance.choices(("", "function", "threads"), (0.6, 0.33, 0.07))[0]
+    loop = replace(loop, reads=_reads(chance, loop), within=within)
     try:
         _allowed_errors(loop)
     except ValueError:

@@ -307,6 +307,11 @@ _ROWS = [
     StatementKind("sorted", ("f",), "{a}.sort({p})[0]", "np.sort({a}, {p})", _axis),
     StatementKind("any", ("b",), "{a}.any(0)", "", _axis),
     StatementKind("norm", ("f",), "({a}.square().sum({p}) + 1).sqrt()", "np.sqrt((({a}) ** 2).sum({p}) + 1)", _axis),
+    # Several results, and as many calls as a number says.
+    StatementKind("rows_added", ("f",), "sum(row * (i + 1) for i, row in enumerate({a}))", "", lambda chance, numbers, given: () if given[0].ndim > 1 else None),
+    StatementKind("both_halves", ("f",), "(lambda x, y: x.sum(0) + y.sum(0) * 2)(*{a}.chunk(2))", "(lambda n: {a}[:n].sum(0) + {a}[n:].sum(0) * 2)(-(-{a}.shape[0] // 2))", lambda chance, numbers, given: () if given[0].ndim > 0 and given[0].least() > 1 else None),
+    StatementKind("top", ("f",), "(lambda found: found[0] * 2 + found[1] * 0)({a}.topk(2, dim=0))", "np.sort({a}, 0)[::-1][:2] * 2", lambda chance, numbers, given: () if given[0].ndim > 0 and given[0].least() > 1 else None),
+    StatementKind("repeated", ("f", "f"), "(lambda x: [x := x * 0.5 + {b} for _ in range({p})][-1])({a})", "", lambda chance, numbers, given: (numbers.integer(1, 5),), is_alike=True, weight=2),
     # What waits is computed in the middle of a step.
     StatementKind("realized", (_ANY,), "{a}.realize()", "{a}"),
     StatementKind("rarely_read", (_ANY,), "({a}.numpy(), {a})[1] if k % 7 == 3 else {a}", "{a}"),
