@@ -79,6 +79,8 @@ _MOST_ELEMENTS = 3000
 _ROUNDING = 2.0**-22
 _MOST_ERROR = 0.01
 _MOST_STATEMENTS, _MOST_TRIES = 12, 100
+# While a loop is drawn some of its steps are enough.
+_SAMPLED = 5
 # What most loops have.
 _COMMON = ("new", "new_of_one_size", "row", "slice", "sum", "product", "times")
 
@@ -261,7 +263,7 @@ class _Steps:
         results: for each step the values that are read.
     """
 
-    def __init__(self, loop: Loop, seed: int | None = None):
+    def __init__(self, loop: Loop, seed: int | None = None, every: int = 1):
         import numpy as np
 
         self.seen: dict[str, tuple[list[tuple[int, ...]], set[str]]] = {}
@@ -271,7 +273,7 @@ class _Steps:
         with np.errstate(all="ignore"):
             try:
                 exec(_code("; ".join([_DATA, *[each for _, each in _SETUP.values()]])), names)
-                for k in range(loop.steps):
+                for k in range(0, loop.steps, every):
                     self._step(loop, k, names)
             except (ValueError, IndexError, TypeError, KeyError, NameError, AttributeError) as error:
                 raise ValueError(str(error)) from None
@@ -300,9 +302,9 @@ class _Steps:
             raise ValueError("too large numbers")
         if self._random is not None and value.dtype.kind == "f":
             noise = 1 + _ROUNDING * self._random.uniform(-1, 1, value.shape)
-            if value.base is None and value.flags.writeable and value.ndim:
+            if value.base is None and value.ndim:
                 value *= noise
-            elif not value.ndim:
+            elif value.base is None:
                 names[name.upper()] = value * noise
         self._note(name, names)
 
@@ -411,9 +413,9 @@ def _drawn(chance: random.Random) -> Loop | None:
     kinds = _chosen(chance)
     if "p0" in states:
         kinds += [kind for kind in STATEMENTS.values() if "p" in kind.takes]
-    wanted = chance.randint(3, _MOST_STATEMENTS)
+    wanted = min(chance.randint(3, _MOST_STATEMENTS), chance.randint(3, _MOST_STATEMENTS))
     known: list[Seen] = []
-    ran = _Steps(loop)
+    ran = _Steps(loop, every=_SAMPLED)
     for _ in range(_MOST_TRIES):
         if len(loop.statements) >= wanted:
             break
@@ -426,7 +428,7 @@ def _drawn(chance: random.Random) -> Loop | None:
             loop, statements=(*loop.statements, statement), numbers=tuple(numbers.made)
         )
         try:
-            ran = _Steps(longer)
+            ran = _Steps(longer, every=_SAMPLED)
         except ValueError:
             continue
         loop = longer
