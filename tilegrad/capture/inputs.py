@@ -21,6 +21,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.aliases import is_contiguous, look
 from tilegrad.tensor.handle.core import live
 from tilegrad.tensor.handle.sizes import multiply, show_shape
 from tilegrad.tensor.storage import host, memory
@@ -153,6 +154,9 @@ class Input:
         is_written: whether a replay writes it.
         is_slice: whether the capture looked at a slice of its memory: a copy would not do.
         is_viewed: whether a result looks at its memory.
+        look: how it has to look at its storage, if a result can look at its memory in that way only.
+        is_contiguous: whether its elements are side by side in its storage, if that was looked at: a
+            reshape of others is a copy.
     """
 
     label: str
@@ -166,11 +170,17 @@ class Input:
     is_written: bool = False
     is_slice: bool = False
     is_viewed: bool = False
+    look: tuple[Any, ...] | None = None
+    is_contiguous: bool | None = None
     staging: Staging = field(default_factory=Staging)
 
     def differs(self, tensor: Tensor) -> str | None:
         """What is not as it was captured, but for the memory: a line for a message."""
         signature = self.signature
+        if self.look is not None and self.look != look(tensor)[1:]:
+            return "it looks at its storage in another way"
+        if self.is_contiguous is not None and self.is_contiguous is not is_contiguous(tensor):
+            return "a reshape of it is a copy, or no longer"
         if (
             tensor.uop.shape == self.shape
             and tensor.uop.dtype is signature.dtype

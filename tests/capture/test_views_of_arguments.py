@@ -1,0 +1,54 @@
+"""Captured functions that give views of their arguments: each is a view of the argument at hand,
+whichever slice of other memory that is, and of which it was when the function was captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Tensor, jit
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda x: x.T,
+    "row": lambda x: x[1],
+    "flat": lambda x: x.reshape(-1),
+    "twice transposed": lambda x: x.T.T,
+    "reshaped and transposed": lambda x: x.reshape(-1).reshape(4, 2).T,
+    "slice of a slice": lambda x: x[1:][:, 1:3],
+    "backwards": lambda x: x[::-1],
+}
+# Of memory of shape (6, 4), at each step, with tensors and with NumPy.
+ARGUMENTS: dict[str, Callable[[Any, int], Any]] = {
+    "a slice": lambda s, k: s[1:3],
+    "slices at other positions": lambda s, k: s[k % 4 : k % 4 + 2],
+    "slices and others": lambda s, k: s[1:3] if k % 3 else s[:2] * k,
+    "slices with gaps": lambda s, k: s.reshape(2, 12)[:, :4] if k % 3 == 2 else s[2:4],
+    "slices with gaps first": lambda s, k: s.reshape(2, 12)[:, :4] if k % 3 else s[2:4],
+    "transposed slices": lambda s, k: s[:4, 1:3].T if k % 2 else s[:2],
+}
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_of_an_argument(view: str, argument: str) -> None:
+    looked, given = VIEWS[view], ARGUMENTS[argument]
+    numbers = np.arange(24.0).reshape(6, 4)
+    memory = Tensor(numbers.astype(np.float32)).realize()
+    captured = jit(lambda x: (looked(x), x * 2))
+    for step in range(9):
+        x, exact = given(memory, step), given(numbers, step)
+        seen, wanted = captured(x)[0], looked(exact)
+        np.testing.assert_array_equal(seen.numpy(), wanted)
+        # What is written to the memory is seen, or not, as NumPy says: some reshapes copy.
+        memory[2] = step
+        numbers[2] = step
+        np.testing.assert_array_equal(seen.numpy(), wanted)
+        seen.add_(1)
+        wanted += 1
+        np.testing.assert_array_equal(x.numpy(), exact)
+        np.testing.assert_array_equal(memory.numpy(), numbers)
+    assert captured.captures <= 3
