@@ -52,3 +52,54 @@ def test_a_view_of_an_argument(view: str, argument: str) -> None:
         np.testing.assert_array_equal(x.numpy(), exact)
         np.testing.assert_array_equal(memory.numpy(), numbers)
     assert captured.captures <= 3
+
+
+def _halved(x: Any) -> Any:
+    x *= 0.5
+    return x.sum(0)
+
+
+def _filled(x: Any) -> Any:
+    x.T[0] = 3.0
+    return x * 1
+
+
+def _row_filled(x: Any) -> Any:
+    x[0] = 7.0
+    return x[1:]
+
+
+def _flat(x: Any) -> Any:
+    x += 1
+    return x.reshape(-1)
+
+
+WRITES = {"halved": _halved, "filled": _filled, "row filled": _row_filled, "flat": _flat}
+
+
+@pytest.mark.parametrize("argument", [*ARGUMENTS, "slices and new tensors"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_to_an_argument(write: str, argument: str) -> None:
+    """The memory has it, also where the argument is a slice that was computed by itself, as the
+    memory had waited for a value.
+    """
+    wrote = WRITES[write]
+    numbers = np.arange(24.0).reshape(6, 4)
+    memory = Tensor(numbers.astype(np.float32)).realize()
+    captured = jit(wrote)
+    for step in range(10):
+        if argument in ARGUMENTS:
+            x, exact = ARGUMENTS[argument](memory, step), ARGUMENTS[argument](numbers, step)
+        elif step % 3:
+            x, exact = memory[1:3], numbers[1:3]
+        else:
+            exact = np.full((2, 4), float(step))
+            x = Tensor(exact.astype(np.float32))
+        found, wanted = captured(x), wrote(exact)
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
+        np.testing.assert_allclose(x.numpy(), exact, rtol=1e-6)
+        np.testing.assert_allclose(memory.numpy(), numbers, rtol=1e-6)
+        # Nobody looks at the memory now: it takes the row by the next run.
+        del x, found
+        memory[1] = step
+        numbers[1] = step
