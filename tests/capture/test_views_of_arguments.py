@@ -103,3 +103,43 @@ def test_a_write_to_an_argument(write: str, argument: str) -> None:
         del x, found
         memory[1] = step
         numbers[1] = step
+
+
+# Two arguments, of which one may be a slice of the other's memory.
+PAIRS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "apart": lambda s, fresh: (s[1:3], fresh),
+    "overlapping": lambda s, fresh: (s[1:3], s[1]),
+    "of one memory": lambda s, fresh: (s[1:3], s[4]),
+    "all and a row": lambda s, fresh: (s, s[2]),
+}
+
+
+def _first_written(x: Any, y: Any) -> Any:
+    x *= 0.5
+    return x.sum(0) + y
+
+
+def _second_written(x: Any, y: Any) -> Any:
+    y *= 0.5
+    return x.sum(0) + y
+
+
+@pytest.mark.parametrize("second", PAIRS)
+@pytest.mark.parametrize("first", PAIRS)
+@pytest.mark.parametrize("wrote", [_first_written, _second_written])
+def test_arguments_that_share_memory(
+    wrote: Callable[[Any, Any], Any], first: str, second: str
+) -> None:
+    """What is written to one of them is seen through the other, also where they had nothing in
+    common when the function was captured.
+    """
+    numbers = np.arange(24.0).reshape(6, 4)
+    memory = Tensor(numbers.astype(np.float32)).realize()
+    captured = jit(wrote)
+    for step in range(8):
+        pair = PAIRS[first if step < 3 or step == 6 else second]
+        fresh = np.full(4, float(step))
+        found = captured(*pair(memory, Tensor(fresh.astype(np.float32))))
+        wanted = wrote(*pair(numbers, fresh))
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
+        np.testing.assert_allclose(memory.numpy(), numbers, rtol=1e-6)

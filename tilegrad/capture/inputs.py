@@ -8,6 +8,7 @@ schedule.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,11 +95,13 @@ class Staging:
 
     Attributes:
         node: the argument's value there; None while the argument's own memory is taken.
+        source: a weak reference to the memory that the argument is a slice of, if it is one.
     """
 
     def __init__(self) -> None:
         self._buffer: Buffer | None = None
         self.node: UOp | None = None
+        self.source: weakref.ref[Buffer] | None = None
 
     def fill(self, tensor: Tensor, *, is_fresh: bool) -> Buffer | None:
         """The memory, with the value of `tensor` in it; None if the tensor must be realized, or can
@@ -107,9 +110,12 @@ class Staging:
         With `is_fresh` the memory is new, as somebody may look at that of the last call.
         """
         node = tensor.uop
-        self.node = None
+        self.node = self.source = None
         if memory.is_stored(node):
-            return None if is_readable(node) else self._copy(tensor)
+            if is_readable(node):
+                return None
+            self.source = weakref.ref(buffer_of(memory.base_of(node)))
+            return self._copy(tensor)
         if node.op is Ops.CONST:
             target = self._take(tensor, 1, is_fresh)
             target.copy_in(host.pack([node.arg], tensor.dtype))
