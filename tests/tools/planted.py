@@ -126,6 +126,9 @@ PLANTED = {
     "equal results are written to as one": Plant("tensor/storage/segments.py", "first._is_shared = each._is_shared = True", "pass", _LOOPS),
     "the gradients of a loss do not tell shapes": Plant("tensor/calls/gradients.py", "key += leaf.dtype, leaf.shape, leaf.__class__ is Number, target is not None", "key += leaf.dtype, leaf.__class__ is Number, target is not None", _LOOPS),
     "random words of a segment are those of its first run": Plant("tensor/storage/segment_code.py", "writer.lines.append(f\"values.update({writer.name(kind.values_of)}({leaf}))\")", "pass", _LOOPS),
+    "a view of an argument looks as the captured one did": Plant("capture/build.py", "view._alias = storage, Away(now.shape, (*now.moves, *behind))", "view._alias = storage, Away(own.shape, moves)", _LOOPS),
+    "a copied slice may overlap what a replay writes": Plant("capture/entry.py", "self._set_slots(found) or self._overlap()", "self._set_slots(found)", _LOOPS),
+    "a slice that was computed by itself is written by itself": Plant("tensor/writing/assignment.py", "elif memory.base_of(node) is not memory.base_of(own):", "elif False:", _LOOPS),
 }  # fmt: skip
 
 

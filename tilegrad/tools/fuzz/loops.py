@@ -63,6 +63,7 @@ _SETUP = {
         "wrote = jit(lambda x: (s1.assign(s1 * 0.5 + x), x * s1)[1])",
         "WROTE = lambda x: (S1.__setitem__(..., S1 * 0.5 + x), x * S1)[1]",
     ),
+    "viewed": ("viewed = jit(lambda x: (x.T, x[0], x * 2))", "VIEWED = lambda x: (x.T, x[0, ...], x * 2)"),
     "lowered": (
         "lowered = jit(lambda x, y: (x.mul_(0.5), x[0] + y)[1])",
         "LOWERED = lambda x, y: (np.multiply(x, 0.5, x), x[0] + y)[1]",

@@ -332,6 +332,8 @@ _ROWS = [
     StatementKind("captured_with_two", ("f", "f"), "mixed({a}, {b})", "MIXED({a}, {b})", weight=3),
     StatementKind("captured_with_number", ("f",), "scaled({a}, {p})", "SCALED({a}, {p})", _factor),
     StatementKind("captured_pick", ("f",), "picked({a}, {p})[0]", "PICKED({a}, {p})[0]", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, min(given[0].least() - 1, 5)),), weight=2),
+    StatementKind("captured_view", ("f",), "viewed({a})[{p}]", "VIEWED({a})[{p}]", lambda chance, numbers, given: (str(chance.randrange(2)),) if given[0].ndim == 2 else None, weight=2),
+    StatementKind("captured_view_of_slice", ("f",), "viewed({a}[{p}:{p} + {q}])[0]", "VIEWED({a}[{p}:{p} + {q}])[0]", lambda chance, numbers, given: _slice(chance, numbers, given) if given[0].ndim == 2 else None, weight=2),
     StatementKind("captured_sum", ("f",), "picked({a}, 0)[1]", "PICKED({a}, 0)[1]", _axis),
     StatementKind("captured_gradient", ("f", "f"), "sloped({a}.detach().requires_grad_(), {b})", "SLOPED({a}, {b})", is_alike=True),
     StatementKind("captured_with_state", ("f",), "seen({a})", "SEEN({a})", weight=2),
@@ -355,6 +357,8 @@ _ROWS = [
     StatementKind("write_rows", ("f",), "{a}[Tensor([{p}, {q}])] = 0.5", "{a}[[{p}, {q}]] = 0.5", _rows, is_write=True),
     StatementKind("write_where", ("f",), "{a}[{a} > 0.0625] = {p}", "", _factor, is_write=True),
     StatementKind("captured_halving", ("f", "f"), "lowered({a}, {b})", "LOWERED({a}, {b})", _position, is_write=True, weight=2),
+    StatementKind("captured_slice_halving", ("f", "f"), "lowered({a}[{p}:{p} + {q}], {b})", "LOWERED({a}[{p}:{p} + {q}], {b})", _slice, is_write=True, weight=2),
+    StatementKind("captured_halving_beside", ("f",), "lowered({a}[{p}:{p} + {q}], {a}[0])", "LOWERED({a}[{p}:{p} + {q}], {a}[0])", _slice, is_write=True),
     # States that are bound anew.
     StatementKind("average", ("f", "f"), "{a} * 0.5 + {b}", "({a} * 0.5 + {b}).copy()", is_alike=True, is_write=True, weight=4),
     StatementKind("lengthen", ("f", "f"), "{a}.cat({b})[-{p}:]", "np.concatenate([{a}, {b}])[-{p}:]", _count, is_write=True, weight=3),
