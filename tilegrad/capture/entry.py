@@ -160,7 +160,7 @@ class Entry:
         return text
 
     def _overlap(self) -> str | None:
-        """What is wrong where an argument is a copy of a slice of memory that the capture writes."""
+        """What is wrong where an argument is a copy of a slice of memory that a replay writes."""
         if not self._written:
             return None
         written = [self._bound.get(self.inputs[number].slot) for number in self._written]

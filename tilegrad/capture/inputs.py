@@ -160,8 +160,8 @@ class Input:
         is_written: whether a replay writes it.
         is_slice: whether the capture looked at a slice of its memory: a copy would not do.
         is_viewed: whether a result looks at its memory.
-        look: how it has to look at its storage, if a result can look at its memory in that way only.
-        is_contiguous: whether its elements are side by side in its storage, if that was looked at: a
+        look: how it has to look at its storage, where a result has moves that are one with its own.
+        is_contiguous: whether its elements are side by side in its storage, if that counts: a
             reshape of others is a copy.
     """
 

@@ -63,7 +63,10 @@ _SETUP = {
         "wrote = jit(lambda x: (s1.assign(s1 * 0.5 + x), x * s1)[1])",
         "WROTE = lambda x: (S1.__setitem__(..., S1 * 0.5 + x), x * S1)[1]",
     ),
-    "viewed": ("viewed = jit(lambda x: (x.T, x[0], x * 2))", "VIEWED = lambda x: (x.T, x[0, ...], x * 2)"),
+    "viewed": (
+        "viewed = jit(lambda x: (x.T, x[0], x * 2))",
+        "VIEWED = lambda x: (x.T, x[0, ...], x * 2)",
+    ),
     "lowered": (
         "lowered = jit(lambda x, y: (x.mul_(0.5), x[0] + y)[1])",
         "LOWERED = lambda x, y: (np.multiply(x, 0.5, x), x[0] + y)[1]",
@@ -73,6 +76,10 @@ _CHECK = (
     "def check(k, f, w, atol): f = f.numpy(); w = np.asarray(w); assert f.dtype.kind == w.dtype.kind, (k, f.dtype, w.dtype); "
     "np.testing.assert_allclose(f, w.astype(f.dtype), 1e-5, atol, err_msg=f'step {k}', strict=True)"
 )
+_NO_LOOP = (
+    ValueError, IndexError, TypeError, KeyError, NameError, AttributeError, ArithmeticError,
+    AssertionError,
+)  # fmt: skip
 _WORD = re.compile(r"[a-z]\w*")
 _LARGEST = 1e3
 _MOST_ELEMENTS = 3000
@@ -83,7 +90,9 @@ _MOST_STATEMENTS, _MOST_TRIES = 12, 100
 # While a loop is drawn some of its steps are enough.
 _SAMPLED = 5
 # What most loops have.
-_COMMON = ("new", "new_of_one_size", "row", "slice", "sum", "product", "times")
+_COMMON = (
+    "new", "new_of_one_size", "row", "slice", "sum", "product", "times", "beside_mean", "captured_view",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,7 +206,9 @@ class Loop:
             yield _cut(replace(self, statements=left))
             # Another value instead of the one that is made.
             for name in self.statements[at].args:
-                yield _cut(_renamed(replace(self, statements=left), self.statements[at].target, name))
+                yield _cut(
+                    _renamed(replace(self, statements=left), self.statements[at].target, name)
+                )
         for number, (name, text) in enumerate(self.numbers):
             for value in plainer(text):
                 numbers = (*self.numbers[:number], (name, value), *self.numbers[number + 1 :])
@@ -276,9 +287,7 @@ class _Steps:
                 exec(_code("; ".join([_DATA, *[each for _, each in _SETUP.values()]])), names)
                 for k in range(0, loop.steps, every):
                     self._step(loop, k, names)
-            except (ValueError, IndexError, TypeError, KeyError, NameError, AttributeError) as error:
-                raise ValueError(str(error)) from None
-            except (ArithmeticError, AssertionError) as error:
+            except _NO_LOOP as error:
                 raise ValueError(str(error)) from None
 
     def _step(self, loop: Loop, k: int, names: dict[str, Any]) -> None:
