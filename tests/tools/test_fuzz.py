@@ -321,7 +321,7 @@ def test_each_step_of_a_loop_is_compared_with_numpys(within: str) -> None:
     assert failure(lines) is None
     # Another position, now and then, and another row of what is read after the loop.
     for text, other in (
-        ("V1 = M0[n1]", "V1 = M0[n1 - (k == 9)]"),
+        ("V1 = M0[n1, ...]", "V1 = M0[n1 - (k == 9)]"),
         ("S0[n2] =", "S0[n2 + k // 11] ="),
     ):
         wrong = [line.replace(text, other) for line in lines]

@@ -98,7 +98,7 @@ _COMMON = (
 @dataclass(frozen=True)
 class Statement:
     """A statement: a kind, the names of the values that it takes, the numbers, and what its value
-    is called. It runs, if it is a write, at steps for which `rarely` says so.
+    is called.
     """
 
     kind: str
@@ -332,7 +332,8 @@ class _Steps:
         shapes, kinds = self.seen[name]
         if len(kinds) != 1:
             return None
-        return Seen(name, tuple(shapes), *kinds, is_state=name in _SETUP)
+        (kind,) = kinds
+        return Seen(name, tuple(shapes), kind, is_state=name in _SETUP)
 
 
 @functools.lru_cache(4096)

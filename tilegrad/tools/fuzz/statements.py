@@ -28,14 +28,12 @@ class Seen:
         shapes: one a step, or more.
         kind: f, i or b.
         is_state: whether it was there before the first step.
-        is_changed: whether the loop may write to it.
     """
 
     name: str
     shapes: tuple[Shape, ...]
     kind: str
     is_state: bool = False
-    is_changed: bool = False
 
     @property
     def ndim(self) -> int:
