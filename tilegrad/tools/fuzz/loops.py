@@ -168,7 +168,7 @@ class Loop:
             "; ".join([each.line(is_numpys) for each in self.statements])
             for is_numpys in (False, True)
         ]
-        body = [f"{'; '.join([*numbers, ours])}", theirs]
+        body = ["; ".join([*numbers, ours]), theirs]
         if later:
             body[1] += f"; later += [{', '.join([_copied(each) for each in later])}]"
         if now:
@@ -483,7 +483,7 @@ def _next(
         if not fit:
             return None
         # Values just made more often, and now and then one twice.
-        weights = [1.0 + 2.0 * place / len(fit) for place in range(len(fit))]
+        weights = [1.0 + 2.0 * index / len(fit) for index in range(len(fit))]
         given += chance.choices(fit, weights)
     try:
         params = kind.draw(chance, numbers, given)
