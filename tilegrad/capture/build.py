@@ -23,7 +23,7 @@ from tilegrad.engine.run.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, is_contiguous, look, same_storage, shared
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge, multiply
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
 
@@ -54,6 +54,8 @@ class Builder:
         self.outputs: dict[int, tuple[Buffer, list[TensorSignature]]] = {}
         self.made: list[tuple[TensorSignature, int, int]] = []
         self.viewed: set[int] = set()
+        # The shapes of results that have memory of their own.
+        self.shapes: set[tuple[Any, ...]] = set()
         # How inputs have to look at their storage: the root's shape, and the moves.
         self.looks: dict[int, tuple[Any, ...]] = {}
         self.cleared: list[int] = []
@@ -273,7 +275,7 @@ class Builder:
             signature, _ = TensorSignature.of(tensor, self.symbols, known.uop)
             each = Input(label, signature, known.uop.shape, is_argument=number < run.given)
             each.is_viewed, each.look = number in self.viewed, self.looks.get(number)
-            if each.is_viewed or not is_contiguous(tensor):
+            if each.is_viewed or self._may_be_reshaped(each.shape):
                 each.is_contiguous = is_contiguous(tensor)
             each.is_written = id(tensor) in written
             if known.memory is None:
@@ -285,6 +287,11 @@ class Builder:
                 each.slot = slots.setdefault(id(known.memory), len(slots))
             found.append(each)
         return found, slots
+
+    def _may_be_reshaped(self, shape: tuple[Any, ...]) -> bool:
+        """Whether a result may be the copy that a reshape made of an input."""
+        size = multiply(shape)
+        return any(each != shape and multiply(each) == size for each in self.shapes)
 
     def _steady(self, inputs: Sequence[Input]) -> dict[int, int]:
         """The slots of state that may be packed beforehand, and its bytes: no argument stands
@@ -327,6 +334,7 @@ class Builder:
             return self._constant(tensor)
         found = self._made_of.get(id(tensor))
         if found is None:
+            self.shapes.add(tensor.uop.shape)
             signatures = self.outputs.setdefault(id(buffer), (buffer, []))[1]
             signatures.append(signature)
             found = self._made_of[id(tensor)] = len(self.made)
