@@ -8,6 +8,7 @@ import pytest
 
 from tests.capture.helpers import full
 from tilegrad import Tensor, jit, nn
+from tilegrad.base.errors import TilegradError
 from tilegrad.nn.state import get_parameters
 
 
@@ -136,3 +137,34 @@ def test_evaluation_after_captured_training() -> None:
         assert after < loss
         assert after == pytest.approx((model(x) - y).square().mean().item())
     assert (train.captures, evaluate.captures) == (1, 1)
+
+
+def test_a_gradient_through_a_result_of_a_replay_is_refused() -> None:
+    """There is no graph of it: without a word the weight would have no gradient."""
+    weight, other = full(2, 2), full(3, 2)
+    weight.requires_grad = other.requires_grad = True
+    scaled = jit(lambda x: weight * x)
+    for n in range(1, 7):
+        weight.grad = other.grad = None
+        made = scaled(full(n, 2))
+        loss = made.sum() if n % 2 else (made * other).sum()
+        if n < 3:
+            loss.backward()
+            assert weight.grad is not None
+            assert weight.grad.tolist() == [n * (1 if n % 2 else 3)] * 2
+            continue
+        with pytest.raises(TilegradError, match="replay"):
+            loss.backward()
+        assert (made.detach() * other).sum().gradient(other)[0].tolist() == [2 * n] * 2
+        # The result itself may be asked for.
+        assert (made * made).sum().gradient(made)[0].tolist() == [4 * n] * 2
+
+
+def test_results_of_replays_without_gradients_are_numbers() -> None:
+    weight, other = full(2, 2), full(3, 2)
+    other.requires_grad = True
+    scaled = jit(lambda x: weight * x)
+    for n in range(6):
+        other.grad = None
+        (scaled(full(n, 2)) * other).sum().backward()
+        assert other.grad is not None and other.grad.tolist() == [2 * n] * 2

@@ -503,3 +503,15 @@ def test_the_switch_compares_each_segment_with_its_nodes(monkeypatch: pytest.Mon
 
     with Context(SEGMENTS=2), pytest.raises(InternalError, match="segments"):
         of_use(step)
+
+
+def test_a_number_that_is_equal_to_a_constant_of_another_call_is_not_that_constant() -> None:
+    """The mean of four is their sum times 0.25: one node, as long as the number is 0.25."""
+    random = np.random.default_rng(4)
+    for number in [0.3, 0.35, 0.25, 0.4, 0.45, 0.25, 0.25, 0.25, 0.6, 0.7, 0.25, 0.8] * 2:
+        rows = random.normal(size=(6, 4)).astype(np.float32)
+        x = Tensor(rows)
+        scaled, mean = x.sum(1) * number, x.mean(1)
+        exact = rows.astype(np.float64)
+        np.testing.assert_allclose(scaled.numpy(), exact.sum(1) * number, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(mean.numpy(), exact.mean(1), rtol=1e-4, atol=1e-5)

@@ -23,6 +23,7 @@ from tilegrad.tools.fuzz.chains import Chain, drawn_chain
 from tilegrad.tools.fuzz.draw import draw
 from tilegrad.tools.fuzz.instructions import INSTRUCTIONS
 from tilegrad.tools.fuzz.loop import Child, fuzz
+from tilegrad.tools.fuzz.loops import Loop, Read, Statement, drawn_loop
 from tilegrad.tools.fuzz.meaning import meaning
 from tilegrad.tools.fuzz.modes import MODES
 from tilegrad.tools.fuzz.program import GIVEN, Program, Step, needed
@@ -299,6 +300,61 @@ def test_a_chain_of_views_is_what_numpy_says() -> None:
     assert failure([line.replace(", 0])", ", 1])") for line in wrong]) is not None
 
 
+LOOP = Loop(
+    (
+        Statement("new_of_one_size", (), ("n0", "n0", "3"), "v0"),
+        Statement("row", ("m0",), ("n1",), "v1"),
+        Statement("product", ("v0", "v1"), (), "v2"),
+        Statement("sum", ("v2",), ("1",), "v3"),
+        Statement("set_row", ("s0", "v1"), ("n2",), "s0"),
+    ),
+    (("n0", "2 + k % 5"), ("n1", "k * 7 % 70"), ("n2", "(0, 3)[k % 2]")),
+    (Read("v3"), Read("s0", 0)),
+    12,
+)
+
+
+@pytest.mark.parametrize("within", ["", "function", "threads"])
+def test_each_step_of_a_loop_is_compared_with_numpys(within: str) -> None:
+    lines = replace(LOOP, within=within).lines("loops")
+    assert len(lines) <= MOST_LINES
+    assert failure(lines) is None
+    # Another position, now and then, and another row of what is read after the loop.
+    for text, other in (
+        ("V1 = M0[n1, ...]", "V1 = M0[n1 - (k == 9)]"),
+        ("S0[n2] =", "S0[n2 + k // 11] ="),
+    ):
+        wrong = [line.replace(text, other) for line in lines]
+        assert wrong != lines and "differs" in str(failure(wrong))
+
+
+def test_a_loop_is_drawn_from_a_seed() -> None:
+    loops = [drawn_loop(random.Random(seed)) for seed in (3, 3, 4)]
+    assert loops[0] == loops[1] != loops[2]
+    assert all(len(loop.statements) >= 3 and loop.steps >= 30 for loop in loops)
+
+
+def test_a_loop_shrinks_to_what_fails() -> None:
+    def fails(loop: Loop) -> bool:
+        return any(each.kind == "row" for each in loop.statements)
+
+    small = shrink(replace(LOOP, within="function"), "loops", fails)
+    assert [each.kind for each in small.statements] == ["row"]
+    assert small.steps == 3 and not small.within and small.reads == (Read("v1"),)
+
+
+def test_where_rounding_decides_there_is_no_loop_to_compare_with() -> None:
+    """A tenth is no float32, so what is taken away and added again is hardly the same number."""
+    statements = (
+        Statement("row", ("m0",), ("0",), "v0"),
+        Statement("times", ("v0",), ("0.1",), "v1"),
+        Statement("plus", ("v1",), ("-0.0625",), "v2"),
+        Statement("greater", ("v1", "v2"), (), "v3"),
+    )
+    with pytest.raises(ValueError, match="digits"):
+        Loop(statements, (), (Read("v3"),), 3).lines("loops")
+
+
 def test_a_planted_bug_is_found_and_made_small(tmp_path: Path) -> None:
     plant = replace(PLANTED["the gate of padding is dropped"], modes=("eager",))
     found = look_for(plant, tmp_path, programs=400)
@@ -326,7 +382,7 @@ def test_a_run_of_some_planted_bugs_keeps_the_rows_of_the_others() -> None:
     first, second, third, *_ = PLANTED
     rows = {first: (12, 8), second: None}
     text = page(rows)
-    assert "1 of 50 bugs" in text and rows_of(text) == rows
+    assert f"1 of {len(PLANTED)} bugs" in text and rows_of(text) == rows
     assert f"| {third} | `{PLANTED[third].file}` | eager, NOOPT, jit | not run yet |  |" in text
 
 

@@ -22,8 +22,8 @@ from tilegrad.device.disk import is_file
 from tilegrad.engine.run.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.handle.aliases import Away, is_alone, look, same_storage, shared
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.handle.aliases import Away, is_alone, is_contiguous, look, same_storage, shared
+from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge, multiply
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
 
@@ -54,6 +54,10 @@ class Builder:
         self.outputs: dict[int, tuple[Buffer, list[TensorSignature]]] = {}
         self.made: list[tuple[TensorSignature, int, int]] = []
         self.viewed: set[int] = set()
+        # The shapes of results that have memory of their own.
+        self.shapes: set[tuple[Any, ...]] = set()
+        # How inputs have to look at their storage: the root's shape, and the moves.
+        self.looks: dict[int, tuple[Any, ...]] = {}
         self.cleared: list[int] = []
         self._made_of: dict[int, int] = {}
         # What is made, by number, and its path, for each storage.
@@ -270,7 +274,9 @@ class Builder:
             label = self.guards.paths[number][0].label
             signature, _ = TensorSignature.of(tensor, self.symbols, known.uop)
             each = Input(label, signature, known.uop.shape, is_argument=number < run.given)
-            each.is_viewed = number in self.viewed
+            each.is_viewed, each.look = number in self.viewed, self.looks.get(number)
+            if each.is_viewed or self._may_be_reshaped(each.shape):
+                each.is_contiguous = is_contiguous(tensor)
             each.is_written = id(tensor) in written
             if known.memory is None:
                 if known.uop.is_constant and tensor._has_elements():
@@ -281,6 +287,11 @@ class Builder:
                 each.slot = slots.setdefault(id(known.memory), len(slots))
             found.append(each)
         return found, slots
+
+    def _may_be_reshaped(self, shape: tuple[Any, ...]) -> bool:
+        """Whether a result may be the copy that a reshape made of an input."""
+        size = multiply(shape)
+        return any(each != shape and multiply(each) == size for each in self.shapes)
 
     def _steady(self, inputs: Sequence[Input]) -> dict[int, int]:
         """The slots of state that may be packed beforehand, and its bytes: no argument stands
@@ -323,6 +334,7 @@ class Builder:
             return self._constant(tensor)
         found = self._made_of.get(id(tensor))
         if found is None:
+            self.shapes.add(tensor.uop.shape)
             signatures = self.outputs.setdefault(id(buffer), (buffer, []))[1]
             signatures.append(signature)
             found = self._made_of[id(tensor)] = len(self.made)
@@ -337,16 +349,24 @@ class Builder:
     def _view(self, tensor: Tensor, signature: TensorSignature, number: int) -> Build:
         """A tensor over the memory of an input."""
         self.viewed.add(number)
-        entry = self.entry
-        is_alias = same_storage(tensor, self.guards.tensors[number])
-        _, shape, moves = look(tensor)
+        entry, viewed = self.entry, self.guards.tensors[number]
+        is_alias = same_storage(tensor, viewed)
+        own, moves = look(viewed), look(tensor).moves
+        if is_alias and moves[: len(own.moves)] != own.moves:
+            # Moves that are one with those before: the next input has to look as this one does.
+            self.looks[number] = own.shape, own.moves
+        behind = moves[len(own.moves) :]
 
         def build(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
             node = entry[0].inputs[number].staging.node or given[number].uop
             view = signature.tensor(signature.over(memory.base_of(node)), entry[0].values)
             if is_alias:
                 storage, _ = shared(given[number])
-                view._alias = storage, Away(shape, moves)
+                if number in self.looks:
+                    view._alias = storage, Away(own.shape, moves)
+                else:
+                    now = look(given[number])
+                    view._alias = storage, Away(now.shape, (*now.moves, *behind))
             return view
 
         return build

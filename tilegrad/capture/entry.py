@@ -154,10 +154,21 @@ class Entry:
                 if buffer is None:
                     return f"{self.inputs[number].label}: it looks at its memory in another way"
                 found[number] = buffer
-        text = self._set_slots(found)
+        text = self._set_slots(found) or self._overlap()
         for number in changed:
             self.seen[number] = weakref.ref(tensors[number].uop)
         return text
+
+    def _overlap(self) -> str | None:
+        """What is wrong where an argument is a copy of a slice of memory that a replay writes."""
+        if not self._written:
+            return None
+        written = [self._bound.get(self.inputs[number].slot) for number in self._written]
+        for each in self.inputs:
+            source = None if each.staging.source is None else each.staging.source()
+            if source is not None and any(source is buffer for buffer in written):
+                return f"{each.label}: it is a slice of memory that the function writes"
+        return None
 
     def _memory_of(self, number: int, tensor: Tensor) -> Buffer | None:
         known = self.inputs[number]

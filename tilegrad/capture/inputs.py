@@ -8,6 +8,7 @@ schedule.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.aliases import is_contiguous, look
 from tilegrad.tensor.handle.core import live
 from tilegrad.tensor.handle.sizes import multiply, show_shape
 from tilegrad.tensor.storage import host, memory
@@ -93,11 +95,13 @@ class Staging:
 
     Attributes:
         node: the argument's value there; None while the argument's own memory is taken.
+        source: a weak reference to the memory that the argument is a slice of, if it is one.
     """
 
     def __init__(self) -> None:
         self._buffer: Buffer | None = None
         self.node: UOp | None = None
+        self.source: weakref.ref[Buffer] | None = None
 
     def fill(self, tensor: Tensor, *, is_fresh: bool) -> Buffer | None:
         """The memory, with the value of `tensor` in it; None if the tensor must be realized, or can
@@ -106,9 +110,12 @@ class Staging:
         With `is_fresh` the memory is new, as somebody may look at that of the last call.
         """
         node = tensor.uop
-        self.node = None
+        self.node = self.source = None
         if memory.is_stored(node):
-            return None if is_readable(node) else self._copy(tensor)
+            if is_readable(node):
+                return None
+            self.source = weakref.ref(buffer_of(memory.base_of(node)))
+            return self._copy(tensor)
         if node.op is Ops.CONST:
             target = self._take(tensor, 1, is_fresh)
             target.copy_in(host.pack([node.arg], tensor.dtype))
@@ -153,6 +160,9 @@ class Input:
         is_written: whether a replay writes it.
         is_slice: whether the capture looked at a slice of its memory: a copy would not do.
         is_viewed: whether a result looks at its memory.
+        look: how it has to look at its storage, where a result has moves that are one with its own.
+        is_contiguous: whether its elements are side by side in its storage, if that counts: a
+            reshape of others is a copy.
     """
 
     label: str
@@ -166,11 +176,17 @@ class Input:
     is_written: bool = False
     is_slice: bool = False
     is_viewed: bool = False
+    look: tuple[Any, ...] | None = None
+    is_contiguous: bool | None = None
     staging: Staging = field(default_factory=Staging)
 
     def differs(self, tensor: Tensor) -> str | None:
         """What is not as it was captured, but for the memory: a line for a message."""
         signature = self.signature
+        if self.look is not None and self.look != look(tensor)[1:]:
+            return "it looks at its storage in another way"
+        if self.is_contiguous is not None and self.is_contiguous is not is_contiguous(tensor):
+            return "a reshape of it is a copy, or no longer"
         if (
             tensor.uop.shape == self.shape
             and tensor.uop.dtype is signature.dtype

@@ -22,6 +22,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
+from tilegrad.tensor.storage.graphs import replayed
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Build", "Cell", "Output", "TensorSignature", "builder"]
@@ -92,6 +93,9 @@ class Cell:
     def __init__(self, buffer: Buffer, signatures: Sequence[TensorSignature]):
         self.buffer = buffer
         self.leaf = leaf(buffer)
+        if any(each.requires_grad and not each.is_leaf for each in signatures):
+            # Who asks for a gradient through it is told.
+            replayed.add(self.leaf)
         self.nodes = [signature.over(self.leaf) for signature in signatures]
         self._views = [node for node in self.nodes if node is not self.leaf]
         self._count = getrefcount(self.leaf)

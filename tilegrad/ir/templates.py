@@ -8,7 +8,7 @@ of nodes for each step, and none of the checks and choices that led to the graph
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -115,17 +115,15 @@ class Template:
             for one, two in zip(self.steps, other.steps)
         )
 
-    def users(self, slot: int) -> list[tuple[int, int]]:
-        """The slots of the nodes that use `slot`, each with the position among its sources."""
-        found: list[tuple[int, int]] = []
+    def uses(self) -> Iterator[tuple[int, int, int]]:
+        """The slot of each node that is made, with each position among its sources and the slot of
+        the source there.
+        """
         first = self.count + len(self.constants)
         for number, step in enumerate(self.steps, first):
             picked = step[3](range(number))
-            sources = (picked,) if step[4] else picked
-            found += [
-                (number, position) for position, source in enumerate(sources) if source == slot
-            ]
-        return found
+            for position, source in enumerate((picked,) if step[4] else picked):
+                yield number, position, source
 
     def shape_of(self, slot: int) -> tuple[Any, ...] | None:
         """The shape of a result; None for an input."""

@@ -56,7 +56,7 @@ from tilegrad.tensor.handle.slots import Slots
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
-from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.graphs import forgotten, graphs, replayed
 from tilegrad.tensor.storage.memory import base_of, is_row_major
 from tilegrad.tensor.writing.watching import after_hooks
 
@@ -266,7 +266,7 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
         self._refuse_lost(names, are_leaves=True)
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
-        if not leaves and forgotten:
+        if not leaves:
             self._refuse_forgotten()
         if not leaves and not self._requires_grad:
             raise TilegradError(
@@ -324,11 +324,10 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                     rule="one of the tensor's shape, or one number for all",
                 )
             seed = gradient.cast(self.dtype).uop
-        if forgotten:
-            self._refuse_forgotten()
+        targets = [node for several in names for node in several]
+        self._refuse_forgotten(targets)
         if order is None:
             self._refuse_lost(names)
-        targets = [node for several in names for node in several]
         found = iter(gradients(self.uop, seed, targets, graphs, order))
         totals: list[UOp | None] = []
         for several in names:
@@ -359,11 +358,24 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                 "for gradients before values are read, or use detach() if none is to flow",
             )
 
-    def _refuse_forgotten(self) -> None:
-        """Raise TilegradError if the graph of something below this tensor was lost."""
+    def _refuse_forgotten(self, targets: Collection[UOp] = ()) -> None:
+        """Raise TilegradError if the graph of something below this tensor was lost, other than that
+        of `targets` of which a replay gave the value.
+        """
+        if not forgotten and not replayed:
+            return
         stack, seen = [self.uop], {self.uop}
         while stack:
             node = stack.pop()
+            if node in replayed and node not in targets:
+                raise TilegradError(
+                    "backward: a replay of a captured function computed a value on the way, and "
+                    "there is no graph of it",
+                    memory=describe(node),
+                    line=here(),
+                    remedy="ask for gradients within the captured function, or use detach() of "
+                    "what it gives if none is to flow",
+                )
             if node in forgotten:
                 raise TilegradError(
                     "backward: a computed tensor was written to and realized, so that the way to "

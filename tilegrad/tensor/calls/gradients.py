@@ -40,7 +40,7 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.graphs import forgotten, graphs, older_leaves
+from tilegrad.tensor.storage.graphs import forgotten, graphs, older_leaves, replayed
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.writes import postpones_calls
 
@@ -278,7 +278,7 @@ class _Below:
                 is_computed = True
             if node.op is Ops.BUFFER:
                 self.bases.append(node)
-                if node in graphs or node in forgotten:
+                if node in graphs or node in forgotten or node in replayed:
                     self.is_plain = False
             elif node.stored is not None and (memory := engine.realized(node)) is not None:
                 owner = running.owners.get(base_of(memory))

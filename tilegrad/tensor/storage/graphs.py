@@ -14,7 +14,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, over_memory
 from tilegrad.tensor.handle.living import ends
 
-__all__ = ["forgotten", "graphs", "older_leaves"]
+__all__ = ["forgotten", "graphs", "older_leaves", "replayed"]
 
 _WRITES = frozenset({Ops.CONTIGUOUS, Ops.ASSIGN})
 
@@ -69,5 +69,8 @@ def _without_what_no_gradient_reaches(graph: UOp) -> UOp:
 graphs = _Graphs()
 # Memory whose value was computed, and then written to: of what is there now nobody knows the graph.
 forgotten: weakref.WeakSet[UOp] = weakref.WeakSet()
+# Memory whose value a replay of a captured function computed of what requires a gradient: there is
+# no graph of it.
+replayed: weakref.WeakSet[UOp] = weakref.WeakSet()
 # What leaves that require a gradient were before they took another value.
 older_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()

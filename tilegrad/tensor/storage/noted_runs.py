@@ -101,7 +101,7 @@ class PlainNodes:
     is found on the way, so what runs follows from the signature alone.
     """
 
-    __slots__ = ("bases", "calls", "copies", "leaves", "made", "uses")
+    __slots__ = ("bases", "calls", "copies", "fixed", "leaves", "made", "uses")
 
     def __init__(self, found: WaitingCalls, below: Leaves):
         self.bases = {base: store.leaf(store.buffer_of(base)) for base in below.bases}
@@ -112,6 +112,9 @@ class PlainNodes:
         self.calls: dict[Any, UOp] = {}
         # By a node and the position of a constant among its sources, the numbers that it is.
         self.uses: dict[tuple[UOp, int], list[Any]] = {}
+        # Where the constant of a template is used, or of a graph below: a number that has the same
+        # value, and so the same node, may be another one in an equal segment.
+        self.fixed: set[tuple[UOp, int]] = set()
         # The nodes that calls make, which have the same arguments in equal segments.
         self.made: set[UOp] = set()
         for call in found.by_time:
@@ -119,14 +122,22 @@ class PlainNodes:
             nodes = call.template.make(inputs, call.entry)
             self.calls[call] = nodes[call.slot]
             self.made.update([node for node in nodes[len(inputs) :] if node.op is Ops.SHRINK])
-            for slot, each in enumerate(call.inputs or ()):
-                if each.__class__ is Number:
-                    self._note_uses(call, slot, nodes)
+            self._note_constants(call, nodes)
+        constants = [each for call in found.calls for each in call.template.constants]
+        for node in toposort([*constants, *self.leaves.values()]):
+            for position, source in enumerate(node.src):
+                if source.op is Ops.CONST:
+                    self.fixed.add((node, position))
 
-    def _note_uses(self, call: Call, slot: int, nodes: Sequence[UOp]) -> None:
-        """Note where the number in `slot` of a call is used."""
-        for position, source in call.template.users(slot):
-            self.uses.setdefault((nodes[position], source), []).append((call.inputs or ())[slot])
+    def _note_constants(self, call: Call, nodes: Sequence[UOp]) -> None:
+        """Note where numbers and constants are used among the nodes of a call."""
+        inputs = call.inputs or ()
+        for number, position, slot in call.template.uses():
+            use = nodes[number], position
+            if slot < len(inputs) and inputs[slot].__class__ is Number:
+                self.uses.setdefault(use, []).append(inputs[slot])
+            elif nodes[slot].op is Ops.CONST:
+                self.fixed.add(use)
 
     def variables(self, request: Request, binding: Binding) -> dict[Any, str]:
         """The numbers that are variables of a run's launches, with their names. One that shares its
@@ -143,7 +154,8 @@ class PlainNodes:
         }
         found: dict[Any, str] = {}
         for slot, uses in enumerate(binding.numbers):
-            leaves = [self.uses.get(user_of[number], ()) for number in uses if number in user_of]
+            users = [user_of[number] for number in uses if number in user_of]
+            leaves = [() if user in self.fixed else self.uses.get(user, ()) for user in users]
             if leaves and all(leaves):
                 name = variable_name(slot)
                 found |= {leaf: name for several in leaves for leaf in several}

@@ -273,10 +273,16 @@ class Assignment(Algebra):
         unseen = [False] * len(aliases)
         node = self.uop
         write = Write(looks[0], aliases, looks, node, self._variables, unseen, node, False)
-        if len(aliases) > 1 and self._own_root(write) is None:
+        if len(aliases) == 1:
+            return
+        own = self._own_root(write)
+        if own is None:
             root = self._in_memory(write)
             self._show(write, root)
             running.run([memory.version_of(root)], self._variables)
+        elif memory.base_of(node) is not memory.base_of(own):
+            # It was computed by itself.
+            self._show(write, own)
 
     def _become_value(self, write: Write) -> None:
         """Let the storage have the value for its content, where nothing is in memory yet."""

@@ -7,6 +7,9 @@
     script.py         a program as a file that fails where tilegrad differs
     special.py        cases of another form: long reductions, and random numbers under `jit`
     chains.py         cases of another form: views of views, by themselves
+    loops.py          cases of another form: eager loops with a state, beside NumPy
+    statements.py     their statements, with tensors and with NumPy
+    changing.py       their numbers, which change from step to step
     modes.py          eager, captured, without Opts, other targets, the reference device, PyTorch
     run.py            the child process: runs scripts, and says what goes wrong
     shrink.py         a case that fails, made small while it fails

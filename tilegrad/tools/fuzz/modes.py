@@ -20,6 +20,7 @@ class Mode:
             package's own.
         is_repeated: whether it runs so often that templates, segments and plans for ranges of sizes
             are used, which the first calls make.
+        is_looped: whether the programs are loops (`loops.py`).
         most_elements: the size of the largest value.
     """
 
@@ -28,6 +29,7 @@ class Mode:
     is_torch: bool = False
     torch: str = "torch"
     is_repeated: bool = False
+    is_looped: bool = False
     most_elements: int = 3000
 
 
@@ -46,6 +48,11 @@ def _modes() -> dict[str, Mode]:
         "warm": Mode(is_repeated=True),
         "templates": Mode({"TILEGRAD_TEMPLATES": "2", "TILEGRAD_SIZES": "2"}, is_repeated=True),
         "segments": Mode({"TILEGRAD_SEGMENTS": "2"}, is_repeated=True),
+        "loops": Mode(is_looped=True),
+        "checked loops": Mode(
+            {"TILEGRAD_TEMPLATES": "2", "TILEGRAD_SIZES": "2", "TILEGRAD_SEGMENTS": "2"},
+            is_looped=True,
+        ),
         "torch names": Mode(
             is_torch=True, torch="tilegrad.torch", is_repeated=True, most_elements=1000
         ),
