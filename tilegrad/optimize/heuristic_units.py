@@ -257,9 +257,11 @@ class UnitShaper(ProductShaper):
     ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """Those of a unit that reads shared memory by itself: two groups of lanes share what the
         columns are multiplied by; a group is alone where there are no rows for two, or no smaller
-        unit.
+        unit. One with a memory of its own is the only one of its block.
         """
         own = unit.m, unit.n
+        if unit.columns:
+            return [(own, (1, 1))]
         least = min(each.n for each in self.target.matrix_units if each.row_bytes)
         is_alone = unit.n == least or rows <= unit.m
         return [(own, (groups, 1)) for groups in ((2, 1) if is_alone else (2,))]

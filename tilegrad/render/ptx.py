@@ -6,6 +6,7 @@
     ptx_logic        trees of bitwise ops as one lop3
     ptx_memory       addresses, loads and stores
     ptx_ranges       both ends of a range as one comparison
+    ptx_tensor_memory  matrix units that add in tensor memory
     ptx_tiles        tiles that one lane copies
     ptx_wgmma        matrix units that read shared memory
 
@@ -34,6 +35,7 @@ from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.ptx_logic import fused_logic
 from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
 from tilegrad.render.ptx_ranges import join_ranges
+from tilegrad.render.ptx_tensor_memory import TensorUnits
 from tilegrad.render.ptx_tiles import TileCopies
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
 from tilegrad.render.shared_memory import SWIZZLED, shared_layout
@@ -106,6 +108,7 @@ class _Kernel:
         self.memory = PTXMemory(self.code, program)
         self.groups = WarpGroups(self.code, self.memory)
         self.tiles = TileCopies(self.code, self.memory, program)
+        self.tensor = TensorUnits(self.code, self.memory, program)
         self.shared = shared_layout(program)
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
@@ -125,8 +128,13 @@ class _Kernel:
     def text(self, name: str) -> str:
         code = self.code
         parameters = self._parameters(name)
+        if self.tensor.is_used:
+            self.arrays += self.tensor.declarations()
+            self.tensor.begin()
         for node in self.program:
             self._add(node)
+        if self.tensor.is_used:
+            self.tensor.end()
         lanes = self._block_lanes()
         return "\n".join(
             [
@@ -205,6 +213,7 @@ class _Kernel:
         if node in self.inside or node in self.skipped:
             return
         handler = _HANDLERS.get(node.op)
+        self.tensor.before(node)
         self.tiles.before(node)
         if handler is not None:
             handler(self, node)
@@ -284,11 +293,16 @@ class _Kernel:
         self._set(node, [found])
 
     def _accumulator(self, node: UOp) -> None:
+        if self.tensor.owns(node):
+            self.tensor.accumulator(node)
+            return
         kind, code = kind_of(node.dtype), self.code
         values = _widened(code.lanes(node.src[0]), node.dtype.lanes)
         self._set(node, [code.op(kind, f"mov.{kind}", value) for value in values])
 
     def _assign(self, node: UOp) -> None:
+        if self.tensor.owns(root(node)):
+            return
         target, kind = self.code.values[root(node)], kind_of(node.dtype)
         values = _widened(self.code.lanes(node.src[1]), node.dtype.lanes)
         if any(value in target[:lane] for lane, value in enumerate(values)):
@@ -302,6 +316,10 @@ class _Kernel:
     def _after(self, node: UOp) -> None:
         source = root(node)
         if isinstance(node.dtype, Pointer):
+            return
+        if self.tensor.owns(source):
+            is_in_loop = bool(self.open)
+            self._set(node, self.tensor.load(source, is_in_loop=is_in_loop))
             return
         if node.src[0] in self.code.values or source in self.code.values:
             values = self.code.lanes(source if source.op is Ops.DEFINE_ACC else node.src[0])
@@ -409,6 +427,9 @@ class _Kernel:
                 f"render.ptx: {self.code.target.name} has no matrix unit {unit.name}",
                 isa=self.code.target.isa,
             )
+        if unit.columns:
+            self.tensor.multiply(node)
+            return
         if unit.row_bytes:
             self._set(node, self.groups.multiply(node, self._packed(node.src[2])))
             return
@@ -446,11 +467,14 @@ class _Kernel:
             self.code.emit(f"cp.async.wait_group {node.arg}")
         elif node.dtype is dtypes.void:
             self.code.emit("cp.async.wait_all")
+        elif self.tensor.is_used:
+            self._set(node, self.tensor.wait(node) or ())
         else:
             self._set(node, self.groups.wait(node))
 
     def _descriptor(self, node: UOp) -> None:
-        self._set(node, [self.groups.descriptor(node)])
+        units = self.tensor if self.tensor.is_used else self.groups
+        self._set(node, [units.descriptor(node)])
 
     def _fragment(self, node: UOp) -> None:
         count, is_transposed = node.arg

@@ -1,0 +1,330 @@
+"""`tcgen05`: matrix units that one lane begins, and that add in tensor memory.
+
+Sections of the PTX ISA are those of version 9.2, "TensorCore 5th Generation Family Instructions"
+(9.7.16). Tensor memory has 128 lanes and 512 columns of 32 bits; an address has the lane in its
+upper and the column in its lower half ("Tensor Memory Addressing"). A kernel goes through these
+steps:
+
+    alloc     one warp asks for columns, which are a power of two, 32 at least, and is told in
+              shared memory where they are; then it gives up the right to ask for more
+    mma       one lane begins all products; those that add to the same columns follow each other
+              ("Pipelined tcgen05 Instructions")
+    commit    a barrier in shared memory (`mbarrier`) ends a phase as the products have
+    ld        behind that phase, each warp loads the 32 lanes that are its own, and waits for them
+    dealloc   the warp gives the columns back, once all have
+
+Lanes that tell each other by a barrier that they are done fence before it, and behind it
+("Memory Consistency Model for 5th generation of TensorCore operations"); a commit is such a fence
+by itself.
+
+An operand's descriptor is that of `ptx_wgmma` but for a constant in bits 46-48 and the mode of
+swizzling in bits 61-63 ("Shared Memory Descriptor", table 40).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import Pointer, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.render.ptx_code import Code, kind_of, root, uniform
+from tilegrad.render.ptx_memory import PTXMemory
+from tilegrad.render.ptx_wgmma import descriptor
+from tilegrad.target import MatrixUnit
+
+__all__ = ["TensorUnits"]
+
+# Columns of tensor memory of a multiprocessor, and the fewest that a block asks for
+# (`tcgen05.alloc`: a power of two from 32 to 512).
+_MOST, _LEAST = 512, 32
+# The upper word of an operand's descriptor: 0b001 in bits 46-48, 2 (rows of 128 bytes) in 61-63.
+_FIXED = 1 << 14 | 2 << 29
+# By dtype of the operands: the kind of an instruction, and the numbers of their type and of the
+# results' in its descriptor ("Instruction Descriptor", table 42).
+_KINDS = {
+    dtypes.float16: ("f16", 0, 1),
+    dtypes.bfloat16: ("f16", 1, 1),
+    dtypes.int8: ("i8", 1, 2),
+    dtypes.fp8e4m3: ("f8f6f4", 0, 1),
+    dtypes.fp8e5m2: ("f8f6f4", 1, 1),
+}
+# Lanes of tensor memory, and columns, that one load moves at most: each lane gets two registers of
+# a pair of rows 8 apart for each 8 columns (`tcgen05.ld`, .16x256b with .num 8).
+_LOADED_LANES, _LOADED_COLUMNS, _PER_COLUMNS = 16, 64, (4, 8)
+# The bits of an address behind its lane.
+_LANE = 16
+_WARP = 32
+# What lies in shared memory: barriers of 8 bytes, of which products use one after the other, as
+# nobody may wait for a phase behind which the next one of its parity may have ended; then the
+# address of the columns.
+_WORDS, _BARRIERS, _BARRIER_BYTES = "tensor_words", 2, 8
+_ADDRESS = _BARRIERS * _BARRIER_BYTES
+_BESIDE = frozenset(
+    {Ops.WMMA, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.AFTER, Ops.DESCRIPTOR, Ops.GEP, Ops.VECTORIZE}
+)
+
+
+class TensorUnits:
+    """The units of one kernel that add in tensor memory."""
+
+    def __init__(self, code: Code, memory: PTXMemory, program: Sequence[UOp]):
+        self.code, self.memory = code, memory
+        self.program = program
+        self.units = [node for node in program if node.op is Ops.WMMA and node.arg.columns]
+        # By accumulator, or the first unit where there is none: its first column.
+        self.columns: dict[UOp, int] = {}
+        end = 0
+        for node in self.units:
+            if (owner := _owner(node)) not in self.columns:
+                self.columns[owner] = end
+                end += node.arg.columns
+        self.asked = max(1 << max(end - 1, 0).bit_length(), _LEAST)
+        # Whether there is something in the columns to add to: a predicate by accumulator.
+        self._is_begun: dict[UOp, str] = {}
+        # Units that the next branch begins; the number of the commit of each; and those commits for
+        # whose phase no lane has waited.
+        self._lines: list[str] = []
+        self._next: list[UOp] = []
+        self._commits: dict[UOp, int] = {}
+        self._open: list[int] = []
+        self._count = 0
+        # The registers of the parity of each barrier's phase.
+        self._parities: list[str] = []
+        self._base = self._warp = self._is_first = self._is_chosen = ""
+        self._read = {source for node in program for source in _read_by(node)}
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.units)
+
+    def declarations(self) -> list[str]:
+        return [f"  .shared .align 16 .b8 {_WORDS}[{_ADDRESS + 4}];"]
+
+    def begin(self) -> None:
+        """The head of the kernel: barriers and columns, and where these are.
+
+        Raises CompileError for more columns or other lanes than there are.
+        """
+        code, (unit, *_) = self.code, (node.arg for node in self.units)
+        sizes = [1, 1, 1]
+        for node in self.program:
+            if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx"):
+                sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
+        if self.asked > _MOST or math.prod(sizes) != unit.lanes:
+            raise CompileError(
+                f"render.ptx: {unit.name} has a block of {unit.lanes} lanes and {_MOST} columns",
+                lanes=math.prod(sizes),
+                columns=self.asked,
+            )
+        lines, code.lines = code.lines, code.head
+        lane = self._lane(sizes)
+        is_one = code.op("pred", "setp.eq.u32", lane, "0")
+        for number in range(_BARRIERS):
+            code.emit(f"@{is_one} mbarrier.init.shared::cta.b64 {_word(number)}, 1")
+        self._is_first = code.op("pred", "setp.lt.u32", lane, str(_WARP))
+        skip = code.label()
+        code.emit(f"@!{self._is_first} bra {skip}")
+        asked = f"[{_WORDS}+{_ADDRESS}], {self.asked}"
+        code.emit(f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 {asked}")
+        code.emit("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned")
+        code.mark(skip)
+        code.emit("fence.proxy.async.shared::cta")
+        self._meet()
+        code.emit("tcgen05.fence::after_thread_sync")
+        self._base = code.op("b32", "ld.shared.b32", f"[{_WORDS}+{_ADDRESS}]")
+        code.emit(uniform(self._base, self._base))
+        warp = code.op("b32", "shr.u32", lane, "5")
+        code.emit(uniform(warp, warp))
+        self._warp = self._place(warp, unit)
+        is_elected = code.new("pred")
+        code.emit(f"elect.sync _|{is_elected}, 0xffffffff")
+        self._is_chosen = code.op("pred", "and.pred", self._is_first, is_elected)
+        self._parities = [code.op("b32", "mov.b32", "0") for _ in range(_BARRIERS)]
+        code.lines = lines
+
+    def _lane(self, sizes: Sequence[int]) -> str:
+        """The number of the lane in its block."""
+        code = self.code
+        found = code.op("b32", "mov.u32", "%tid.z")
+        for axis, size in (("y", sizes[1]), ("x", sizes[0])):
+            other = code.op("b32", "mov.u32", f"%tid.{axis}")
+            found = code.op("b32", "mad.lo.s32", found, str(size), other)
+        return found
+
+    def _place(self, warp: str, unit: MatrixUnit) -> str:
+        """Where a warp loads its first result: its lanes, and its share of the columns."""
+        code = self.code
+        quarter = code.op("b32", "and.b32", warp, "3")
+        place = code.op("b32", "shl.b32", quarter, str(_LANE + 5))
+        share = _columns(unit)
+        if share < unit.n:
+            half = code.op("b32", "shr.u32", warp, "2")
+            place = code.op("b32", "mad.lo.s32", half, str(share), place)
+        return code.op("b32", "add.s32", place, self._base)
+
+    def _meet(self) -> None:
+        """All lanes wait for each other, and know what each did with tensor memory before."""
+        self.code.emit("tcgen05.fence::before_thread_sync")
+        self.code.emit("bar.sync 0")
+
+    def end(self) -> None:
+        """The end of the kernel: the columns are given back."""
+        code, skip = self.code, self.code.label()
+        self._meet()
+        code.emit(f"@!{self._is_first} bra {skip}")
+        code.emit("tcgen05.fence::after_thread_sync")
+        code.emit(f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 {self._base}, {self.asked}")
+        code.mark(skip)
+
+    # nodes
+
+    def owns(self, node: UOp) -> bool:
+        """Whether this is an accumulator in tensor memory."""
+        return node in self.columns
+
+    def descriptor(self, node: UOp) -> str:
+        """The register of an operand."""
+        return descriptor(self.code, self.memory, node, _FIXED)
+
+    def accumulator(self, node: UOp) -> None:
+        """An accumulator begins as zero: the first unit does not add to what is there."""
+        if any(each.op is not Ops.CONST or each.arg for each in _lanes_of(node.src[0])):
+            raise CompileError("render.ptx: an accumulator in tensor memory begins as zero")
+        self._is_begun[node] = self.code.op("pred", "setp.ne.u32", "0", "0")
+
+    def multiply(self, node: UOp) -> None:
+        unit: MatrixUnit = node.arg
+        code, (a, b, c) = self.code, node.src
+        if any(each.op is not Ops.DESCRIPTOR for each in (a, b)):
+            raise CompileError(f"render.ptx: {unit.name} reads shared memory only")
+        owner = _owner(node)
+        if c.op is Ops.WMMA or c.op is Ops.WAIT:
+            adds = code.in_register("1", "pred")
+        else:
+            adds = self._is_begun.get(owner) or code.in_register("0", "pred")
+        kind, _, _ = _KINDS[unit.dtype_in]
+        operands = f"{code.scalar(a)}, {code.scalar(b)}, {code.in_register(self._idesc(node), 'b32')}"
+        place = code.op("b32", "add.s32", self._base, str(self.columns[owner]))
+        self._lines.append(
+            f"tcgen05.mma.cta_group::1.kind::{kind} [{place}], {operands}, {adds}"
+        )
+        self._next.append(node)
+
+    @staticmethod
+    def _idesc(node: UOp) -> str:
+        """The descriptor of an instruction (table 42)."""
+        unit: MatrixUnit = node.arg
+        _, given, result = _KINDS[unit.dtype_in]
+        across = [int(each.arg[2]) for each in node.src[:2]]
+        bits = result << 4 | given << 7 | given << 10 | across[0] << 15 | across[1] << 16
+        return str(bits | unit.n >> 3 << 17 | unit.m >> 4 << 24)
+
+    def before(self, node: UOp) -> None:
+        """Called before each node: where it is more than a value, the units before it begin."""
+        if not self._lines or node.op.is_alu or node.op in _BESIDE:
+            return
+        code, skip = self.code, self.code.label()
+        code.emit(f"@!{self._is_chosen} bra {skip}")
+        code.emit("tcgen05.fence::after_thread_sync")
+        for line in self._lines:
+            code.emit(line)
+        barrier = next(
+            each for each in range(_BARRIERS) if each not in {n % _BARRIERS for n in self._open}
+        )
+        kind = "mbarrier::arrive::one.shared::cluster.b64"
+        where = code.op("b32", "mov.b32", _WORDS)
+        code.emit(f"tcgen05.commit.cta_group::1.{kind} [{where}+{barrier * _BARRIER_BYTES}]")
+        code.mark(skip)
+        for owner in {_owner(each) for each in self._next} & set(self._is_begun):
+            code.emit(f"setp.eq.u32 {self._is_begun[owner]}, 0, 0")
+        number = self._count * _BARRIERS + barrier
+        self._count += 1
+        self._commits |= dict.fromkeys(self._next, number)
+        self._open.append(number)
+        self._lines.clear()
+        self._next.clear()
+
+    def wait(self, node: UOp) -> list[str] | None:
+        """The registers of a unit's results, where somebody reads them here."""
+        source = node.src[0]
+        number = self._commits[node] = self._commits[source]
+        left = node.arg or 0
+        while self._open and self._open[0] <= number and len(self._open) > left:
+            self._wait_for(self._open.pop(0) % _BARRIERS)
+        if node.arg or node not in self._read:
+            return None
+        return self.load(_owner(source))
+
+    def _wait_for(self, barrier: int) -> None:
+        """All lanes wait for the phase of a commit."""
+        code, parity = self.code, self._parities[barrier]
+        again, has_ended = code.label(), code.new("pred")
+        code.mark(again)
+        wait = "mbarrier.try_wait.parity.shared::cta.b64"
+        code.emit(f"{wait} {has_ended}, {_word(barrier)}, {parity}")
+        code.emit(f"@!{has_ended} bra {again}")
+        code.emit(f"xor.b32 {parity}, {parity}, 1")
+
+    def load(self, owner: UOp, *, is_in_loop: bool = False) -> list[str]:
+        """The registers of a lane's results. In a loop, units may add to the columns again: then
+        all lanes have loaded before.
+        """
+        code, unit = self.code, self.units[0].arg
+        code.emit("tcgen05.fence::after_thread_sync")
+        columns = _columns(unit)
+        size = min(_LOADED_COLUMNS, columns)
+        registers, of_columns = _PER_COLUMNS
+        made: list[str] = []
+        for lane in range(0, _WARP, _LOADED_LANES):
+            for column in range(0, columns, size):
+                names = [code.new("b32") for _ in range(size // of_columns * registers)]
+                place = f"[{self._warp}+{(lane << _LANE) + self.columns[owner] + column}]"
+                shape = f"16x256b.x{size // of_columns}.b32"
+                code.emit(f"tcgen05.ld.sync.aligned.{shape} {{{', '.join(names)}}}, {place}")
+                made += names
+        code.emit("tcgen05.wait::ld.sync.aligned")
+        if is_in_loop:
+            self._meet()
+        kind = kind_of(unit.dtype_out)
+        return made if kind == "b32" else [code.op(kind, f"mov.{kind}", name) for name in made]
+
+
+def _columns(unit: MatrixUnit) -> int:
+    """The columns of which a warp loads results."""
+    return unit.n * 128 // unit.lanes
+
+
+def _word(barrier: int) -> str:
+    offset = barrier * _BARRIER_BYTES
+    return f"[{_WORDS}{f'+{offset}' if offset else ''}]"
+
+
+def _owner(unit: UOp) -> UOp:
+    """The accumulator to which a unit adds, or the first unit of those that follow each other."""
+    while True:
+        total = unit.src[2]
+        while total.op is Ops.WAIT:
+            total = total.src[0]
+        if total.op is not Ops.WMMA:
+            break
+        unit = total
+    total = root(total)
+    if total.op is Ops.DEFINE_ACC:
+        return total
+    if any(each.op is not Ops.CONST or each.arg for each in _lanes_of(total)):
+        raise CompileError(f"render.ptx: {unit.arg.name} adds in tensor memory only")
+    return unit
+
+
+def _lanes_of(node: UOp) -> Sequence[UOp]:
+    return node.src if node.op is Ops.VECTORIZE else (node,)
+
+
+def _read_by(node: UOp) -> Sequence[UOp]:
+    """The results of units that a node reads in registers."""
+    if node.op is Ops.ASSIGN:
+        return () if root(node).op is Ops.DEFINE_ACC and node.src[1].op is Ops.WAIT else node.src
+    return () if node.op in (Ops.WMMA, Ops.WAIT) else node.src
