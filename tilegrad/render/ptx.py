@@ -131,6 +131,8 @@ class _Kernel:
         if self.tensor.is_used:
             self.arrays += self.tensor.declarations()
             self.tensor.begin()
+            if not self.tiles.barriers:
+                self.tensor.settle(has_met=False)
         for node in self.program:
             self._add(node)
         if self.tensor.is_used:
@@ -214,7 +216,8 @@ class _Kernel:
             return
         handler = _HANDLERS.get(node.op)
         self.tensor.before(node)
-        self.tiles.before(node)
+        if not self.tensor.holds_fills:
+            self.tiles.before(node)
         if handler is not None:
             handler(self, node)
         elif node.op.is_alu:
@@ -246,6 +249,8 @@ class _Kernel:
         self._array(node)
         if node in self.tiles.barriers:
             self.tiles.make(node)
+            if self.tensor.is_used and not self.tensor.is_settled:
+                self.tensor.settle(has_met=True)
 
     def _array(self, node: UOp) -> None:
         """An array; names of arrays stand for addresses in shared memory alone."""
@@ -372,6 +377,8 @@ class _Kernel:
         self.memory.store(node)
 
     def _barrier(self, node: UOp) -> None:
+        if self.tensor.is_alone:
+            return
         if self.memory.swizzled & self.memory.filled:
             self.code.emit("fence.proxy.async.shared::cta")
         self.code.emit("bar.sync 0")
@@ -380,6 +387,7 @@ class _Kernel:
 
     def _loop(self, node: UOp) -> None:
         code, (count,) = self.code, node.src[:1]
+        self.tensor.enter(node)
         kind, name = kind_of(node.dtype), letter(node.dtype)
         variable = code.op(kind, f"mov.{kind}", "0")
         self._set(node, [variable])
@@ -407,6 +415,7 @@ class _Kernel:
             if loop.src[0].vmin < 1:
                 code.mark(foot)
             self.memory.leave()
+            self.tensor.leave(loop, is_in_loop=bool(self.open))
 
     # lanes of a warp
 
@@ -471,6 +480,9 @@ class _Kernel:
             self._set(node, self.tensor.wait(node) or ())
         else:
             self._set(node, self.groups.wait(node))
+
+    def _elect(self, node: UOp) -> None:
+        self._set(node, [self.tensor.is_chosen or self.tiles.elect(node)])
 
     def _descriptor(self, node: UOp) -> None:
         units = self.tensor if self.tensor.is_used else self.groups
@@ -584,7 +596,7 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.WAIT: _Kernel._wait,
     Ops.COPY_TILE: lambda kernel, node: kernel.tiles.copy(node),
     Ops.ARRIVE: lambda kernel, node: kernel.tiles.arrive(node),
-    Ops.ELECT: lambda kernel, node: kernel._set(node, [kernel.tiles.elect(node)]),
+    Ops.ELECT: _Kernel._elect,
     Ops.WAIT_TILE: lambda kernel, node: kernel.tiles.wait(node),
     Ops.DESCRIPTOR: _Kernel._descriptor,
 }

@@ -24,15 +24,15 @@ swizzling in bits 61-63 ("Shared Memory Descriptor", table 40).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tilegrad.base.dtype import Pointer, dtypes
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_code import Code, kind_of, root, uniform
 from tilegrad.render.ptx_memory import PTXMemory
-from tilegrad.render.ptx_wgmma import descriptor
+from tilegrad.render.ptx_wgmma import descriptor, needless
 from tilegrad.target import MatrixUnit
 
 __all__ = ["TensorUnits"]
@@ -57,11 +57,13 @@ _LOADED_LANES, _LOADED_COLUMNS, _PER_COLUMNS = 16, 64, (4, 8)
 # The bits of an address behind its lane.
 _LANE = 16
 _WARP = 32
-# What lies in shared memory: barriers of 8 bytes, of which products use one after the other, as
-# nobody may wait for a phase behind which the next one of its parity may have ended; then the
-# address of the columns.
-_WORDS, _BARRIERS, _BARRIER_BYTES = "tensor_words", 2, 8
-_ADDRESS = _BARRIERS * _BARRIER_BYTES
+# What lies in shared memory: barriers of 8 bytes, of which all lanes wait for the first two in turn,
+# and a lane by itself for one for each commit in its loop; then the address of the columns.
+_WORDS, _OF_ALL, _BARRIER_BYTES = "tensor_words", 2, 8
+# What a loop of one lane may have, beside values.
+_OF_ONE_LANE = frozenset(
+    {Ops.BARRIER, Ops.WAIT_TILE, Ops.ARRIVE, Ops.COPY_TILE, Ops.WMMA, Ops.WAIT, Ops.ASSIGN}
+)
 _BESIDE = frozenset(
     {Ops.WMMA, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.AFTER, Ops.DESCRIPTOR, Ops.GEP, Ops.VECTORIZE}
 )
@@ -71,8 +73,7 @@ class TensorUnits:
     """The units of one kernel that add in tensor memory."""
 
     def __init__(self, code: Code, memory: PTXMemory, program: Sequence[UOp]):
-        self.code, self.memory = code, memory
-        self.program = program
+        self.code, self.memory, self.program = code, memory, program
         self.units = [node for node in program if node.op is Ops.WMMA and node.arg.columns]
         # By accumulator, or the first unit where there is none: its first column.
         self.columns: dict[UOp, int] = {}
@@ -82,29 +83,62 @@ class TensorUnits:
                 self.columns[owner] = end
                 end += node.arg.columns
         self.asked = max(1 << max(end - 1, 0).bit_length(), _LEAST)
-        # Whether there is something in the columns to add to: a predicate by accumulator.
+        # Loops that one lane goes through by itself, by the number of their commits.
+        self.alone = _loops_of_one_lane(program, self.columns) if self.units else {}
+        self._barriers: dict[UOp | None, range] = {None: range(_OF_ALL)}
+        for loop, count in self.alone.items():
+            start = max(each.stop for each in self._barriers.values())
+            self._barriers[loop] = range(start, start + count)
+        self._words = max(each.stop for each in self._barriers.values())
+        self._read = {source for node in program for source in _read_by(node)}
+        # The registers of the parity of each barrier's phase; whether there is something in the
+        # columns of an accumulator to add to.
+        self._parities: list[str] = []
         self._is_begun: dict[UOp, str] = {}
-        # Units that the next branch begins; the number of the commit of each; and those commits for
-        # whose phase no lane has waited.
+        # Units that begin with the next commit; the barrier of the commit of each; and those for
+        # whose phase nobody has waited.
         self._lines: list[str] = []
         self._next: list[UOp] = []
         self._commits: dict[UOp, int] = {}
         self._open: list[int] = []
-        self._count = 0
-        # The registers of the parity of each barrier's phase.
-        self._parities: list[str] = []
-        self._base = self._warp = self._is_first = self._is_chosen = ""
-        self._read = {source for node in program for source in _read_by(node)}
+        # The loop of one lane that is written, and its commits so far.
+        self._loop: UOp | None = None
+        self._behind = self._base = self._warp = self._is_first = self.is_chosen = ""
+        self._written = 0
 
     @property
     def is_used(self) -> bool:
         return bool(self.units)
 
+    @property
+    def is_settled(self) -> bool:
+        return bool(self._base)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one lane goes through what is written now."""
+        return self._loop is not None
+
+    @property
+    def holds_fills(self) -> bool:
+        """Whether copies to the tile that was used last wait until the next units have begun, so
+        that these need not wait for the ones before.
+        """
+        return self._loop is not None and self._is_carried(self._loop) and not self._written
+
+    def _is_carried(self, loop: UOp) -> bool:
+        """Whether the last units of an iteration go on into the next one: nobody may wait for a
+        phase behind which the next one of its parity may have ended.
+        """
+        return self.alone[loop] > 1
+
+    # the head and the end of a kernel
+
     def declarations(self) -> list[str]:
-        return [f"  .shared .align 16 .b8 {_WORDS}[{_ADDRESS + 4}];"]
+        return [f"  .shared .align 16 .b8 {_WORDS}[{self._words * _BARRIER_BYTES + 4}];"]
 
     def begin(self) -> None:
-        """The head of the kernel: barriers and columns, and where these are.
+        """The head of the kernel: barriers and columns.
 
         Raises CompileError for more columns or other lanes than there are.
         """
@@ -119,31 +153,40 @@ class TensorUnits:
                 lanes=math.prod(sizes),
                 columns=self.asked,
             )
-        lines, code.lines = code.lines, code.head
         lane = self._lane(sizes)
         is_one = code.op("pred", "setp.eq.u32", lane, "0")
-        for number in range(_BARRIERS):
+        for number in range(self._words):
             code.emit(f"@{is_one} mbarrier.init.shared::cta.b64 {_word(number)}, 1")
         self._is_first = code.op("pred", "setp.lt.u32", lane, str(_WARP))
         skip = code.label()
         code.emit(f"@!{self._is_first} bra {skip}")
-        asked = f"[{_WORDS}+{_ADDRESS}], {self.asked}"
+        asked = f"{_word(self._words)}, {self.asked}"
         code.emit(f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 {asked}")
         code.emit("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned")
         code.mark(skip)
-        code.emit("fence.proxy.async.shared::cta")
-        self._meet()
-        code.emit("tcgen05.fence::after_thread_sync")
-        self._base = code.op("b32", "ld.shared.b32", f"[{_WORDS}+{_ADDRESS}]")
-        code.emit(uniform(self._base, self._base))
+        is_elected = code.new("pred")
+        code.emit(f"elect.sync _|{is_elected}, 0xffffffff")
+        self.is_chosen = code.op("pred", "and.pred", self._is_first, is_elected)
         warp = code.op("b32", "shr.u32", lane, "5")
         code.emit(uniform(warp, warp))
         self._warp = self._place(warp, unit)
-        is_elected = code.new("pred")
-        code.emit(f"elect.sync _|{is_elected}, 0xffffffff")
-        self._is_chosen = code.op("pred", "and.pred", self._is_first, is_elected)
-        self._parities = [code.op("b32", "mov.b32", "0") for _ in range(_BARRIERS)]
-        code.lines = lines
+
+    def settle(self, *, has_met: bool) -> None:
+        """Where the columns are, which lanes know that have met."""
+        code = self.code
+        if not has_met:
+            code.emit("fence.proxy.async.shared::cta")
+            code.emit("bar.sync 0")
+        self._base = code.op("b32", "ld.shared.b32", _word(self._words))
+        code.emit(uniform(self._base, self._base))
+        self._warp = code.op("b32", "add.s32", self._warp, self._base)
+        carried = {
+            each[-1] for loop, each in self._barriers.items() if loop and self._is_carried(loop)
+        }
+        # The phase before the first one counts as ended, and as an odd one.
+        self._parities = [
+            code.op("b32", "mov.b32", str(int(number in carried))) for number in range(self._words)
+        ]
 
     def _lane(self, sizes: Sequence[int]) -> str:
         """The number of the lane in its block."""
@@ -163,10 +206,10 @@ class TensorUnits:
         if share < unit.n:
             half = code.op("b32", "shr.u32", warp, "2")
             place = code.op("b32", "mad.lo.s32", half, str(share), place)
-        return code.op("b32", "add.s32", place, self._base)
+        return place
 
     def _meet(self) -> None:
-        """All lanes wait for each other, and know what each did with tensor memory before."""
+        """All lanes wait for each other, behind what each has loaded from tensor memory."""
         self.code.emit("tcgen05.fence::before_thread_sync")
         self.code.emit("bar.sync 0")
 
@@ -178,6 +221,32 @@ class TensorUnits:
         code.emit("tcgen05.fence::after_thread_sync")
         code.emit(f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 {self._base}, {self.asked}")
         code.mark(skip)
+
+    # loops of one lane
+
+    def enter(self, loop: UOp) -> None:
+        """A loop begins: the other lanes go on behind it."""
+        if loop not in self.alone:
+            return
+        while self._open:
+            self._wait_for(self._open.pop(0))
+        self._loop, self._written, self._behind = loop, 0, self.code.label()
+        self.code.emit(f"@!{self.is_chosen} bra {self._behind}")
+        self.memory.begin_of_one_lane()
+
+    def leave(self, loop: UOp, *, is_in_loop: bool) -> None:
+        """A loop has ended: all lanes wait for all that its lane has begun."""
+        if self._loop is not loop:
+            return
+        self._loop, self._written = None, 0
+        self._open.clear()
+        self.memory.end_of_one_lane()
+        self._commit(0)
+        self.code.mark(self._behind)
+        self._wait_for(0)
+        if is_in_loop:
+            # The lane may not come to the next phase but one before all have seen this one.
+            self.code.emit("bar.sync 0")
 
     # nodes
 
@@ -196,6 +265,7 @@ class TensorUnits:
         self._is_begun[node] = self.code.op("pred", "setp.ne.u32", "0", "0")
 
     def multiply(self, node: UOp) -> None:
+        """A unit, which begins with the next commit."""
         unit: MatrixUnit = node.arg
         code, (a, b, c) = self.code, node.src
         if any(each.op is not Ops.DESCRIPTOR for each in (a, b)):
@@ -206,60 +276,67 @@ class TensorUnits:
         else:
             adds = self._is_begun.get(owner) or code.in_register("0", "pred")
         kind, _, _ = _KINDS[unit.dtype_in]
-        operands = f"{code.scalar(a)}, {code.scalar(b)}, {code.in_register(self._idesc(node), 'b32')}"
-        place = code.op("b32", "add.s32", self._base, str(self.columns[owner]))
-        self._lines.append(
-            f"tcgen05.mma.cta_group::1.kind::{kind} [{place}], {operands}, {adds}"
-        )
+        place, first = self._base, self.columns[owner]
+        if first:
+            place = code.op("b32", "add.s32", place, str(first))
+        idesc = code.in_register(_instruction(node), "b32")
+        operands = f"{code.scalar(a)}, {code.scalar(b)}, {idesc}, {adds}"
+        self._lines.append(f"tcgen05.mma.cta_group::1.kind::{kind} [{place}], {operands}")
         self._next.append(node)
-
-    @staticmethod
-    def _idesc(node: UOp) -> str:
-        """The descriptor of an instruction (table 42)."""
-        unit: MatrixUnit = node.arg
-        _, given, result = _KINDS[unit.dtype_in]
-        across = [int(each.arg[2]) for each in node.src[:2]]
-        bits = result << 4 | given << 7 | given << 10 | across[0] << 15 | across[1] << 16
-        return str(bits | unit.n >> 3 << 17 | unit.m >> 4 << 24)
 
     def before(self, node: UOp) -> None:
         """Called before each node: where it is more than a value, the units before it begin."""
         if not self._lines or node.op.is_alu or node.op in _BESIDE:
             return
-        code, skip = self.code, self.code.label()
-        code.emit(f"@!{self._is_chosen} bra {skip}")
+        code, skip = self.code, ""
+        if not self.is_alone:
+            skip = code.label()
+            code.emit(f"@!{self.is_chosen} bra {skip}")
         code.emit("tcgen05.fence::after_thread_sync")
         for line in self._lines:
             code.emit(line)
-        barrier = next(
-            each for each in range(_BARRIERS) if each not in {n % _BARRIERS for n in self._open}
-        )
-        kind = "mbarrier::arrive::one.shared::cluster.b64"
-        where = code.op("b32", "mov.b32", _WORDS)
-        code.emit(f"tcgen05.commit.cta_group::1.{kind} [{where}+{barrier * _BARRIER_BYTES}]")
-        code.mark(skip)
-        for owner in {_owner(each) for each in self._next} & set(self._is_begun):
-            code.emit(f"setp.eq.u32 {self._is_begun[owner]}, 0, 0")
-        number = self._count * _BARRIERS + barrier
-        self._count += 1
-        self._commits |= dict.fromkeys(self._next, number)
-        self._open.append(number)
+        barriers = self._barriers[self._loop]
+        barrier = next(each for each in barriers[self._written :] if each not in self._open)
+        self._commit(barrier)
+        if skip:
+            code.mark(skip)
+        for owner in dict.fromkeys(map(_owner, self._next)):
+            if owner in self._is_begun:
+                code.emit(f"setp.eq.u32 {self._is_begun[owner]}, 0, 0")
+        self._commits |= dict.fromkeys(self._next, barrier)
         self._lines.clear()
         self._next.clear()
+        if self._loop is None:
+            self._open.append(barrier)
+            return
+        if self.holds_fills:
+            self._wait_for(barriers[-1])
+        self._written += 1
+        self._open.append(barrier)
+
+    def _commit(self, barrier: int) -> None:
+        """The barrier's phase ends as all products that the lane has begun have."""
+        where = self.code.op("b32", "mov.b32", _WORDS)
+        offset = barrier * _BARRIER_BYTES
+        at = f"[{where}+{offset}]" if offset else f"[{where}]"
+        kind = "cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
+        self.code.emit(f"tcgen05.commit.{kind} {at}")
 
     def wait(self, node: UOp) -> list[str] | None:
         """The registers of a unit's results, where somebody reads them here."""
         source = node.src[0]
         number = self._commits[node] = self._commits[source]
         left = node.arg or 0
-        while self._open and self._open[0] <= number and len(self._open) > left:
-            self._wait_for(self._open.pop(0) % _BARRIERS)
+        if self._loop is not None and self._is_carried(self._loop):
+            left = max(left, int(number == self._barriers[self._loop][-1]))
+        while number in self._open and len(self._open) > left:
+            self._wait_for(self._open.pop(0))
         if node.arg or node not in self._read:
             return None
         return self.load(_owner(source))
 
     def _wait_for(self, barrier: int) -> None:
-        """All lanes wait for the phase of a commit."""
+        """Wait for the phase of a commit."""
         code, parity = self.code, self._parities[barrier]
         again, has_ended = code.label(), code.new("pred")
         code.mark(again)
@@ -292,6 +369,15 @@ class TensorUnits:
         return made if kind == "b32" else [code.op(kind, f"mov.{kind}", name) for name in made]
 
 
+def _instruction(node: UOp) -> str:
+    """The descriptor of an instruction (table 42)."""
+    unit: MatrixUnit = node.arg
+    _, given, result = _KINDS[unit.dtype_in]
+    across = [int(each.arg[2]) for each in node.src[:2]]
+    bits = result << 4 | given << 7 | given << 10 | across[0] << 15 | across[1] << 16
+    return str(bits | unit.n >> 3 << 17 | unit.m >> 4 << 24)
+
+
 def _columns(unit: MatrixUnit) -> int:
     """The columns of which a warp loads results."""
     return unit.n * 128 // unit.lanes
@@ -317,6 +403,53 @@ def _owner(unit: UOp) -> UOp:
     if any(each.op is not Ops.CONST or each.arg for each in _lanes_of(total)):
         raise CompileError(f"render.ptx: {unit.arg.name} adds in tensor memory only")
     return unit
+
+
+def _loops_of_one_lane(program: Sequence[UOp], accumulators: Iterable[UOp]) -> dict[UOp, int]:
+    """The innermost loops in which there is nothing but copies of tiles and units that read these,
+    with the number of times that they wait for the latter: a lane needs no other for them.
+    """
+    by_lanes = {root(node.src[0]) for node in program if node.op in (Ops.STORE, Ops.COPY_ASYNC)}
+    skipped = needless(program)
+    owners = set(accumulators)
+    found: dict[UOp, int] = {}
+    loop: UOp | None = None
+    count = 0
+    for node in program:
+        if node.op is Ops.RANGE:
+            loop, count = node, 0
+        elif node.op is Ops.END:
+            if loop is not None and count and loop in node.src and not _is_read_behind(loop, program):
+                found[loop] = count
+            loop = None
+        elif loop is not None and node not in skipped:
+            is_late = node.op is Ops.WAIT and node.dtype is not dtypes.void
+            count += is_late and node.src[0].op is Ops.WMMA
+            is_fit = node.op in _OF_ONE_LANE or node.op.is_alu or node.op in _BESIDE
+            if node.op is Ops.WAIT:
+                is_fit = is_late
+            elif node.op is Ops.ASSIGN:
+                is_fit = root(node) in owners
+            elif node.op is Ops.DESCRIPTOR:
+                is_fit = root(node.src[1]) not in by_lanes
+            elif node.op is Ops.WMMA:
+                is_fit = bool(node.arg.columns) and _owner(node) in owners
+            loop = loop if is_fit else None
+    return found
+
+
+def _is_read_behind(loop: UOp, program: Sequence[UOp]) -> bool:
+    """Whether a value from inside of a loop is read behind it, but by what says that it has ended."""
+    start = program.index(loop)
+    end = next(
+        at for at, node in enumerate(program) if node.op is Ops.END and loop in node.src
+    )
+    inside = set(program[start:end])
+    return any(
+        source in inside and source.op not in (Ops.ASSIGN, Ops.CONST)
+        for node in program[end + 1 :]
+        for source in node.src
+    )
 
 
 def _lanes_of(node: UOp) -> Sequence[UOp]:

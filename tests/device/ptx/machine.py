@@ -1219,7 +1219,7 @@ def _one_lane(launch: Launch, active: Array, what: str) -> list[tuple[int, int, 
 def _come(launch: Launch, products: list[tensor_memory.Product]) -> None:
     """Products are there: what was read for them may not have changed until now."""
     for each in products:
-        for addresses, values in each.reads:
+        for addresses, values in each.reads if not each.is_done else ():
             many = addresses.size
             block, lane = np.full(many, each.block), np.full(many, each.lane)
             what = "tcgen05.mma"

@@ -127,7 +127,7 @@ class Product:
     columns: range
     shape: tuple[int, int, str]
     reads: list[tuple[Array, Array]]
-    is_committed: bool = False
+    number: int
     is_done: bool = False
 
 
@@ -144,13 +144,18 @@ class _Block:
     # First column -> how many, and the warp that asked for them.
     live: dict[int, tuple[int, int]] = field(default_factory=dict)
     is_given_up: bool = False
+    # All that was begun, by lane; and what is not done.
+    begun: dict[int, list[Product]] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
+    # By column, the number of the last product that is added to it.
+    latest: Array = field(default_factory=lambda: np.zeros(_COLUMNS, np.int64))
+    count: int = 0
 
     def __post_init__(self) -> None:
-        # What lanes know of products that are done, by column; whether they must fence before they
+        # The last product of each column that lanes know to be done; whether they must fence before they
         # go on; whether they have fenced before a barrier; and how far their loads are: begun (1),
         # waited for (2), fenced (3).
-        self.knows = np.zeros((self.lanes, _COLUMNS), bool)
+        self.knows = np.zeros((self.lanes, _COLUMNS), np.int64)
         self.is_behind = np.zeros(self.lanes, bool)
         self.has_fenced = np.zeros(self.lanes, bool)
         self.loads = np.zeros(self.lanes, np.int8)
@@ -233,22 +238,22 @@ class TensorMemory:
         if adds and not each.is_set[at].all():
             raise PTXError("tcgen05.mma adds to what nobody wrote")
         each.coming[:, at] = shape.multiply(*sides, each.coming[:, at].copy() if adds else None)
-        each.is_set[at], each.values[:, at], each.knows[:, at] = True, _UNKNOWN, False
-        each.products.append(Product(block, lane, columns, key, reads))
+        each.count += 1
+        each.is_set[at], each.values[:, at], each.latest[at] = True, _UNKNOWN, each.count
+        each.products.append(Product(block, lane, columns, key, reads, each.count))
+        each.begun.setdefault(lane, []).append(each.products[-1])
         each.has_fenced[lane] = False
 
     def committed(self, block: int, lane: int) -> list[Product]:
-        """What a lane has begun and not committed."""
-        found = [
-            of for of in self._blocks[block].products if of.lane == lane and not of.is_committed
-        ]
-        for each in found:
-            each.is_committed = True
-        return found
+        """What a lane has begun until now, which a commit tracks."""
+        return list(self._blocks[block].begun.get(lane, ()))
 
     def done(self, products: Iterable[Product]) -> None:
         """Products are there, unless others that add to the same columns are on their way."""
         for each in products:
+            if each.is_done:
+                continue
+            each.is_done = True
             block = self._blocks[each.block]
             block.products.remove(each)
             if not any(set(of.columns) & set(each.columns) for of in block.products):
@@ -260,7 +265,8 @@ class TensorMemory:
         for each in products:
             block = self._blocks[each.block]
             block.is_behind[lanes] = True
-            block.knows[np.ix_(lanes, each.columns)] = True
+            at = np.ix_(lanes, each.columns)
+            block.knows[at] = np.maximum(block.knows[at], each.number)
 
     # lanes
 
@@ -280,7 +286,7 @@ class TensorMemory:
             raise PTXError("tcgen05.ld of what nobody wrote")
         if any(set(of.columns) & set(held) for of in each.products):
             raise PTXError("tcgen05.ld while a matrix unit adds to the columns")
-        if not each.knows[lanes, at].all():
+        if (each.knows[lanes, at] < each.latest[at]).any():
             raise PTXError("tcgen05.ld by lanes that have not waited for the units")
         each.loads[lanes], each.has_fenced[lanes] = 1, False
         return each.values[lane + rows, first + columns]
@@ -302,5 +308,6 @@ class TensorMemory:
         for block in np.flatnonzero(whole):
             each = self._blocks[block]
             each.loads[each.loads == 3] = 0
-            each.knows[:] |= (each.knows & each.has_fenced[:, None]).any(0)
+            told = np.where(each.has_fenced[:, None], each.knows, 0).max(0)
+            each.knows[:] = np.maximum(each.knows, told)
             each.is_behind[:] = True

@@ -1,0 +1,323 @@
+"""Products on the matrix units of sm_100a (`tcgen05`), which one lane begins and whose results
+gather in tensor memory: what is chosen, what the emulator and the interpreter of PTX compute, what
+the latter refuses, and what NVIDIA's assembler makes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.device.ptx import tensor_memory
+from tests.device.ptx.device import driver_of, simulated
+from tests.device.ptx.driver import FakeDriver
+from tests.device.ptx.machine import run
+from tests.device.ptx.memory import GlobalMemory
+from tests.device.ptx.parse import PTXError, parse
+from tests.device.test_missing_barriers import memory, without
+from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
+from tests.device.test_wgmma import VALUES, drawn, units
+from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, permute, program
+from tilegrad import Context, Tensor
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import CompileError, InternalError
+from tilegrad.device import nv
+from tilegrad.device.emulator import execute
+from tilegrad.device.nv import nv_target
+from tilegrad.device.nv_tensor_maps import TensorMap
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize import heuristic_units
+from tilegrad.render.ptx import PTXRenderer
+from tilegrad.render.ptx_tensor_memory import TensorUnits
+from tilegrad.target import Target
+from tilegrad.tools.gpu_report import count
+
+TARGET = nv_target("sm_100a")
+# Lanes copy tiles themselves.
+BY_LANES = replace(TARGET, has_tile_copies=False)
+UNITS = {unit.name: unit for unit in TARGET.matrix_units if unit.columns}
+nightly = pytest.mark.nightly
+has_tools = pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
+# Products of one, two and eight tiles of each operand, of which four are in shared memory at a
+# time; and one whose sum is so long that it has two accumulators.
+ONE, SMALL, LONG, LONGEST = (128, 64, 64), (128, 64, 128), (128, 64, 512), (128, 64, 16384)
+
+
+@pytest.fixture(autouse=True)
+def uncached() -> Iterator[None]:
+    """Kernels with other tiles than usual stay here."""
+    with Context(DISABLE_COMPILER_CACHE=1, SIZES=0):
+        yield
+
+
+@pytest.fixture
+def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products have the tiles of large ones."""
+    monkeypatch.setattr(heuristic_units, "BUSY", 1)
+
+
+def product(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: DType = HALF,
+    transposed: tuple[bool, bool] = (False, False),
+    target: Target = TARGET,
+) -> UOp:
+    """The kernel of a product; of operands that are stored transposed, where it says so."""
+    left = buffer(0, *((k, m) if transposed[0] else (m, k)), dtype=dtype)
+    right = buffer(1, *((n, k) if transposed[1] else (k, n)), dtype=dtype)
+    left = permute(left, 1, 0) if transposed[0] else left
+    right = permute(right, 1, 0) if transposed[1] else right
+    return kernel(matmul(left, right, total=FLOAT), target=target)
+
+
+# what is chosen
+
+
+@pytest.mark.row("M9.1")
+@pytest.mark.parametrize("dtype", [HALF, pytest.param(dtypes.bfloat16, marks=nightly)])
+def test_large_products_have_the_largest_unit(dtype: DType) -> None:
+    found = program(product(4096, 4096, 4096, dtype=dtype), None, TARGET)
+    assert units(found) == {f"tcgen05.m128n256k16.{dtype.name}"}
+    # One lane copies the tiles.
+    assert not any(node.op is Ops.COPY_ASYNC for node in found)
+
+
+@pytest.mark.row("M9.1")
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [
+        ((2048, 1024, 1024), "tcgen05.m128n64k16.float16"),
+        ((2048, 2048, 1024), "tcgen05.m128n128k16.float16"),
+        # A long sum has more accumulators, which are in registers (lower.levels).
+        pytest.param((4096, 4096, 16384), "tcgen05.m128n128k16.float16", marks=nightly),
+        # Blocks of 128x64 would leave most of the device idle.
+        ((512, 512, 256), "mma.m16n8k16.float16.float32"),
+    ],
+)
+def test_tiles_leave_blocks_enough(sizes: tuple[int, int, int], name: str) -> None:
+    assert units(program(product(*sizes), None, TARGET)) == {name}
+
+
+def test_no_other_architecture_has_such_units() -> None:
+    for arch in ("sm_80", "sm_90a", "sm_100", "sm_103", "sm_110", "sm_120"):
+        assert not any(unit.columns for unit in nv_target(arch).matrix_units)
+
+
+def test_a_device_of_that_capability_has_them() -> None:
+    """The driver is asked for code of this architecture alone."""
+    target = nv.opened("NV", FakeDriver((10, 0)), assembles=False).target
+    assert target.isa == "sm_100a" and any(unit.columns for unit in target.matrix_units)
+
+
+# the layouts of the instructions
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_results_are_loaded_from_where_the_unit_puts_them(name: str) -> None:
+    """Row i of the results is lane i of tensor memory; a warp has the lanes that its number modulo
+    four says, and half of the columns where there are eight warps.
+    """
+    unit = UNITS[name]
+    columns = unit.n * 128 // unit.lanes
+    rows, columns_of, height = tensor_memory.fragment("16x256b", columns // 8)
+    for warp in range(unit.lanes // 32):
+        found = np.array(unit.c_layout[32 * warp : 32 * warp + 32])
+        first, second = np.split(found, 2, axis=1)
+        for half, part in enumerate((first, second)):
+            lane = warp % 4 * 32 + half * height
+            np.testing.assert_array_equal(part[..., 0], lane + rows)
+            np.testing.assert_array_equal(part[..., 1], warp // 4 * columns + columns_of)
+    # Every element of both operands is read by one lane.
+    for layout, sizes in ((unit.a_layout, (128, unit.k)), (unit.b_layout, (unit.k, unit.n))):
+        positions = [position for lane in layout for position in lane]
+        assert sorted(positions) == [(i, j) for i in range(sizes[0]) for j in range(sizes[1])]
+
+
+@pytest.mark.parametrize(
+    ("bits", "said"),
+    [
+        (2 << 61, "bits 46-48 of a matrix descriptor are 0b000"),
+        (1 << 46 | 1 << 62 | 1 << 61, "not swizzled by 128 bytes: mode 3"),
+        (1 << 46, "not swizzled by 128 bytes: mode 0"),
+        (1 << 46 | 2 << 61 | 1 << 52, "mean nothing"),
+    ],
+)
+def test_other_descriptors_of_operands_are_refused(bits: int, said: str) -> None:
+    with pytest.raises(PTXError, match=said):
+        tensor_memory.decode(bits)
+
+
+@pytest.mark.parametrize(
+    ("bits", "kind", "said"),
+    [
+        (1 << 4 | 16 << 17 | 8 << 24 | 1 << 13, "f16", "with bits 0x2000"),
+        (16 << 17 | 8 << 24, "f16", "no f16 of types 0 and 0 to 0"),
+        (1 << 4 | 1 << 7 | 16 << 17 | 8 << 24, "f16", "no f16 of types 1 and 0"),
+        (1 << 4 | 16 << 17 | 4 << 24, "f16", "no product of 64x128"),
+        (1 << 4 | 33 << 17 | 8 << 24, "f16", "no product of 128x264"),
+        (1 << 4 | 16 << 17 | 8 << 24, "tf32", "no tcgen05.mma of kind tf32"),
+        (1 << 4 | 1 << 15 | 16 << 17 | 8 << 24, "f8f6f4", "a transposed operand"),
+    ],
+)
+def test_other_descriptors_of_instructions_are_refused(bits: int, kind: str, said: str) -> None:
+    with pytest.raises(PTXError, match=said):
+        tensor_memory.instruction(bits, kind)
+
+
+# values
+
+
+@pytest.mark.row("M9.1", "M9.5")
+@pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("transposed", [(False, False), pytest.param((True, True), marks=nightly)])
+@pytest.mark.parametrize("n", [64, pytest.param(128, marks=nightly), 256])
+def test_the_emulator_multiplies(n: int, transposed: tuple[bool, bool]) -> None:
+    m, k = 128, 128
+    found = program(product(m, n, k, transposed=transposed), None, TARGET)
+    assert units(found) == {f"tcgen05.m128n{n}k16.float16"}
+    x, y, out = drawn(m, k), drawn(k, n, seed=1), np.zeros((m, n), np.float32)
+    stored = [x.T if transposed[0] else x, y.T if transposed[1] else y]
+    execute(found, [memoryview(out).cast("B"), *(bytearray(each.tobytes()) for each in stored)])
+    np.testing.assert_allclose(out, x.astype(float) @ y.astype(float), atol=1e-4)
+    counted = count(found)
+    assert counted.conflicts == 0 and counted.sector_use == 1.0
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch, few_blocks: None) -> list[str]:
+    """The names of the units that are rendered."""
+    found: list[str] = []
+    multiply = TensorUnits.multiply
+
+    def noted(self: TensorUnits, node: UOp) -> None:
+        found.append(node.arg.name)
+        multiply(self, node)
+
+    monkeypatch.setattr(TensorUnits, "multiply", noted)
+    return found
+
+
+def check(value: Callable[..., Any], *inputs: Any, atol: float = 0.05) -> None:
+    """A value of tensors on the interpreter of PTX, against NumPy in float64."""
+    device = simulated("NVSIM100")
+    found = value(*(Tensor(each, device=device).realize() for each in inputs)).numpy()
+    wanted = value(*(each.astype(np.float64) for each in inputs))
+    np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=2e-3, atol=atol)
+
+
+SHAPES = {
+    **VALUES,
+    "three tiles at a time": (lambda a, b: a @ b, ((128, 448), (448, 64))),
+    "four tiles at a time": (lambda a, b: a @ b.T, ((128, 512), (64, 512))),
+    "batch": (lambda a, b: a @ b, ((3, 128, 128), (3, 128, 64))),
+    "left transposed": (lambda a, b: a.T @ b, ((128, 256), (128, 256))),
+    "right transposed": (lambda a, b: a @ b.T, ((256, 128), (128, 128))),
+    "one tile": (lambda a, b: a @ b, ((128, 64), (64, 64))),
+    "epilogue": (lambda a, b, c: a @ b + c, ((128, 128), (128, 64), (64,))),
+    "long sum": (lambda a, b: a @ b, ((128, 16384), (16384, 64))),
+}
+USUAL = ("plain", "both transposed", "epilogue", "one tile", "computed")
+
+
+@pytest.mark.row("M9.1", "M9.5")
+@pytest.mark.parametrize(
+    "name",
+    [name if name in USUAL else pytest.param(name, marks=nightly) for name in SHAPES],
+)
+def test_the_interpreter_multiplies(name: str, used: list[str]) -> None:
+    value, shapes = SHAPES[name]
+    inputs = [drawn(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    check(value, *inputs, atol=0.3 if name == "long sum" else 0.05)
+    assert used and all(each.startswith("tcgen05") for each in used)
+
+
+def test_bfloat16_has_them_too(used: list[str]) -> None:
+    device = simulated("NVSIM100")
+    x, y = (Tensor(drawn(128, 128, seed=seed), device=device).cast("bfloat16") for seed in (0, 1))
+    wanted = x.float().numpy().astype(float) @ y.float().numpy().T.astype(float)
+    found = x.matmul(y.T, dtype="float32").numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-3)
+    assert set(used) == {"tcgen05.m128n128k16.bfloat16"}
+
+
+@nightly
+@pytest.mark.row("M9.1")
+def test_a_convolution_has_such_units(used: list[str]) -> None:
+    image, weight = drawn(2, 64, 8, 8), drawn(64, 64, 3, 3, seed=1)
+    device = simulated("NVSIM100")
+    found = (
+        Tensor(image, device=device)
+        .realize()
+        .conv2d(Tensor(weight, device=device).realize(), padding=1)
+    )
+    wide = np.pad(image.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))
+    wanted = np.einsum("bcijyx,ocyx->boij", windows, weight.astype(float))
+    np.testing.assert_allclose(found.numpy().astype(float), wanted, rtol=2e-3, atol=0.1)
+    assert used and all(each.startswith("tcgen05") for each in used)
+
+
+def test_a_launch_asks_for_shared_memory_beside_what_is_declared(used: list[str]) -> None:
+    driver = driver_of("NVSIM100")
+    driver.calls.clear()
+    check(lambda a, b: a @ b, drawn(128, 320), drawn(320, 256, seed=1))
+    (set_,) = (call for call in driver.calls if call[0] == "cuFuncSetAttribute")
+    # Two tiles of each operand and their barriers, and what makes them begin at a multiple of 1024.
+    assert set_[3] == 2 * (128 + 256) * 64 * 2 + 2 * 8 + 1024
+
+
+# what is wrong
+
+
+def text_of(ast: UOp, target: Target = TARGET) -> str:
+    return PTXRenderer(target).render("product", program(ast, None, target))
+
+
+def interpreted(text: str, m: int, n: int, k: int, target: Target = TARGET) -> Any:
+    """The product of ones and of rows that count, as a kernel's text has it."""
+    entry, held = parse(text)["product"], GlobalMemory()
+    left = np.ones((m, k), np.float16)
+    right = (np.arange(k * n).reshape(k, n) % 7).astype(np.float16)
+    places = [held.allocate(size) for size in (m * n * 4, m * k * 2, k * n * 2)]
+    for place, values in zip(places[1:], (left, right)):
+        held.window(place, values.nbytes)[:] = values.view(np.uint8).reshape(-1)
+    found = program(product(m, n, k, target=target), None, target)
+    arguments = list(places)
+    for part in nv.heading_of("product", found).split("|")[-1].split() if "_map0" in text else ():
+        each = TensorMap.read(part)
+        strides = tuple(stride * each.itemsize for stride in each.strides[1:])
+        made = tensor_map(each.itemsize, places[each.slot], each.sizes, strides, each.box)
+        arguments.append(int.from_bytes(made, "little"))
+    asked = TARGET.block_bytes - 64 if ".extern .shared" in text else 0
+    lanes = int(re.findall(r"\.maxntid (\d+)", text)[0])
+    run(entry, held, arguments, (1, 1, 1), (2, 2, lanes // 4), asked)
+    return held.window(places[0], m * n * 4).view(np.float32).reshape(m, n)
+
+
+def tensor_map(itemsize: int, address: int, *rest: tuple[int, ...]) -> bytes:
+    from tests.device.ptx.tiles import TensorMap as Described
+
+    sizes, strides, box = rest
+    return Described(itemsize, address, sizes, strides, box).packed()
+
+
+def column_sums(m: int, n: int, k: int) -> Any:
+    return np.tile((np.arange(k * n).reshape(k, n) % 7).sum(0), (m, 1))
+
+
+@pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("sizes", [ONE, SMALL, LONG])
+@pytest.mark.parametrize("target", [TARGET, BY_LANES], ids=["by one", "by lanes"])
+def test_the_interpreter_reads_the_text(sizes: tuple[int, int, int], target: Target) -> None:
+    text = text_of(product(*sizes, target=target), target)
+    np.testing.assert_array_equal(interpreted(text, *sizes, target), column_sums(*sizes))
