@@ -45,9 +45,9 @@ BY_LANES = replace(TARGET, has_tile_copies=False)
 UNITS = {unit.name: unit for unit in TARGET.matrix_units if unit.columns}
 nightly = pytest.mark.nightly
 has_tools = pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
-# Products of one, two and eight tiles of each operand, of which four are in shared memory at a
-# time; and one whose sum is so long that it has two accumulators.
-ONE, SMALL, LONG, LONGEST = (128, 64, 64), (128, 64, 128), (128, 64, 512), (128, 64, 16384)
+# Products of two, four and eight tiles of each operand: two or four of them are in shared memory at
+# a time, so those of the first are filled once.
+SMALL, TWICE, LONG = (128, 64, 128), (128, 64, 256), (128, 64, 512)
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +96,9 @@ def test_large_products_have_the_largest_unit(dtype: DType) -> None:
 @pytest.mark.parametrize(
     ("sizes", "name"),
     [
-        ((2048, 1024, 1024), "tcgen05.m128n64k16.float16"),
-        ((2048, 2048, 1024), "tcgen05.m128n128k16.float16"),
+        ((2048, 2048, 1024), "tcgen05.m128n256k16.float16"),
+        ((2048, 1024, 1024), "tcgen05.m128n128k16.float16"),
+        ((1024, 1024, 1024), "tcgen05.m128n64k16.float16"),
         # A long sum has more accumulators, which are in registers (lower.levels).
         pytest.param((4096, 4096, 16384), "tcgen05.m128n128k16.float16", marks=nightly),
         # Blocks of 128x64 would leave most of the device idle.
@@ -222,11 +223,10 @@ SHAPES = {
     "batch": (lambda a, b: a @ b, ((3, 128, 128), (3, 128, 64))),
     "left transposed": (lambda a, b: a.T @ b, ((128, 256), (128, 256))),
     "right transposed": (lambda a, b: a @ b.T, ((256, 128), (128, 128))),
-    "one tile": (lambda a, b: a @ b, ((128, 64), (64, 64))),
     "epilogue": (lambda a, b, c: a @ b + c, ((128, 128), (128, 64), (64,))),
     "long sum": (lambda a, b: a @ b, ((128, 16384), (16384, 64))),
 }
-USUAL = ("plain", "both transposed", "epilogue", "one tile", "computed")
+USUAL = ("plain", "both transposed", "epilogue", "computed")
 
 
 @pytest.mark.row("M9.1", "M9.5")
@@ -316,8 +316,139 @@ def column_sums(m: int, n: int, k: int) -> Any:
 
 
 @pytest.mark.usefixtures("few_blocks")
-@pytest.mark.parametrize("sizes", [ONE, SMALL, LONG])
+@pytest.mark.parametrize("sizes", [SMALL, LONG])
 @pytest.mark.parametrize("target", [TARGET, BY_LANES], ids=["by one", "by lanes"])
 def test_the_interpreter_reads_the_text(sizes: tuple[int, int, int], target: Target) -> None:
     text = text_of(product(*sizes, target=target), target)
     np.testing.assert_array_equal(interpreted(text, *sizes, target), column_sums(*sizes))
+
+
+def lines_of(text: str, pattern: str) -> list[re.Match[str]]:
+    return list(re.finditer(rf"^  (?:@%p\d+ )?{pattern}[^\n]*;\n", text, re.M))
+
+
+def waits_of(text: str) -> list[re.Match[str]]:
+    """Waits for a phase, with the branch back to them and what follows of their parity."""
+    pattern = r"^\$L\d+:\n  mbarrier\.try_wait[^\n]*\n  @!%p\d+ bra \$L\d+;\n(?:  xor\.b32[^\n]*\n)?"
+    return list(re.finditer(pattern, text, re.M))
+
+
+NEEDED = {
+    "fences": r"tcgen05\.fence",
+    "proxy fences": r"fence\.proxy",
+    "waits for loads": r"tcgen05\.wait",
+    "commits": r"tcgen05\.commit",
+    "allocations": r"tcgen05\.(?:de)?alloc",
+    "loads": r"tcgen05\.ld",
+    "barriers": r"bar\.sync",
+    "barrier objects": r"mbarrier\.init",
+    "waits for copies": r"cp\.async\.wait",
+    "arrivals": r"mbarrier\.arrive",
+}
+
+
+@pytest.mark.row("M9.5")
+@pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("name", [*NEEDED, "phases"])
+@pytest.mark.parametrize(
+    ("sizes", "target"),
+    [(LONG, TARGET), (SMALL, BY_LANES), pytest.param(SMALL, TARGET, marks=nightly)],
+    ids=["by one", "by lanes", "no loop"],
+)
+def test_without_one_of_its_lines_the_interpreter_refuses_the_text(
+    name: str, sizes: tuple[int, int, int], target: Target
+) -> None:
+    """Each fence, wait, barrier and commit is taken out by itself."""
+    text = text_of(product(*sizes, target=target), target)
+    found = waits_of(text) if name == "phases" else lines_of(text, NEEDED[name])
+    if target is BY_LANES and name == "arrivals" or target is TARGET and name == "waits for copies":
+        assert not found
+    else:
+        assert found
+    for line in found:
+        with pytest.raises(PTXError):
+            interpreted(text[: line.start()] + text[line.end() :], *sizes, target)
+
+
+WRONG = {
+    "an older architecture": (r"\.target sm_100a", ".target sm_100", "no tcgen05 on sm_100 "),
+    "an older PTX": (r"\.version 8\.6", ".version 8.5", "in PTX"),
+    "half of the columns": (r"(tcgen05\.alloc.*), 64;", r"\1, 32;", "are not allocated"),
+    "an odd number of columns": (r"(tcgen05\.alloc.*), 64;", r"\1, 48;", "of 48 columns"),
+    "columns behind the right to them": (
+        r"(  tcgen05\.alloc[^;]*;\n)(  tcgen05\.relinquish[^;]*;\n)", r"\1\2\1", "behind tcgen05",
+    ),
+    "half given back": (r"(tcgen05\.dealloc.*), 64;", r"\1, 32;", "dealloc of 32 columns"),
+    "twice given back": (r"(  tcgen05\.dealloc[^;]*;\n)", r"\1\1", "dealloc of 64 columns"),
+    "use behind the end": (
+        r"(  tcgen05\.ld[^;]*;\n)(.*)(  ret;)", r"\1\2\1\3", "not allocated",
+    ),
+    "every lane multiplies": (r"  @!%p\d+ bra (\$L\d+);\n(?=  mov.b32 %r\d+, 0;\n\$)", "", "lane"),
+    "added to nothing": (
+        r"setp\.ne\.u32 (%p\d+), 0, 0;", r"setp.eq.u32 \1, 0, 0;", "adds to what nobody wrote",
+    ),
+    "other lanes of tensor memory": (r"shl\.b32 (%r\d+), (%r\d+), 21", r"shl.b32 \1, \2, 20", "loads from"),
+    "the other mode of swizzling": ("1073758272", "536887360", "not swizzled by 128 bytes"),
+    "wgmma's descriptor": ("1073758272", "1073741888", "bits 46-48"),
+    "another kind": (r"kind::f16", "kind::f8f6f4", "transposed operand|no f8f6f4"),
+    "another number of rows": (r"135331856", str(135331856 - (4 << 24)), "no product of 64x64"),
+    "the right operand as it is not": (r"135331856", str(135331856 ^ 1 << 16), "has not brought"),
+    "a barrier that was not made": (
+        r"(\[tensor_words\+\d+\], 1;\n)  @%p0 mbarrier\.init[^;]*;\n(?=  setp)", r"\1", "no mbarrier",
+    ),
+    "other registers": (r"16x256b\.x8", "16x256b.x4", "registers for 16x256b.x4"),
+    "a register too soon": (
+        r"(\{(%r\d+),[^;]*;\n)(  tcgen05\.wait)", r"\1  add.s32 \2, \2, 1;\n\3", "before tcgen05.wait",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("name", WRONG)
+def test_the_interpreter_refuses(name: str) -> None:
+    pattern, instead, said = WRONG[name]
+    text = text_of(product(*LONG))
+    changed, times = re.subn(pattern, instead, text, flags=re.S if "ret" in pattern else 0)
+    assert times and changed != text
+    with pytest.raises(PTXError, match=said):
+        interpreted(changed, *LONG)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "target"),
+    [
+        (TWICE, TARGET),
+        (SMALL, BY_LANES),
+        pytest.param(LONG, TARGET, marks=nightly),
+        pytest.param(LONG, BY_LANES, marks=nightly),
+    ],
+)
+def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(
+    sizes: tuple[int, int, int], target: Target, few_blocks: None
+) -> None:
+    found = program(product(*sizes, target=target), None, target)
+    execute(found, memory(found))
+    kinds = (Ops.BARRIER, Ops.WAIT, Ops.WAIT_TILE, Ops.ARRIVE)
+    needed = [node for node in found if node.op in kinds]
+    said = r"since the last barrier|without having waited|without arrival|is not waited|waited for"
+    assert needed
+    for gone in needed:
+        with pytest.raises(InternalError, match=said):
+            execute(without(found, gone), memory(found))
+
+
+def test_a_block_of_other_lanes_is_refused(few_blocks: None) -> None:
+    found = program(product(*SMALL), None, TARGET)
+    other = nv_target("sm_100a")
+    wider = [
+        node.replace(arg=(node.arg[0], 4)) if node.op is Ops.SPECIAL and node.arg[0] == "lidx0"
+        else node
+        for node in found
+    ]  # fmt: skip
+    mapping = dict(zip(found, wider))
+    rewired: dict[UOp, UOp] = {}
+    for node in found:
+        new = mapping[node]
+        rewired[node] = new.replace(src=tuple(rewired.get(each, each) for each in new.src))
+    with pytest.raises(CompileError, match="has a block of 128 lanes and 512 columns"):
+        PTXRenderer(other).render("product", list(rewired.values()))

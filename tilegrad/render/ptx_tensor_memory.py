@@ -57,13 +57,11 @@ _LOADED_LANES, _LOADED_COLUMNS, _PER_COLUMNS = 16, 64, (4, 8)
 # The bits of an address behind its lane.
 _LANE = 16
 _WARP = 32
-# What lies in shared memory: barriers of 8 bytes, of which all lanes wait for the first two in turn,
-# and a lane by itself for one for each commit in its loop; then the address of the columns.
-_WORDS, _OF_ALL, _BARRIER_BYTES = "tensor_words", 2, 8
+# What lies in shared memory: barriers of 8 bytes, of which all lanes wait for the first, or for two
+# in turn, and a lane by itself for one for each commit in its loop; then the address of the columns.
+_WORDS, _BARRIER_BYTES = "tensor_words", 8
 # What a loop of one lane may have, beside values.
-_OF_ONE_LANE = frozenset(
-    {Ops.BARRIER, Ops.WAIT_TILE, Ops.ARRIVE, Ops.COPY_TILE, Ops.WMMA, Ops.WAIT, Ops.ASSIGN}
-)
+_OF_ONE_LANE = frozenset({Ops.BARRIER, Ops.WAIT_TILE, Ops.ARRIVE, Ops.COPY_TILE})
 _BESIDE = frozenset(
     {Ops.WMMA, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.AFTER, Ops.DESCRIPTOR, Ops.GEP, Ops.VECTORIZE}
 )
@@ -84,8 +82,11 @@ class TensorUnits:
                 end += node.arg.columns
         self.asked = max(1 << max(end - 1, 0).bit_length(), _LEAST)
         # Loops that one lane goes through by itself, by the number of their commits.
-        self.alone = _loops_of_one_lane(program, self.columns) if self.units else {}
-        self._barriers: dict[UOp | None, range] = {None: range(_OF_ALL)}
+        bodies = _loops_of_one_lane(program, self.columns) if self.units else {}
+        self.alone = {loop: sum(map(_begins_wait, body)) for loop, body in bodies.items()}
+        of_one = {node for body in bodies.values() for node in body}
+        is_behind = any(_is_late(node) and node.arg and node not in of_one for node in program)
+        self._barriers: dict[UOp | None, range] = {None: range(1 + is_behind)}
         for loop, count in self.alone.items():
             start = max(each.stop for each in self._barriers.values())
             self._barriers[loop] = range(start, start + count)
@@ -172,10 +173,12 @@ class TensorUnits:
         self._warp = self._place(warp, unit)
 
     def settle(self, *, has_met: bool) -> None:
-        """Where the columns are, which lanes know that have met."""
+        """Where the columns are, which lanes know that have met. What lanes copy has a fence before
+        each barrier, and so have the barriers of copies that one lane begins: it serves the
+        barriers of units too.
+        """
         code = self.code
         if not has_met:
-            code.emit("fence.proxy.async.shared::cta")
             code.emit("bar.sync 0")
         self._base = code.op("b32", "ld.shared.b32", _word(self._words))
         code.emit(uniform(self._base, self._base))
@@ -405,51 +408,57 @@ def _owner(unit: UOp) -> UOp:
     return unit
 
 
-def _loops_of_one_lane(program: Sequence[UOp], accumulators: Iterable[UOp]) -> dict[UOp, int]:
+def _is_late(node: UOp) -> bool:
+    """Whether this waits for units."""
+    return node.op is Ops.WAIT and node.dtype is not dtypes.void
+
+
+def _begins_wait(node: UOp) -> bool:
+    """Whether this is the first that waits for some units, which have a commit."""
+    return _is_late(node) and node.src[0].op is Ops.WMMA
+
+
+def _loops_of_one_lane(
+    program: Sequence[UOp], accumulators: Iterable[UOp]
+) -> dict[UOp, Sequence[UOp]]:
     """The innermost loops in which there is nothing but copies of tiles and units that read these,
-    with the number of times that they wait for the latter: a lane needs no other for them.
+    with their bodies: a lane needs no other for them.
     """
     by_lanes = {root(node.src[0]) for node in program if node.op in (Ops.STORE, Ops.COPY_ASYNC)}
-    skipped = needless(program)
-    owners = set(accumulators)
-    found: dict[UOp, int] = {}
-    loop: UOp | None = None
-    count = 0
-    for node in program:
+    skipped, owners = needless(program), set(accumulators)
+
+    def is_fit(node: UOp) -> bool:
+        if node.op is Ops.WAIT:
+            return _is_late(node)
+        if node.op is Ops.ASSIGN:
+            return root(node) in owners
+        if node.op is Ops.DESCRIPTOR:
+            return root(node.src[1]) not in by_lanes
+        if node.op is Ops.WMMA:
+            return bool(node.arg.columns) and _owner(node) in owners
+        return node.op in _OF_ONE_LANE or node.op.is_alu or node.op in _BESIDE
+
+    found: dict[UOp, Sequence[UOp]] = {}
+    start = -1
+    for at, node in enumerate(program):
         if node.op is Ops.RANGE:
-            loop, count = node, 0
-        elif node.op is Ops.END:
-            if loop is not None and count and loop in node.src and not _is_read_behind(loop, program):
-                found[loop] = count
-            loop = None
-        elif loop is not None and node not in skipped:
-            is_late = node.op is Ops.WAIT and node.dtype is not dtypes.void
-            count += is_late and node.src[0].op is Ops.WMMA
-            is_fit = node.op in _OF_ONE_LANE or node.op.is_alu or node.op in _BESIDE
-            if node.op is Ops.WAIT:
-                is_fit = is_late
-            elif node.op is Ops.ASSIGN:
-                is_fit = root(node) in owners
-            elif node.op is Ops.DESCRIPTOR:
-                is_fit = root(node.src[1]) not in by_lanes
-            elif node.op is Ops.WMMA:
-                is_fit = bool(node.arg.columns) and _owner(node) in owners
-            loop = loop if is_fit else None
+            start = at
+        elif node.op is Ops.END and start >= 0:
+            loop, body = program[start], program[start + 1 : at]
+            start = -1
+            if loop not in node.src or not any(map(_begins_wait, body)):
+                continue
+            if all(is_fit(each) for each in body if each not in skipped) and not _is_read(
+                body, program[at + 1 :]
+            ):
+                found[loop] = body
     return found
 
 
-def _is_read_behind(loop: UOp, program: Sequence[UOp]) -> bool:
-    """Whether a value from inside of a loop is read behind it, but by what says that it has ended."""
-    start = program.index(loop)
-    end = next(
-        at for at, node in enumerate(program) if node.op is Ops.END and loop in node.src
-    )
-    inside = set(program[start:end])
-    return any(
-        source in inside and source.op not in (Ops.ASSIGN, Ops.CONST)
-        for node in program[end + 1 :]
-        for source in node.src
-    )
+def _is_read(body: Sequence[UOp], rest: Iterable[UOp]) -> bool:
+    """Whether a value of a loop's body is read behind the loop."""
+    inside = {node for node in body if node.op not in (Ops.ASSIGN, Ops.CONST)}
+    return any(source in inside for node in rest for source in node.src)
 
 
 def _lanes_of(node: UOp) -> Sequence[UOp]:
