@@ -357,13 +357,11 @@ def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
     if number >= 89:
         kinds = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
         units = (*units, *map(_mma_of_bytes, kinds))
-    if arch == "sm_100a":
-        short = (dtypes.half, dtypes.bfloat16)
-        return (*units, *(_tcgen05(n, kind) for n in (256, 128, 64) for kind in short))
-    if arch != "sm_90a":
+    maker = {"sm_90a": _wgmma, "sm_100a": _tcgen05}.get(arch)
+    if maker is None:
         return units
     each = (dtypes.half, dtypes.bfloat16, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
-    return (*units, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in each))
+    return (*units, *(maker(n, kind) for n in (256, 128, 64) for kind in each))
 
 
 def metal_target(has_matrix_units: bool = True) -> Target:

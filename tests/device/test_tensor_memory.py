@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
 from tests.device.ptx.parse import PTXError, parse
 from tests.device.test_missing_barriers import memory, without
-from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
+from tests.device.test_ptx_products import NVDISASM, PTXAS
 from tests.device.test_wgmma import VALUES, drawn, units
 from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, permute, program
 from tilegrad import Context, Tensor
@@ -329,7 +328,9 @@ def lines_of(text: str, pattern: str) -> list[re.Match[str]]:
 
 def waits_of(text: str) -> list[re.Match[str]]:
     """Waits for a phase, with the branch back to them and what follows of their parity."""
-    pattern = r"^\$L\d+:\n  mbarrier\.try_wait[^\n]*\n  @!%p\d+ bra \$L\d+;\n(?:  xor\.b32[^\n]*\n)?"
+    pattern = (
+        r"^\$L\d+:\n  mbarrier\.try_wait[^\n]*\n  @!%p\d+ bra \$L\d+;\n(?:  xor\.b32[^\n]*\n)?"
+    )
     return list(re.finditer(pattern, text, re.M))
 
 
@@ -361,7 +362,9 @@ def test_without_one_of_its_lines_the_interpreter_refuses_the_text(
     """Each fence, wait, barrier and commit is taken out by itself."""
     text = text_of(product(*sizes, target=target), target)
     found = waits_of(text) if name == "phases" else lines_of(text, NEEDED[name])
-    if target is BY_LANES and name == "arrivals" or target is TARGET and name == "waits for copies":
+    if (target is BY_LANES and name == "arrivals") or (
+        target is TARGET and name == "waits for copies"
+    ):
         assert not found
     else:
         assert found
@@ -387,18 +390,22 @@ WRONG = {
     "added to nothing": (
         r"setp\.ne\.u32 (%p\d+), 0, 0;", r"setp.eq.u32 \1, 0, 0;", "adds to what nobody wrote",
     ),
-    "other lanes of tensor memory": (r"shl\.b32 (%r\d+), (%r\d+), 21", r"shl.b32 \1, \2, 20", "loads from"),
+    "other lanes of tensor memory": (
+        r"shl\.b32 (%r\d+), (%r\d+), 21", r"shl.b32 \1, \2, 20", "warp 1 loads from lane 16",
+    ),
     "the other mode of swizzling": ("1073758272", "536887360", "not swizzled by 128 bytes"),
     "wgmma's descriptor": ("1073758272", "1073741888", "bits 46-48"),
     "another kind": (r"kind::f16", "kind::f8f6f4", "transposed operand|no f8f6f4"),
     "another number of rows": (r"135331856", str(135331856 - (4 << 24)), "no product of 64x64"),
     "the right operand as it is not": (r"135331856", str(135331856 ^ 1 << 16), "has not brought"),
     "a barrier that was not made": (
-        r"(\[tensor_words\+\d+\], 1;\n)  @%p0 mbarrier\.init[^;]*;\n(?=  setp)", r"\1", "no mbarrier",
+        r"(\[tensor_words\+\d+\], 1;\n)  @%p0 mbarrier\.init[^;]*;\n(?=  setp)", r"\1",
+        "no mbarrier",
     ),
     "other registers": (r"16x256b\.x8", "16x256b.x4", "registers for 16x256b.x4"),
     "a register too soon": (
-        r"(\{(%r\d+),[^;]*;\n)(  tcgen05\.wait)", r"\1  add.s32 \2, \2, 1;\n\3", "before tcgen05.wait",
+        r"(\{(%r\d+),[^;]*;\n)(  tcgen05\.wait)", r"\1  add.s32 \2, \2, 1;\n\3",
+        "before tcgen05.wait",
     ),
 }  # fmt: skip
 

@@ -24,6 +24,7 @@ swizzling in bits 61-63 ("Shared Memory Descriptor", table 40).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from tilegrad.base.dtype import dtypes
@@ -35,7 +36,7 @@ from tilegrad.render.ptx_memory import PTXMemory
 from tilegrad.render.ptx_wgmma import descriptor, needless
 from tilegrad.target import MatrixUnit
 
-__all__ = ["TensorUnits"]
+__all__ = ["TensorUnits", "loops_of_one_lane", "products_of"]
 
 # Columns of tensor memory of a multiprocessor, and the fewest that a block asks for
 # (`tcgen05.alloc`: a power of two from 32 to 512).
@@ -58,7 +59,7 @@ _LOADED_LANES, _LOADED_COLUMNS, _PER_COLUMNS = 16, 64, (4, 8)
 _LANE = 16
 _WARP = 32
 # What lies in shared memory: barriers of 8 bytes, of which all lanes wait for the first, or for two
-# in turn, and a lane by itself for one for each commit in its loop; then the address of the columns.
+# in turn, and a lane by itself for one for each commit in its loop; then where the columns are.
 _WORDS, _BARRIER_BYTES = "tensor_words", 8
 # What a loop of one lane may have, beside values.
 _OF_ONE_LANE = frozenset({Ops.BARRIER, Ops.WAIT_TILE, Ops.ARRIVE, Ops.COPY_TILE})
@@ -82,7 +83,7 @@ class TensorUnits:
                 end += node.arg.columns
         self.asked = max(1 << max(end - 1, 0).bit_length(), _LEAST)
         # Loops that one lane goes through by itself, by the number of their commits.
-        bodies = _loops_of_one_lane(program, self.columns) if self.units else {}
+        bodies = loops_of_one_lane(program)
         self.alone = {loop: sum(map(_begins_wait, body)) for loop, body in bodies.items()}
         of_one = {node for body in bodies.values() for node in body}
         is_behind = any(_is_late(node) and node.arg and node not in of_one for node in program)
@@ -418,14 +419,27 @@ def _begins_wait(node: UOp) -> bool:
     return _is_late(node) and node.src[0].op is Ops.WMMA
 
 
-def _loops_of_one_lane(
-    program: Sequence[UOp], accumulators: Iterable[UOp]
-) -> dict[UOp, Sequence[UOp]]:
-    """The innermost loops in which there is nothing but copies of tiles and units that read these,
-    with their bodies: a lane needs no other for them.
+def products_of(text: str) -> float:
+    """Products of 16x8x16, of operands of 16 bits, of one instruction of a text: its descriptor is
+    a constant.
     """
+    found = re.search(r"tcgen05\.mma\.[^;]*, (%r\d+), %p\d+;", text)
+    constant = found and re.search(rf"mov\.b32 {found[1]}, (\d+);", text)
+    if not constant:
+        return 0.0
+    bits = int(constant[1])
+    return (bits >> 17 & 0x3F) * (bits >> 24 & 0x1F) * (1.0 if "kind::f16" in text else 2.0)
+
+
+def loops_of_one_lane(program: Sequence[UOp]) -> dict[UOp, Sequence[UOp]]:
+    """The innermost loops in which there is nothing but copies of tiles and units that read these
+    and add in tensor memory, with their bodies: a lane needs no other for them.
+    """
+    units = [node for node in program if node.op is Ops.WMMA and node.arg.columns]
+    if not units:
+        return {}
     by_lanes = {root(node.src[0]) for node in program if node.op in (Ops.STORE, Ops.COPY_ASYNC)}
-    skipped, owners = needless(program), set(accumulators)
+    skipped, owners = needless(program), set(map(_owner, units))
 
     def is_fit(node: UOp) -> bool:
         if node.op is Ops.WAIT:

@@ -1,4 +1,4 @@
-"""The matrices in global memory whose boxes a kernel copies: a launch passes a tensor map of each."""
+"""Matrices in global memory whose boxes a kernel copies: a launch passes a tensor map of each."""
 
 from __future__ import annotations
 

@@ -136,9 +136,7 @@ class _Block:
     """Tensor memory as a block sees it. `values` are there, `coming` will be."""
 
     lanes: int
-    values: Array = field(
-        default_factory=lambda: np.full((_LANES, _COLUMNS), _UNKNOWN, np.uint32)
-    )
+    values: Array = field(default_factory=lambda: np.full((_LANES, _COLUMNS), _UNKNOWN, np.uint32))
     coming: Array = field(default_factory=lambda: np.zeros((_LANES, _COLUMNS), np.uint32))
     is_set: Array = field(default_factory=lambda: np.zeros(_COLUMNS, bool))
     # First column -> how many, and the warp that asked for them.
@@ -152,16 +150,18 @@ class _Block:
     count: int = 0
 
     def __post_init__(self) -> None:
-        # The last product of each column that lanes know to be done; whether they must fence before they
-        # go on; whether they have fenced before a barrier; and how far their loads are: begun (1),
-        # waited for (2), fenced (3).
+        # The last product of each column that lanes know to be done; whether they must fence before
+        # they go on; whether they have fenced before a barrier; and how far their loads are: begun
+        # (1), waited for (2), fenced (3).
         self.knows = np.zeros((self.lanes, _COLUMNS), np.int64)
         self.is_behind = np.zeros(self.lanes, bool)
         self.has_fenced = np.zeros(self.lanes, bool)
         self.loads = np.zeros(self.lanes, np.int8)
 
     def held(self, first: int, count: int) -> range:
-        if not any(start <= first and first + count <= start + n for start, (n, _) in self.live.items()):
+        if not any(
+            start <= first and first + count <= start + n for start, (n, _) in self.live.items()
+        ):
             raise PTXError(f"columns {first} to {first + count} of tensor memory are not allocated")
         return range(first, first + count)
 
