@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
 from tests.device.ptx.parse import PTXError, parse
 from tests.device.test_missing_barriers import memory, without
-from tests.device.test_ptx_products import NVDISASM, PTXAS
+from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_wgmma import VALUES, drawn, units
 from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, permute, program
+from tests.schedule.plans import plan
 from tilegrad import Context, Tensor
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, InternalError
@@ -37,6 +39,7 @@ from tilegrad.render.ptx import PTXRenderer
 from tilegrad.render.ptx_tensor_memory import TensorUnits
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
+from tilegrad.tools.gpu_time import predicted
 
 TARGET = nv_target("sm_100a")
 # Lanes copy tiles themselves.
@@ -459,3 +462,71 @@ def test_a_block_of_other_lanes_is_refused(few_blocks: None) -> None:
         rewired[node] = new.replace(src=tuple(rewired.get(each, each) for each in new.src))
     with pytest.raises(CompileError, match="has a block of 128 lanes and 512 columns"):
         PTXRenderer(other).render("product", list(rewired.values()))
+
+
+# machine code
+
+
+@has_tools
+@pytest.mark.row("S1.5", "M9.1")
+@pytest.mark.parametrize(
+    ("sizes", "registers"),
+    [((4096, 4096, 4096), 144), ((1024, 1024, 1024), 80), ((4096, 4096, 16384), 128)],
+    ids=str,
+)
+def test_one_lane_has_the_loop_to_itself(
+    sizes: tuple[int, int, int], registers: int, tmp_path: Path
+) -> None:
+    """No lane waits for the others in it, and nothing but it touches the units."""
+    made, _ = assembled_kernel(product(*sizes), TARGET, tmp_path)
+    assert made.spilled_bytes == 0 and made.registers <= registers
+    assert made.loop["UTCHMMA"] == (16 if sizes[2] < 16384 else 4)
+    assert made.loop["UTMALDG"] >= made.loop["UTCHMMA"] // 4 * 2
+    assert not {"BAR", "ELECT", "HMMA", "LDGSTS", "LDSM", "FFMA"} & set(made.loop)
+    # Of the instructions of one warp for the products of its block.
+    assert others_each(made) <= {256: 0.08, 128: 0.16, 64: 0.35}[_columns(sizes)]
+
+
+def _columns(sizes: tuple[int, int, int]) -> int:
+    (name,) = units(program(product(*sizes), None, TARGET))
+    return int(re.findall(r"m128n(\d+)k16", name)[0])
+
+
+@has_tools
+@nightly
+@pytest.mark.row("S1.5", "M9.1")
+@pytest.mark.parametrize("channels", [64, 128, 256])
+def test_convolutions_spill_nothing(channels: int, tmp_path: Path) -> None:
+    side = 3584 // channels
+    image = Tensor.empty(32, channels, side, side, dtype="half")
+    weight = Tensor.empty(channels, channels, 3, 3, dtype="half")
+    ast = plan(image.conv2d(weight, padding=1), target=TARGET).items[-1].ast
+    assert ast is not None
+    made, _ = assembled_kernel(ast, TARGET, tmp_path)
+    assert made.spilled_bytes == 0 and made.loop["UTCHMMA"] >= 4
+
+
+@pytest.mark.row("S1.5")
+@pytest.mark.parametrize(
+    "sizes", [(1024, 1024, 1024), (4096, 4096, 256), pytest.param((2048, 1024, 768), marks=nightly)]
+)
+def test_the_model_says_that_they_are_no_slower(sizes: tuple[int, int, int]) -> None:
+    """Than the units of warps, whose operands go through registers."""
+    warps = tuple(unit for unit in TARGET.matrix_units if not unit.columns)
+    times = []
+    for target in (TARGET, replace(TARGET, matrix_units=warps)):
+        found = program(product(*sizes, target=target), None, target)
+        assert any(name.startswith("tcgen05") for name in units(found)) == (target is TARGET)
+        times.append(predicted(count(found, 1), target.isa))
+    own, other = times
+    assert own.seconds <= other.seconds and own.limits["issue"] <= other.limits["issue"] / 4
+
+
+def test_what_one_lane_does_is_counted_once(few_blocks: None) -> None:
+    """Of a loop that it has to itself a warp has its share; barriers of the block are none."""
+    found = count(program(product(*LONG), None, TARGET))
+    m, n, k = LONG
+    assert found.instructions["matrix"] == k // 16
+    # A wait for each of eight tiles, by one of four warps.
+    assert found.instructions["barrier"] == k // 64 // 4
+    assert found.moved_bytes == (m * k + k * n) * 2 + m * n * 4
