@@ -56,7 +56,7 @@ def assembled_kernel(ast: UOp, target: Target, folder: Path) -> tuple[Compiled, 
     assert registers is not None and lanes is not None
     spilled = sum(map(int, re.findall(r"(\d+) bytes spill", done.stderr)))
     listing = subprocess.run([NVDISASM or "", "-c", cubin], capture_output=True, text=True)
-    found = innermost(listing.stdout, products_of(text))
+    found = innermost(listing.stdout, products_of(text), int(lanes[1]) // WARP)
     return Compiled(int(registers[1]), spilled, *found), int(lanes[1])
 
 

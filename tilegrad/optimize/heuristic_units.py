@@ -244,8 +244,11 @@ class UnitShaper(ProductShaper):
 
     def _is_thin(self, unit: MatrixUnit, axes: tuple[UOp, UOp, UOp]) -> bool:
         """Whether reading the operand of the columns takes longer than all products of a unit whose
-        rows are mostly padding. Lanes that share a row of it do as well with few rows.
+        rows are mostly padding. Lanes that share a row of it do as well with few rows; so does a
+        smaller unit, beside one of 128 rows.
         """
+        if unit.columns:
+            return False
         rows, _, depth = axes
         operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
         wide = [side for side in operands if side is not None and rows not in side.ranges]

@@ -61,6 +61,9 @@ _WARP = 32
 # What lies in shared memory: barriers of 8 bytes, of which all lanes wait for the first, or for two
 # in turn, and a lane by itself for one for each commit in its loop; then where the columns are.
 _WORDS, _BARRIER_BYTES = "tensor_words", 8
+# Barriers that a loop of one lane has at least: nobody may wait for a phase behind which the next
+# one of its parity may have ended.
+_LEAST_OF_ONE = 2
 # What a loop of one lane may have, beside values.
 _OF_ONE_LANE = frozenset({Ops.BARRIER, Ops.WAIT_TILE, Ops.ARRIVE, Ops.COPY_TILE})
 _BESIDE = frozenset(
@@ -90,12 +93,14 @@ class TensorUnits:
         self._barriers: dict[UOp | None, range] = {None: range(1 + is_behind)}
         for loop, count in self.alone.items():
             start = max(each.stop for each in self._barriers.values())
-            self._barriers[loop] = range(start, start + count)
+            self._barriers[loop] = range(start, start + max(count, _LEAST_OF_ONE))
         self._words = max(each.stop for each in self._barriers.values())
         self._read = {source for node in program for source in _read_by(node)}
-        # The registers of the parity of each barrier's phase; whether there is something in the
-        # columns of an accumulator to add to.
+        # The registers of the parity of each barrier's phase, and of the commits so far in a loop
+        # that has one in an iteration; whether there is something in the columns of an accumulator
+        # to add to.
         self._parities: list[str] = []
+        self._turns: dict[UOp, str] = {}
         self._is_begun: dict[UOp, str] = {}
         # Units that begin with the next commit; the barrier of the commit of each; and those for
         # whose phase nobody has waited.
@@ -126,13 +131,7 @@ class TensorUnits:
         """Whether copies to the tile that was used last wait until the next units have begun, so
         that these need not wait for the ones before.
         """
-        return self._loop is not None and self._is_carried(self._loop) and not self._written
-
-    def _is_carried(self, loop: UOp) -> bool:
-        """Whether the last units of an iteration go on into the next one: nobody may wait for a
-        phase behind which the next one of its parity may have ended.
-        """
-        return self.alone[loop] > 1
+        return self.is_alone and not self._written
 
     # the head and the end of a kernel
 
@@ -184,13 +183,17 @@ class TensorUnits:
         self._base = code.op("b32", "ld.shared.b32", _word(self._words))
         code.emit(uniform(self._base, self._base))
         self._warp = code.op("b32", "add.s32", self._warp, self._base)
-        carried = {
-            each[-1] for loop, each in self._barriers.items() if loop and self._is_carried(loop)
-        }
-        # The phase before the first one counts as ended, and as an odd one.
+        # The phase before the first one counts as ended, and as an odd one: it is what the first
+        # iteration of a loop waits for, where others wait for the last commit of the one before.
+        last = {each[-1] for loop, each in self._barriers.items() if loop}
         self._parities = [
-            code.op("b32", "mov.b32", str(int(number in carried))) for number in range(self._words)
+            code.op("b32", "mov.b32", str(int(number in last))) for number in range(self._words)
         ]
+        self._turns = {
+            loop: code.op("b32", "mov.b32", "0")
+            for loop, count in self.alone.items()
+            if count < _LEAST_OF_ONE
+        }
 
     def _lane(self, sizes: Sequence[int]) -> str:
         """The number of the lane in its block."""
@@ -245,7 +248,7 @@ class TensorUnits:
         self._loop, self._written = None, 0
         self._open.clear()
         self.memory.end_of_one_lane()
-        self._commit(0)
+        self._commit(_word(0))
         self.code.mark(self._behind)
         self._wait_for(0)
         if is_in_loop:
@@ -301,7 +304,12 @@ class TensorUnits:
             code.emit(line)
         barriers = self._barriers[self._loop]
         barrier = next(each for each in barriers[self._written :] if each not in self._open)
-        self._commit(barrier)
+        turn = self._turns.get(self._loop) if self._loop is not None else None
+        if turn is not None:
+            barrier = barriers[-1]
+            self._take_turns(turn, barriers)
+        else:
+            self._commit(_word(barrier))
         if skip:
             code.mark(skip)
         for owner in dict.fromkeys(map(_owner, self._next)):
@@ -313,16 +321,36 @@ class TensorUnits:
         if self._loop is None:
             self._open.append(barrier)
             return
-        if self.holds_fills:
+        if self.holds_fills and turn is None:
             self._wait_for(barriers[-1])
         self._written += 1
         self._open.append(barrier)
 
-    def _commit(self, barrier: int) -> None:
-        """The barrier's phase ends as all products that the lane has begun have."""
-        where = self.code.op("b32", "mov.b32", _WORDS)
-        offset = barrier * _BARRIER_BYTES
-        at = f"[{where}+{offset}]" if offset else f"[{where}]"
+    def _take_turns(self, turn: str, barriers: range) -> None:
+        """The commit of an iteration that has no other, to each of two barriers in turn; then the
+        wait for the last one.
+        """
+        code = self.code
+        self._commit(self._turn_of(turn, barriers))
+        last = code.op("b32", "add.s32", turn, "-1")
+        phase = code.op("b32", "shr.s32", last, "1")
+        parity = code.op("b32", "and.b32", phase, "1")
+        self._wait_at(self._turn_of(last, barriers), parity)
+        code.emit(f"add.s32 {turn}, {turn}, 1")
+
+    def _turn_of(self, number: str, barriers: range) -> str:
+        """The barrier of a commit."""
+        code = self.code
+        odd = code.op("b32", "and.b32", number, "1")
+        where = code.op("b32", "mov.b32", _WORDS)
+        where = code.op("b32", "mad.lo.s32", odd, str(_BARRIER_BYTES), where)
+        return f"[{where}+{barriers[0] * _BARRIER_BYTES}]"
+
+    def _commit(self, at: str) -> None:
+        """A barrier's phase ends as all products that the lane has begun have."""
+        if _WORDS in at:
+            # The instruction takes a register.
+            at = at.replace(_WORDS, self.code.op("b32", "mov.b32", _WORDS))
         kind = "cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
         self.code.emit(f"tcgen05.commit.{kind} {at}")
 
@@ -331,7 +359,8 @@ class TensorUnits:
         source = node.src[0]
         number = self._commits[node] = self._commits[source]
         left = node.arg or 0
-        if self._loop is not None and self._is_carried(self._loop):
+        if self.is_alone:
+            # The last units of an iteration go on into the next one.
             left = max(left, int(number == self._barriers[self._loop][-1]))
         while number in self._open and len(self._open) > left:
             self._wait_for(self._open.pop(0))
@@ -341,13 +370,16 @@ class TensorUnits:
 
     def _wait_for(self, barrier: int) -> None:
         """Wait for the phase of a commit."""
-        code, parity = self.code, self._parities[barrier]
+        parity = self._parities[barrier]
+        self._wait_at(_word(barrier), parity)
+        self.code.emit(f"xor.b32 {parity}, {parity}, 1")
+
+    def _wait_at(self, at: str, parity: str) -> None:
+        code, wait = self.code, "mbarrier.try_wait.parity.shared::cta.b64"
         again, has_ended = code.label(), code.new("pred")
         code.mark(again)
-        wait = "mbarrier.try_wait.parity.shared::cta.b64"
-        code.emit(f"{wait} {has_ended}, {_word(barrier)}, {parity}")
+        code.emit(f"{wait} {has_ended}, {at}, {parity}")
         code.emit(f"@!{has_ended} bra {again}")
-        code.emit(f"xor.b32 {parity}, {parity}, 1")
 
     def load(self, owner: UOp, *, is_in_loop: bool = False) -> list[str]:
         """The registers of a lane's results. In a loop, units may add to the columns again: then
@@ -420,8 +452,8 @@ def _begins_wait(node: UOp) -> bool:
 
 
 def products_of(text: str) -> float:
-    """Products of 16x8x16, of operands of 16 bits, of one instruction of a text: its descriptor is
-    a constant.
+    """Products of 16x8x16, of operands of 16 bits, of one instruction of a text, which has a
+    constant for its descriptor.
     """
     found = re.search(r"tcgen05\.mma\.[^;]*, (%r\d+), %p\d+;", text)
     constant = found and re.search(rf"mov\.b32 {found[1]}, (\d+);", text)

@@ -74,7 +74,7 @@ class Compiled:
     innermost loop by name (all of them, where there is no loop), and the products of 16x8x16 that
     these are for a warp: an `HMMA.16816` is one, a `QMMA.16832` of bytes two, of an
     `HGMMA.64xNx16` a warp has N / 8, and of one of bytes twice as many. A `UTCHMMA` has all of its
-    block.
+    block; where all lanes go through the loop, as they meet in it, a warp has its share.
     """
 
     registers: int
@@ -391,7 +391,9 @@ def compiled(source: str, arch: str) -> Compiled:
     return Compiled(own, sum(map(int, spilled)), *_loop_of(cubin.binary))
 
 
-def _loop_of(binary: bytes, of_block: float = 0.0) -> tuple[Mapping[str, int], float]:
+def _loop_of(
+    binary: bytes, of_block: float = 0.0, warps: int = 1
+) -> tuple[Mapping[str, int], float]:
     """The instructions of the innermost loop of machine code; none where no tool reads it."""
     tool = nvrtc.find_tool("nvdisasm")
     if tool is None:
@@ -400,14 +402,14 @@ def _loop_of(binary: bytes, of_block: float = 0.0) -> tuple[Mapping[str, int], f
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(binary)
         done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
-    return innermost(done.stdout, of_block)
+    return innermost(done.stdout, of_block, warps)
 
 
-def innermost(listing: str, of_block: float = 0.0) -> tuple[dict[str, int], float]:
+def innermost(listing: str, of_block: float = 0.0, warps: int = 1) -> tuple[dict[str, int], float]:
     """By name, the instructions between the nearest label and a branch back to it: of the longest
     such loop that holds no other. Of a loop that the compiler has unrolled as a whole, those from
     where lanes first wait for each other to the last product. And their products (`Compiled`), of
-    which an instruction that one lane has for all of its block has `of_block`.
+    which an instruction that one lane has for a block of so many warps has `of_block`.
     """
     labels: dict[str, int] = {}
     names: list[str] = []
@@ -431,6 +433,7 @@ def innermost(listing: str, of_block: float = 0.0) -> tuple[dict[str, int], floa
         if not any(start <= other[0] and other[1] < end for other in loops)
     ]
     start, end = max(inner, key=lambda loop: loop[1] - loop[0], default=_unrolled(names))
+    of_block /= warps if "BAR" in names[start:end] else 1
     products = sum(
         of_block if name in _OF_BLOCK else _OF_WARP[name](shape)
         for name, shape in zip(names[start:end], shapes[start:end], strict=True)
@@ -456,7 +459,9 @@ def assembled(source: str, arch: str) -> Compiled:
         raise CompileError("gpu-report: ptxas is not here", remedy="pip install nvidia-cuda-nvcc")
     binary, usage = assemble(source, arch, program)
     spilled = usage.spill_stores + usage.spill_loads
-    return Compiled(usage.registers, spilled, *_loop_of(binary, products_of(source)))
+    lanes = re.search(r"\.maxntid (\d+)", source)
+    warps = int(lanes[1]) // WARP if lanes else 1
+    return Compiled(usage.registers, spilled, *_loop_of(binary, products_of(source), warps))
 
 
 def report(
