@@ -382,6 +382,7 @@ class _Kernel:
         if self.memory.swizzled & self.memory.filled:
             self.code.emit("fence.proxy.async.shared::cta")
         self.code.emit("bar.sync 0")
+        self.tensor.meets()
 
     # loops
 
@@ -483,6 +484,10 @@ class _Kernel:
 
     def _elect(self, node: UOp) -> None:
         self._set(node, [self.tensor.is_chosen or self.tiles.elect(node)])
+
+    def _wait_tile(self, node: UOp) -> None:
+        self.tiles.wait(node)
+        self.tensor.comes_to_tile()
 
     def _descriptor(self, node: UOp) -> None:
         units = self.tensor if self.tensor.is_used else self.groups
@@ -597,7 +602,7 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.COPY_TILE: lambda kernel, node: kernel.tiles.copy(node),
     Ops.ARRIVE: lambda kernel, node: kernel.tiles.arrive(node),
     Ops.ELECT: _Kernel._elect,
-    Ops.WAIT_TILE: lambda kernel, node: kernel.tiles.wait(node),
+    Ops.WAIT_TILE: _Kernel._wait_tile,
     Ops.DESCRIPTOR: _Kernel._descriptor,
 }
 

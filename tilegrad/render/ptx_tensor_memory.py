@@ -23,6 +23,7 @@ swizzling in bits 61-63 ("Shared Memory Descriptor", table 40).
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -87,7 +88,7 @@ class TensorUnits:
         self.asked = max(1 << max(end - 1, 0).bit_length(), _LEAST)
         # Loops that one lane goes through by itself, by the number of their commits.
         bodies = loops_of_one_lane(program)
-        self.alone = {loop: sum(map(_begins_wait, body)) for loop, body in bodies.items()}
+        self.alone = {loop: _commits(body) for loop, body in bodies.items()}
         of_one = {node for body in bodies.values() for node in body}
         is_behind = any(_is_late(node) and node.arg and node not in of_one for node in program)
         self._barriers: dict[UOp | None, range] = {None: range(1 + is_behind)}
@@ -102,16 +103,18 @@ class TensorUnits:
         self._parities: list[str] = []
         self._turns: dict[UOp, str] = {}
         self._is_begun: dict[UOp, str] = {}
-        # Units that begin with the next commit; the barrier of the commit of each; and those for
-        # whose phase nobody has waited.
+        # Units that begin with the next commit; the barrier of the commit of each; those for whose
+        # phase nobody has waited; and those that some lane may not have seen to end.
         self._lines: list[str] = []
         self._next: list[UOp] = []
         self._commits: dict[UOp, int] = {}
         self._open: list[int] = []
-        # The loop of one lane that is written, and its commits so far.
+        self._seen: set[int] = set()
+        # The loop of one lane that is written, its commits so far, and whether it has come to a
+        # tile whose units have not begun.
         self._loop: UOp | None = None
+        self._written, self._is_at_tile = 0, False
         self._behind = self._base = self._warp = self._is_first = self.is_chosen = ""
-        self._written = 0
 
     @property
     def is_used(self) -> bool:
@@ -128,10 +131,18 @@ class TensorUnits:
 
     @property
     def holds_fills(self) -> bool:
-        """Whether copies to the tile that was used last wait until the next units have begun, so
-        that these need not wait for the ones before.
+        """Whether copies to the tile that was used last wait until the units of this one have
+        begun, which then need not wait for those of the last one.
         """
-        return self.is_alone and not self._written
+        return self.is_alone and self._is_at_tile
+
+    def comes_to_tile(self) -> None:
+        """Lanes wait for a tile."""
+        self._is_at_tile = True
+
+    def meets(self) -> None:
+        """All lanes have met, and have seen all phases for which they waited."""
+        self._seen.clear()
 
     # the head and the end of a kernel
 
@@ -222,6 +233,7 @@ class TensorUnits:
 
     def end(self) -> None:
         """The end of the kernel: the columns are given back."""
+        self.code.make_all()
         code, skip = self.code, self.code.label()
         self._meet()
         code.emit(f"@!{self._is_first} bra {skip}")
@@ -232,28 +244,31 @@ class TensorUnits:
     # loops of one lane
 
     def enter(self, loop: UOp) -> None:
-        """A loop begins: the other lanes go on behind it."""
-        if loop not in self.alone:
-            return
+        """A loop begins: if it is one of one lane, the others go on behind it."""
+        self.code.make_all()
         while self._open:
             self._wait_for(self._open.pop(0))
-        self._loop, self._written, self._behind = loop, 0, self.code.label()
-        self.code.emit(f"@!{self.is_chosen} bra {self._behind}")
-        self.memory.begin_of_one_lane()
+        # Some lane may come from the end of an iteration.
+        self._seen.update(self._barriers[None])
+        if loop in self.alone:
+            self._loop, self._written, self._behind = loop, 0, self.code.label()
+            self.code.emit(f"@!{self.is_chosen} bra {self._behind}")
+            self.memory.begin_of_one_lane()
 
     def leave(self, loop: UOp, *, is_in_loop: bool) -> None:
-        """A loop has ended: all lanes wait for all that its lane has begun."""
+        """A loop has ended: all lanes wait for all that its lane has begun. The lane may not come
+        to the next such phase but one before all have seen this one.
+        """
         if self._loop is not loop:
             return
-        self._loop, self._written = None, 0
-        self._open.clear()
+        self._loop = None
         self.memory.end_of_one_lane()
         self._commit(_word(0))
         self.code.mark(self._behind)
         self._wait_for(0)
         if is_in_loop:
-            # The lane may not come to the next phase but one before all have seen this one.
             self.code.emit("bar.sync 0")
+            self.meets()
 
     # nodes
 
@@ -295,36 +310,49 @@ class TensorUnits:
         """Called before each node: where it is more than a value, the units before it begin."""
         if not self._lines or node.op.is_alu or node.op in _BESIDE:
             return
-        code, skip = self.code, ""
-        if not self.is_alone:
-            skip = code.label()
-            code.emit(f"@!{self.is_chosen} bra {skip}")
-        code.emit("tcgen05.fence::after_thread_sync")
-        for line in self._lines:
-            code.emit(line)
-        barriers = self._barriers[self._loop]
-        barrier = next(each for each in barriers[self._written :] if each not in self._open)
-        turn = self._turns.get(self._loop) if self._loop is not None else None
-        if turn is not None:
-            barrier = barriers[-1]
-            self._take_turns(turn, barriers)
+        if self.is_alone:
+            self._begin_alone()
         else:
-            self._commit(_word(barrier))
-        if skip:
-            code.mark(skip)
+            self._begin()
         for owner in dict.fromkeys(map(_owner, self._next)):
             if owner in self._is_begun:
-                code.emit(f"setp.eq.u32 {self._is_begun[owner]}, 0, 0")
-        self._commits |= dict.fromkeys(self._next, barrier)
+                self.code.emit(f"setp.eq.u32 {self._is_begun[owner]}, 0, 0")
         self._lines.clear()
         self._next.clear()
-        if self._loop is None:
-            self._open.append(barrier)
-            return
-        if self.holds_fills and turn is None:
-            self._wait_for(barriers[-1])
-        self._written += 1
+
+    def _begin(self) -> None:
+        """The units begin in one lane, and all will wait for them."""
+        self.code.make_all()
+        code, skip = self.code, self.code.label()
+        barrier = next(each for each in self._barriers[None] if each not in self._open)
+        if barrier in self._seen:
+            code.emit("bar.sync 0")
+            self.meets()
+        code.emit(f"@!{self.is_chosen} bra {skip}")
+        self._write()
+        self._commit(_word(barrier))
+        code.mark(skip)
+        self._commits |= dict.fromkeys(self._next, barrier)
         self._open.append(barrier)
+
+    def _begin_alone(self) -> None:
+        """The units begin, and then the lane waits for those before them: those of the last
+        iteration, where they are the first.
+        """
+        assert self._loop is not None
+        barriers, self._is_at_tile = self._barriers[self._loop], False
+        self._write()
+        if self._loop in self._turns:
+            self._take_turns(self._turns[self._loop], barriers)
+            return
+        self._commit(_word(barriers[self._written]))
+        self._wait_for(barriers[self._written - 1])
+        self._written += 1
+
+    def _write(self) -> None:
+        self.code.emit("tcgen05.fence::after_thread_sync")
+        for line in self._lines:
+            self.code.emit(line)
 
     def _take_turns(self, turn: str, barriers: range) -> None:
         """The commit of an iteration that has no other, to each of two barriers in turn; then the
@@ -355,14 +383,14 @@ class TensorUnits:
         self.code.emit(f"tcgen05.commit.{kind} {at}")
 
     def wait(self, node: UOp) -> list[str] | None:
-        """The registers of a unit's results, where somebody reads them here."""
+        """The registers of a unit's results, where somebody reads them here. One lane waits as
+        its next units begin.
+        """
+        if self.is_alone:
+            return None
         source = node.src[0]
         number = self._commits[node] = self._commits[source]
-        left = node.arg or 0
-        if self.is_alone:
-            # The last units of an iteration go on into the next one.
-            left = max(left, int(number == self._barriers[self._loop][-1]))
-        while number in self._open and len(self._open) > left:
+        while number in self._open and len(self._open) > (node.arg or 0):
             self._wait_for(self._open.pop(0))
         if node.arg or node not in self._read:
             return None
@@ -373,6 +401,7 @@ class TensorUnits:
         parity = self._parities[barrier]
         self._wait_at(_word(barrier), parity)
         self.code.emit(f"xor.b32 {parity}, {parity}, 1")
+        self._seen.add(barrier)
 
     def _wait_at(self, at: str, parity: str) -> None:
         code, wait = self.code, "mbarrier.try_wait.parity.shared::cta.b64"
@@ -382,27 +411,39 @@ class TensorUnits:
         code.emit(f"@!{has_ended} bra {again}")
 
     def load(self, owner: UOp, *, is_in_loop: bool = False) -> list[str]:
-        """The registers of a lane's results. In a loop, units may add to the columns again: then
-        all lanes have loaded before.
+        """The registers of a lane's results. They are loaded where the first line reads them, so
+        that few registers hold results at a time. In a loop, units may add to the columns again:
+        then all are loaded here, and all lanes wait until all have.
         """
         code, unit = self.code, self.units[0].arg
         code.emit("tcgen05.fence::after_thread_sync")
-        columns = _columns(unit)
+        columns, kind = _columns(unit), kind_of(unit.dtype_out)
         size = min(_LOADED_COLUMNS, columns)
         registers, of_columns = _PER_COLUMNS
         made: list[str] = []
         for lane in range(0, _WARP, _LOADED_LANES):
             for column in range(0, columns, size):
-                names = [code.new("b32") for _ in range(size // of_columns * registers)]
-                place = f"[{self._warp}+{(lane << _LANE) + self.columns[owner] + column}]"
+                names = [code.new(kind) for _ in range(size // of_columns * registers)]
+                place = (lane << _LANE) + self.columns[owner] + column
                 shape = f"16x256b.x{size // of_columns}.b32"
-                code.emit(f"tcgen05.ld.sync.aligned.{shape} {{{', '.join(names)}}}, {place}")
+                code.make_later(names, functools.partial(self._load, names, place, shape))
                 made += names
-        code.emit("tcgen05.wait::ld.sync.aligned")
         if is_in_loop:
+            code.make_all()
             self._meet()
-        kind = kind_of(unit.dtype_out)
-        return made if kind == "b32" else [code.op(kind, f"mov.{kind}", name) for name in made]
+            self.meets()
+        return made
+
+    def _load(self, names: Sequence[str], place: int, shape: str) -> None:
+        """The lines of one load."""
+        code, kind = self.code, kind_of(self.units[0].arg.dtype_out)
+        words = list(names) if kind == "b32" else [code.new("b32") for _ in names]
+        at = f"[{self._warp}+{place}]" if place else f"[{self._warp}]"
+        code.emit(f"tcgen05.ld.sync.aligned.{shape} {{{', '.join(words)}}}, {at}")
+        code.emit("tcgen05.wait::ld.sync.aligned")
+        for name, word in zip(names, words, strict=True):
+            if name != word:
+                code.emit(f"mov.{kind} {name}, {word}")
 
 
 def _instruction(node: UOp) -> str:
@@ -446,9 +487,15 @@ def _is_late(node: UOp) -> bool:
     return node.op is Ops.WAIT and node.dtype is not dtypes.void
 
 
-def _begins_wait(node: UOp) -> bool:
-    """Whether this is the first that waits for some units, which have a commit."""
-    return _is_late(node) and node.src[0].op is Ops.WMMA
+def _commits(body: Iterable[UOp]) -> int:
+    """How often units begin in a loop's body: those that follow each other together."""
+    found, is_open = 0, False
+    for node in body:
+        if node.op is Ops.WMMA:
+            found, is_open = found + (not is_open), True
+        elif not (node.op.is_alu or node.op in _BESIDE):
+            is_open = False
+    return found
 
 
 def products_of(text: str) -> float:
@@ -490,13 +537,12 @@ def loops_of_one_lane(program: Sequence[UOp]) -> dict[UOp, Sequence[UOp]]:
         if node.op is Ops.RANGE:
             start = at
         elif node.op is Ops.END and start >= 0:
-            loop, body = program[start], program[start + 1 : at]
+            loop = program[start]
+            body = [each for each in program[start + 1 : at] if each not in skipped]
             start = -1
-            if loop not in node.src or not any(map(_begins_wait, body)):
+            if loop not in node.src or not _commits(body):
                 continue
-            if all(is_fit(each) for each in body if each not in skipped) and not _is_read(
-                body, program[at + 1 :]
-            ):
+            if all(map(is_fit, body)) and not _is_read(body, program[at + 1 :]):
                 found[loop] = body
     return found
 
