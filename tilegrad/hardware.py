@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.ir.op import Ops
-from tilegrad.target import MatrixUnit, Target
+from tilegrad.target import MatrixUnit, Position, Target
 
 __all__ = [
     "BYTE_FLOATS", "amd_target", "clang_target", "cuda_target", "dot_unit", "hip_target",
@@ -147,6 +147,45 @@ def _wgmma(n: int, dtype_in: DType) -> MatrixUnit:
     )
 
 
+def _tcgen05(n: int, dtype_in: DType) -> MatrixUnit:
+    """PTX's `tcgen05.mma.cta_group::1` with 128 rows and n columns (PTX ISA, "Matrix Shape"): row i
+    of the results is lane i of tensor memory ("Data Path Layout Organization", M = 128). A warp
+    loads from the 32 lanes that its number modulo 4 says; where there are eight warps, the last
+    four have the second half of the columns. A load of 16 lanes by 256 bits gives lane 4*g+t of a
+    warp of the rows g and g+8 pairs of columns 8 apart ("Data Movement Shape", .16x256b).
+
+    Of an operand, each lane has a row, or one half of its terms where that has two lanes.
+    """
+    lanes = 256 if n >= 128 else 128
+    k, vector = 32 // dtype_in.itemsize, 16 // dtype_in.itemsize
+
+    def share(lane: int, rows: int) -> tuple[Position, ...]:
+        half, row = divmod(lane, rows)
+        terms = k if lanes == rows else vector
+        return tuple((row, terms * half + step) for step in range(terms))
+
+    columns = n * 128 // lanes
+    a = tuple(share(lane, 128) for lane in range(lanes))
+    b = tuple(tuple((term, row) for row, term in share(lane, n)) for lane in range(lanes))
+    c = tuple(
+        tuple(
+            (lane // 32 % 4 * 32 + g + row, lane // 128 * columns + column + 2 * t + pair)
+            for half in (0, 16)
+            for column in range(0, columns, 8)
+            for row in (half, half + 8)
+            for pair in (0, 1)
+        )
+        for lane in range(lanes)
+        for g, t in [divmod(lane % 32, 4)]
+    )
+    dtype_out = dtypes.float32 if dtype_in.is_float else dtypes.int32
+    name = f"tcgen05.m128n{n}k{k}.{dtype_in.name}"
+    return MatrixUnit(
+        name, 128, n, k, lanes, dtype_in, dtype_out, a, b, c,
+        synchronous=False, row_bytes=128, columns=n,
+    )  # fmt: skip
+
+
 def _simdgroup(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
     """Apple's `simdgroup_matrix<8,8>`: two neighbours in a row per lane, lanes in quads that tile 4
     rows by 4 columns.
@@ -220,13 +259,16 @@ def matrix_unit(
     dtype_right: DType | None = None,
     row_bytes: int = 0,
     digits: int = 0,
+    columns: int = 0,
 ) -> MatrixUnit:
     """The unit whose text has these fields; its layouts follow from its kind."""
-    del m, synchronous, row_bytes
+    del m, synchronous, row_bytes, columns
     if digits:
         return _mma_of_tf32()
     if name.startswith("wgmma"):
         return _wgmma(n, dtype_in)
+    if name.startswith("tcgen05"):
+        return _tcgen05(n, dtype_in)
     if name.startswith("mfma"):
         return _mfma(k, dtype_in)
     if name.startswith("wmma"):
@@ -304,8 +346,9 @@ def cuda_target(arch: str) -> Target:
 
 def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
     """The units that PTX has for `arch` beyond those of CUDA C++ here: products of bytes, of floats
-    of 8 bits and of shortened float32, and those of four warps, the largest first. The latter of
-    sm_90a are in no later architecture (PTX ISA, "wgmma.mma_async" and "mma", target notes).
+    of 8 bits and of shortened float32, and those that read shared memory, the largest first. The
+    latter of sm_90a and of sm_100a are in no later architecture (PTX ISA, "wgmma.mma_async", "mma"
+    and "tcgen05.mma", target notes).
     """
     number = int("".join(letter for letter in arch if letter.isdigit()))
     units: tuple[MatrixUnit, ...] = ()
@@ -314,10 +357,11 @@ def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
     if number >= 89:
         kinds = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
         units = (*units, *map(_mma_of_bytes, kinds))
-    if arch != "sm_90a":
+    maker = {"sm_90a": _wgmma, "sm_100a": _tcgen05}.get(arch)
+    if maker is None:
         return units
     each = (dtypes.half, dtypes.bfloat16, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
-    return (*units, *(_wgmma(n, kind) for n in (256, 128, 64) for kind in each))
+    return (*units, *(maker(n, kind) for n in (256, 128, 64) for kind in each))
 
 
 def metal_target(has_matrix_units: bool = True) -> Target:

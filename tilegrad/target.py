@@ -38,6 +38,9 @@ class MatrixUnit:
     whose vectors of 16 bytes are swizzled: vector i of row r lies where vector i ^ r % 8 would.
     The layouts of a and b then only share the reading among the lanes, as an emulator does it.
 
+    A unit with `columns` adds in a memory of its own, of which c takes so many columns: one lane of
+    the block begins it, and `c_layout` says what the lanes load from there behind the last product.
+
     A unit with `digits` takes operands in `dtype_in` whose fractions are rounded to so many binary
     digits, ties away from zero: it is used where the switch TF32 allows it alone.
 
@@ -60,6 +63,7 @@ class MatrixUnit:
     dtype_right: DType | None = None
     row_bytes: int = 0
     digits: int = 0
+    columns: int = 0
 
     @property
     def is_dot(self) -> bool:

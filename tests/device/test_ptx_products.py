@@ -21,6 +21,7 @@ from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx import PTXRenderer
+from tilegrad.render.ptx_tensor_memory import products_of
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import Compiled, count, innermost
 
@@ -55,7 +56,8 @@ def assembled_kernel(ast: UOp, target: Target, folder: Path) -> tuple[Compiled, 
     assert registers is not None and lanes is not None
     spilled = sum(map(int, re.findall(r"(\d+) bytes spill", done.stderr)))
     listing = subprocess.run([NVDISASM or "", "-c", cubin], capture_output=True, text=True)
-    return Compiled(int(registers[1]), spilled, *innermost(listing.stdout)), int(lanes[1])
+    found = innermost(listing.stdout, products_of(text), int(lanes[1]) // WARP)
+    return Compiled(int(registers[1]), spilled, *found), int(lanes[1])
 
 
 @pytest.mark.row("S1.5", "M9.1")
@@ -142,7 +144,8 @@ def others_each(made: Compiled) -> float:
     """The other instructions for each product of 16x8x16 that a warp has of matrix units."""
     issued = sum(made.loop.values())
     own = sum(
-        made.loop.get(name, 0) for name in ("HMMA", "HGMMA", "IMMA", "QMMA", "QGMMA", "IGMMA")
+        made.loop.get(f"{kind}MMA", 0)
+        for kind in ("H", "I", "Q", "HG", "IG", "QG", "UTCH", "UTCI", "UTCQ")
     )
     return (issued - own) / made.products
 

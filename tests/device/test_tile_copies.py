@@ -101,7 +101,7 @@ def test_blocks_run_in_the_order_that_they_have_of_lanes_copies(
     assert blocks(by_one) == blocks(by_lanes)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100a"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_other_units_read_tiles_that_lanes_copy(arch: str) -> None:
     target = nv.nv_target(arch)
     ast = product(4096, 4096, 4096)

@@ -110,7 +110,7 @@ def test_tiles_leave_blocks_enough(sizes: tuple[int, int, int], name: str) -> No
 
 
 def test_other_architectures_have_no_such_unit() -> None:
-    for arch in ("sm_80", "sm_90", "sm_100a", "sm_120"):
+    for arch in ("sm_80", "sm_90", "sm_100", "sm_120"):
         assert not any(unit.row_bytes for unit in nv_target(arch).matrix_units)
 
 

@@ -1,6 +1,6 @@
-"""Products of bytes, integers and floats of 8 bits, on the matrix units of four warps that sm_90a
-has: what is chosen, its values on the emulator and on the interpreter of PTX, and what NVIDIA's
-assembler makes of it.
+"""Products of bytes, integers and floats of 8 bits, on the matrix units of sm_90a and sm_100a that
+read shared memory: what is chosen, its values on the emulator and on the interpreter of PTX, and
+what NVIDIA's assembler makes of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from tilegrad.device.nv import nv_target
 from tilegrad.optimize import heuristic_units
 from tilegrad.tools.gpu_report import count
 
-TARGET = nv_target("sm_90a")
+TARGETS = {arch: nv_target(arch) for arch in ("sm_90a", "sm_100a")}
+TARGET = TARGETS["sm_90a"]
+# The device that interprets, and how the names of units begin.
+DEVICES = {"sm_90a": ("NVSIM90", "wgmma.m64"), "sm_100a": ("NVSIM100", "tcgen05.m128")}
 KINDS = [*BYTES, "int8"]
 Array = np.ndarray[Any, Any]
 Product = Callable[[Tensor, Tensor], Tensor]
@@ -69,35 +72,38 @@ def close(found: Array, left: Array, right: Array, dtype: str) -> None:
 
 CASES: dict[str, tuple[Product, tuple[tuple[int, ...], tuple[int, ...]]]] = {
     "by rows": (lambda a, b: a @ b.T, ((128, 256), (128, 256))),
-    "plain": (lambda a, b: a @ b, ((64, 256), (256, 64))),
-    "left transposed": (lambda a, b: a.T @ b, ((256, 64), (256, 64))),
+    "plain": (lambda a, b: a @ b, ((128, 256), (256, 64))),
+    "left transposed": (lambda a, b: a.T @ b, ((256, 128), (256, 64))),
     "padded": (lambda a, b: a @ b.T, ((120, 510), (250, 510))),
-    "batch": (lambda a, b: a @ b.transpose(1, 2), ((2, 64, 256), (2, 64, 256))),
+    "batch": (lambda a, b: a @ b.transpose(1, 2), ((2, 128, 256), (2, 64, 256))),
 }
 
 
 @pytest.mark.row("M9.1")
+@pytest.mark.parametrize("arch", TARGETS)
 @pytest.mark.parametrize("dtype", KINDS)
-def test_large_products_have_the_largest_unit(dtype: str) -> None:
-    shape = (4096, 1024)
-    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=TARGET)
-    assert units(ast, TARGET) == {f"wgmma.m64n256k32.{dtype}"}
+def test_large_products_have_the_largest_unit(dtype: str, arch: str) -> None:
+    shape, target = (4096, 1024), TARGETS[arch]
+    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=target)
+    assert units(ast, target) == {f"{DEVICES[arch][1]}n256k32.{dtype}"}
 
 
 @pytest.mark.row("M9.1", "M9.5")
 @pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("arch", TARGETS)
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize(
     "name", ["by rows", "plain", *(pytest.param(n, marks=pytest.mark.nightly)
                                    for n in ("left transposed", "padded", "batch"))],
 )  # fmt: skip
-def test_values_on_the_interpreter(name: str, dtype: str) -> None:
-    product, shapes = CASES[name]
-    ast = ast_of(wide(product, dtype), *shapes, dtype=dtype, target=TARGET)
-    (unit,) = units(ast, TARGET)
-    assert unit.startswith("wgmma") and unit.endswith(f"k32.{dtype}")
+def test_values_on_the_interpreter(name: str, dtype: str, arch: str) -> None:
+    (product, shapes), target = CASES[name], TARGETS[arch]
+    ast = ast_of(wide(product, dtype), *shapes, dtype=dtype, target=target)
+    (unit,) = units(ast, target)
+    device, prefix = DEVICES[arch]
+    assert unit.startswith(prefix) and unit.endswith(f"k32.{dtype}")
     sides = [values(dtype, *shape, seed=seed) for seed, shape in enumerate(shapes)]
-    device = simulated("NVSIM90")
+    device = simulated(device)
     given = [Tensor(each.view(np.uint8), device=device).realize().bitcast(dtype) for each in sides]
     found = wide(product, dtype)(*(each.realize() for each in given)).numpy()
     left, right = sides
@@ -110,30 +116,33 @@ def test_values_on_the_interpreter(name: str, dtype: str) -> None:
 
 @pytest.mark.row("M9.5")
 @pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("arch", TARGETS)
 @pytest.mark.parametrize(
     "dtype", ["int8", "fp8e4m3", pytest.param("fp8e5m2", marks=pytest.mark.nightly)]
 )
-def test_values_on_the_emulator(dtype: str) -> None:
-    shape = (64, 256)
-    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=TARGET)
-    assert units(ast, TARGET) == {f"wgmma.m64n64k32.{dtype}"}
-    a, b = values(dtype, *shape), values(dtype, *shape, seed=1)
-    out = np.zeros((64, 64), np.int32 if dtype == "int8" else np.float32)
+def test_values_on_the_emulator(dtype: str, arch: str) -> None:
+    left, right, target = (128, 256), (64, 256), TARGETS[arch]
+    ast = ast_of(wide(CASES["by rows"][0], dtype), left, right, dtype=dtype, target=target)
+    assert units(ast, target) == {f"{DEVICES[arch][1]}n64k32.{dtype}"}
+    a, b = values(dtype, *left), values(dtype, *right, seed=1)
+    out = np.zeros((128, 64), np.int32 if dtype == "int8" else np.float32)
     given = [memoryview(each.view(np.uint8)).cast("B") for each in (out, a, b)]
-    execute(program(ast, None, TARGET), given)
+    execute(program(ast, None, target), given)
     close(out, a, b.T, dtype)
 
 
 @pytest.mark.row("M9.1")
 @pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
+@pytest.mark.parametrize("arch", TARGETS)
 @pytest.mark.parametrize("dtype", KINDS)
-def test_the_assembler_has_an_instruction_of_its_own(dtype: str, tmp_path: Path) -> None:
-    shape = (4096, 1024)
-    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=TARGET)
-    made, _ = assembled_kernel(ast, TARGET, tmp_path)
-    assert made.loop["IGMMA" if dtype == "int8" else "QGMMA"] >= 16
+def test_the_assembler_has_an_instruction_of_its_own(dtype: str, arch: str, tmp_path: Path) -> None:
+    shape, target = (4096, 1024), TARGETS[arch]
+    ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=target)
+    made, _ = assembled_kernel(ast, target, tmp_path)
+    name = "IGMMA" if dtype == "int8" else "QGMMA"
+    assert made.loop[f"UTC{name[0]}MMA" if arch == "sm_100a" else name] >= 16
     assert made.spilled_bytes == 0 and made.registers <= 168
-    assert others_each(made) <= 0.5
+    assert others_each(made) <= (0.05 if arch == "sm_100a" else 0.5)
 
 
 @pytest.mark.usefixtures("few_blocks")

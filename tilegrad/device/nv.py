@@ -35,7 +35,7 @@ _TILES = 90
 # What PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
 # Compute capabilities whose matrix units are in no later one (`nvidia_units`).
-_OWN_UNITS = ((9, 0),)
+_OWN_UNITS = ((9, 0), (10, 0))
 # The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
 _RELEASES = {
     "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.4": 12040,

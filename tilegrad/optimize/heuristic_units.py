@@ -46,6 +46,8 @@ _TILES = (
 # The registers of a lane that may hold results; half as many where a long sum has more accumulators
 # (lower.levels: each takes a limited number of terms, and a unit adds several at a time).
 _RESULTS, _MOST_TERMS = 5 / 9, 512
+# Results of a lane in registers at a time, of a unit with a memory of its own.
+_LOADED = 64
 # The share of the multiprocessors that a block each must keep busy before tiles get smaller: a tile
 # of half the size has half as many products for each instruction beside them.
 _ALMOST = 0.9
@@ -177,7 +179,11 @@ class UnitShaper(ProductShaper):
             tile = _Tile(each, groups, depth)
             lanes = int(prod(groups)) * unit.lanes
             results = int(prod(each)) // unit.lanes * unit.dtype_out.itemsize // 4
-            results *= 2 if extents[2] > _MOST_TERMS * unit.k else 1
+            if extents[2] > _MOST_TERMS * unit.k:
+                results *= 2
+            elif unit.columns:
+                # They are loaded a few at a time.
+                results = min(results, _LOADED)
             # Elements of slices that are loaded one by one have a register each, and copies of
             # vectors their addresses and gates.
             copied = sum(tile.sides) * depth // lanes if self._has_slices() else 0
@@ -243,8 +249,11 @@ class UnitShaper(ProductShaper):
 
     def _is_thin(self, unit: MatrixUnit, axes: tuple[UOp, UOp, UOp]) -> bool:
         """Whether reading the operand of the columns takes longer than all products of a unit whose
-        rows are mostly padding. Lanes that share a row of it do as well with few rows.
+        rows are mostly padding. Lanes that share a row of it do as well with few rows; so does a
+        smaller unit, beside one of 128 rows.
         """
+        if unit.columns:
+            return False
         rows, _, depth = axes
         operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
         wide = [side for side in operands if side is not None and rows not in side.ranges]
@@ -256,9 +265,14 @@ class UnitShaper(ProductShaper):
     ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """Those of a unit that reads shared memory by itself: two groups of lanes share what the
         columns are multiplied by; a group is alone where there are no rows for two, or no smaller
-        unit.
+        unit. One with a memory of its own is the only one of its block.
         """
         own = unit.m, unit.n
+        if unit.columns:
+            # Twice as many rows share what the most columns are multiplied by.
+            most = max(each.n for each in self.target.matrix_units if each.columns)
+            twice = (2 * unit.m, unit.n)
+            return [(each, (1, 1)) for each in ((twice, own) if unit.n == most else (own,))]
         least = min(each.n for each in self.target.matrix_units if each.row_bytes)
         is_alone = unit.n == least or rows <= unit.m
         return [(own, (groups, 1)) for groups in ((2, 1) if is_alone else (2,))]

@@ -6,6 +6,7 @@
     ptx_logic        trees of bitwise ops as one lop3
     ptx_memory       addresses, loads and stores
     ptx_ranges       both ends of a range as one comparison
+    ptx_tensor_memory  matrix units that add in tensor memory
     ptx_tiles        tiles that one lane copies
     ptx_wgmma        matrix units that read shared memory
 
@@ -34,6 +35,7 @@ from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.ptx_logic import fused_logic
 from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
 from tilegrad.render.ptx_ranges import join_ranges
+from tilegrad.render.ptx_tensor_memory import TensorUnits
 from tilegrad.render.ptx_tiles import TileCopies
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
 from tilegrad.render.shared_memory import SWIZZLED, shared_layout
@@ -106,6 +108,7 @@ class _Kernel:
         self.memory = PTXMemory(self.code, program)
         self.groups = WarpGroups(self.code, self.memory)
         self.tiles = TileCopies(self.code, self.memory, program)
+        self.tensor = TensorUnits(self.code, self.memory, program)
         self.shared = shared_layout(program)
         self.fused, self.inside = fused_logic(program)
         self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
@@ -125,8 +128,15 @@ class _Kernel:
     def text(self, name: str) -> str:
         code = self.code
         parameters = self._parameters(name)
+        if self.tensor.is_used:
+            self.arrays += self.tensor.declarations()
+            self.tensor.begin()
+            if not self.tiles.barriers:
+                self.tensor.settle(has_met=False)
         for node in self.program:
             self._add(node)
+        if self.tensor.is_used:
+            self.tensor.end()
         lanes = self._block_lanes()
         return "\n".join(
             [
@@ -205,7 +215,9 @@ class _Kernel:
         if node in self.inside or node in self.skipped:
             return
         handler = _HANDLERS.get(node.op)
-        self.tiles.before(node)
+        self.tensor.before(node)
+        if not self.tensor.holds_fills:
+            self.tiles.before(node)
         if handler is not None:
             handler(self, node)
         elif node.op.is_alu:
@@ -237,6 +249,8 @@ class _Kernel:
         self._array(node)
         if node in self.tiles.barriers:
             self.tiles.make(node)
+            if self.tensor.is_used and not self.tensor.is_settled:
+                self.tensor.settle(has_met=True)
 
     def _array(self, node: UOp) -> None:
         """An array; names of arrays stand for addresses in shared memory alone."""
@@ -284,11 +298,16 @@ class _Kernel:
         self._set(node, [found])
 
     def _accumulator(self, node: UOp) -> None:
+        if self.tensor.owns(node):
+            self.tensor.accumulator(node)
+            return
         kind, code = kind_of(node.dtype), self.code
         values = _widened(code.lanes(node.src[0]), node.dtype.lanes)
         self._set(node, [code.op(kind, f"mov.{kind}", value) for value in values])
 
     def _assign(self, node: UOp) -> None:
+        if self.tensor.owns(root(node)):
+            return
         target, kind = self.code.values[root(node)], kind_of(node.dtype)
         values = _widened(self.code.lanes(node.src[1]), node.dtype.lanes)
         if any(value in target[:lane] for lane, value in enumerate(values)):
@@ -302,6 +321,10 @@ class _Kernel:
     def _after(self, node: UOp) -> None:
         source = root(node)
         if isinstance(node.dtype, Pointer):
+            return
+        if self.tensor.owns(source):
+            is_in_loop = bool(self.open)
+            self._set(node, self.tensor.load(source, is_in_loop=is_in_loop))
             return
         if node.src[0] in self.code.values or source in self.code.values:
             values = self.code.lanes(source if source.op is Ops.DEFINE_ACC else node.src[0])
@@ -354,14 +377,18 @@ class _Kernel:
         self.memory.store(node)
 
     def _barrier(self, node: UOp) -> None:
+        if self.tensor.is_alone:
+            return
         if self.memory.swizzled & self.memory.filled:
             self.code.emit("fence.proxy.async.shared::cta")
         self.code.emit("bar.sync 0")
+        self.tensor.meets()
 
     # loops
 
     def _loop(self, node: UOp) -> None:
         code, (count,) = self.code, node.src[:1]
+        self.tensor.enter(node)
         kind, name = kind_of(node.dtype), letter(node.dtype)
         variable = code.op(kind, f"mov.{kind}", "0")
         self._set(node, [variable])
@@ -389,6 +416,7 @@ class _Kernel:
             if loop.src[0].vmin < 1:
                 code.mark(foot)
             self.memory.leave()
+            self.tensor.leave(loop, is_in_loop=bool(self.open))
 
     # lanes of a warp
 
@@ -409,6 +437,9 @@ class _Kernel:
                 f"render.ptx: {self.code.target.name} has no matrix unit {unit.name}",
                 isa=self.code.target.isa,
             )
+        if unit.columns:
+            self.tensor.multiply(node)
+            return
         if unit.row_bytes:
             self._set(node, self.groups.multiply(node, self._packed(node.src[2])))
             return
@@ -446,11 +477,21 @@ class _Kernel:
             self.code.emit(f"cp.async.wait_group {node.arg}")
         elif node.dtype is dtypes.void:
             self.code.emit("cp.async.wait_all")
+        elif self.tensor.is_used:
+            self._set(node, self.tensor.wait(node) or ())
         else:
             self._set(node, self.groups.wait(node))
 
+    def _elect(self, node: UOp) -> None:
+        self._set(node, [self.tensor.is_chosen or self.tiles.elect(node)])
+
+    def _wait_tile(self, node: UOp) -> None:
+        self.tiles.wait(node)
+        self.tensor.comes_to_tile()
+
     def _descriptor(self, node: UOp) -> None:
-        self._set(node, [self.groups.descriptor(node)])
+        units = self.tensor if self.tensor.is_used else self.groups
+        self._set(node, [units.descriptor(node)])
 
     def _fragment(self, node: UOp) -> None:
         count, is_transposed = node.arg
@@ -560,8 +601,8 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.WAIT: _Kernel._wait,
     Ops.COPY_TILE: lambda kernel, node: kernel.tiles.copy(node),
     Ops.ARRIVE: lambda kernel, node: kernel.tiles.arrive(node),
-    Ops.ELECT: lambda kernel, node: kernel._set(node, [kernel.tiles.elect(node)]),
-    Ops.WAIT_TILE: lambda kernel, node: kernel.tiles.wait(node),
+    Ops.ELECT: _Kernel._elect,
+    Ops.WAIT_TILE: _Kernel._wait_tile,
     Ops.DESCRIPTOR: _Kernel._descriptor,
 }
 

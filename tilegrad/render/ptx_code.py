@@ -7,8 +7,9 @@ or with zeros in front; 16-bit floats in registers of 16 bits. A vector is a reg
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
@@ -32,6 +33,7 @@ _CODES = {
     dtypes.float32: ("0f", ">f"),
     dtypes.float64: ("0d", ">d"),
 }
+_NAMES = re.compile(r"%\w+")
 
 
 def kind_of(dtype: DType) -> str:
@@ -98,6 +100,8 @@ class Code:
         self.free_maxima: set[UOp] = set()
         self.head: list[str] = []
         self.lines: list[str] = []
+        # By register, what writes the lines that set it.
+        self._later: dict[str, Callable[[], None]] = {}
         self._counts = dict.fromkeys(_PREFIXES, 0)
         self._constants: dict[tuple[str, str], str] = {}
         self._labels = 0
@@ -114,7 +118,23 @@ class Code:
         return f"$L{self._labels - 1}"
 
     def emit(self, line: str) -> None:
+        for name in _NAMES.findall(line) if self._later else ():
+            self._make(name)
         self.lines.append(f"  {line};")
+
+    def make_later(self, names: Sequence[str], write: Callable[[], None]) -> None:
+        """Call `write` in front of the first line that has one of these registers."""
+        self._later |= dict.fromkeys(names, write)
+
+    def make_all(self) -> None:
+        """Write what is to come before what follows, as a loop."""
+        for name in list(self._later):
+            self._make(name)
+
+    def _make(self, name: str) -> None:
+        if write := self._later.get(name):
+            self._later = {each: other for each, other in self._later.items() if other is not write}
+            write()
 
     def mark(self, label: str) -> None:
         self.lines.append(f"{label}:")

@@ -112,6 +112,8 @@ class PTXMemory:
         # The lines at which the bodies of the open loops begin.
         self._heads: list[int] = []
         self._depths = _depths(program)
+        # The addresses that are known where one lane goes on alone.
+        self._kept: tuple[list[dict[tuple[UOp, UOp, int], str]], ...] | None = None
         self.swizzled = swizzled(program)
 
     def enter(self) -> None:
@@ -124,6 +126,16 @@ class PTXMemory:
         self._known.pop()
         self._plain.pop()
         self._heads.pop()
+
+    def begin_of_one_lane(self) -> None:
+        """What is written from here on one lane does alone."""
+        self._kept = [dict(each) for each in self._known], [dict(each) for each in self._plain]
+
+    def end_of_one_lane(self) -> None:
+        """All lanes go on, which know no address that one has made alone."""
+        assert self._kept is not None
+        self._known, self._plain = self._kept
+        self._kept = None
 
     # addresses
 
@@ -199,7 +211,7 @@ class PTXMemory:
             here, mark = len(self._heads), len(code.lines)
             level = min(self._depths.get(first, here), here)
             operand = code.in_register(code.scalar(first), kind_of(first.dtype))
-            if first.dtype.itemsize == 4:
+            if first.dtype.itemsize == 4 and self._kept is None:
                 made = code.new("b32")
                 code.emit(uniform(made, operand))
                 operand = made

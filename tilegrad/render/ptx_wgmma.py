@@ -25,7 +25,7 @@ from tilegrad.render.ptx_code import Code, kind_of, root
 from tilegrad.render.ptx_memory import PTXMemory
 from tilegrad.target import MatrixUnit
 
-__all__ = ["WarpGroups", "needless"]
+__all__ = ["WarpGroups", "descriptor", "needless"]
 
 # Bytes that a descriptor counts in, and its mode of swizzling, in the upper word.
 _UNIT, _SWIZZLED_128 = 16, 1 << 30
@@ -51,6 +51,21 @@ def needless(program: Sequence[UOp]) -> set[UOp]:
     return set(program) - needed
 
 
+def descriptor(code: Code, memory: PTXMemory, node: UOp, fixed: int) -> str:
+    """The register of an operand's descriptor, in the upper word of which bits are `fixed`."""
+    _, pointer, index = node.src
+    leading, stride, _ = node.arg
+    address, array = memory.plain(pointer, index), root(pointer).dtype
+    assert isinstance(array, Pointer)
+    itemsize = array.base.nbytes
+    low = (leading * itemsize // _UNIT << 16) + address.offset // _UNIT
+    word = code.op("b32", "shr.u32", address.base, "4")
+    if low:
+        word = code.op("b32", "add.s32", word, str(low))
+    upper = code.in_register(str(fixed + stride * itemsize // _UNIT), "b32")
+    return code.op("b64", "mov.b64", f"{{{word}, {upper}}}")
+
+
 class WarpGroups:
     """The units of one kernel."""
 
@@ -61,19 +76,7 @@ class WarpGroups:
 
     def descriptor(self, node: UOp) -> str:
         """The register of an operand."""
-        _, pointer, index = node.src
-        leading, stride, _ = node.arg
-        code, address = self.code, self.memory.plain(pointer, index)
-        memory = root(pointer).dtype
-        assert isinstance(memory, Pointer)
-        itemsize = memory.base.nbytes
-        low = (leading * itemsize // _UNIT << 16) + address.offset // _UNIT
-        high = _SWIZZLED_128 + stride * itemsize // _UNIT
-        word = code.op("b32", "shr.u32", address.base, "4")
-        if low:
-            word = code.op("b32", "add.s32", word, str(low))
-        upper = code.in_register(str(high), "b32")
-        return code.op("b64", "mov.b64", f"{{{word}, {upper}}}")
+        return descriptor(self.code, self.memory, node, _SWIZZLED_128)
 
     def multiply(self, node: UOp, total: Sequence[str]) -> list[str]:
         """The registers of a unit's results, which are `total` where that is another's."""

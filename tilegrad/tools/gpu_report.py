@@ -34,6 +34,7 @@ from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx import PTXRenderer
+from tilegrad.render.ptx_tensor_memory import loops_of_one_lane, products_of
 from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
@@ -62,6 +63,9 @@ _OF_WARP: Mapping[str, Callable[[str], float]] = {
     "QGMMA": lambda shape: int(shape.split("x")[1]) / 4,
     "IGMMA": lambda shape: int(shape.split("x")[1]) / 4,
 }
+# What one lane begins for all of its block: their shapes are in registers.
+_OF_BLOCK = ("UTCHMMA", "UTCQMMA", "UTCIMMA")
+_UNITS = (*_OF_WARP, *_OF_BLOCK)
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ class Compiled:
     """What NVIDIA's compiler made: registers of a lane, bytes spilled, the instructions of the
     innermost loop by name (all of them, where there is no loop), and the products of 16x8x16 that
     these are for a warp: an `HMMA.16816` is one, a `QMMA.16832` of bytes two, of an
-    `HGMMA.64xNx16` a warp has N / 8, and of one of bytes twice as many.
+    `HGMMA.64xNx16` a warp has N / 8, and of one of bytes twice as many. A `UTCHMMA` has all of its
+    block; where all lanes go through the loop, as they meet in it, a warp has its share.
     """
 
     registers: int
@@ -321,10 +326,16 @@ def conflicts(accesses: Sequence[tuple[int, int, int]]) -> int:
 
 
 def instructions(program: Sequence[UOp]) -> dict[str, int]:
-    """How many instructions of each kind a lane executes."""
+    """How many instructions of each kind a lane executes; of a loop that one lane goes through by
+    itself, its share of what one warp executes, but all products.
+    """
     found: Counter[str] = Counter()
     times = [1]
     idle = needless(program)
+    alone = {node for body in loops_of_one_lane(program).values() for node in body}
+    idle |= {node for node in alone if node.op is Ops.BARRIER}
+    warps = -(-math.prod(launch_dims(program).local_size) // WARP) if alone else 1
+    shared: Counter[str] = Counter()
     rounded: set[UOp] = set()
     for node in program:
         if node in idle:
@@ -335,12 +346,15 @@ def instructions(program: Sequence[UOp]) -> dict[str, int]:
             del times[-sum(source.op is Ops.RANGE for source in node.src) :]
         elif kind := _kind(node):
             lanes = 1 if node.op in (Ops.LOAD, Ops.STORE, Ops.WMMA) else node.dtype.lanes
-            found[kind] += times[-1] * lanes
+            is_shared = node in alone and kind != "matrix"
+            (shared if is_shared else found)[kind] += times[-1] * lanes
             if node.op is Ops.WMMA and node.arg.digits:
                 operands = [source for source in node.src[:2] if source not in rounded]
                 rounded.update(operands)
                 steps = _OF_ROUNDING * sum(source.dtype.lanes for source in operands)
                 found["float"] += times[-1] * steps
+    for kind, number in shared.items():
+        found[kind] += -(-number // warps)
     return dict(found)
 
 
@@ -374,7 +388,9 @@ def compiled(source: str, arch: str) -> Compiled:
     return Compiled(own, sum(map(int, spilled)), *_loop_of(cubin.binary))
 
 
-def _loop_of(binary: bytes) -> tuple[Mapping[str, int], float]:
+def _loop_of(
+    binary: bytes, of_block: float = 0.0, warps: int = 1
+) -> tuple[Mapping[str, int], float]:
     """The instructions of the innermost loop of machine code; none where no tool reads it."""
     tool = nvrtc.find_tool("nvdisasm")
     if tool is None:
@@ -383,13 +399,14 @@ def _loop_of(binary: bytes) -> tuple[Mapping[str, int], float]:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(binary)
         done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
-    return innermost(done.stdout)
+    return innermost(done.stdout, of_block, warps)
 
 
-def innermost(listing: str) -> tuple[dict[str, int], float]:
+def innermost(listing: str, of_block: float = 0.0, warps: int = 1) -> tuple[dict[str, int], float]:
     """By name, the instructions between the nearest label and a branch back to it: of the longest
     such loop that holds no other. Of a loop that the compiler has unrolled as a whole, those from
-    where lanes first wait for each other to the last product. And their products (`Compiled`).
+    where lanes first wait for each other to the last product. And their products (`Compiled`), of
+    which an instruction that one lane has for a block of so many warps has `of_block`.
     """
     labels: dict[str, int] = {}
     names: list[str] = []
@@ -413,16 +430,17 @@ def innermost(listing: str) -> tuple[dict[str, int], float]:
         if not any(start <= other[0] and other[1] < end for other in loops)
     ]
     start, end = max(inner, key=lambda loop: loop[1] - loop[0], default=_unrolled(names))
+    of_block /= warps if "BAR" in names[start:end] else 1
     products = sum(
-        _OF_WARP[name](shape)
+        of_block if name in _OF_BLOCK else _OF_WARP[name](shape)
         for name, shape in zip(names[start:end], shapes[start:end], strict=True)
-        if name in _OF_WARP
+        if name in _UNITS
     )
     return dict(Counter(names[start:end]).most_common()), products
 
 
 def _unrolled(names: Sequence[str]) -> tuple[int, int]:
-    products = [at for at, name in enumerate(names) if name in (*_OF_WARP, "FFMA")]
+    products = [at for at, name in enumerate(names) if name in (*_UNITS, "FFMA")]
     if "BAR" not in names or not products or names.index("BAR") > products[-1]:
         return 0, len(names)
     return names.index("BAR"), products[-1] + 1
@@ -438,7 +456,9 @@ def assembled(source: str, arch: str) -> Compiled:
         raise CompileError("gpu-report: ptxas is not here", remedy="pip install nvidia-cuda-nvcc")
     binary, usage = assemble(source, arch, program)
     spilled = usage.spill_stores + usage.spill_loads
-    return Compiled(usage.registers, spilled, *_loop_of(binary))
+    lanes = re.search(r"\.maxntid (\d+)", source)
+    warps = int(lanes[1]) // WARP if lanes else 1
+    return Compiled(usage.registers, spilled, *_loop_of(binary, products_of(source), warps))
 
 
 def report(
@@ -474,7 +494,7 @@ def report(
             words.append(f"  registers {made.registers}, spilled bytes {made.spilled_bytes}")
             words.append(f"  innermost loop: {mix}")
             if made.products:
-                others = sum(made.loop.values()) - sum(made.loop.get(each, 0) for each in _OF_WARP)
+                others = sum(made.loop.values()) - sum(made.loop.get(each, 0) for each in _UNITS)
                 words.append(f"  others for each product of 16x8x16: {others / made.products:.2f}")
     return "\n".join(words)
 

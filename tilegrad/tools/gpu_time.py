@@ -69,10 +69,13 @@ class Rates:
 # NVIDIA A100 and H100 Tensor Core GPU Architecture (white papers: tables of the SXM products) for
 # counts, clocks, bandwidths and rates; latencies as measured by Jia et al., "Dissecting the NVIDIA
 # Volta GPU Architecture via Microbenchmarking", and Luo et al., "Benchmarking and Dissecting the
-# Nvidia Hopper GPU Architecture", rounded.
+# Nvidia Hopper GPU Architecture", rounded. B200: 2,250 TFLOP/s of float16 and 7.7 TB/s (NVIDIA HGX
+# B200 data sheet), which are 4,096 multiply-adds a cycle of 148 multiprocessors each at 1.86 GHz;
+# its maker says nothing of its caches and latencies, for which the H100's are taken.
 RATES: Mapping[str, Rates] = {
     "sm_80": Rates("A100 SXM 40 GB", 108, 1.41e9, 1.555e12, 470, 64, 4, 64, 1024),
     "sm_90": Rates("H100 SXM", 132, 1.755e9, 3.35e12, 480, 64, 4, 128, 2048, cache_bytes=50 << 20),
+    "sm_100": Rates("B200", 148, 1.86e9, 7.7e12, 480, 64, 4, 128, 4096, cache_bytes=50 << 20),
 }
 # Loads of a lane that wait at the same time, where its program has that many one after the other.
 _IN_FLIGHT = 4

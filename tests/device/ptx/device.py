@@ -1,5 +1,5 @@
-"""Devices that run NV's kernels on the PTX interpreter: `NVSIM75`, `NVSIM80`, `NVSIM89` and
-`NVSIM90`, with the renderer, the runtime and all stages above of the real one.
+"""Devices that run NV's kernels on the PTX interpreter: `NVSIM75`, `NVSIM80`, `NVSIM89`,
+`NVSIM90` and `NVSIM100`, with the renderer, the runtime and all stages above of the real one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from tilegrad.device.backend import Backend
 
 __all__ = ["SIMULATED", "driver_of", "simulated"]
 
-SIMULATED = {"NVSIM75": (7, 5), "NVSIM80": (8, 0), "NVSIM89": (8, 9), "NVSIM90": (9, 0)}
+SIMULATED = {
+    "NVSIM75": (7, 5), "NVSIM80": (8, 0), "NVSIM89": (8, 9), "NVSIM90": (9, 0), "NVSIM100": (10, 0)
+}  # fmt: skip
 _drivers: dict[str, FakeDriver] = {}
 
 

@@ -249,7 +249,11 @@ class FakeDriver:
         return (OK,)
 
     def cuFuncSetAttribute(self, function: int, kind: int, value: int) -> Any:
-        most = {80: 163 << 10, 90: 227 << 10}.get(self.arch[0] * 10 + self.arch[1], 64 << 10)
+        known = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}
+        most = known.get(self.arch[0] * 10 + self.arch[1], 64 << 10)
+        # Less what the kernel declares.
+        arrays = self.functions[function][1].arrays.values()
+        most -= sum(nbytes for space, _, nbytes in arrays if space == "shared")
         assert kind == 8 and function in self.functions and 0 <= value <= most
         self.asked[function] = value
         return (OK,)

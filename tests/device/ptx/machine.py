@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tests.device.ptx import matrix, numbers, tiles, wgmma
+from tests.device.ptx import matrix, numbers, tensor_memory, tiles, wgmma
 from tests.device.ptx.memory import GlobalMemory, SharedMemory
 from tests.device.ptx.numbers import TYPES
 from tests.device.ptx.parse import MAP, WIDTHS, Entry, Instruction, PTXError
@@ -123,6 +124,11 @@ class Launch:
         self.busy: dict[str, Array] = {}
         self.unfenced: set[str] | None = set() if _has_groups(entry) else None
         self.reads: list[_UnitRead] = []
+        # The same for loads from tensor memory, which is there where the kernel speaks of it.
+        self.loading: dict[str, Array] = {}
+        self.tensor: tensor_memory.TensorMemory | None = None
+        if any(each.parts[0] == "tcgen05" for each in entry.instructions):
+            self.tensor = tensor_memory.TensorMemory(len(numbers_of_blocks), self.lanes)
         # Lane by lane, so that no other can reach it.
         self.local = SharedMemory(self.count, sizes["local"])
         self.stored: list[Array] = []
@@ -170,6 +176,10 @@ class Launch:
                 elif head in ("ret", "exit"):
                     if self.busy:
                         raise PTXError("a kernel ends while a matrix unit works")
+                    if any(lanes.any() for lanes in self.loading.values()):
+                        raise PTXError("a kernel ends while a lane loads from tensor memory")
+                    if self.tensor is not None and (mask & active).all():
+                        self.tensor.close()
                     self.barriers.close()
                     _join(groups, place + 1, mask & ~active)
                 elif head in ("bar", "barrier"):
@@ -198,6 +208,8 @@ class Launch:
         whole = come.reshape(-1, self.lanes).all(1)
         self.shared.meet(whole)
         self.barriers.meet(whole)
+        if self.tensor is not None:
+            self.tensor.meet(whole)
         free = np.repeat(whole, self.lanes)
         _join(groups, place + 1, come & free)
         if (come & ~free).any():
@@ -216,10 +228,13 @@ class Launch:
         """An error where a matrix unit adds to the register."""
         if name in self.busy and (self.busy[name] & active).any():
             raise PTXError(f"{name} is touched while a matrix unit adds to it")
+        if name in self.loading and (self.loading[name] & active).any():
+            raise PTXError(f"{name} is touched before tcgen05.wait::ld")
 
     def put(self, name: str, raw: Array, active: Array) -> None:
-        if self.unfenced is not None:
+        if self.unfenced is not None or self.loading:
             self.touch(name, active)
+        if self.unfenced is not None:
             self.unfenced.add(name)
         self.set(name, raw, active)
 
@@ -283,7 +298,7 @@ def _source(entry: Entry, text: str, kind: str, loose: bool = False) -> Fetch:
         def fetch(launch: Launch) -> Array:
             if text not in launch.registers:
                 raise PTXError(f"{text} is read before it is set")
-            if launch.busy:
+            if launch.busy or launch.loading:
                 launch.touch(text, launch.active)
             return launch.registers[text].astype(narrow, copy=False).view(target)
 
@@ -1022,7 +1037,10 @@ def _mbarrier(entry: Entry, instruction: Instruction) -> Step:
             if wanted not in (0, 1):
                 raise PTXError(f"a phase of parity {wanted}")
             own = active & (keys == (block, address, wanted)).all(1)
-            launch.barriers.wait(block, launch.lane[own], address, wanted)
+            lanes = launch.lane[own]
+            ended = launch.barriers.wait(block, lanes, address, wanted, partial(_come, launch))
+            if launch.tensor is not None:
+                launch.tensor.know(ended, lanes)
         put(launch, np.ones(launch.count, bool), active)
 
     return wait
@@ -1178,6 +1196,199 @@ def _wait_group(launch: Launch, active: Array, most: int) -> None:
             lanes[each.readers] = True
 
 
+def _tensor(launch: Launch) -> tensor_memory.TensorMemory:
+    assert launch.tensor is not None
+    return launch.tensor
+
+
+def _warps(launch: Launch, active: Array) -> list[tuple[int, Array, int]]:
+    """The block of each warp, its lanes, and the first of these in the launch."""
+    _whole_warps(launch, active, "a lane of a warp is not there")
+    first = np.flatnonzero(active)[::_WARP]
+    return [(int(launch.block[at]), launch.lane[at : at + _WARP], int(at)) for at in first]
+
+
+def _one_lane(launch: Launch, active: Array, what: str) -> list[tuple[int, int, int]]:
+    """The block of each active lane, its number there, and in the launch."""
+    serial = np.flatnonzero(active)
+    if np.unique(launch.block[serial]).size != serial.size:
+        raise PTXError(f"{what} by more than one lane of a block")
+    return [(int(launch.block[at]), int(launch.lane[at]), int(at)) for at in serial]
+
+
+def _come(launch: Launch, products: list[tensor_memory.Product]) -> None:
+    """Products are there: what was read for them may not have changed until now."""
+    for each in products:
+        for addresses, values in each.reads if not each.is_done else ():
+            many = addresses.size
+            block, lane = np.full(many, each.block), np.full(many, each.lane)
+            what = "tcgen05.mma"
+            if (launch.shared.read(block, lane, addresses, values.dtype, what) != values).any():
+                raise PTXError("what a matrix unit reads changes before it was waited for")
+    _tensor(launch).done(products)
+
+
+def _tcgen05(entry: Entry, instruction: Instruction) -> Step:
+    if entry.target != "sm_100a" or entry.version < (8, 6):
+        raise PTXError(f"no tcgen05 on {entry.target} in PTX {entry.version}")
+    parts, operands = instruction.parts[1:], instruction.operands
+    maker = _OF_TENSOR_MEMORY.get(parts[0])
+    if maker is None:
+        raise PTXError("tcgen05 of what is not written")
+    return maker(entry, instruction, parts, operands)
+
+
+Parts = tuple[str, ...]
+
+
+def _alloc(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    if parts != ("alloc", "cta_group::1", "sync", "aligned", "shared::cta", "b32"):
+        raise PTXError("tcgen05.alloc of what is not written")
+    place, count = _place(entry, operands[0], "b32"), _source(entry, operands[1], "u32")
+
+    def step(launch: Launch, active: Array) -> None:
+        for block, lanes, at in _warps(launch, active):
+            found = _tensor(launch).allocate(block, lanes, int(count(launch)[at]))
+            launch.shared.write(
+                np.array([block]), lanes[:1], place(launch)[at : at + 1],
+                np.array([found], np.uint32), instruction.text,
+            )  # fmt: skip
+
+    return step
+
+
+def _give_up(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    if parts[1:] != ("cta_group::1", "sync", "aligned") or operands:
+        raise PTXError("tcgen05.relinquish_alloc_permit of what is not written")
+
+    def step(launch: Launch, active: Array) -> None:
+        for block, _, _ in _warps(launch, active):
+            _tensor(launch).give_up(block)
+
+    return step
+
+
+def _dealloc(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    if parts != ("dealloc", "cta_group::1", "sync", "aligned", "b32"):
+        raise PTXError("tcgen05.dealloc of what is not written")
+    address, count = (_source(entry, text, "b32") for text in operands)
+
+    def step(launch: Launch, active: Array) -> None:
+        for block, lanes, at in _warps(launch, active):
+            first, many = int(address(launch)[at]), int(count(launch)[at])
+            _tensor(launch).free(block, lanes, first, many)
+
+    return step
+
+
+def _tensor_mma(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    _, group, kind = parts
+    if group != "cta_group::1" or not kind.startswith("kind::") or len(operands) != 5:
+        raise PTXError("tcgen05.mma of what is not written")
+    place = _place(entry, operands[0], "b32")
+    descriptors = [_source(entry, text, "b64") for text in operands[1:3]]
+    bits, adds = _source(entry, operands[3], "b32"), _source(entry, operands[4], "pred")
+
+    def step(launch: Launch, active: Array) -> None:
+        for block, lane, at in _one_lane(launch, active, "tcgen05.mma"):
+            shape = tensor_memory.instruction(int(bits(launch)[at]), kind.removeprefix("kind::"))
+            sides, reads = [], []
+            for fetch, size, is_across in zip(descriptors, (shape.m, shape.n), shape.across):
+                word = int(np.ascontiguousarray(fetch(launch)).view(np.uint64)[at])
+                found = tensor_memory.decode(word).addresses(size, is_across, shape.itemsize)
+                addresses = found.reshape(-1).astype(np.uint64)
+                owner = np.full(addresses.size, block), np.full(addresses.size, lane)
+                launch.shared.published(owner[0], addresses, shape.itemsize, instruction.text)
+                kind_of = np.dtype(f"u{shape.itemsize}")
+                values = launch.shared.read(*owner, addresses, kind_of, instruction.text)
+                sides.append(values.reshape(found.shape))
+                reads.append((addresses, values))
+            _tensor(launch).multiply(
+                block, lane, int(place(launch)[at]), shape, sides, reads,
+                adds=bool(adds(launch)[at]),
+            )  # fmt: skip
+
+    return step
+
+
+def _commit(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    if parts[1:] != ("cta_group::1", "mbarrier::arrive::one", "shared::cluster", "b64"):
+        raise PTXError("tcgen05.commit of what is not written")
+    place = _place(entry, operands[0], "b32")
+
+    def step(launch: Launch, active: Array) -> None:
+        for block, lane, at in _one_lane(launch, active, "tcgen05.commit"):
+            products = _tensor(launch).committed(block, lane)
+            launch.barriers.commit(block, lane, int(place(launch)[at]), products)
+
+    return step
+
+
+def _tensor_ld(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    _, sync, aligned, shape, times, kind = parts
+    count = int(times.removeprefix("x"))
+    if (sync, aligned, kind) != ("sync", "aligned", "b32") or count not in (1, 2, 4, 8, 16, 32, 64):
+        raise PTXError("tcgen05.ld of what is not written")
+    names = [part.strip() for part in operands[0][1:-1].split(",")]
+    if len(names) != tensor_memory.fragment(shape, count)[0].shape[1] or len(names) > 128:
+        raise PTXError(f"{len(names)} registers for {shape}.{times}")
+    place, puts = _place(entry, operands[1], "b32"), [_target(entry, n, "b32") for n in names]
+
+    def step(launch: Launch, active: Array) -> None:
+        made = np.zeros((launch.count, len(names)), np.uint32)
+        for block, lanes, at in _warps(launch, active):
+            own = place(launch)[at : at + _WARP]
+            if (own != own[0]).any():
+                raise PTXError("lanes of one warp load from different addresses")
+            made[at : at + _WARP] = _tensor(launch).load(block, lanes, int(own[0]), shape, count)
+        for number, (name, put) in enumerate(zip(names, puts)):
+            put(launch, made[:, number].copy(), active)
+            launch.loading[name] = launch.loading.get(name, np.zeros(launch.count, bool)) | active
+
+    return step
+
+
+def _wait_for_loads(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    if parts != ("wait::ld", "sync", "aligned") or operands:
+        raise PTXError("tcgen05.wait of what is not written")
+
+    def step(launch: Launch, active: Array) -> None:
+        for block, lanes, _ in _warps(launch, active):
+            _tensor(launch).waited(block, lanes)
+        launch.loading = {
+            name: left for name, lanes in launch.loading.items() if (left := lanes & ~active).any()
+        }
+
+    return step
+
+
+def _tensor_fence(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    if len(parts) > 1 or operands:
+        raise PTXError("tcgen05.fence of what is not written")
+    is_before = parts[0] == "fence::before_thread_sync"
+
+    def step(launch: Launch, active: Array) -> None:
+        tensor = _tensor(launch)
+        for block in np.unique(launch.block[active]).tolist():
+            lanes = launch.lane[active & (launch.block == block)]
+            (tensor.fence_before if is_before else tensor.fence_after)(block, lanes)
+
+    return step
+
+
+_OF_TENSOR_MEMORY: dict[str, Callable[[Entry, Instruction, Parts, Parts], Step]] = {
+    "alloc": _alloc,
+    "relinquish_alloc_permit": _give_up,
+    "dealloc": _dealloc,
+    "mma": _tensor_mma,
+    "commit": _commit,
+    "ld": _tensor_ld,
+    "wait::ld": _wait_for_loads,
+    "fence::before_thread_sync": _tensor_fence,
+    "fence::after_thread_sync": _tensor_fence,
+}
+
+
 def _shfl(entry: Entry, instruction: Instruction) -> Step:
     """PTX ISA, "shfl.sync": in mode bfly, lane i reads lane i ^ b of its segment, in mode idx lane
     b of it. The third operand holds the clamp in bits 0 to 4 and the segment mask in bits 8 to 12.
@@ -1249,4 +1460,5 @@ _MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
     "shfl": _shfl,
     "fence": _fence,
     "wgmma": _wgmma,
+    "tcgen05": _tcgen05,
 }

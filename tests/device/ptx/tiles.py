@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +122,10 @@ class _Barrier:
     # The copies of this phase, and of the last one that ended.
     now: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
+    # Commits whose products have not come; the products of this phase, and of the last one.
+    commits: list[list[Any]] = field(default_factory=list)
+    products: list[Any] = field(default_factory=list)
+    ended: list[Any] = field(default_factory=list)
 
 
 class Barriers:
@@ -180,10 +185,22 @@ class Barriers:
             each.phase += 1
             each.pending = each.count
             each.last, each.now = each.now, []
+            each.ended, each.products = each.products, []
 
-    def wait(self, block: int, lanes: Array, address: int, parity: int) -> None:
+    def commit(self, block: int, lane: int, address: int, products: list[Any]) -> None:
+        """Units will arrive once as these products are there."""
+        each = self._of(block, lane, address)
+        if not each.is_fenced:
+            raise PTXError("a commit to an mbarrier that was made without fence.proxy.async")
+        each.commits.append(products)
+
+    def wait(
+        self, block: int, lanes: Array, address: int, parity: int,
+        done: Callable[[list[Any]], None] | None = None,
+    ) -> list[Any]:  # fmt: skip
         """Lanes of a block wait for a phase. All that was begun has landed then; if the phase has
-        not ended, no lane can end it: those that copy have come here too.
+        not ended, no lane can end it: those that copy have come here too. `done` is told of
+        products that are there now; those of the phase are returned.
         """
         each = self._of(block, int(lanes[0]), address)
         for lane in lanes if not each.has_met else ():
@@ -194,12 +211,22 @@ class Barriers:
         each.flying.clear()
         if each.now:
             self._end(each)
+        for products in each.commits:
+            assert done is not None
+            done(products)
+            if each.pending < 1:
+                raise PTXError("more commits arrive at an mbarrier than it was made for")
+            each.pending -= 1
+            each.products += products
+            self._end(each)
+        each.commits.clear()
         if each.phase % 2 == parity:
             raise PTXError(
                 f"lanes wait for a phase that does not end: {each.pending} arrivals and "
                 f"{each.missing} bytes are missing"
             )
         self.shared.show(each.last, block, lanes)
+        return each.ended
 
     def close(self) -> None:
         """The kernel ends."""

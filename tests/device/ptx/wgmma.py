@@ -82,7 +82,8 @@ class Shape:
         signs = [] if self.kind == "s8" else [["1"]] * 2
         return [["1"], *signs, *([["0", "1"]] * 2 if self.itemsize == 2 else [])]
 
-    def _values(self, bits: Array) -> Array:
+    def values(self, bits: Array) -> Array:
+        """The numbers of an operand's bits."""
         if self.kind == "bf16":
             return from_bfloat(bits)
         if self.kind == "f16":
@@ -98,7 +99,7 @@ class Shape:
 
     def multiply(self, a: Array, b: Array, total: Array) -> Array:
         """The registers of a @ b.T + total, of one warpgroup: a is (64, k), b (n, k) as bits."""
-        left, right = (self._values(x).astype(np.float64) for x in (a, b))
+        left, right = (self.values(x).astype(np.float64) for x in (a, b))
         rows, columns = self.fragment()
         matrix = np.full((64, self.n), np.nan)
         matrix[rows, columns] = total.view(np.int32 if self.kind == "s8" else np.float32)
