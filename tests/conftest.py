@@ -10,17 +10,26 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import random
 import shutil
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.guarded import guard_pages
+
+# Of the streams of random numbers that a test begins with: no test asks for it.
+_SEED = 20011
+
+# Folders of few tests for their time.
+_LONG = {"bench", "device", "docs", "examples", "scale", "tools", "typing"}
 
 # Before tilegrad is imported, which reads its switches once. `TILEGRAD_CACHE=... pytest` keeps a
 # cache from run to run.
@@ -28,8 +37,8 @@ if "TILEGRAD_CACHE" not in os.environ:
     os.environ["TILEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tilegrad-tests-")
     atexit.register(shutil.rmtree, os.environ["TILEGRAD_CACHE"], ignore_errors=True)
 
-# Hundreds of processes that tests start import the package: none compiles its sources anew, whatever
-# the surroundings say.
+# Hundreds of processes that tests start import the package: none compiles its sources anew, even
+# where the surroundings ask for no files of bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -64,6 +73,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several processes, none is left without work while another has a long file: files whose
+    tests run whole programs come first, then those of many tests.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    sizes = Counter(item.path for item in items)
+
+    def rank(item: pytest.Item) -> tuple[bool, int]:
+        return item.nodeid.split("/")[1] not in _LONG, -sizes[item.path]
+
+    # The sort is stable: a file's tests stay together, in their order, where sizes are equal too.
+    items.sort(key=rank)
+
+
 def pytest_collection_finish() -> None:
     """Leave what exists now, thousands of tests, out of every later collection of garbage: some
     tests count what is alive, collect often, and would look at all of it each time.
@@ -77,6 +102,8 @@ def _older_objects_are_left_alone() -> None:
     """The same of what the tests of other modules keep in caches."""
     gc.collect()
     gc.freeze()
+    # For what the module's own fixtures draw.
+    _seed_everything()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -104,6 +131,24 @@ def _calls_wait_anew() -> None:
     threads._older_threads.update(threading.enumerate())
     for each in pools:
         each.thread = pool.thread
+
+
+@pytest.fixture(autouse=True)
+def _random_numbers_repeat() -> None:
+    """What a test draws depends neither on the tests before it nor on the run: the package's own
+    stream begins at a seed of the system.
+    """
+    _seed_everything()
+
+
+def _seed_everything() -> None:
+    from tilegrad.tensor.indexing.generator import generator
+
+    generator.restart(_SEED)
+    random.seed(_SEED)
+    np.random.seed(_SEED)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(_SEED)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tilegrad.tensor.spectral import fft
 
 __all__ = ["forget"]
 
-# Where results of the user's calls are kept. What stages of the compiler know of their rules depends
-# on no graph.
+# Where results of the user's calls are kept. What stages of the compiler know of their rules
+# depends on no graph.
 _LAYERS = tuple(
     f"tilegrad.{layer}" for layer in ("capture", "engine", "grad", "nn", "tensor", "torch")
 )

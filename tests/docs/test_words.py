@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -30,6 +31,7 @@ ALLOWED_IN = {"distributions": {"parts"}, "transforms": {"parts"}}
 FILES = sorted((ROOT / "tilegrad").rglob("*.py"))
 
 
+@functools.cache
 def banned() -> dict[str, str]:
     """The words of the glossary's last table, and what is said instead."""
     table = (ROOT / "docs/architecture.md").read_text().partition("| not | but |")[2]
@@ -64,10 +66,11 @@ def test_the_glossary_names_the_words_that_are_gone() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_names_are_the_words_of_the_glossary(path: Path) -> None:
     words = banned()
-    found = [(path.stem, 0), *identifiers(ast.parse(path.read_text()))]
+    # Each name once, by its last line.
+    found = {path.stem: 0, **dict(identifiers(ast.parse(path.read_text())))}
     wrong = [
         f"line {line}: {name}: not {word!r} but {words[word].strip()}"
-        for name, line in found
+        for name, line in found.items()
         if name not in ALLOWED_IN.get(path.stem, ())
         for word in wrong_in(name, words)
     ]
@@ -82,6 +85,8 @@ def missing_files(text: str, folder: Path) -> list[str]:
     """The Python files that comments and docstrings of `text`, a file in `folder`, name, and that
     are neither there nor in a folder above.
     """
+    if ".py" not in text:
+        return []
     prose = [
         token.string
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
