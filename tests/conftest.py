@@ -46,6 +46,10 @@ sys.dont_write_bytecode = False
 if kind := guard_pages.from_environment():
     os.environ |= guard_pages.environment(kind)
 
+# A process of thousands of tests has much to look through, and looks for garbage less often than a
+# program. Tests that count what is alive collect it themselves.
+gc.set_threshold(5_000, 10, 20)
+
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -115,6 +119,31 @@ def _devices_of_a_module_go_with_it() -> Iterator[None]:
     yield
     for kind in set(Device._factories) - before:
         Device.unregister(kind)
+
+
+def _surroundings() -> dict[str, object]:
+    """What a program sets for the whole process."""
+    from tilegrad.base.config import config
+    from tilegrad.base.dtype import dtypes
+
+    return {
+        "default dtypes": (dtypes.default_float, dtypes.default_int),
+        "switches": config.current(),
+        "variables": {k: v for k, v in os.environ.items() if k.startswith("TILEGRAD_")},
+        "folder": os.getcwd(),
+        "limit of recursion": sys.getrecursionlimit(),
+        "collection of garbage": gc.isenabled(),
+        "errors of NumPy": np.geterr(),
+    }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _a_module_leaves_things_as_they_were() -> Iterator[None]:
+    """Or a test of another fails that runs after it, and passes alone."""
+    before = _surroundings()
+    yield
+    after = _surroundings()
+    assert {name: after[name] for name in after if after[name] != before[name]} == {}
 
 
 @pytest.fixture(autouse=True)
