@@ -17,7 +17,6 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,15 +187,6 @@ def nothing_known() -> None:
     from tests.fresh import forget
 
     forget()
-
-
-@pytest.fixture
-def nothing_on_disk(nothing_known: None, tmp_path: Path) -> Iterator[None]:
-    """Nor is any there: each is made anew."""
-    from tilegrad import Context
-
-    with Context(CACHE=str(tmp_path / "cache")):
-        yield
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ what is planned, compiled or in memory, and would count what other tests have le
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
-from collections.abc import Iterator
+from typing import Any
 
 from tilegrad import Tensor
 from tilegrad.base.recent import Recent
@@ -27,11 +28,8 @@ _LAYERS = tuple(
 
 def forget() -> None:
     """No plan, kernel or template is known, and memory that only they held has been given back."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_LAYERS):
-            for table in list(vars(module).values()):
-                if isinstance(table, Recent):
-                    table.clear()
+    for table in _tables(len(sys.modules)):
+        table.clear()
     for kept in (template_table, grad_templates):
         kept._known.clear()
         kept._met.clear()
@@ -47,11 +45,25 @@ def forget() -> None:
     gc.collect()
 
 
-def _recent_calls() -> Iterator[RecentCalls]:
+@functools.lru_cache(maxsize=1)
+def _tables(modules: int) -> list[Recent[Any, Any]]:
+    """Those of the modules that have been loaded, of which there are so many."""
+    return [
+        table
+        for name, module in list(sys.modules.items())
+        if name.startswith(_LAYERS)
+        for table in vars(module).values()
+        if isinstance(table, Recent)
+    ]
+
+
+@functools.cache
+def _recent_calls() -> list[RecentCalls]:
     """Those of all methods of a tensor, which their functions close over."""
-    for cls in Tensor.__mro__:
-        for method in list(vars(cls).values()):
-            function = getattr(method, "fget", method)
-            for cell in getattr(function, "__closure__", None) or ():
-                if isinstance(cell.cell_contents, RecentCalls):
-                    yield cell.cell_contents
+    return [
+        cell.cell_contents
+        for cls in Tensor.__mro__
+        for method in vars(cls).values()
+        for cell in getattr(getattr(method, "fget", method), "__closure__", None) or ()
+        if isinstance(cell.cell_contents, RecentCalls)
+    ]
