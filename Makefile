@@ -18,8 +18,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-# A file's tests run in one process, in their order.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# A file's tests run in one process, in their order; tests/conftest.py says in which order files come.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Whose calls wait: what the nightly run compares with nodes.
 EAGER := $(addprefix tests/,tensor engine grad nn torch capture field_notes scale)
 # What runs with memory beside guard pages, in some twenty minutes: on both sides where buffers are slices of others.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from tilegrad.base.trace import (
     Counters,
     GlobalCounters,
@@ -20,6 +22,7 @@ def test_counters_start_again() -> None:
     assert counters == Counters()
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_memory_in_use_survives_a_reset() -> None:
     before, work = GlobalCounters.mem_used, GlobalCounters.counts
     try:
@@ -32,6 +35,7 @@ def test_memory_in_use_survives_a_reset() -> None:
         vars(GlobalCounters).update(work)
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_memory_that_many_threads_take_and_give_back_is_counted() -> None:
     before = GlobalCounters.mem_used
 

@@ -172,6 +172,7 @@ MADE: dict[str, Callable[[], Callable[[], object]]] = {
 }
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("P.3")
 @pytest.mark.parametrize("name", MOST)
 def test_kernels_bytes_and_memory_do_not_grow(name: str, peaks: list[Peak]) -> None:

@@ -192,6 +192,7 @@ def test_what_changed_since_the_last_call_is_not_packed() -> None:
     assert not program(infer).packs
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_copies_are_counted_and_go_with_the_capture() -> None:
     weight = stored(weights())
     infer = packed(jit(lambda x: x @ weight.T), GIVEN)

@@ -260,6 +260,7 @@ def test_outputs_outlive_later_calls() -> None:
     assert lazy.tolist() == [10, 10]
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_memory_of_results_is_used_again() -> None:
     function = jit(lambda x: (x * 2).contiguous())
     x = full(1, 1024)

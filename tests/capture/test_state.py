@@ -369,6 +369,7 @@ def test_a_replay_looks_at_no_graph() -> None:
         assert visits(jit(function)) * 10 < visits(function)
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("M4.10")
 def test_temporaries_are_held_and_given_back() -> None:
     function = jit(lambda x: ((x * 2).contiguous() + 1).sum())
@@ -380,6 +381,7 @@ def test_temporaries_are_held_and_given_back() -> None:
     assert 4096 <= held - GlobalCounters.mem_used <= 4400
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("M4.10")
 def test_no_memory_waits_for_the_collector() -> None:
     """What the first calls need is free when they end: weights, momenta, and one set of gradients
@@ -413,6 +415,7 @@ def test_no_memory_waits_for_the_collector() -> None:
     assert step.captures == 1
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("M4.10")
 def test_what_was_there_at_the_capture_can_be_freed() -> None:
     function = jit(lambda x: (x * 2).contiguous())

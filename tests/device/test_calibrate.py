@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ class Meter(calibrate._Meter):
 
     made = 0
     alone = True
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        # Past the last cache of a server lie hundreds of megabytes.
+        self._target = replace(self._target, cache_bytes=(1 << 15, 1 << 20, 1 << 22))
 
     def ceilings(self) -> Ceilings:
         found = super().ceilings()

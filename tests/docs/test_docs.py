@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks, renew, results, same_text
-from tilegrad.engine.build import pipeline
-from tilegrad.engine.plans import plans
-from tilegrad.engine.realize import bindings
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUNNING = [page for page in PAGES if any(b.kind == "python" for b in blocks(page.read_text()))]
@@ -20,14 +17,7 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.fixture
-def as_in_a_new_process() -> None:
-    """No kernel and no plan of an earlier test is in memory."""
-    for found in (bindings._bindings, plans._plans, pipeline._kernels):
-        found.clear()
-
-
-@pytest.mark.usefixtures("as_in_a_new_process")
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.parametrize("page", RUNNING, ids=name)
 def test_code_prints_what_stands_below_it(page: Path) -> None:
     renewal = f"python tests/docs/pages.py {name(page)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -28,8 +29,17 @@ ALLOWED = {
 # The argument and attribute of PyTorch's `ComposeTransform`.
 ALLOWED_IN = {"distributions": {"parts"}, "transforms": {"parts"}}
 FILES = sorted((ROOT / "tilegrad").rglob("*.py"))
+# Folders of the package, whose files a test looks at together: a test for each takes longer than
+# to look at it.
+FOLDERS = sorted({path.relative_to(ROOT / "tilegrad").parts[0] for path in FILES})
 
 
+def files_of(folder: str) -> list[Path]:
+    """The files of a folder of the package, and those below it; or one file beside the folders."""
+    return [path for path in FILES if path.relative_to(ROOT / "tilegrad").parts[0] == folder]
+
+
+@functools.cache
 def banned() -> dict[str, str]:
     """The words of the glossary's last table, and what is said instead."""
     table = (ROOT / "docs/architecture.md").read_text().partition("| not | but |")[2]
@@ -61,13 +71,14 @@ def test_the_glossary_names_the_words_that_are_gone() -> None:
     assert wrong_in("reduction_of", words) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_names_are_the_words_of_the_glossary(path: Path) -> None:
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_names_are_the_words_of_the_glossary(folder: str) -> None:
     words = banned()
-    found = [(path.stem, 0), *identifiers(ast.parse(path.read_text()))]
     wrong = [
-        f"line {line}: {name}: not {word!r} but {words[word].strip()}"
-        for name, line in found
+        f"{path.relative_to(ROOT)}:{line}: {name}: not {word!r} but {words[word].strip()}"
+        for path in files_of(folder)
+        # Each name once, by its last line.
+        for name, line in {path.stem: 0, **dict(identifiers(ast.parse(path.read_text())))}.items()
         if name not in ALLOWED_IN.get(path.stem, ())
         for word in wrong_in(name, words)
     ]
@@ -82,6 +93,8 @@ def missing_files(text: str, folder: Path) -> list[str]:
     """The Python files that comments and docstrings of `text`, a file in `folder`, name, and that
     are neither there nor in a folder above.
     """
+    if ".py" not in text:
+        return []
     prose = [
         token.string
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
@@ -101,9 +114,14 @@ def test_a_file_that_is_gone_is_found() -> None:
     assert missing_files(text, ROOT / "tilegrad/schedule") == ["keep.py", "tests/docs/gone.py"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_files_that_comments_name_exist(path: Path) -> None:
-    assert missing_files(path.read_text(), path.parent) == []
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_files_that_comments_name_exist(folder: str) -> None:
+    missing = {
+        str(path.relative_to(ROOT)): found
+        for path in files_of(folder)
+        if (found := missing_files(path.read_text(), path.parent))
+    }
+    assert missing == {}
 
 
 # What the compiler is, of which a reader has several files open at once.

@@ -95,6 +95,7 @@ def test_the_history_of_a_loop_is_given_back() -> None:
     assert counts[1] <= counts[0] + 20
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_memory_of_a_logging_loop_is_flat() -> None:
     state = Tensor(numbers(64, 64))
 
@@ -207,6 +208,7 @@ def test_a_kept_window_reads_no_more_than_it_shows() -> None:
     close(row, np.exp(numbers(8, 8) * 2)[2])
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_the_peak_with_kept_values_is_predicted() -> None:
     x = Tensor(numbers(64, 64)).realize()
     gc.collect()

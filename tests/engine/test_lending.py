@@ -75,6 +75,7 @@ def test_every_dtype(dtype: str) -> None:
     assert (array == np.arange(9000) % 2).all()
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_the_array_outlives_the_tensor() -> None:
     gc.collect()
     used = GlobalCounters.mem_used
@@ -103,6 +104,7 @@ def in_place(x: Tensor) -> None:
     x.realize()
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.parametrize("write", [whole, in_part, window, in_place])
 def test_an_assignment_leaves_arrays_as_they_were(write: Any) -> None:
     gc.collect()

@@ -178,6 +178,7 @@ print("now", GlobalCounters.mem_used, GlobalCounters.time_sum_s)
     assert [row.index for row in rows] == list(range(1, len(rows) + 1))
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("M3.3")
 def test_memory_in_use_is_that_of_the_buffers() -> None:
     def held() -> int:
@@ -187,7 +188,6 @@ def test_memory_in_use_is_that_of_the_buffers() -> None:
             if buffer.is_allocated and buffer.owner is None and buffer.base is None
         )
 
-    gc.collect()
     beyond = GlobalCounters.mem_used - held()
     kept = [Tensor([float(number)] * (number + 1)).realize() for number in range(8)]
     kept += [(tensor * 2).sum().realize() for tensor in kept]
@@ -227,11 +227,11 @@ def test_a_quiet_run_has_no_summary(tmp_path: Path) -> None:
     assert script(tmp_path, "print((Tensor([1, 2]) + 1).tolist())\n", DEBUG=0) == "[2, 3]\n"
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_counters() -> None:
     x = Tensor([1.0] * 100).realize()
     GlobalCounters.reset()
     assert (GlobalCounters.kernel_count, GlobalCounters.time_sum_s) == (0, 0.0)
-    gc.collect()
     used = GlobalCounters.mem_used
     y = (x + 1).realize()
     assert GlobalCounters.kernel_count == 1

@@ -77,6 +77,7 @@ def test_equal_is_identical() -> None:
     assert pickle.loads(pickle.dumps(a * 2.0 + a)) is a * 2.0 + a
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("R10.1")
 def test_dead_nodes_leave_the_table() -> None:
     gc.collect()

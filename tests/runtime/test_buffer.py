@@ -59,6 +59,7 @@ def allocator() -> LRUAllocator:
     return LRUAllocator("SMALL", Small(4096))
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_memory_is_taken_at_the_first_use(allocator: LRUAllocator) -> None:
     before = GlobalCounters.mem_used
     buffer = Buffer(allocator, 100, dtypes.float32)
@@ -158,6 +159,7 @@ def test_bytes_go_in_and_out(allocator: LRUAllocator) -> None:
         buffer.copy_out(memoryview(bytearray(8)))
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_a_view_shares_the_memory_and_keeps_it(allocator: LRUAllocator) -> None:
     before = GlobalCounters.mem_used
     base = Buffer(allocator, 8, dtypes.int32)
@@ -184,6 +186,7 @@ def test_a_view_may_not_leave_its_buffer(allocator: LRUAllocator, offset: int, s
         Buffer(allocator, 8, dtypes.int32).view(offset, size)
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("S0.5")
 def test_host_memory_is_wrapped_without_a_copy(allocator: LRUAllocator) -> None:
     data = bytearray(struct.pack("2i", 1, 2))
@@ -198,6 +201,7 @@ def test_host_memory_is_wrapped_without_a_copy(allocator: LRUAllocator) -> None:
         Buffer.from_memory(allocator, memoryview(data)[:3], dtypes.int32)
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("S0.5")
 def test_the_hosts_view_aliases_and_keeps_the_buffer(allocator: LRUAllocator) -> None:
     before = GlobalCounters.mem_used
@@ -231,6 +235,7 @@ def test_a_device_apart_has_no_view_for_the_host() -> None:
         Buffer.from_memory(allocator, memoryview(bytearray(4)), dtypes.uint8)
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_deallocate_gives_back_now_and_the_next_use_takes_new(allocator: LRUAllocator) -> None:
     before = GlobalCounters.mem_used
     buffer = Buffer(allocator, 4, dtypes.uint8).copy_in(b"abcd")
@@ -241,6 +246,7 @@ def test_deallocate_gives_back_now_and_the_next_use_takes_new(allocator: LRUAllo
     assert GlobalCounters.mem_used == before + 4
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_several_threads_take_and_give_back() -> None:
     allocator = LRUAllocator("MANY", Small())
     before = GlobalCounters.mem_used

@@ -180,6 +180,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     gc.enable()
 
 
+@pytest.mark.usefixtures("nothing_known")
 @shares_memory
 def test_the_peak_of_a_chain(watch: Watch) -> None:
     value = start = Tensor(numbers(1024)).realize()
@@ -197,13 +198,13 @@ def test_the_peak_of_a_chain(watch: Watch) -> None:
     close(total, (start.numpy().astype(np.float64) * 32).sum().astype(np.float32), rtol=1e-4)
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_the_peak_of_a_diamond(watch: Watch) -> None:
     start = Tensor(numbers(1024)).realize()
     watch.plans.clear()
     watch.peaks.clear()
     top = (start + 1).contiguous()
     left, right = (top * 2).contiguous(), (top * 3).contiguous()
-    gc.collect()
     before = GlobalCounters.mem_used
     result = left + right
     # What somebody holds would be kept.
@@ -217,6 +218,7 @@ def test_the_peak_of_a_diamond(watch: Watch) -> None:
     close(result, (start.numpy() + 1) * 5)
 
 
+@pytest.mark.usefixtures("nothing_known")
 @shares_memory
 def test_the_peak_of_a_training_step(watch: Watch) -> None:
     """Forward, backward and update of a small convolutional net, in one plan."""
@@ -253,6 +255,7 @@ def test_the_peak_of_a_training_step(watch: Watch) -> None:
     assert made.blocks["CPU"] < apart
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_memory_in_use_is_what_lives() -> None:
     gc.collect()
     before = GlobalCounters.mem_used

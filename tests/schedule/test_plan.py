@@ -111,6 +111,7 @@ def test_a_step_reads_the_buffer_that_an_earlier_one_wrote() -> None:
     assert variance.buffers[0] not in (*mean.buffers, *copy.buffers)
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.row("F2.8")
 def test_results_are_allocated_just_before_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """With each step, one allocation more."""

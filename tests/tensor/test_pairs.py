@@ -76,6 +76,7 @@ def test_indices_of_what_is_gone_are_refused_with_what_to_do() -> None:
         _ = found.indices
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_what_values_were_chosen_from_is_not_kept_for_indices_that_nobody_asks_for() -> None:
     before = GlobalCounters.mem_used
     found = Tensor.ones(1 << 20, 4).contiguous().realize().max(dim=0).realize()

@@ -356,6 +356,7 @@ def test_an_error_in_the_middle_leaves_all_values_right() -> None:
         close((y + x).sum().item(), numbers(6).sum() * 3, tol=1e-4)
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_a_long_loop_holds_a_bounded_number_of_calls_nodes_and_bytes() -> None:
     a, v = Tensor(numbers(9, 9) / 9).realize(), Tensor(numbers(9)).realize()
     seen = []

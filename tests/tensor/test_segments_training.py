@@ -309,6 +309,7 @@ def test_eight_threads_train_at_once() -> None:
     assert not failed, failed[0]
 
 
+@pytest.mark.usefixtures("nothing_known")
 @pytest.mark.parametrize(
     "steps", [200, pytest.param(2000, marks=pytest.mark.nightly)]
 )  # fmt: skip

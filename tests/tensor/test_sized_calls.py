@@ -16,7 +16,7 @@ from tilegrad import Context, Tensor
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import counters
 from tilegrad.ir.sized_templates import fitted, fitted_share, made
-from tilegrad.tensor.calls import sized, template_table, templates
+from tilegrad.tensor.calls import sized, templates
 
 # Small and large, odd and even, equal to other sizes of the programs, once and again.
 SIZES = [5, 9, 33, 2, 64, 1, 8, 4, 65, 31, 100, 3, 257, 16, 1000, 8, 24, 7, 32, 5000, 12, 1, 6, 48]
@@ -102,11 +102,9 @@ def test_segments_of_all_sizes_have_the_values_of_their_nodes(name: str) -> None
             close(ours(Tensor(array)), theirs(array.astype(np.float64)), 2e-4, 2e-5)
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_a_size_that_comes_first_makes_no_nodes() -> None:
     """Calls of Python functions a step, of a decoder whose keys grow: it took 2,300."""
-    # What other tests have called is not known.
-    for table in (sized._families, template_table._known, template_table._met):
-        table.clear()
     weights = [Tensor(numbers(16, 16, seed=seed)).realize() for seed in range(3)]
     state: dict[str, Any] = {"x": Tensor(numbers(1, 16)).realize(), "keys": None}
 

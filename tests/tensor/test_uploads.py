@@ -103,6 +103,7 @@ def test_two_tensors_of_one_array_are_two() -> None:
     np.testing.assert_array_equal(x.numpy(), SMALL + 1)
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_bytes_are_counted_and_given_back() -> None:
     used, moved = GlobalCounters.mem_used, GlobalCounters.global_mem
     x = Tensor(SMALL)

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -32,6 +33,13 @@ from tilegrad.tools.fuzz.script import MOST_LINES, _array_text, script
 from tilegrad.tools.fuzz.shrink import shrink
 
 SQUARE = Step("input", (), ([1.0, 2.0, 3.0, 4.0], (2, 2), "float32", False))
+
+
+@pytest.fixture(autouse=True)
+def variables_of_its_own() -> Iterator[None]:
+    """A program sets the switches of its mode for the whole process."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 def test_a_seed_is_a_program() -> None:

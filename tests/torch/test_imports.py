@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tilegrad.torch as ours
+from tests.torch.spawned import write_twice
 
 theirs = pytest.importorskip("torch")
 BOTH = pytest.mark.parametrize("torch", [theirs, ours], ids=["PyTorch", "tilegrad"])
@@ -98,19 +99,15 @@ def test_switches_of_libraries_are_set_and_read(torch: Any) -> None:
     torch.cpu.synchronize()
 
 
-def _set(number: int, folder: str) -> None:
-    (Path(folder) / str(number)).write_text(str(number * 2))
-
-
 def test_functions_run_in_processes_of_their_own(tmp_path: Path) -> None:
     mp = importlib.import_module("tilegrad.torch.multiprocessing")
     mp.set_sharing_strategy("file_system")
-    mp.spawn(_set, args=(str(tmp_path),), nprocs=2)
+    mp.spawn(write_twice, args=(str(tmp_path),), nprocs=2)
     assert [(tmp_path / str(n)).read_text() for n in range(2)] == ["0", "2"]
     assert mp.Queue is multiprocessing.Queue or callable(mp.Queue)
     assert mp.cpu_count() == multiprocessing.cpu_count()
     with pytest.raises(RuntimeError, match="ended with exit code"):
-        mp.spawn(_set, args=(str(tmp_path / "absent"),), nprocs=1)
+        mp.spawn(write_twice, args=(str(tmp_path / "absent"),), nprocs=1)
 
 
 @BOTH

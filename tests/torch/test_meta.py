@@ -12,6 +12,7 @@ from tilegrad.base.trace import GlobalCounters
 from tilegrad.torch import nn
 
 
+@pytest.mark.usefixtures("nothing_known")
 def test_shapes_and_dtypes_are_computed_and_nothing_else() -> None:
     before = GlobalCounters.mem_used
     x = torch.empty(100_000, 100_000, device="meta")

@@ -1,0 +1,69 @@
+"""What the process knows of earlier graphs and calls, and how to forget it: for tests that count
+what is planned, compiled or in memory, and would count what other tests have left otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from typing import Any
+
+from tilegrad import Tensor
+from tilegrad.base.recent import Recent
+from tilegrad.engine.realize import bindings, slice_offsets
+from tilegrad.grad import templates as grad_templates
+from tilegrad.tensor.calls import template_table
+from tilegrad.tensor.calls.recent_calls import RecentCalls
+from tilegrad.tensor.spectral import fft
+
+__all__ = ["forget"]
+
+# Where results of the user's calls are kept. What stages of the compiler know of their rules
+# depends on no graph.
+_LAYERS = tuple(
+    f"tilegrad.{layer}" for layer in ("capture", "engine", "grad", "nn", "tensor", "torch")
+)
+
+
+def forget() -> None:
+    """No plan, kernel or template is known, and memory that only they held has been given back."""
+    for table in _tables(len(sys.modules)):
+        table.clear()
+    for kept in (template_table, grad_templates):
+        kept._known.clear()
+        kept._met.clear()
+    template_table._of_numbers.clear()
+    template_table._values.clear()
+    for recent in _recent_calls():
+        for of_short in (recent.known, recent._of_numbers, recent._of_sizes):
+            of_short.clear()
+        recent._are_copies.clear()
+    bindings._bindings.clear()
+    slice_offsets._seen.clear()
+    fft._chirps.clear()
+    gc.collect()
+
+
+@functools.lru_cache(maxsize=1)
+def _tables(modules: int) -> list[Recent[Any, Any]]:
+    """Those of the modules that have been loaded, of which there are so many."""
+    return [
+        table
+        for name, module in list(sys.modules.items())
+        if name.startswith(_LAYERS)
+        for table in vars(module).values()
+        if isinstance(table, Recent)
+    ]
+
+
+@functools.cache
+def _recent_calls() -> list[RecentCalls]:
+    """Those of all methods of a tensor, which their functions close over."""
+    return [
+        cell.cell_contents
+        for cls in Tensor.__mro__
+        for method in vars(cls).values()
+        for cell in getattr(getattr(method, "fget", method), "__closure__", None) or ()
+        if isinstance(cell.cell_contents, RecentCalls)
+    ]
