@@ -65,7 +65,7 @@ def test_a_helper_gives_what_this_process_makes(helpers: Helpers) -> None:
     made: dict[str, CompiledKernel] = {}
     for job in jobs():
         # The helper is asked alone.
-        batch = workers._Batch([job])
+        batch = workers._SharedJobs([job])
         helpers._helpers[0].serve(batch)
         wait_for(lambda batch=batch: len(batch.done) == 1)
         made |= batch.done
@@ -91,7 +91,7 @@ def test_a_job_is_made_by_the_switches_of_its_plan(helpers: Helpers) -> None:
         with Context(NOOPT=plain):
             plan_jobs = jobs()
             wanted = {job.key: here(job) for job in plan_jobs}
-            batch = workers._Batch(plan_jobs)
+            batch = workers._SharedJobs(plan_jobs)
             helpers._helpers[0].serve(batch)
             wait_for(lambda batch=batch: len(batch.done) == 4)
             assert {key: kernel.binary for key, kernel in batch.done.items()} == {
@@ -118,7 +118,7 @@ def test_a_helper_that_dies_with_jobs_gives_them_back(helpers: Helpers) -> None:
     os.kill(helper.process.pid, signal.SIGSTOP)
     killer = threading.Timer(0.3, helper.process.kill)
 
-    batch = workers._Batch(jobs())
+    batch = workers._SharedJobs(jobs())
     helper.serve(batch)
     wait_for(lambda: batch._outstanding[helper] == 2)
     killer.start()

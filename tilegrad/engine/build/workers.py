@@ -46,7 +46,7 @@ def graph_bytes(ast: UOp) -> bytes:
     return pickle.dumps(rows, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-class _Batch:
+class _SharedJobs:
     """The jobs of one plan: those that nobody has taken yet, how many each helper has, and what
     was made.
     """
@@ -115,16 +115,16 @@ class Helper:
         assert self.process.stdin is not None
         write_message(self.process.stdin, {"rehearses": rehearses})
         self.is_loaded = self.has_ended = False
-        self._batches: SimpleQueue[_Batch] = SimpleQueue()
+        self._batches: SimpleQueue[_SharedJobs] = SimpleQueue()
         threading.Thread(target=self._serve, name="tilegrad worker", daemon=True).start()
 
-    def serve(self, batch: _Batch) -> None:
+    def serve(self, batch: _SharedJobs) -> None:
         """Take jobs of `batch` from now on, or once the process is loaded, until none is left."""
         self._batches.put(batch)
 
     def _serve(self) -> None:
         assert self.process.stdout is not None
-        batch: _Batch | None = None
+        batch: _SharedJobs | None = None
         try:
             if read_message(self.process.stdout) is not None:
                 self.is_loaded = True
@@ -139,7 +139,7 @@ class Helper:
                 batch.leave(self)
             end_children(self.process)
 
-    def _work(self, batch: _Batch) -> None:
+    def _work(self, batch: _SharedJobs) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
         sent: deque[str] = deque()
         while True:
@@ -185,7 +185,7 @@ class Helpers:
 
         Raises what `here` raises.
         """
-        batch = _Batch(jobs)
+        batch = _SharedJobs(jobs)
         for helper in self._helpers:
             helper.serve(batch)
         try:
