@@ -15,7 +15,6 @@ from tilegrad.engine.realize.realize import exclusive
 from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError, is_of_value
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.templates import templated
@@ -213,10 +212,12 @@ class Realized(Attention):
                 return found.toreadonly()
         if is_transforming():
             needs_value("reading it", self.uop)
+        if self.uop.op is Ops.CONST:
+            return memoryview(host.pack([self.uop.arg], self.dtype))
         if self.uop.is_constant and self.uop.shape == ():
-            number = simplify(self.uop)
-            if number.op is Ops.CONST:
-                return memoryview(host.pack([number.arg], self.dtype))
+            number = element_of(self)
+            if number is not None:
+                return memoryview(host.pack([number], self.dtype))
         if is_file(self.device) and not memory.is_row_major(self.uop):
             if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
                 return self.to(None)._bytes(read)

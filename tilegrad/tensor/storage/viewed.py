@@ -238,7 +238,8 @@ class _Evaluation:
         if each.__class__ is UOp and each.op in _COMPUTED and each.stored is None:
             self._count()
             operands = [source.dtype for source in each.src]
-            if not _is_exact(each.op, each.dtype, operands):
+            # Constants are folded in the same way.
+            if not (each.is_constant or _is_exact(each.op, each.dtype, operands)):
                 raise _UnknownError
             return _computed_by(each.op, each.dtype, [self.of(source) for source in each.src])
         return _element(each, self.tensor)
