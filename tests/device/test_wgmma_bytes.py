@@ -140,7 +140,11 @@ def test_the_assembler_has_an_instruction_of_its_own(dtype: str, arch: str, tmp_
     ast = ast_of(wide(CASES["by rows"][0], dtype), shape, shape, dtype=dtype, target=target)
     made, _ = assembled_kernel(ast, target, tmp_path)
     name = "IGMMA" if dtype == "int8" else "QGMMA"
-    assert made.loop[f"UTC{name[0]}MMA" if arch == "sm_100a" else name] >= 16
+    # Four tiles, or one of twice as many rows.
+    if arch == "sm_100a":
+        assert made.loop[f"UTC{name[0]}MMA"] >= 8
+    else:
+        assert made.loop[name] >= 16
     assert made.spilled_bytes == 0 and made.registers <= 168
     assert others_each(made) <= (0.05 if arch == "sm_100a" else 0.5)
 

@@ -113,7 +113,7 @@ class PTXMemory:
         self._heads: list[int] = []
         self._depths = _depths(program)
         # The addresses that are known where one lane goes on alone.
-        self._kept: tuple[list[dict[tuple[UOp, UOp, int], str]], ...] | None = None
+        self._saved: tuple[list[dict[tuple[UOp, UOp, int], str]], ...] | None = None
         self.swizzled = swizzled(program)
 
     def enter(self) -> None:
@@ -129,13 +129,13 @@ class PTXMemory:
 
     def begin_of_one_lane(self) -> None:
         """What is written from here on one lane does alone."""
-        self._kept = [dict(each) for each in self._known], [dict(each) for each in self._plain]
+        self._saved = [dict(each) for each in self._known], [dict(each) for each in self._plain]
 
     def end_of_one_lane(self) -> None:
         """All lanes go on, which know no address that one has made alone."""
-        assert self._kept is not None
-        self._known, self._plain = self._kept
-        self._kept = None
+        assert self._saved is not None
+        self._known, self._plain = self._saved
+        self._saved = None
 
     # addresses
 
@@ -211,7 +211,7 @@ class PTXMemory:
             here, mark = len(self._heads), len(code.lines)
             level = min(self._depths.get(first, here), here)
             operand = code.in_register(code.scalar(first), kind_of(first.dtype))
-            if first.dtype.itemsize == 4 and self._kept is None:
+            if first.dtype.itemsize == 4 and self._saved is None:
                 made = code.new("b32")
                 code.emit(uniform(made, operand))
                 operand = made

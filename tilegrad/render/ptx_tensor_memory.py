@@ -60,7 +60,7 @@ _LOADED_LANES, _LOADED_COLUMNS, _PER_COLUMNS = 16, 64, (4, 8)
 _LANE = 16
 _WARP = 32
 # What lies in shared memory: barriers of 8 bytes, of which all lanes wait for the first, or for two
-# in turn, and a lane by itself for one for each commit in its loop; then where the columns are.
+# in counter, and a lane by itself for one for each commit in its loop; then where the columns are.
 _WORDS, _BARRIER_BYTES = "tensor_words", 8
 # Barriers that a loop of one lane has at least: nobody may wait for a phase behind which the next
 # one of its parity may have ended.
@@ -101,7 +101,7 @@ class TensorUnits:
         # that has one in an iteration; whether there is something in the columns of an accumulator
         # to add to.
         self._parities: list[str] = []
-        self._turns: dict[UOp, str] = {}
+        self._counters: dict[UOp, str] = {}
         self._is_begun: dict[UOp, str] = {}
         # Units that begin with the next commit; the barrier of the commit of each; those for whose
         # phase nobody has waited; and those that some lane may not have seen to end.
@@ -181,7 +181,7 @@ class TensorUnits:
         self.is_chosen = code.op("pred", "and.pred", self._is_first, is_elected)
         warp = code.op("b32", "shr.u32", lane, "5")
         code.emit(uniform(warp, warp))
-        self._warp = self._place(warp, unit)
+        self._warp = self._first_address(warp, unit)
 
     def settle(self, *, has_met: bool) -> None:
         """Where the columns are, which lanes know that have met. What lanes copy has a fence before
@@ -200,7 +200,7 @@ class TensorUnits:
         self._parities = [
             code.op("b32", "mov.b32", str(int(number in last))) for number in range(self._words)
         ]
-        self._turns = {
+        self._counters = {
             loop: code.op("b32", "mov.b32", "0")
             for loop, count in self.alone.items()
             if count < _LEAST_OF_ONE
@@ -215,16 +215,16 @@ class TensorUnits:
             found = code.op("b32", "mad.lo.s32", found, str(size), other)
         return found
 
-    def _place(self, warp: str, unit: MatrixUnit) -> str:
+    def _first_address(self, warp: str, unit: MatrixUnit) -> str:
         """Where a warp loads its first result: its lanes, and its share of the columns."""
         code = self.code
         quarter = code.op("b32", "and.b32", warp, "3")
-        place = code.op("b32", "shl.b32", quarter, str(_LANE + 5))
+        address = code.op("b32", "shl.b32", quarter, str(_LANE + 5))
         share = _columns(unit)
         if share < unit.n:
             half = code.op("b32", "shr.u32", warp, "2")
-            place = code.op("b32", "mad.lo.s32", half, str(share), place)
-        return place
+            address = code.op("b32", "mad.lo.s32", half, str(share), address)
+        return address
 
     def _meet(self) -> None:
         """All lanes wait for each other, behind what each has loaded from tensor memory."""
@@ -298,12 +298,12 @@ class TensorUnits:
         else:
             adds = self._is_begun.get(owner) or code.in_register("0", "pred")
         kind, _, _ = _KINDS[unit.dtype_in]
-        place, first = self._base, self.columns[owner]
+        address, first = self._base, self.columns[owner]
         if first:
-            place = code.op("b32", "add.s32", place, str(first))
+            address = code.op("b32", "add.s32", address, str(first))
         idesc = code.in_register(_instruction(node), "b32")
         operands = f"{code.scalar(a)}, {code.scalar(b)}, {idesc}, {adds}"
-        self._lines.append(f"tcgen05.mma.cta_group::1.kind::{kind} [{place}], {operands}")
+        self._lines.append(f"tcgen05.mma.cta_group::1.kind::{kind} [{address}], {operands}")
         self._next.append(node)
 
     def before(self, node: UOp) -> None:
@@ -342,8 +342,8 @@ class TensorUnits:
         assert self._loop is not None
         barriers, self._is_at_tile = self._barriers[self._loop], False
         self._write()
-        if self._loop in self._turns:
-            self._take_turns(self._turns[self._loop], barriers)
+        if self._loop in self._counters:
+            self._alternate(self._counters[self._loop], barriers)
             return
         self._commit(_word(barriers[self._written]))
         self._wait_for(barriers[self._written - 1])
@@ -354,19 +354,19 @@ class TensorUnits:
         for line in self._lines:
             self.code.emit(line)
 
-    def _take_turns(self, turn: str, barriers: range) -> None:
+    def _alternate(self, counter: str, barriers: range) -> None:
         """The commit of an iteration that has no other, to each of two barriers in turn; then the
         wait for the last one.
         """
         code = self.code
-        self._commit(self._turn_of(turn, barriers))
-        last = code.op("b32", "add.s32", turn, "-1")
-        phase = code.op("b32", "shr.s32", last, "1")
-        parity = code.op("b32", "and.b32", phase, "1")
-        self._wait_at(self._turn_of(last, barriers), parity)
-        code.emit(f"add.s32 {turn}, {turn}, 1")
+        self._commit(self._barrier_of(counter, barriers))
+        last = code.op("b32", "add.s32", counter, "-1")
+        half = code.op("b32", "shr.s32", last, "1")
+        parity = code.op("b32", "and.b32", half, "1")
+        self._wait_at(self._barrier_of(last, barriers), parity)
+        code.emit(f"add.s32 {counter}, {counter}, 1")
 
-    def _turn_of(self, number: str, barriers: range) -> str:
+    def _barrier_of(self, number: str, barriers: range) -> str:
         """The barrier of a commit."""
         code = self.code
         odd = code.op("b32", "and.b32", number, "1")
@@ -424,9 +424,9 @@ class TensorUnits:
         for lane in range(0, _WARP, _LOADED_LANES):
             for column in range(0, columns, size):
                 names = [code.new(kind) for _ in range(size // of_columns * registers)]
-                place = (lane << _LANE) + self.columns[owner] + column
+                address = (lane << _LANE) + self.columns[owner] + column
                 shape = f"16x256b.x{size // of_columns}.b32"
-                code.make_later(names, functools.partial(self._load, names, place, shape))
+                code.make_later(names, functools.partial(self._load, names, address, shape))
                 made += names
         if is_in_loop:
             code.make_all()
@@ -434,11 +434,11 @@ class TensorUnits:
             self.meets()
         return made
 
-    def _load(self, names: Sequence[str], place: int, shape: str) -> None:
+    def _load(self, names: Sequence[str], address: int, shape: str) -> None:
         """The lines of one load."""
         code, kind = self.code, kind_of(self.units[0].arg.dtype_out)
         words = list(names) if kind == "b32" else [code.new("b32") for _ in names]
-        at = f"[{self._warp}+{place}]" if place else f"[{self._warp}]"
+        at = f"[{self._warp}+{address}]" if address else f"[{self._warp}]"
         code.emit(f"tcgen05.ld.sync.aligned.{shape} {{{', '.join(words)}}}, {at}")
         code.emit("tcgen05.wait::ld.sync.aligned")
         for name, word in zip(names, words, strict=True):
