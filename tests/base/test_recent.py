@@ -99,6 +99,7 @@ BOUNDED = {
     "tensor/handle/device.py _names": "_MOST",
     "tensor/exchange/dlpack.py _given": "what others hold of ours",
     "tensor/spectral/fft.py _chirps": "_MOST_KEPT",
+    "tensor/storage/graphs.py replayed": "weak: the nodes that are alive",
     "tensor/storage/graphs.py forgotten": "weak: the nodes that are alive",
     "tensor/storage/graphs.py older_leaves": "weak: the nodes that are alive",
     "tensor/handle/threads.py _older_threads": "weak: the threads that run",
@@ -129,6 +130,7 @@ BOUNDED = {
     "torch/pairs.py _kinds": "methods that give pairs",
     "torch/nn/module.py counterparts": "layers of the package",
     "torch/objects.py _safe": "classes that a program names",
+    "tensor/views/in_memory.py _picked_at": "_MOST_LINES",
     "tensor/handle/tracing.py front_ends": "front ends with modes of their own: tilegrad.torch",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.
