@@ -107,28 +107,11 @@ PLANTED = {
     "NaN is sorted by its bits": Plant("tensor/ordering/sort.py", "keys = x.ne(x).where(dtype.max, keys)", "keys = keys"),
     # what a loop meets again: templates, segments, plans for ranges of sizes, numbers, positions
     "all lengths read the position of the first": Plant("tensor/storage/sized_segments.py", "for name in [each for each in seen[0] if each not in own]:", "for name in seen[0]:", _LOOPS),
-    "a constant follows a number that was equal to it": Plant("tensor/storage/noted_runs.py", "[() if user in self.fixed else self.uses.get(user, ()) for user in users]", "[self.uses.get(user, ()) for user in users]", _LOOPS),
     "a slice that a call makes follows one of memory": Plant("tensor/storage/noted_runs.py", "fixed = set(self.made)", "fixed: set[UOp] = set()", _LOOPS),
     "a segment keeps the numbers of its first run": Plant("tensor/storage/signatures.py", "if (values.setdefault(kind.variable, bits) if kind.variable else kind.bits) != bits:", "if kind.variable and values.setdefault(kind.variable, bits) != bits:", _LOOPS),
-    "the code of a segment keeps a number": Plant("tensor/storage/segment_code.py", 'writer.unless(f"{leaf}.bits != {kind.bits}")', "pass", _LOOPS),
-    "a segment reads the same memory twice": Plant("tensor/storage/segment_code.py", 'writer.unless(f"base is not b{kind.base}")', "pass", _LOOPS),
-    "a segment keeps the position of a slice": Plant("tensor/storage/signatures.py", "if pair == before and name is None:", "if name is None:", _LOOPS),
-    "two slices with one variable": Plant("tensor/storage/signatures.py", "if values.setdefault(name, start) != start:", "values[name] = start\n        if False:", _LOOPS),
-    "sizes that were equal are one": Plant("tensor/storage/sized_segments.py", "if leaves[other].shape[other_axis] != size:", "if False:", _LOOPS),
-    "a segment for all sizes does not look at the others": Plant("tensor/storage/sized_segments.py", "if wanted is not None and size != wanted:", "if False:", _LOOPS),
-    "a template for all sizes is one for 1": Plant("tensor/calls/sized.py", "if not 2 <= value <= self.high or value in self.others:", "if not 1 <= value <= self.high:", _LOOPS),
     "a pattern of sizes does not look at fixed ones": Plant("tensor/calls/sized.py", "                    if size != wanted:\n                        return None", "                    pass", _LOOPS),
-    "two numbers that were equal are one": Plant("engine/realize/bindings.py", "if seen.setdefault(group, value) != value:", "if seen.setdefault(group, value) is None:", _LOOPS),
     "a plan keeps the positions of its slices": Plant("engine/realize/bindings.py", "fixed = [number for number in request.slices if number not in self.variable_slices]", "fixed: list[int] = []", _LOOPS),
-    "a plan for a range of sizes explains all": Plant("engine/realize/unknowns.py", "                if sizes[position] != expected:\n                    return False", "                pass", _LOOPS),
-    "a short signature does not tell what a view is of": Plant("tensor/calls/recent_calls.py", "return self._are_copies.get((short, path, _steps(operand._call, path)))", "return False", _LOOPS),
     "a short signature has no place for the second operand": Plant("tensor/calls/short_signatures.py", "return (own, other.kind, kind, grad, device, kind, more), (*inputs, other)", "return (own, kind, grad, device, kind, more), (*inputs, other)", _LOOPS),
-    "equal results are written to as one": Plant("tensor/storage/segments.py", "first._is_shared = each._is_shared = True", "pass", _LOOPS),
-    "the gradients of a loss do not tell shapes": Plant("tensor/calls/gradients.py", "key += leaf.dtype, leaf.shape, leaf.__class__ is Number, target is not None", "key += leaf.dtype, leaf.__class__ is Number, target is not None", _LOOPS),
-    "random words of a segment are those of its first run": Plant("tensor/storage/segment_code.py", "writer.lines.append(f\"values.update({writer.name(kind.values_of)}({leaf}))\")", "pass", _LOOPS),
-    "a view of an argument looks as the captured one did": Plant("capture/build.py", "view._alias = storage, Away(now.shape, (*now.moves, *behind))", "view._alias = storage, Away(own.shape, moves)", _LOOPS),
-    "a copied slice may overlap what a replay writes": Plant("capture/entry.py", "self._set_slots(found) or self._overlap()", "self._set_slots(found)", _LOOPS),
-    "a slice that was computed by itself is written by itself": Plant("tensor/writing/assignment.py", "elif memory.base_of(node) is not memory.base_of(own):", "elif False:", _LOOPS),
 }  # fmt: skip
 
 

@@ -91,7 +91,8 @@ _MOST_STATEMENTS, _MOST_TRIES = 12, 100
 _SAMPLED = 5
 # What most loops have.
 _COMMON = (
-    "new", "new_of_one_size", "row", "slice", "sum", "product", "times", "beside_mean", "captured_view",
+    "new", "new_of_one_size", "row", "slice", "sum", "product", "times", "beside_mean",
+    "captured_view_of_what_changes",
 )  # fmt: skip
 
 
@@ -261,7 +262,8 @@ def _cut(loop: Loop) -> Loop:
     needed = {read.name for read in reads}
     statements: list[Statement] = []
     for each in reversed(loop.statements):
-        if each.target in needed or STATEMENTS[each.kind].is_write:
+        kind = STATEMENTS[each.kind]
+        if each.target in needed or kind.is_write or kind.changes:
             statements.insert(0, each)
             needed.update(each.args)
     return replace(loop, statements=tuple(statements), reads=reads)
@@ -476,7 +478,7 @@ def _next(
     given: list[Seen] = []
     for at, takes in enumerate(kind.takes):
         fit = [each for each in known if each.kind in takes]
-        if kind.is_write and not at:
+        if (kind.is_write or kind.changes) and not at:
             fit = [each for each in fit if each.is_state and each.name not in ("m1", "m2")]
         if at:
             fit = [each for each in fit if _suit(kind, given[0], each)] or fit

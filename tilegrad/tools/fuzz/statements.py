@@ -128,6 +128,16 @@ def _slice(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Pa
     return numbers.integer(0, given[0].least() - length), str(length)
 
 
+def _slice_or_not(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
+    """A slice, and at which steps it is one."""
+    found = _slice(chance, numbers, given)
+    return None if found is None else (*found, numbers.integer(0, 1))
+
+
+def _slice_of_matrix(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
+    return _slice(chance, numbers, given) if given[0].ndim == 2 else None
+
+
 def _slice_and_length(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
     """Where a slice begins, and its length, which change."""
     if given[0].ndim < 1 or given[0].least() < 4:
@@ -191,6 +201,7 @@ class StatementKind:
         draw: the numbers for values; None where these do not suit.
         is_alike: whether the values have equal shapes.
         is_write: whether it changes its first value, a state.
+        changes: whether it changes its first value, a state, and makes another.
         weight: how often it is drawn.
     """
 
@@ -201,6 +212,7 @@ class StatementKind:
     draw: Draw = _none
     is_alike: bool = False
     is_write: bool = False
+    changes: bool = False
     weight: float = 1.0
 
 
@@ -331,7 +343,8 @@ _ROWS = [
     StatementKind("captured_with_number", ("f",), "scaled({a}, {p})", "SCALED({a}, {p})", _factor),
     StatementKind("captured_pick", ("f",), "picked({a}, {p})[0]", "PICKED({a}, {p})[0]", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, min(given[0].least() - 1, 5)),), weight=2),
     StatementKind("captured_view", ("f",), "viewed({a})[{p}]", "VIEWED({a})[{p}]", lambda chance, numbers, given: (str(chance.randrange(2)),) if given[0].ndim == 2 else None, weight=2),
-    StatementKind("captured_view_of_slice", ("f",), "viewed({a}[{p}:{p} + {q}])[0]", "VIEWED({a}[{p}:{p} + {q}])[0]", lambda chance, numbers, given: _slice(chance, numbers, given) if given[0].ndim == 2 else None, weight=2),
+    StatementKind("captured_view_of_slice", ("f",), "viewed({a}[{p}:{p} + {q}])[0]", "VIEWED({a}[{p}:{p} + {q}])[0]", _slice_of_matrix, weight=2),
+    StatementKind("captured_view_of_what_changes", ("f",), "(lambda found: ({a}.mul_(0.5), found * 1)[1])(viewed({a}[{p}:{p} + {q}])[0])", "(lambda found: (np.multiply({a}, 0.5, {a}), found * 1)[1])(VIEWED({a}[{p}:{p} + {q}])[0])", _slice_of_matrix, changes=True, weight=2),
     StatementKind("captured_sum", ("f",), "picked({a}, 0)[1]", "PICKED({a}, 0)[1]", _axis),
     StatementKind("captured_gradient", ("f", "f"), "sloped({a}.detach().requires_grad_(), {b})", "SLOPED({a}, {b})", is_alike=True),
     StatementKind("captured_with_state", ("f",), "seen({a})", "SEEN({a})", weight=2),
@@ -355,8 +368,8 @@ _ROWS = [
     StatementKind("write_rows", ("f",), "{a}[Tensor([{p}, {q}])] = 0.5", "{a}[[{p}, {q}]] = 0.5", _rows, is_write=True),
     StatementKind("write_where", ("f",), "{a}[{a} > 0.0625] = {p}", "", _factor, is_write=True),
     StatementKind("captured_halving", ("f", "f"), "lowered({a}, {b})", "LOWERED({a}, {b})", _position, is_write=True, weight=2),
-    StatementKind("captured_slice_halving", ("f", "f"), "lowered({a}[{p}:{p} + {q}], {b})", "LOWERED({a}[{p}:{p} + {q}], {b})", _slice, is_write=True, weight=2),
-    StatementKind("captured_halving_beside", ("f",), "lowered({a}[{p}:{p} + {q}], {a}[0])", "LOWERED({a}[{p}:{p} + {q}], {a}[0])", _slice, is_write=True),
+    StatementKind("captured_slice_halving", ("f", "f"), "lowered({a}[{p}:{p} + {q}] if {r} else ({a} * 0.5)[:{q}], {b})", "LOWERED({a}[{p}:{p} + {q}] if {r} else ({a} * 0.5)[:{q}], {b})", _slice_or_not, is_write=True, weight=2),
+    StatementKind("captured_halving_beside", ("f", "f"), "lowered({a}[{p}:{p} + {q}], {a}[{p}] if {r} else {b})", "LOWERED({a}[{p}:{p} + {q}], {a}[{p}] if {r} else {b})", _slice_or_not, is_write=True, weight=2),
     # States that are bound anew.
     StatementKind("average", ("f", "f"), "{a} * 0.5 + {b}", "({a} * 0.5 + {b}).copy()", is_alike=True, is_write=True, weight=4),
     StatementKind("lengthen", ("f", "f"), "{a}.cat({b})[-{p}:]", "np.concatenate([{a}, {b}])[-{p}:]", _count, is_write=True, weight=3),
