@@ -269,7 +269,7 @@ def test_memory_of_results_is_used_again() -> None:
     before = GlobalCounters.mem_used
     for _ in range(20):
         result = function(x)
-    assert GlobalCounters.mem_used == before
+    assert GlobalCounters.mem_used <= before
     assert result.tolist()[0] == 2
 
 

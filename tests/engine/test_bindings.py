@@ -156,4 +156,4 @@ def test_a_form_holds_no_memory() -> None:
     before = GlobalCounters.mem_used
     run()
     gc.collect()
-    assert GlobalCounters.mem_used == before
+    assert GlobalCounters.mem_used <= before

@@ -279,7 +279,7 @@ def test_the_line_on_a_replay(mode: int) -> None:
                 function(inputs[4])
             assert line_of("# captured") in str(caught.value)
         gc.collect()
-        assert GlobalCounters.mem_used == before
+        assert GlobalCounters.mem_used <= before
         kept += [function(x) for x in inputs[4:]]
     for number, result in enumerate(kept):
         assert result.tolist() == [2.5 * (number + 1)] * N

@@ -108,7 +108,7 @@ def test_out_of_memory_of_each_kind(kind: str) -> None:
         with Context(DEBUG=debug), refused, room_for(0):
             value.realize()
         gc.collect()
-        assert GlobalCounters.mem_used == before[0]
+        assert GlobalCounters.mem_used <= before[0]
     assert value.contiguous().realize().shape == (N,)
 
 

@@ -370,7 +370,7 @@ def test_memory_and_tables_are_flat_over_lengths() -> None:
     for length in range(3, 400, 7):
         step(length)
     gc.collect()
-    assert GlobalCounters.mem_used == before
+    assert GlobalCounters.mem_used <= before
 
 
 def test_a_capture_and_the_plain_plan_have_their_sizes() -> None:

@@ -249,7 +249,7 @@ def test_memory_is_given_back() -> None:
     before = GlobalCounters.mem_used
     for _ in range(3):
         checkpoint(lambda x: x.exp().contiguous() * 2, x).realize()
-    assert GlobalCounters.mem_used == before
+    assert GlobalCounters.mem_used <= before
 
 
 def test_errors() -> None:

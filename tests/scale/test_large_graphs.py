@@ -193,7 +193,7 @@ def test_thousands_of_nodes(
         # Interned constants may outlive the graph, in the kernels' keys.
         after = held()
         assert newer(earlier) == []
-        assert after[1] == before[1]
+        assert after[1] <= before[1]
         assert after[0] - before[0] < 50
     for small, large in zip(*work):
         # Fewer than a hundred steps at so few nodes say nothing of growth.
@@ -323,5 +323,5 @@ def test_a_hundred_thousand_nodes(
             del result, found
         after = held()
         assert newer(earlier) == []
-        assert after[1] == before[1] and after[0] - before[0] < 50
+        assert after[1] <= before[1] and after[0] - before[0] < 50
     assert work[1] <= MOST * work[0]

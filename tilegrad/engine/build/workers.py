@@ -115,37 +115,37 @@ class Helper:
         assert self.process.stdin is not None
         write_message(self.process.stdin, {"rehearses": rehearses})
         self.is_loaded = self.has_ended = False
-        self._batches: SimpleQueue[_SharedJobs] = SimpleQueue()
+        self._waiting: SimpleQueue[_SharedJobs] = SimpleQueue()
         threading.Thread(target=self._serve, name="tilegrad worker", daemon=True).start()
 
-    def serve(self, batch: _SharedJobs) -> None:
-        """Take jobs of `batch` from now on, or once the process is loaded, until none is left."""
-        self._batches.put(batch)
+    def serve(self, shared: _SharedJobs) -> None:
+        """Take jobs of `shared` from now on, or once the process is loaded, until none is left."""
+        self._waiting.put(shared)
 
     def _serve(self) -> None:
         assert self.process.stdout is not None
-        batch: _SharedJobs | None = None
+        shared: _SharedJobs | None = None
         try:
             if read_message(self.process.stdout) is not None:
                 self.is_loaded = True
                 while True:
-                    batch = self._batches.get()
-                    self._work(batch)
+                    shared = self._waiting.get()
+                    self._work(shared)
         except (OSError, ValueError, EOFError):
             pass
         finally:
             self.has_ended = True
-            if batch is not None:
-                batch.leave(self)
+            if shared is not None:
+                shared.leave(self)
             end_children(self.process)
 
-    def _work(self, batch: _SharedJobs) -> None:
+    def _work(self, shared: _SharedJobs) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
         sent: deque[str] = deque()
         while True:
-            while (job := batch.take(self)) is not None:
+            while (job := shared.take(self)) is not None:
                 sent.append(job.key)
-                fields = {"key": job.key, "device": job.device, "switches": batch.switches}
+                fields = {"key": job.key, "device": job.device, "switches": shared.switches}
                 write_message(self.process.stdin, fields, graph_bytes(job.ast))
             if not sent:
                 return
@@ -155,7 +155,7 @@ class Helper:
             (found, binary), key = answer, sent.popleft()
             if found:
                 counters.add(found["work"])
-            batch.give(kernel_from(key, found["kernel"], binary) if found else None, self)
+            shared.give(kernel_from(key, found["kernel"], binary) if found else None, self)
 
 
 class Helpers:
@@ -185,18 +185,18 @@ class Helpers:
 
         Raises what `here` raises.
         """
-        batch = _SharedJobs(jobs)
+        shared = _SharedJobs(jobs)
         for helper in self._helpers:
-            helper.serve(batch)
+            helper.serve(shared)
         try:
-            while (job := batch.take()) is not None:
-                batch.give(here(job))
-                tell(len(batch.done))
+            while (job := shared.take()) is not None:
+                shared.give(here(job))
+                tell(len(shared.done))
         finally:
-            batch.close()
-        for helper in batch.late():
+            shared.close()
+        for helper in shared.late():
             end_children(helper.process)
-        return dict(batch.done)
+        return dict(shared.done)
 
 
 _helpers: list[Helper] = []
