@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import importlib
 import os
 import random
 import shutil
@@ -36,6 +35,10 @@ _LONG = {"bench", "device", "docs", "examples", "scale", "tools", "typing"}
 if "TILEGRAD_CACHE" not in os.environ:
     os.environ["TILEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tilegrad-tests-")
     atexit.register(shutil.rmtree, os.environ["TILEGRAD_CACHE"], ignore_errors=True)
+
+# Each core has a process of tests: these, and those that tests start, take no other for helpers that
+# compile. The tests of helpers ask for them.
+os.environ.setdefault("TILEGRAD_PARALLEL", "0")
 
 # Hundreds of processes that tests start import the package: none compiles its sources anew, even
 # where the surroundings ask for no files of bytecode.
@@ -65,14 +68,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Processes that tests start share the cores with other tests, and start no helpers."""
-    if not config.getoption("numprocesses", None):
-        # This process, whose children are not those that run tests, has read its switches then.
-        importlib.import_module("tilegrad.base.config")
-        os.environ.setdefault("TILEGRAD_PARALLEL", "0")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,7 +35,9 @@ class FakeCUDA(FakeDriver):
         made = self._next()
         kinds_of = [("", "u64" if "*" in each else "s32") for each in parameters.split(",") if each]
         asks = "extern __shared__" in source
-        entry = SimpleNamespace(parameters=kinds_of, function=function, asks=asks)
+        entry = SimpleNamespace(
+            parameters=kinds_of, function=function, asks=asks, arrays=dict[str, Any]()
+        )
         self.modules[made] = {name: entry}
         return OK, made
 

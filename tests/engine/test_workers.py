@@ -179,14 +179,15 @@ def test_a_child_of_a_fork_leaves_the_helpers_to_its_parent(helpers: Helpers) ->
 def test_where_there_are_no_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert count_of_helpers() == 3
-    for switches in ({"PARALLEL": 0}, {"DEBUG": 3}):
-        with Context(**switches):
+    with Context(PARALLEL=1):
+        assert count_of_helpers() == 3
+        for switches in ({"PARALLEL": 0}, {"DEBUG": 3}):
+            with Context(**switches):
+                assert count_of_helpers() == 0
+        with recording():
             assert count_of_helpers() == 0
-    with recording():
+        monkeypatch.setattr(sys, "frozen", True, raising=False)
         assert count_of_helpers() == 0
-    monkeypatch.setattr(sys, "frozen", True, raising=False)
-    assert count_of_helpers() == 0
 
 
 # Twelve kernels, none like another, and no guard around the whole.

@@ -485,7 +485,9 @@ def settle_alias(tensor: Any, call: Call, memory: UOp | None = None) -> None:
     alias = tensor._alias
     if alias is None or alias[1].__class__ is not int or not alias[1]:
         return
-    if is_alone(tensor):
+    # A view of memory looks there as before, whoever else does.
+    is_view = call.inputs is None and call.value is not None
+    if is_alone(tensor) and not is_view:
         tensor._alias = None
         return
     away = call.away(alias[1])

@@ -87,21 +87,25 @@ def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:
     if call is not None:
         if call.requires_grad or call.pool is not this_thread.pool:
             return None
-        if call.value is None and _is_copy(call) and _is_small(tensor):
+        # A gradient goes to what a number was computed from by way of its call.
+        has_way = call.inputs is not None and _may_have_gradient(tensor)
+        if call.value is None and not has_way and _is_copy(call) and _is_small(tensor):
             tensor.realize()
             call = tensor._call
         if call is not None:
-            return None if call.value is None else (call.value, call.moves)
+            return None if call.value is None or has_way else (call.value, call.moves)
     node = tensor._node
     moves: list[tuple[Ops, Any, tuple[Any, ...]]] = []
     is_made = False
     while node.op is not Ops.BUFFER:
-        if node.stored is not None and (stored := engine.realized(node)) is not None:
+        # The graph of a number that was computed is the way of its gradients.
+        is_computed = node.stored is not None and not _may_have_gradient(tensor)
+        if is_computed and (stored := engine.realized(node)) is not None:
             node = stored
         elif node.op.is_movement and len(moves) < _MOST_MOVES:
             moves.append((node.op, node.arg, node.shape))
             node = node.src[0]
-        elif not is_made and _is_small(tensor) and _becomes_memory(tensor._node, node, key):
+        elif not is_made and _is_small(tensor) and _becomes_memory(tensor, node, key):
             tensor.realize()
             node, is_made = tensor.uop, True
             moves.clear()
@@ -114,6 +118,11 @@ def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:
     except (store.OverwrittenError, TransformError):
         return None
     return value, tuple(moves[::-1])
+
+
+def _may_have_gradient(tensor: Any) -> bool:
+    """Whether somebody may ask for the gradient of what a tensor was computed from."""
+    return tensor._requires_grad is not False and bool(tensor.dtype.is_float)
 
 
 def _is_copy(call: Call) -> bool:
@@ -142,7 +151,7 @@ def _is_copy(call: Call) -> bool:
     return False
 
 
-def _becomes_memory(node: UOp, below: UOp, key: Any) -> bool:
+def _becomes_memory(tensor: Any, below: UOp, key: Any) -> bool:
     """Whether a tensor, which moves what is `below`, is an array of the host on its way to a
     device, of which a run would copy all, too; a copy of memory in another order, which each run of
     a part would make again; or a constant, of which each part would be a graph of its own.
@@ -150,7 +159,8 @@ def _becomes_memory(node: UOp, below: UOp, key: Any) -> bool:
     if below.op is Ops.COPY:
         return below.src[0].op is Ops.BUFFER
     if below.op is Ops.CONTIGUOUS:
-        return needs_no_run(below.src[0])
+        return not _may_have_gradient(tensor) and needs_no_run(below.src[0])
+    node = tensor._node
     return node.is_constant and node.op is not Ops.CONST and _changes(key)
 
 

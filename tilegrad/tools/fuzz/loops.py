@@ -146,12 +146,12 @@ class Loop:
         """A file that fails. Raises ValueError for what is no loop."""
         allowed = _allowed_errors(self)
         switches = MODES[mode].switches
-        lines = [f"import os; os.environ.update({switches})"] if switches else []
         setup = [each for name in self._needed_setup() for each in _SETUP[name]]
         names = ["Tensor"]
         text = "; ".join([*setup, *[each.line(is_numpys=False) for each in self.statements]])
         names += [name for name in ("jit", "no_grad") if f"{name}(" in text]
-        imports = f"import numpy as np; from tilegrad import {', '.join(names)}"
+        imports = f"import os; os.environ.update({switches}); " if switches else ""
+        imports += f"import numpy as np; from tilegrad import {', '.join(names)}"
         if "optim." in text:
             imports += "; from tilegrad.nn import optim"
         numbers = [f"{name} = {value}" for name, value in self._needed_numbers()]
@@ -177,7 +177,7 @@ class Loop:
         loop = ["; ".join([*setup, "later = []"]), f"for k in range({self.steps}):"]
         loop += [f"    {each}" for each in body]
         loop += ["for each in later: check(k, *each)"] if later else []
-        lines += [f"{imports}; {_DATA}", _CHECK]
+        lines = [f"{imports}; {_DATA}", _CHECK]
         if not self.within:
             return [*lines, *loop]
         lines += ["def run(number):", *[f"    {each}" for each in loop]]
