@@ -36,8 +36,8 @@ if "TILEGRAD_CACHE" not in os.environ:
     os.environ["TILEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tilegrad-tests-")
     atexit.register(shutil.rmtree, os.environ["TILEGRAD_CACHE"], ignore_errors=True)
 
-# Each core has a process of tests: these, and those that tests start, take no other core for helpers
-# that compile. The tests of helpers ask for them.
+# Each core has a process of tests: these, and those that they start, take no other core for
+# helpers that compile. The tests of helpers ask for them.
 os.environ.setdefault("TILEGRAD_PARALLEL", "0")
 
 # Hundreds of processes that tests start import the package: none compiles its sources anew, even
