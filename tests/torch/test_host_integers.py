@@ -13,9 +13,11 @@ import pytest
 import torch as theirs
 
 import tilegrad.torch as torch
-from tilegrad import GlobalCounters
+from tilegrad import Context, GlobalCounters
 from tilegrad.base.trace import counters
 
+# Kernels are counted: the switches that compare two ways run both.
+ONCE = Context(TEMPLATES=1, SEGMENTS=1, SIZES=1)
 INTEGERS = np.array([5, -7, 0, 3, -128, 127, 2, 9], np.int64)
 OPERATIONS: list[Callable[[Any], Any]] = [
     lambda i: i + 1, lambda i: 1 + i, lambda i: 3 - i, lambda i: i * 5, lambda i: -i,
@@ -68,6 +70,7 @@ def test_integers_of_tensors_are_bounds_of_slices() -> None:
             np.testing.assert_array_equal(found.numpy(), wanted.numpy())
 
 
+@ONCE
 def test_what_is_picked_of_memory_takes_no_kernel() -> None:
     table = torch.from_numpy(np.arange(1200, dtype=np.float32).reshape(30, 40))
     order = torch.from_numpy(np.random.default_rng(1).permutation(30))
@@ -146,6 +149,7 @@ def test_a_view_that_is_trained_has_the_gradient_of_its_elements() -> None:
     assert x.grad is None
 
 
+@ONCE
 def test_elements_updated_by_what_is_computed_of_others_plan_nothing_new() -> None:
     """Tabular Q-learning: other elements at each step, by `+=` and by `=`."""
     rng = np.random.default_rng(5)
