@@ -64,7 +64,7 @@ BUDGETS = {
 
 
 def least_us(call: Callable[[], object], calls: int = _CALLS) -> float:
-    """The least time of a call in samples of so many."""
+    """The least mean time of a call, in microseconds, over samples of `calls` calls."""
     found = []
     for _ in range(_SAMPLES):
         start = time.perf_counter()

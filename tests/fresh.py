@@ -47,7 +47,7 @@ def forget() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _tables(modules: int) -> list[Recent[Any, Any]]:
-    """Those of the modules that have been loaded, of which there are so many."""
+    """The tables of the loaded modules; found anew when the number of `modules` changes."""
     return [
         table
         for name, module in list(sys.modules.items())

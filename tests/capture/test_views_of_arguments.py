@@ -105,7 +105,7 @@ def test_a_write_to_an_argument(write: str, argument: str) -> None:
         numbers[1] = step
 
 
-# Two arguments, of which one may be a slice of the other's memory.
+# Two arguments; one may be a slice of the other's memory.
 PAIRS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
     "apart": lambda s, fresh: (s[1:3], fresh),
     "overlapping": lambda s, fresh: (s[1:3], s[1]),

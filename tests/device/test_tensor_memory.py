@@ -6,7 +6,7 @@ the latter refuses, and what NVIDIA's assembler makes of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, ot
 from tests.device.test_wgmma import VALUES, drawn, units
 from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, permute, program
 from tests.schedule.plans import plan
-from tilegrad import Context, Tensor
+from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.device import nv
@@ -34,12 +34,13 @@ from tilegrad.device.nv import nv_target
 from tilegrad.device.nv_tensor_maps import TensorMap
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize import heuristic_units
 from tilegrad.render.ptx import PTXRenderer
 from tilegrad.render.ptx_tensor_memory import TensorUnits
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 from tilegrad.tools.gpu_time import predicted
+
+pytestmark = pytest.mark.usefixtures("uncached")
 
 TARGET = nv_target("sm_100a")
 # Lanes copy tiles themselves.
@@ -50,19 +51,6 @@ has_tools = pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install ti
 # Products of two, four and eight tiles of each operand: two or four of them are in shared memory at
 # a time, so those of the first are filled once.
 SMALL, TWICE, LONG = (128, 64, 128), (128, 64, 256), (128, 64, 512)
-
-
-@pytest.fixture(autouse=True)
-def uncached() -> Iterator[None]:
-    """Kernels with other tiles than usual stay here."""
-    with Context(DISABLE_COMPILER_CACHE=1, SIZES=0):
-        yield
-
-
-@pytest.fixture
-def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products have the tiles of large ones."""
-    monkeypatch.setattr(heuristic_units, "BUSY", 1)
 
 
 def product(

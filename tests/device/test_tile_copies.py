@@ -7,7 +7,7 @@ NVIDIA's assembler makes of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_wgmma import BY_LANES, TARGET, check, drawn, product, text_of
 from tests.optimize.kernels import FLOAT, HALF, buffer, good_opts, kernel, matmul, program, shaped
-from tilegrad import Context, Tensor, jit
+from tilegrad import Tensor, jit
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import DeviceError, InternalError
 from tilegrad.device import nv, nv_tensor_maps
@@ -37,28 +37,16 @@ from tilegrad.ir.text import dump, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
 from tilegrad.lower.tile_copies import find_boxes
-from tilegrad.optimize import heuristic_units
 from tilegrad.render.tile_maps import maps_of
 from tilegrad.tools.gpu_report import count
+
+pytestmark = pytest.mark.usefixtures("uncached")
 
 nightly = pytest.mark.nightly
 has_tools = pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
 # Products of two, four and eight tiles of each operand: two or four of them are in shared memory
 # at a time, so those of the first are filled once.
 SMALL, TWICE, LONG = (64, 64, 128), (64, 64, 256), (64, 64, 512)
-
-
-@pytest.fixture(autouse=True)
-def uncached() -> Iterator[None]:
-    """Kernels with other tiles than usual stay here."""
-    with Context(DISABLE_COMPILER_CACHE=1, SIZES=0):
-        yield
-
-
-@pytest.fixture
-def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products have the tiles of large ones."""
-    monkeypatch.setattr(heuristic_units, "BUSY", 1)
 
 
 def maps(found: list[UOp]) -> list[TileMap]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,19 @@ from tests.optimize.kernels import (
     shaped,
 )
 from tests.optimize.test_slices import kernel_for
-from tilegrad import Context, Tensor
+from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize import heuristic_units
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.render.ptx import PTXRenderer
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
+
+pytestmark = pytest.mark.usefixtures("uncached")
 
 TARGET = nv_target("sm_90a")
 # Lanes copy tiles themselves; tests/device/test_tile_copies.py has those that one lane copies.
@@ -53,13 +54,6 @@ BY_LANES = replace(TARGET, has_tile_copies=False)
 UNITS = {unit.name: unit for unit in TARGET.matrix_units if unit.row_bytes}
 nightly = pytest.mark.nightly
 has_tools = pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
-
-
-@pytest.fixture(autouse=True)
-def uncached() -> Iterator[None]:
-    """Kernels with other tiles than usual stay here."""
-    with Context(DISABLE_COMPILER_CACHE=1, SIZES=0):
-        yield
 
 
 def product(
@@ -75,12 +69,6 @@ def product(
 
 def units(found: list[UOp]) -> set[str]:
     return {node.arg.name for node in found if node.op is Ops.WMMA}
-
-
-@pytest.fixture
-def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products have the tiles of large ones."""
-    monkeypatch.setattr(heuristic_units, "BUSY", 1)
 
 
 # what is chosen

@@ -5,7 +5,7 @@ what NVIDIA's assembler makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ from tests.device.test_byte_products import drawn
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_short_floats import BYTES, ast_of, bytes_of, units
 from tests.optimize.kernels import program
-from tilegrad import Context, Tensor
+from tilegrad import Tensor
 from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
-from tilegrad.optimize import heuristic_units
 from tilegrad.tools.gpu_report import count
+
+pytestmark = pytest.mark.usefixtures("uncached")
 
 TARGETS = {arch: nv_target(arch) for arch in ("sm_90a", "sm_100a")}
 TARGET = TARGETS["sm_90a"]
@@ -32,19 +33,6 @@ DEVICES = {"sm_90a": ("NVSIM90", "wgmma.m64"), "sm_100a": ("NVSIM100", "tcgen05.
 KINDS = [*BYTES, "int8"]
 Array = np.ndarray[Any, Any]
 Product = Callable[[Tensor, Tensor], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def uncached() -> Iterator[None]:
-    """Kernels with other tiles than usual stay here."""
-    with Context(DISABLE_COMPILER_CACHE=1, SIZES=0):
-        yield
-
-
-@pytest.fixture
-def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products have the tiles of large ones."""
-    monkeypatch.setattr(heuristic_units, "BUSY", 1)
 
 
 def wide(product: Product, dtype: str) -> Product:

@@ -124,7 +124,7 @@ def test_files_that_comments_name_exist(folder: str) -> None:
     assert missing == {}
 
 
-# What the compiler is, of which a reader has several files open at once.
+# Folders of the compiler: a reader has several of their files open at once.
 COMPILER = (
     "ir", "schedule", "optimize", "lower", "render", "compile", "runtime", "grad", "engine",
     "capture",

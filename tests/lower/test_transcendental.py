@@ -333,8 +333,8 @@ def test_the_least_power_that_is_not_zero(name: str, dtype: Any, device: str) ->
 
 @pytest.mark.parametrize("name", ["exp", "exp2"])
 def test_a_power_that_is_zero_underflows_nowhere(name: str) -> None:
-    """What is scaled is 0 there: some processors take 150 cycles for an operation that underflows,
-    and a mask leaves e**-inf in a softmax.
+    """What is scaled is 0 there: some processors take long for an operation that underflows, and a
+    mask leaves e**-inf in a softmax.
     """
     target = replace(Device["CPU"].target, has_scale=True, vector_bytes=64)
     x = Tensor(np.zeros(1024, np.float32)).realize()

@@ -59,8 +59,8 @@ _LOADED_LANES, _LOADED_COLUMNS, _PER_COLUMNS = 16, 64, (4, 8)
 # The bits of an address behind its lane.
 _LANE = 16
 _WARP = 32
-# What lies in shared memory: barriers of 8 bytes, of which all lanes wait for the first, or for two
-# in counter, and a lane by itself for one for each commit in its loop; then where the columns are.
+# In shared memory: barriers of 8 bytes, then the address of the columns. All lanes wait for the
+# first barrier, or for two alternately; a lane by itself waits for one per commit in its loop.
 _WORDS, _BARRIER_BYTES = "tensor_words", 8
 # Barriers that a loop of one lane has at least: nobody may wait for a phase behind which the next
 # one of its parity may have ended.
@@ -456,7 +456,7 @@ def _instruction(node: UOp) -> str:
 
 
 def _columns(unit: MatrixUnit) -> int:
-    """The columns of which a warp loads results."""
+    """The number of columns whose results a warp loads."""
     return unit.n * 128 // unit.lanes
 
 

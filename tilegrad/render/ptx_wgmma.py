@@ -52,7 +52,7 @@ def needless(program: Sequence[UOp]) -> set[UOp]:
 
 
 def descriptor(code: Code, memory: PTXMemory, node: UOp, fixed: int) -> str:
-    """The register of an operand's descriptor, in the upper word of which bits are `fixed`."""
+    """The register of an operand's descriptor; `fixed` are bits of its upper word."""
     _, pointer, index = node.src
     leading, stride, _ = node.arg
     address, array = memory.plain(pointer, index), root(pointer).dtype

@@ -168,7 +168,7 @@ class Helpers:
         return len(self._helpers)
 
     def are_worth(self, kernels: int) -> bool:
-        """Whether so many kernels are shared with them."""
+        """Whether a plan with that number of kernels to make is shared with them."""
         if any(helper.is_loaded for helper in self._helpers):
             return kernels >= _WORTH_SHARING
         return len(self) > 0 and kernels >= _WORTH_STARTING

@@ -30,7 +30,7 @@ __all__ = ["NoRoomError", "Ready", "made_ready"]
 
 # Operations and bytes of a run that ends before a sleeping thread has woken: some 100 microseconds.
 _SMALL_OPS = _SMALL_BYTES = 1 << 20
-# Up to so many a run may end before that, as one of matrix products does: its first runs tell.
+# A larger run may end before that too, as one of matrix products does: its first runs tell.
 _MIDDLE_OPS, _MIDDLE_BYTES = 1 << 24, 1 << 22
 _WAKING_S = 1e-4
 _FIRST_RUNS: Final = 4

@@ -337,11 +337,7 @@ def bases_of(
         elif leaf.value is not None:
             buffer, moves = leaf.value.buffer, leaf.moves
             if (
-                not (
-                    takes_moves(moves, kind, values)
-                    if kind.offsets
-                    else moves is kind.moves or moves == kind.moves
-                )
+                not takes_moves(moves, kind, values)
                 or buffer.dtype is not kind.dtype
                 or buffer.size != kind.size
                 or buffer.allocator.device != kind.device
@@ -432,6 +428,8 @@ def takes_moves(moves: Moves, kind: LeafKind, values: dict[str, int]) -> bool:
     """Whether the moves from memory up to a leaf are those of `kind`, but for offsets that are
     variables, which are added to `values`.
     """
+    if not kind.offsets:
+        return moves is kind.moves or moves == kind.moves
     steps = kind.steps or ()
     if len(moves) != len(steps):
         return False

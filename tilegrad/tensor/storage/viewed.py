@@ -197,8 +197,8 @@ def _operand(call: Call, moves: list[_Move]) -> Any | None:
 
 
 def _computed(below: Any, holder: Any, size: int, tensor: Any) -> Any | None:
-    """What is below a view, of which a tensor is the `holder`, as memory; None where that would be
-    much more than the view, or nobody has it.
+    """What is below a view, computed to memory for the tensor `holder` that has it; None where that
+    would be much more than the view, or no tensor has it.
     """
     count = elements(below.shape)
     if holder is None or holder is tensor or not size < count <= _MOST_COMPUTED:
