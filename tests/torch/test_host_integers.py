@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch as theirs
 
 import tilegrad.torch as torch
 from tilegrad import Context, GlobalCounters
 from tilegrad.base.trace import counters
+
+theirs = pytest.importorskip("torch")
 
 # Kernels are counted: the switches that compare two ways run both.
 ONCE = Context(TEMPLATES=1, SEGMENTS=1, SIZES=1)
