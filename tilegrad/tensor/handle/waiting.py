@@ -36,7 +36,7 @@ from tilegrad.tensor.handle.living import Owner, Some, ends, enter, holders_of, 
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",
-    "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias", "this_thread",
+    "kind_of", "known_kind", "next_number", "next_serial", "of_leaf", "settle_alias", "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -51,10 +51,12 @@ _PATIENCE, _PAUSE, _LONGEST_PAUSE = 64, 1 << 10, 1 << 14
 # References to results that a run computed, before the dead among them are looked for.
 _MANY = 32
 next_serial = itertools.count().__next__
-next_number = itertools.count().__next__
+next_number = itertools.count(1).__next__
 # A number for each dtype and shape that a result had, and the most that are known at a time.
 _kinds: dict[tuple[DType, tuple[Any, ...]], int] = {}
 _MOST_KINDS = 1 << 14
+# A number that `kind_of` has given, without its frame.
+known_kind = _kinds.get
 
 
 def kind_of(dtype: DType, shape: tuple[Any, ...]) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from tilegrad.base.trace import counters
+from tilegrad.engine.run import memory as store
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
@@ -76,7 +77,8 @@ class _Origin:
 
 class _Run:
     """What a run of calls stood on (`tensor.storage.segments`), and where its values are, for their
-    pasts: weak references to leaves, the memory below them, and calls. `names` has for leaves that
+    pasts: weak references to leaves, the memory below them, and calls whose results were alive,
+    which have the first numbers. `names` has for leaves that
     are graphs all nodes of these, `memory` for each call that was computed its mark.
     """
 
@@ -117,7 +119,7 @@ class _Past:
         """Let this be the past of the leaf that was made for its value."""
         if isinstance(self.memory, _Mark):
             self.memory.reference = weakref.ref(leaf)
-        _pasts[leaf] = self
+        _pasts[leaf.arg.slot] = self
 
     def add(self, nodes: Collection[UOp], links: Iterable[_Past]) -> None:
         """Add nodes, and older pasts."""
@@ -125,7 +127,7 @@ class _Past:
         self._links += links
         # Memory alone has a past of its own: to ask for that of each node would be a call each.
         for node in nodes:
-            if node.op is Ops.BUFFER and (past := _pasts.get(node)) is not None:
+            if node.op is Ops.BUFFER and (past := _pasts.get(node.arg.slot)) is not None:
                 if past not in self._links:
                     self._links.append(past)
 
@@ -158,7 +160,7 @@ class _Past:
                 found.append(run.leaves[number])
                 found += run.names.get(number, ())
             calls = [*_numbers(reached.calls)]
-            found += [run.calls[number] for number in calls]
+            found += [run.calls[number] for number in calls if number < len(run.calls)]
             found += [run.memory[number] for number in calls if number in run.memory]
             for number in _numbers(reached.bases):
                 found.append(run.bases[number])
@@ -240,8 +242,8 @@ def _names_below(leaf: UOp) -> list[weakref.ref[Any]]:
 
 
 _NONE: frozenset[UOp] = frozenset()
-# By memory, the BUFFER.
-_pasts: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
+# By slot of the memory, a BUFFER.
+_pasts: dict[int, _Past] = store.by_slot()
 # By value, of those that runs keep: the past that its memory will have.
 _of_values: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
 
@@ -254,11 +256,11 @@ def note(computed: Mapping[UOp, UOp]) -> None:
     for root, base in computed.items():
         known = _of_values.get(root)
         if known is not None and known.memory() is base:
-            _pasts.setdefault(base, known)
-        elif root.dtype.is_float and base not in _pasts:
+            _pasts.setdefault(base.arg.slot, known)
+        elif root.dtype.is_float and base.arg.slot not in _pasts:
             todo[root] = base
     for root, past in _made(todo):
-        _pasts[todo[root]] = past
+        _pasts[todo[root].arg.slot] = past
 
 
 def note_run(
@@ -267,35 +269,39 @@ def note_run(
     bases: Iterable[UOp | Value],
     calls: Iterable[Call],
 ) -> None:
-    """Note what a run of `calls` over `leaves`, and the memory `bases` below them, made its values
-    from: for each the number of its call, the memory that holds it, and what it reached.
+    """Note what a run over `leaves`, and the memory `bases` below them, made its values from: for
+    each the number of its call, the memory that holds it, and what it reached. The first of its
+    calls are `calls`, whose results are alive: nobody can ask for a gradient to another one.
     """
     # Nearly every read comes by: what the classes could do themselves would be frames.
     ref = weakref.ref
     run = _blank(_Run)
     run.leaves, run.calls = [*map(ref, leaves)], [*map(ref, calls)]
-    run.names = {
-        number: _names_below(leaf)
-        for number, leaf in enumerate(leaves)
-        if isinstance(leaf, UOp) and leaf.op is not Ops.BUFFER
-    }
+    run.names = names = {}
+    for number, leaf in enumerate(leaves):
+        if leaf.__class__ is UOp and leaf.op is not Ops.BUFFER:
+            names[number] = _names_below(leaf)
     run.bases, run.links = [], []
     depth = 1
     for base in bases:
-        past = base.past if isinstance(base, Value) else _pasts.get(base)
-        if past is None and isinstance(base, Value):
-            past = base.past = _Origin(base)
-        if past.__class__ is _Origin:
-            run.links.append(None)
-            run.bases.append(past.memory)
-            continue
-        run.links.append(past)
-        if past is None:
-            run.bases.append(ref(base))
+        if isinstance(base, Value):
+            past = base.past
+            if past is None:
+                past = base.past = _Origin(base)
+            if past.__class__ is _Origin:
+                run.links.append(None)
+                run.bases.append(past.memory)
+                continue
         else:
-            run.bases.append(past.memory)
-            if past.depth >= depth:
-                depth = past.depth + 1
+            past = _pasts.get(base.arg.slot)
+            if past is None:
+                run.links.append(None)
+                run.bases.append(ref(base))
+                continue
+        run.links.append(past)
+        run.bases.append(past.memory)
+        if past.depth >= depth:
+            depth = past.depth + 1
     run.depth = depth
     run.memory = memory = {}
     for number, value, reached in values:
@@ -326,7 +332,7 @@ def remember(materialised: Mapping[UOp, UOp]) -> None:
     todo = {node: base for node, base in materialised.items() if node.dtype.is_float}
     for node, past in _made(todo):
         # A run of calls begins at the memory (`tensor.storage.segments`).
-        _of_values[node] = _pasts[todo[node]] = past
+        _of_values[node] = _pasts[todo[node].arg.slot] = past
 
 
 def _made(todo: Mapping[UOp, UOp]) -> Iterator[tuple[UOp, _Past]]:
@@ -376,8 +382,8 @@ def _made(todo: Mapping[UOp, UOp]) -> Iterator[tuple[UOp, _Past]]:
 
 
 def has_past(memory: UOp) -> bool:
-    """Whether it is known what `memory` was computed from."""
-    return memory in _pasts
+    """Whether it is known what `memory`, a BUFFER, was computed from."""
+    return memory.arg.slot in _pasts
 
 
 def lost(
@@ -407,7 +413,7 @@ def lost(
         if is_memory and node in graphs:
             sources: tuple[UOp, ...] = (graphs[node],)
         else:
-            past = _pasts.get(node) if is_memory else None
+            past = _pasts.get(node.arg.slot) if is_memory else None
             if past is not None:
                 wanted = everyone
                 if id(node) in everyone:
