@@ -60,7 +60,9 @@ def short_signature(
             # 0.0 is equal to -0.0, and NaN to nothing.
             if value_kind in PLAIN or (value_kind is float and value and value == value):
                 return (own, kind, grad, device, value_kind, value), inputs
-            if value_kind is kind and value is not first:
+            if value is first:
+                return (own, kind, grad, device, kind, 0), inputs
+            if value_kind is kind:
                 other, more = value._call, value._requires_grad
                 if value._device != device:
                     return None, ()
