@@ -159,7 +159,7 @@ class Ready:
         self._calls: dict[bool, Any] = {}
         # Of work that may be small, the least time of the first runs.
         self._least_s, self._timed = math.inf, 0
-        self._run: PlanRun = self._run_by_loops
+        self._run: PlanRun = self._run_at_first
         self._assign_inputs(plan)
         self._assign_own_memory(plan)
 
@@ -227,6 +227,13 @@ class Ready:
         """
         return self._run(inputs, variables)
 
+    def _run_at_first(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:
+        """As `run`, until a function is written for it."""
+        self._runs += 1
+        if self._runs == _OFTEN:
+            self._write()
+        return self._run_by_loops(inputs, variables)
+
     def _run_by_loops(
         self,
         inputs: Sequence[Buffer],
@@ -260,9 +267,6 @@ class Ready:
         finally:
             for block in zip(sizes[count:], handles[count:]):
                 allocator.take_back(block)
-        self._runs += 1
-        if self._runs == _OFTEN:
-            self._write()
         return [
             made[position] if position is not None else inputs[source or 0]
             for position, source in self._outputs

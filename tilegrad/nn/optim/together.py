@@ -21,13 +21,14 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.recorded import recorded
 from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.kinds import kind_of
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import kind_of, this_thread
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.undo import note, nothing_noted
 
-__all__ = ["advance_together", "move_together"]
+__all__ = ["KnownReads", "advance_together", "move_together"]
 
 
 class _Update(NamedTuple):
@@ -48,19 +49,21 @@ class _Reads(NamedTuple):
     options: tuple[Any, ...]
 
 
+# By the number of a group and of what its parameters count with, what all of them read.
+KnownReads = dict[tuple[int, int], _Reads]
 # By signature; of an update that is no template, one without results.
 _updates: Recent[tuple[Any, ...], _Update] = Recent(lambda: 1024)
 _NONE = _Update(None, ())
 
 
-def move_together(optimizer: Any, index: int) -> list[Tensor] | None:
+def move_together(optimizer: Any, index: int, known: KnownReads) -> list[Tensor] | None:
     """Let parameter number `index`, which has a gradient, and its state take their next values by
     the next run; gives these tensors. None, and nothing has happened, where that is no template, or
-    a value is to be written in place.
+    a value is to be written in place. In the same step `known` has what its group reads.
     """
     if not writes.postpones_calls() or not _is_of_package(type(optimizer)._update):
         return None
-    reads = _reads_of(optimizer, index)
+    reads = _reads_of(optimizer, index, known)
 
     def recorded_update() -> _Update | None:
         return _recorded_update(optimizer, index, reads.operands)
@@ -73,10 +76,11 @@ def advance_together(optimizer: Any, number: int) -> list[Tensor] | None:
     counts = optimizer._counts[number]
     if not counts or not writes.postpones_calls() or not _is_of_package(type(optimizer)._advance):
         return None
-    operands, options = [*counts.values()], [*counts]
+    operands: list[Any] = [*counts.values()]
+    options: list[Any] = [*counts]
     for each in _options_of(optimizer._param_groups[optimizer._group_of_counts[number]]):
-        (operands if isinstance(each, Tensor) else options).append(each)
-    reads = _Reads(operands, tuple([(each.__class__, each) for each in options]))
+        _read(each, operands, options)
+    reads = _Reads(operands, tuple(options))
 
     def recorded_advance() -> _Update | None:
         return _recorded_advance(optimizer, number, operands)
@@ -123,24 +127,34 @@ def _is_of_package(formula: Any) -> bool:
     return module.startswith("tilegrad.")
 
 
-def _reads_of(optimizer: Any, index: int) -> _Reads:
+def _reads_of(optimizer: Any, index: int, known: KnownReads) -> _Reads:
     tensor = optimizer.params[index]
     operands: list[Any] = [tensor, tensor.grad]
     options: list[Any] = []
-    for each in _values_of(optimizer, index):
-        if isinstance(each, Tensor):
-            operands.append(each)
-        # Numbers that are equal may differ in their class.
-        options.append(None if isinstance(each, Tensor) else (each.__class__, each))
-    return _Reads(operands, tuple(options))
-
-
-def _values_of(optimizer: Any, index: int) -> Iterator[Any]:
-    """The state of a parameter, the options of its group, and what it counts with."""
     for attribute, _ in optimizer._slots:
-        yield getattr(optimizer, attribute)[index]
-    yield from _options_of(optimizer._param_groups[optimizer._group_of[index]])
-    yield from optimizer._counts[optimizer._counts_of[index]].values()
+        _read(getattr(optimizer, attribute)[index], operands, options)
+    group, counts = optimizer._group_of[index], optimizer._counts_of[index]
+    shared = known.get((group, counts))
+    if shared is None:
+        of_group: list[Any] = []
+        rest: list[Any] = []
+        for each in _options_of(optimizer._param_groups[group]):
+            _read(each, of_group, rest)
+        for each in optimizer._counts[counts].values():
+            _read(each, of_group, rest)
+        shared = known[group, counts] = _Reads(of_group, tuple(rest))
+    operands += shared.operands
+    return _Reads(operands, (*options, shared.options))
+
+
+def _read(value: Any, operands: list[Any], options: list[Any]) -> None:
+    """Add what an update reads to the operands or the options."""
+    if isinstance(value, Tensor):
+        operands.append(value)
+        options.append(None)
+    else:
+        # Numbers that are equal may differ in their class.
+        options.append((value.__class__, value))
 
 
 def _options_of(group: Mapping[str, Any]) -> Iterator[Any]:

@@ -18,7 +18,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.arguments import PLAIN
 from tilegrad.tensor.calls.recorded import TELLING
 from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.handle.waiting import Pool, kind_of, known_kind
+from tilegrad.tensor.handle.kinds import kind_of, known_kind
+from tilegrad.tensor.handle.waiting import Pool
 
 __all__ = ["short_signature", "without_numbers", "without_sizes"]
 

@@ -44,8 +44,9 @@ from tilegrad.tensor.calls.template_table import (
 )
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import Call, Number, Pool, next_number, this_thread
+from tilegrad.tensor.handle.waiting import Call, Number, Pool, this_thread
 from tilegrad.tensor.storage.pending import pressure, relieve
 
 __all__ = ["elementwise", "slicing", "templated", "templated_unless"]

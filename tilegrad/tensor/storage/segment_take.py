@@ -175,8 +175,8 @@ def _take(writer: Lines, outcome: Outcome, *, is_shared: bool) -> None:
     add(f"{call}.value = {value}; {call}.moves = moves; {call}.generation = generation")
     add(f"if {call}.node is not None: remember({call}.node, {value}.node(moves))")
     add("if is_its:")
-    add("    reference = waiting.pop(id(each), None)")
-    add("    if reference is not None: done.append(reference)")
+    add(f"    if {call}.handle in waiting:")
+    add(f"        waiting.discard({call}.handle); done.append({call}.handle)")
 
 
 def _note(writer: Lines, segment: Segment, found: WaitingCalls) -> None:
@@ -214,7 +214,7 @@ def _end_write(writer: Lines, number: int) -> None:
 
 def stand_on_memory(tensor: Any, call: Call, memory: UOp) -> None:
     """Let the tensor of a call that was computed stand on the memory."""
-    call.pool.waiting.pop(id(tensor), None)
+    call.pool.forget(call.handle)
     if call.requires_grad and call.inputs is not None:
         # Its graph is alive beside its memory.
         expand(call)

@@ -397,9 +397,9 @@ def _take(
         if call.node is not None:
             engine.remember(call.node, value.node(moves))
         if is_its:
-            reference = waiting.pop(id(each), None)
-            if reference is not None:
-                done.append(reference)
+            if call.handle in waiting:
+                waiting.discard(call.handle)
+                done.append(call.handle)
     asked.pool.forget_dead()
     if noted:
         past.note_run(noted, found.leaves, bases, found.alive)

@@ -28,20 +28,13 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_of_call
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.replaced import exchange, postpone, stands_on_memory
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import (
-    Call,
-    Input,
-    Moves,
-    Pool,
-    Value,
-    next_number,
-    this_thread,
-)
+from tilegrad.tensor.handle.waiting import Call, Input, Moves, Pool, Value, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.graphs import older_leaves
 from tilegrad.tensor.storage.memory import (
@@ -312,7 +305,8 @@ def take_memory(tensor: Any, value: Value, moves: Moves) -> None:
     tensor, others, storage, previous = _freed(tensor)
     was = tensor._requires_grad, tensor._is_leaf, tensor._gradient
     dtype, shape = value.buffer.dtype, moves[-1][2] if moves else (value.buffer.size,)
-    this_thread.pool.waiting.pop(id(tensor), None)
+    if tensor._call is not None:
+        this_thread.pool.forget(tensor._call.handle)
     stands_on_memory(tensor, value, moves, dtype, shape, (entry,))
     tensor._call.is_write = True
     tensor._requires_grad, tensor._is_leaf, tensor._gradient = was
