@@ -316,8 +316,31 @@ def note_run(
         # Calls that are equal share a value.
         memory[number] = past.memory
     if depth > _MOST_DEPTH:
+        _work_out_below(run)
         for _, value, _ in values:
             value.past.work_out()
+
+
+def _work_out_below(run: _Run) -> None:
+    """Work out the pasts below a run whose memory is alive, the oldest first: each would keep all
+    runs before its own.
+    """
+    alive: dict[_Past, int] = {}
+    stack = [run]
+    seen = {id(run)}
+    # The list grows while it is walked.
+    for each in stack:
+        for past in each.links:
+            if past is None or past._run is None:
+                continue
+            if past.memory() is not None:
+                alive[past] = past.depth
+            below = past._run[0]
+            if id(below) not in seen:
+                seen.add(id(below))
+                stack.append(below)
+    for past in sorted(alive, key=alive.__getitem__):
+        past.work_out()
 
 
 def is_computed(value: Value) -> bool:
