@@ -113,7 +113,7 @@ BOUNDED = {
     "tensor/storage/memory.py _bases": "weak: the nodes that are alive",
     "tensor/storage/memory.py _views": "weak: the nodes that are alive",
     "tensor/storage/memory.py _superseded": "weak: the nodes that are alive",
-    "tensor/storage/past.py _of_values": "weak: the nodes that are alive",
+    "tensor/storage/past_of_graphs.py _of_values": "weak: the nodes that are alive",
     "tensor/storage/running.py _waiting": "weak: the nodes that are alive",
     "tensor/handle/living.py owners": "weak: the nodes that are alive",
     "tensor/reductions/reduce.py _iotas": "_MOST_IOTAS",

@@ -106,7 +106,7 @@ def test_the_past_of_a_loop_has_a_constant_size() -> None:
     sizes = []
     for _ in range(40):
         y = (y * x).realize()
-        found = past._pasts[y.uop.arg.slot]
+        found = past.pasts[y.uop.arg.slot]
         sizes.append((len(found.nodes), len(found.links)))
     assert max(sizes[10:]) <= max(sizes[:10])
 
