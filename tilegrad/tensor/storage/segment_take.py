@@ -24,7 +24,14 @@ from tilegrad.engine.run.run import ready_plan, record_of_thread, timer_of_threa
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import same_storage
-from tilegrad.tensor.handle.waiting import Call, Value, become_memory, expand, settle_alias
+from tilegrad.tensor.handle.waiting import (
+    Call,
+    Number,
+    Value,
+    become_memory,
+    expand,
+    settle_alias,
+)
 from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.noted_runs import Outcome, Segment
 from tilegrad.tensor.storage.signatures import WaitingCalls
@@ -81,7 +88,7 @@ def take_lines(writer: Lines, segment: Segment, found: WaitingCalls) -> None:
     add = writer.lines.append
     add("generation = 0")
     for number in leaves:
-        if isinstance(found.leaves[number], Call):
+        if not isinstance(found.leaves[number], Number):
             add(f"if l{number}.__class__ is Call and l{number}.generation > generation:")
             add(f"    generation = l{number}.generation")
     add("generation += 1")
