@@ -21,8 +21,8 @@ from tilegrad.base.float8 import FORMATS
 from tilegrad.base.members import Members
 
 __all__ = [
-    "AddressSpace", "DType", "DTypeNames", "Pointer", "as_const", "can_lossless_cast",
-    "default_dtypes", "dtypes", "nearest_dtype", "saturate", "truncate",
+    "AddressSpace", "DType", "DTypeNames", "Pointer", "as_const", "can_lossless_cast", "dtypes",
+    "nearest_dtype", "saturate", "truncate",
 ]  # fmt: skip
 
 
