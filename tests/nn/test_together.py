@@ -121,7 +121,7 @@ def test_what_is_no_template_is_computed_by_methods() -> None:
             optimizer.zero_grad()
             (large.sum() + small.sum()).backward()
             # Gradients of ones are constants.
-            assert together.move_together(optimizer, 0) is None
+            assert together.move_together(optimizer, 0, {}) is None
             optimizer.step()
     np.testing.assert_allclose(large.numpy(), 1 - 4 * 0.5, rtol=1e-5)
     np.testing.assert_allclose(small.numpy(), 1 - 4 * 0.5, rtol=1e-5)

@@ -4,14 +4,16 @@ never a part of itself. With `requires_grad` it is exact, however often values a
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Tensor
+from tilegrad import Context, Tensor
 from tilegrad.base.errors import TilegradError
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import past
 
 _READS: list[Callable[[Tensor], object]] = [
@@ -104,9 +106,27 @@ def test_the_past_of_a_loop_has_a_constant_size() -> None:
     sizes = []
     for _ in range(40):
         y = (y * x).realize()
-        found = past._pasts[y.uop]
+        found = past.pasts[y.uop.arg.slot]
         sizes.append((len(found.nodes), len(found.links)))
     assert max(sizes[10:]) <= max(sizes[:10])
+
+
+def test_a_long_loop_keeps_the_runs_of_its_last_steps_only() -> None:
+    """Of each run a record was kept, by way of the past of the state before it."""
+    x, y = Tensor([0.5, 2.0]).realize(), Tensor([1.0, 1.0]).realize()
+    counts = []
+    this_thread.pool.end()
+    this_thread.pool.was_of_use()
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        for step in range(400):
+            y = y * x
+            y = y / y.sum()
+            y.max().item()
+            if step in (199, 399):
+                gc.collect()
+                counts.append(sum(type(each) is past._Run for each in gc.get_objects()))
+    assert counts[0] > 0
+    assert counts[1] <= counts[0] + 64
 
 
 def test_gradients_through_time_are_exact_though_each_state_is_read() -> None:

@@ -21,7 +21,7 @@ from tilegrad.base.trace import counters
 from tilegrad.engine.run import ready
 from tilegrad.ir.uop import node_count
 from tilegrad.tensor.handle import waiting
-from tilegrad.tensor.handle.waiting import this_thread
+from tilegrad.tensor.handle.waiting import Pool, this_thread
 from tilegrad.tensor.storage import segments
 
 STEPS = 16
@@ -58,18 +58,14 @@ def of_use(step: Callable[[], object]) -> bool:
     """
     for _ in range(40):
         step()
-    found = []
-    real = segments._run
-
-    def see(*args: Any) -> bool:
-        found.append(real(*args))
-        return found[-1]
-
-    segments._run = see
-    try:
+    found: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, is_of_use in (("was_of_use", True), ("in_vain", False)):
+            real = getattr(Pool, name)
+            patch.setattr(
+                Pool, name, lambda pool, of=is_of_use, real=real: found.append(of) or real(pool)
+            )
         step()
-    finally:
-        segments._run = real
     return bool(found) and all(found)
 
 

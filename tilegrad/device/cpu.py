@@ -21,11 +21,11 @@ import platform
 import threading
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.cpu_native import NativePool, native, native_code
 from tilegrad.hardware import dot_unit
@@ -175,6 +175,20 @@ def prepare() -> None:
 class CpuRuntime(Runtime):
     """Host memory and the thread pool; a handle is an address."""
 
+    number_types: Mapping[DType, Any] = {
+        dtypes.bool: ctypes.c_bool,
+        dtypes.int8: ctypes.c_int8,
+        dtypes.int16: ctypes.c_int16,
+        dtypes.int32: ctypes.c_int32,
+        dtypes.int64: ctypes.c_int64,
+        dtypes.uint8: ctypes.c_uint8,
+        dtypes.uint16: ctypes.c_uint16,
+        dtypes.uint32: ctypes.c_uint32,
+        dtypes.uint64: ctypes.c_uint64,
+        dtypes.float32: ctypes.c_float,
+        dtypes.float64: ctypes.c_double,
+    }
+
     def __init__(self) -> None:
         self._pool: NativePool | None = None
         self._lock = threading.Lock()
@@ -245,18 +259,19 @@ class CpuRuntime(Runtime):
         """The arguments of all launches lie in one block, which each call fills: one call at a
         time.
         """
-        words = array("q", bytes(8 * max(sum(count for _, count, _ in launches), 1)))
-        pointer = words.buffer_info()[0]
+        words = (ctypes.c_int64 * sum(count for _, count, _ in launches))()
+        pointer = ctypes.addressof(words)
         table = array("q")
         for program, count, global_size in launches:
             chunks = global_size[0]
             table.extend((program.address, pointer, -chunks if is_small else chunks))
             pointer += 8 * count
-        address, number = table.buffer_info()[0], len(launches)
-        run_graph = self.pool.run_graph
+        # Made once: to convert a number takes as long as a small kernel.
+        address, number = ctypes.c_void_p(table.buffer_info()[0]), ctypes.c_int64(len(launches))
+        run_graph: Any = self.pool.run_graph
 
         def run(values: Sequence[int]) -> None:
-            words[:] = array("q", values)
+            words[:] = values  # type: ignore[call-overload]
             run_graph(address, number)
 
         # What the addresses point to lives as long as the function.

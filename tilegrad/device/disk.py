@@ -29,11 +29,12 @@ from tilegrad.target import Target
 __all__ = ["FileBackend", "FileMemory", "backend", "is_file", "mapped"]
 
 _KIND = "DISK"
+_PREFIX = f"{_KIND}:"
 
 
 def is_file(name: str) -> bool:
     """Whether a device is a file."""
-    return name.startswith(f"{_KIND}:")
+    return name.startswith(_PREFIX)
 
 
 def mapped(path: str, nbytes: int | None = None, *, is_made: bool = False) -> memoryview:

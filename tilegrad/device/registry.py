@@ -80,7 +80,7 @@ class Devices:
         self.at_hand = self._open.get
         self._lock = held_at_fork(threading.RLock(), 60)
         self._default: tuple[str, str] | None = None
-        self._asked_by: list[tuple[str, Any]] | None = None
+        self._asked_by: dict[Any, str] | None = None
 
     @staticmethod
     def canonical(name: str) -> str:
@@ -191,7 +191,8 @@ class Devices:
 
     def is_built_in(self, name: str) -> bool:
         """Whether any process finds the device `name`, without being told of it."""
-        kind = self.canonical(name).split(":")[0]
+        # Mostly the name is that of a kind as it is.
+        kind = name if name in _BUILT_IN else self.canonical(name).split(":")[0]
         return kind in _BUILT_IN and kind not in self._factories
 
     def describe(self, name: str, runtime: Runtime) -> Backend:
@@ -254,9 +255,12 @@ class Devices:
             return self._default[0]
         if asked != "CPU":
             return self.canonical(asked)
-        for kind, key in self._by_environment():
-            if _ENVIRONMENT.get(key) in ("1", b"1"):
-                return kind
+        asked_by = self._by_environment()
+        # Mostly none of them is there, which takes one look.
+        if not _ENVIRONMENT.keys().isdisjoint(asked_by):
+            for key, kind in asked_by.items():
+                if _ENVIRONMENT.get(key) in ("1", b"1"):
+                    return kind
         return asked
 
     @DEFAULT.setter
@@ -266,16 +270,16 @@ class Devices:
         self._factory(name)
         self._default = (name, config.DEVICE)
 
-    def _by_environment(self) -> list[tuple[str, Any]]:
-        """The kinds that an environment variable may ask for, and the variable as `_ENVIRONMENT`
-        has it.
+    def _by_environment(self) -> dict[Any, str]:
+        """The kinds that an environment variable may ask for, by the variable as `_ENVIRONMENT` has
+        it.
         """
         if self._asked_by is None:
             # To look through what is installed would take longer than an addition.
             known = dict.fromkeys([*_BUILT_IN, *self._factories, *listed_files()])
             kinds = [kind for kind in known if kind not in _MEMORY]
             encoded = isinstance(next(iter(_ENVIRONMENT), ""), bytes)
-            self._asked_by = [(kind, os.fsencode(kind) if encoded else kind) for kind in kinds]
+            self._asked_by = {os.fsencode(kind) if encoded else kind: kind for kind in kinds}
         return self._asked_by
 
 

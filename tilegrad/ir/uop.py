@@ -70,7 +70,8 @@ class UOp:
 
     __slots__ = (
         "__weakref__", "_below", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges",
-        "_shape", "arg", "dtype", "holders", "op", "origin", "simple", "src", "stored", "users",
+        "_shape", "arg", "dtype", "holders", "kind", "op", "origin", "simple", "src", "stored",
+        "users",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -87,6 +88,8 @@ class UOp:
     # Weak references to the users of this node, or of the memory that it names, once the index of
     # users has this node (`engine.run.users`).
     users: list[weakref.ref[UOp]] | None
+    # What calls of methods take it for (`tensor.calls.short_signatures`), 0 if nobody has asked.
+    kind: int
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
     # None if unknown. Nearly every tensor node needs these two.
@@ -125,6 +128,7 @@ class UOp:
         node._is_constant = None
         node._bounds = None
         node._ranges = None
+        node.kind = 0
         reference = weakref.ref(node, MethodType(_take_out, key))
         if _table.setdefault(key, reference) is reference:
             return node
@@ -628,6 +632,7 @@ def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
     node._is_constant = False
     node._bounds = None
     node._ranges = None
+    node.kind = 0
     reference = weakref.ref(node, MethodType(_take_out, key))
     if _table.setdefault(key, reference) is reference:
         return node

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.ir.interpret import evaluate_size
 from tilegrad.ir.op import Ops
@@ -37,6 +38,10 @@ class Runtime(Protocol):
 
     is_timed: bool = True
     """Whether the time of a launch tells how good a kernel is, so that search may measure it."""
+
+    number_types: Mapping[DType, Any] = {}
+    """Where a handle is the address of memory that the host reads as soon as a launch has returned:
+    by dtype, the class of `ctypes` of one number."""
 
     def relieve(self) -> int:
         """Give back the memory that waits for reuse, where a driver finds no room at a launch, as

@@ -234,8 +234,10 @@ class autocast(contextlib.ContextDecorator):
 
     def __enter__(self) -> Self:
         self._before.append(state.autocast)
-        state.autocast = transforms.mode = self._dtype
+        state.autocast = self._dtype
+        transforms.set_mode(self._dtype)
         return self
 
     def __exit__(self, *error: object) -> None:
-        state.autocast = transforms.mode = self._before.pop()
+        state.autocast = self._before.pop()
+        transforms.set_mode(state.autocast)

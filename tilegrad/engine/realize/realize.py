@@ -17,7 +17,7 @@ from typing import Any
 from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
-from tilegrad.base.trace import counters
+from tilegrad.base.trace import GlobalCounters, counters
 from tilegrad.base.tracers import install_tracer
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
@@ -41,8 +41,8 @@ from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
     "Others", "computed_below", "exclusive", "expose", "index", "late_readers",
-    "leaves_below", "lend", "looked_at", "pending", "read", "readers_of", "realize", "realized",
-    "remember", "share", "users_of", "view_of",
+    "leaves_below", "lend", "looked_at", "pending", "read", "read_number", "readers_of", "realize",
+    "realized", "remember", "share", "users_of", "view_of",
 ]  # fmt: skip
 
 _known = Known()
@@ -440,6 +440,19 @@ def read(buffer: Buffer) -> memoryview:
         if current_config().DEBUG >= 2:
             show_copy("HOST", buffer.device, buffer.nbytes, seconds)
     return data
+
+
+def read_number(buffer: Buffer) -> Any:
+    """The number in memory of one element; None where the host cannot look at it in place, or its
+    bytes make no number of Python. It counts as a copy.
+    """
+    allocator = buffer.allocator
+    kind = allocator.runtime.number_types.get(buffer.dtype)
+    if kind is None or current_config().DEBUG >= 2:
+        return None
+    handle = buffer._handle
+    GlobalCounters.global_mem += buffer.nbytes
+    return kind.from_address(buffer.handle if handle is None else handle).value
 
 
 def expose(node: UOp) -> None:

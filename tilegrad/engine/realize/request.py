@@ -22,6 +22,7 @@ _FLOAT_BITS = Struct("<d")
 # Ops between memory and a slice of it (ir.slices).
 _ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH})
 _SPECIAL = _ORDER | {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.SHRINK, Ops.ASSIGN, Ops.AFTER}
+_CONSTANT = Ops.CONST.serial
 # Arguments that are equal only if they mean the same, and cost nothing to keep.
 _PLAIN = frozenset({type(None), tuple, str, int, bool, Ops})
 
@@ -119,7 +120,7 @@ class Request:
             self.sources,
             self._signature,
         )
-        stored, number_of = self._stored, self.numbers.__getitem__
+        stored, number_of = self._stored, self.numbers.get
         # A node waits here for its sources, under None.
         stack: list[UOp | None] = [root]
         while stack:
@@ -147,10 +148,10 @@ class Request:
                         stack.append(each)
                 if waits:
                     continue
-            try:
-                sources = tuple(map(number_of, src))
-            except KeyError:
-                sources = tuple([self._used(source) for source in src])
+            # What has no number by now is a constant that may change.
+            sources = tuple(
+                [self._used(each) if (at := number_of(each)) is None else at for each in src]
+            )
             number = numbers[node] = len(nodes)
             nodes.append(node)
             all_sources.append(sources)
@@ -162,17 +163,15 @@ class Request:
                     stack += _outputs_alive(node)
             signature.append((op.serial, node.dtype, arg, sources))
 
-    def _used(self, source: UOp) -> int:
-        """The number of a source: a constant that may change has one for each use, as two that are
+    def _used(self, constant: UOp) -> int:
+        """A number for the use of a constant that may change: it has one for each, as two that are
         equal in this graph may differ in the next.
         """
-        number = self.numbers.get(source)
-        if number is None:
-            number = len(self.nodes)
-            self.nodes.append(source)
-            self.sources.append(())
-            self.constants.append(number)
-            self._signature.append((Ops.CONST.serial, source.dtype, None, ()))
+        number = len(self.nodes)
+        self.nodes.append(constant)
+        self.sources.append(())
+        self.constants.append(number)
+        self._signature.append((_CONSTANT, constant.dtype, None, ()))
         return number
 
     def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:

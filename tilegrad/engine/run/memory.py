@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import (
@@ -29,9 +30,9 @@ from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "empty",
-    "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function", "note_origin",
-    "overwrite",
+    "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "by_slot",
+    "empty", "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function",
+    "note_origin", "overwrite",
 ]  # fmt: skip
 
 _slots = itertools.count()
@@ -68,6 +69,19 @@ def _forget(dead: weakref.ref[UOp]) -> None:
     _leaves.pop(slot, None)
     _memory.pop(slot, None)
     _stale.pop(slot, None)
+    for table in _tables:
+        table.pop(slot, None)
+
+
+# What others know of leaves, by slot.
+_tables: list[dict[int, Any]] = []
+
+
+def by_slot() -> dict[int, Any]:
+    """A table by slot for what is known of leaves: an entry goes with its leaf."""
+    made: dict[int, Any] = {}
+    _tables.append(made)
+    return made
 
 
 # The threads that have ever overwritten memory.

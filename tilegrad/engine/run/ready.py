@@ -1,7 +1,6 @@
 """Plans made ready: where all steps are kernels of one device that takes several launches in one
 call, a run takes memory, copies what comes from the host, gathers addresses, and makes that call.
-What it gathers is one expression in Python, `i[0]._handle, h[0], h[3] + 64`, that is compiled once
-the plan has run a few times; before that a table is filled and picked from.
+Once the plan has run a few times, a function is written that does this (`ready_code`).
 
 Memory and costs of a plan for a range of sizes are worked out for each run. Nothing is decided here
 that `run` beside this file does not decide: who wants to see each step (a capture, `DEBUG=2`,
@@ -15,13 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import report
+from tilegrad.engine.run.ready_code import Blocks, PlanRun, RunText, written_run
 from tilegrad.engine.run.unrolled import FixedInteger, Inside, KernelLaunch, Pick, launches_of
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
@@ -35,7 +34,7 @@ _MIDDLE_OPS, _MIDDLE_BYTES = 1 << 24, 1 << 22
 _WAKING_S = 1e-4
 _FIRST_RUNS: Final = 4
 
-# Compiling an expression takes as long as some fifty runs lose without it.
+# Compiling a function takes as long as some fifty runs lose without it.
 _OFTEN: Final = 8
 
 Load = Callable[[str, CompiledKernel], Any]
@@ -70,23 +69,13 @@ class _Costs(NamedTuple):
         return f"({' + '.join(ops)}, {' + '.join(mem)})"
 
 
-class _Blocks(NamedTuple):
-    """The blocks of memory that a run takes: the bytes of each, their size classes, and the rows of
-    the first ones, which are results (`buffer.over`).
-    """
-
-    asked: list[int]
-    sizes: list[int]
-    results: list[tuple[int, DType, int, int]]
-
-
 class _BlockSizes:
     """How large the blocks of a plan are: for each of `own` memory one, for each list of `shared`
     one that is as large as the largest, which are used in turn, and one of `rest` bytes. The first
     `results` of them outlive the run. A plan for a range of sizes `is_sized`: its launches say.
     """
 
-    __slots__ = ("_counted", "_own", "_rest", "_results", "_shared", "is_sized")
+    __slots__ = ("_counted", "_own", "_rest", "_shared", "count", "is_sized", "result_count")
 
     def __init__(
         self,
@@ -97,19 +86,20 @@ class _BlockSizes:
     ):
         self._own = [(each.terms, each.size, each.dtype) for each in own]
         self._shared = [[(each.terms or (), each.dtype.nbytes) for each in one] for one in shared]
-        self._rest, self._results = rest, results
+        self._rest, self.result_count = rest, results
+        self.count = len(self._own) + len(self._shared) + (rest > 0)
         self._counted: Any = self._count
         self.is_sized = bool(shared) or any(each.terms is not None for each in own)
 
-    def at(self, variables: Mapping[str, int]) -> _Blocks:
+    def at(self, variables: Mapping[str, int]) -> Blocks:
         counts, asked = self._counted(variables)
         if asked and min(asked) <= 0:
             raise InternalError(
                 f"plan: a buffer of {min(asked)} bytes", rule="an empty tensor has no buffer"
             )
         sizes = [*map(size_class, asked)]
-        dtypes = [dtype for _, _, dtype in self._own[: self._results]]
-        return _Blocks(asked, sizes, [*zip(counts, dtypes, asked, sizes)])
+        dtypes = [dtype for _, _, dtype in self._own[: self.result_count]]
+        return Blocks(asked, sizes, [*zip(counts, dtypes, asked, sizes)])
 
     def _count(self, variables: Mapping[str, int]) -> tuple[list[int], list[int]]:
         """The elements of own memory, and the bytes of all blocks."""
@@ -141,8 +131,8 @@ class Ready:
     """A plan on one device. `backend` is what the device was then."""
 
     __slots__ = (
-        "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_fixed", "_gather",
-        "_inputs", "_launches", "_least_s", "_memory", "_offsets", "_outputs", "_own", "_picks",
+        "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_fixed", "_inputs",
+        "_launches", "_least_s", "_memory", "_offsets", "_outputs", "_own", "_picks", "_run",
         "_runs", "_shared", "_timed", "backend",
     )  # fmt: skip
 
@@ -169,7 +159,7 @@ class Ready:
         self._calls: dict[bool, Any] = {}
         # Of work that may be small, the least time of the first runs.
         self._least_s, self._timed = math.inf, 0
-        self._gather: Any = None
+        self._run: PlanRun = self._run_at_first
         self._assign_inputs(plan)
         self._assign_own_memory(plan)
 
@@ -235,7 +225,27 @@ class Ready:
 
         Raises NoRoomError for that.
         """
+        return self._run(inputs, variables)
+
+    def _run_at_first(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:
+        """As `run`, until a function is written for it."""
+        self._runs += 1
+        if self._runs == _OFTEN:
+            self._write()
+        return self._run_by_loops(inputs, variables)
+
+    def _run_by_loops(
+        self,
+        inputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        taken: Sequence[Any] = (),
+    ) -> list[Buffer]:
+        """As `run`. The blocks of memory `taken` go back."""
         allocator = self._allocator
+        if self._fixed is not None:
+            for size, handle in zip(self._fixed.sizes, taken):
+                if handle is not None:
+                    allocator.take_back((size, handle))
         position = 0
         try:
             for number, source in self._inputs:
@@ -251,10 +261,8 @@ class Ready:
         count = len(results)
         made = over(allocator, results, handles) if count else []
         try:
-            if self._gather is not None:
-                words = self._gather(inputs, handles, variables)
-            else:
-                words = self._gathered(inputs, handles, variables)
+            table = self._table(inputs, handles)
+            words = [_picked(pick, table, variables) for pick in self._picks]
             self._launch(words, inputs, handles, variables)
         finally:
             for block in zip(sizes[count:], handles[count:]):
@@ -264,22 +272,29 @@ class Ready:
             for position, source in self._outputs
         ]
 
-    def _gathered(
-        self, inputs: Sequence[Buffer], handles: Sequence[Any], variables: Mapping[str, int]
-    ) -> list[Any]:
-        """What the launches take, in order. After a few runs an expression gives it."""
-        self._runs += 1
-        if self._runs == _OFTEN:
-            texts = self._texts()
-            self._gather = eval(
-                f"lambda i, h, v: [{', '.join([_text(pick, texts) for pick in self._picks])}]"
-            )
-            if self._costs.of_lengths:
-                self._costs_at = eval(f"lambda v: {self._costs.text()}")
-            if self._memory.is_sized:
-                self._memory.write()
-        table = self._table(inputs, handles)
-        return [_picked(pick, table, variables) for pick in self._picks]
+    def _write(self) -> None:
+        """From now on a function that is written for this plan runs it."""
+        if self._costs.of_lengths:
+            self._costs_at = eval(f"lambda v: {self._costs.text()}")
+        if self._memory.is_sized:
+            self._memory.write()
+        texts = self._texts()
+        ops, mem = self._costs[:2]
+        is_always_small = ops <= _SMALL_OPS and mem <= _SMALL_BYTES and not self._costs.of_lengths
+        blocks = self._fixed
+        text = RunText(
+            [source for _, source in self._inputs],
+            [_text(pick, texts) for pick in self._picks],
+            [f"i[{source}]" if at is None else f"o{at}" for at, source in self._outputs],
+            blocks,
+            self._memory.at,
+            self._memory.count,
+            self._memory.result_count,
+            self.call(True) if is_always_small and not self._copies else None,
+            (ops, mem, self._count),
+            self._launch,
+        )
+        self._run = written_run(text, self._allocator, self._run_by_loops)
 
     def _table(self, inputs: Sequence[Buffer], handles: Sequence[Any]) -> dict[int, Any]:
         """The memory of each buffer of the plan, by position."""
@@ -291,12 +306,13 @@ class Ready:
         return table
 
     def _texts(self) -> dict[int, str]:
-        """As `_table`, as expressions of inputs `i` and handles `h`."""
-        texts = {position: f"i[{source}]._handle" for position, source in self._inputs}
-        texts |= {position: f"h[{number}]" for number, position in enumerate(self._own)}
+        """As `_table`, as expressions of inputs `a0`, `a1` and blocks `h0`, `h1`."""
+        texts = {position: f"a{source}" for position, source in self._inputs}
+        texts |= {position: f"h{number}" for number, position in enumerate(self._own)}
         for number, positions in enumerate(self._shared, len(self._own)):
-            texts |= dict.fromkeys(positions, f"h[{number}]")
-        texts |= {position: f"h[-1] + {offset}" for position, offset in self._offsets}
+            texts |= dict.fromkeys(positions, f"h{number}")
+        last = self._memory.count - 1
+        texts |= {position: f"h{last} + {offset}" for position, offset in self._offsets}
         return texts
 
     def _launch(

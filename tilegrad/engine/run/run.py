@@ -38,7 +38,7 @@ from tilegrad.runtime.protocol import Runtime
 
 __all__ = [
     "Launch", "Recording", "current_recording", "load_program", "ready_plan", "record_of_thread",
-    "recording", "run_plan", "run_step",
+    "recording", "run_plan", "run_step", "timer_of_thread",
 ]  # fmt: skip
 
 LRUAllocator.describe = staticmethod(largest)
@@ -113,6 +113,7 @@ def current_recording() -> Recording | None:
 # The same without its frame, for what every call of a method does. A capture looks into functions,
 # and cannot into this.
 record_of_thread = _recorder.get
+timer_of_thread = _timer.get
 
 
 @contextmanager

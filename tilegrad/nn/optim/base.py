@@ -17,7 +17,7 @@ from tilegrad.nn.optim import counting
 from tilegrad.nn.optim.groups import Common, ParamGroup, as_memory, option_text
 from tilegrad.nn.optim.option_checks import OptimizerArguments
 from tilegrad.nn.optim.saved import Saved
-from tilegrad.nn.optim.together import move_together
+from tilegrad.nn.optim.together import KnownReads, advance_together, move_together
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.tensor.handle.sizes import here
 from tilegrad.tensor.storage import memory, writes
@@ -336,10 +336,14 @@ class Optimizer(OptimizerArguments):
         with all_or_nothing():
             written: list[Tensor] = []
             for number in sorted({self._counts_of[index] for index in trained}):
-                group = self._param_groups[self._group_of_counts[number]]
-                written += self._advance(group, self._counts[number])
+                moved = advance_together(self, number)
+                if moved is None:
+                    group = self._param_groups[self._group_of_counts[number]]
+                    moved = self._advance(group, self._counts[number])
+                written += moved
+            known: KnownReads = {}
             for index in trained:
-                written += move_together(self, index) or self._written(index)
+                written += move_together(self, index, known) or self._written(index)
             writes.realize_written([*written, *self._beside()])
         return loss
 

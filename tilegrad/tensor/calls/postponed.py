@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import sys
-from types import MethodType
 from typing import Any
 from weakref import ref
 
@@ -16,9 +15,11 @@ from tilegrad.ir.templates import Template
 from tilegrad.tensor.calls.recorded import Result, WaitingKind
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, shared
+from tilegrad.tensor.handle.kinds import next_number
+from tilegrad.tensor.handle.living import Handle
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import Call, Pool, next_number, next_serial, this_thread
+from tilegrad.tensor.handle.waiting import Call, Pool, next_serial, this_thread
 
 __all__ = ["alias", "can_postpone", "postponed", "postponed_siblings", "share_storage"]
 
@@ -77,9 +78,8 @@ def postponed(
             made._alias = Storage(), depth
         elif operands is not None:
             share_storage(made, kind, operands)
-    # As `Pool.add`, without its frame.
-    identity, references = id(made), pool.waiting
-    call.handle = references[identity] = ref(made, MethodType(references.pop, identity))
+    call.handle = reference = Handle(made, pool.forget)
+    pool.waiting.add(reference)
     pool.has_new = True
     pool.count += kind.size
     if pool.count >= waiting.MOST_NODES:

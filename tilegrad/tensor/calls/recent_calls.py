@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import default_dtypes
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.arguments import records_gradients
@@ -32,7 +32,9 @@ class RecentCall:
     that, what is here says the whole signature.
     """
 
-    __slots__ = ("config", "constants", "defaults", "has_reshape", "has_view", "kind", "records")
+    __slots__ = (
+        "config", "constants", "defaults", "has_reshape", "has_view", "kind", "records", "state",
+    )  # fmt: skip
     kind: WaitingKind
 
     def __init__(self, config: Any, template: MethodTemplate, operands: list[Any]):
@@ -42,13 +44,14 @@ class RecentCall:
         # Whether gradients were recorded; None where no operand requires one.
         wants_grad = any(each._requires_grad for each in operands)
         self.records = records_gradients() if wants_grad else None
-        self.defaults = dtypes.default_float, dtypes.default_int, transforms.mode
+        self.defaults, self.state = default_dtypes.key, transforms.state
 
     def at(self, template: MethodTemplate) -> RecentCall:
         """The same at other sizes."""
         assert template.waiting is not None
         made: RecentCall = object.__new__(RecentCall)
         made.config, made.defaults, made.records = self.config, self.defaults, self.records
+        made.state = self.state
         made.has_view, made.has_reshape = self.has_view, self.has_reshape
         made.kind, made.constants = template.waiting[0], ()
         return made
@@ -58,10 +61,11 @@ class RecentCall:
         return (
             config is self.config
             and (self.records is None or self.records is records_gradients())
-            and self.defaults == (dtypes.default_float, dtypes.default_int, transforms.mode)
-            # As `can_postpone`, without its frame: the switches are those that held then.
+            and self.defaults is default_dtypes.key
+            # As `can_postpone`, without its frame: the switches are those that held then, and calls
+            # do not wait in a transformed function, which is a state of its own.
             and (pool.trains or not self.kind.requires_grad)
-            and not transforms.depth
+            and self.state is transforms.state
             and record_of_thread() is None
             and (not pool.is_full or pool.takes_calls())
         )

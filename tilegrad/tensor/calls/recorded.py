@@ -20,8 +20,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.kinds import kind_of, next_number
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import kind_of, next_number, this_thread
+from tilegrad.tensor.handle.waiting import this_thread
 
 __all__ = [
     "TELLING", "MethodTemplate", "Result", "WaitingKind", "recorded", "recorded_with_numbers",

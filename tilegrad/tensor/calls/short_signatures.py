@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import DType
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.arguments import PLAIN
 from tilegrad.tensor.calls.recorded import TELLING
 from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.kinds import kind_of, known_kind
 from tilegrad.tensor.handle.waiting import Pool
 
 __all__ = ["short_signature", "without_numbers", "without_sizes"]
@@ -32,15 +32,19 @@ def short_signature(
     these, nor a tensor on the device of `first`; or if a tensor is more than its dtype and shape,
     as a constant is.
 
-    First come the operands: a call's `kind`, a number for its dtype and shape, or these of a node.
-    What follows begins with a class, so that no two calls have one signature.
+    First come the operands: the `kind` of a call or a node, a number for its dtype and shape. What
+    follows begins with a class, so that no two calls have one signature.
     """
-    call = first._call
+    try:
+        call = first._call
+    except AttributeError:
+        # No tensor, as `self` of `Tensor.cat([x, y])`.
+        return None, ()
     own: Any
     if call is None:
         node: UOp = first._node
-        own = _kind_of_node(first, node)
-        if own is None:
+        own = node.kind or _kind_of_node(node)
+        if own < 0 or first._symbols:
             return None, ()
         inputs: tuple[Any, ...] = (node,)
     elif call.pool is pool:
@@ -54,16 +58,19 @@ def short_signature(
         if len(args) == 1:
             value = args[0]
             value_kind = type(value)
-            if value_kind in PLAIN:
+            # 0.0 is equal to -0.0, and NaN to nothing.
+            if value_kind in PLAIN or (value_kind is float and value and value == value):
                 return (own, kind, grad, device, value_kind, value), inputs
-            if value_kind is kind and value is not first:
+            if value is first:
+                return (own, kind, grad, device, kind, 0), inputs
+            if value_kind is kind:
                 other, more = value._call, value._requires_grad
                 if value._device != device:
                     return None, ()
                 if other is None:
                     node = value._node
-                    found = _kind_of_node(value, node)
-                    if found is None:
+                    found = node.kind or _kind_of_node(node)
+                    if found < 0 or value._symbols:
                         return None, ()
                     return (own, found, kind, grad, device, kind, more), (*inputs, node)
                 if other.pool is pool:
@@ -72,13 +79,14 @@ def short_signature(
     return _of_several(first, [own], [*inputs], args, kwargs, pool)
 
 
-def _kind_of_node(tensor: Any, node: UOp) -> tuple[DType, Any] | None:
-    """Dtype and shape of a tensor that has a node; None if it is more than these."""
-    if node._is_constant is not False and node.is_constant:
-        return None
-    if node.op in TELLING or tensor._symbols:
-        return None
-    return node.dtype, node._shape or node.shape
+def _kind_of_node(node: UOp) -> int:
+    """The number of a node's dtype and shape, at least 1; less if it is more than these."""
+    if node.op in TELLING or (node._is_constant is not False and node.is_constant):
+        node.kind = -1
+    else:
+        key = node.dtype, node._shape or node.shape
+        node.kind = known_kind(key) or kind_of(*key)
+    return node.kind
 
 
 def _of_several(
@@ -118,8 +126,8 @@ def _of_several(
                 return None, ()
             if call is None:
                 node: UOp = value._node
-                found = _kind_of_node(value, node)
-                if found is None:
+                found = node.kind or _kind_of_node(node)
+                if found < 0 or value._symbols:
                     return None, ()
                 kinds.append(found)
                 inputs.append(node)

@@ -17,7 +17,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
-from tilegrad.tensor.handle.waiting import next_number
+from tilegrad.tensor.handle.kinds import next_number
 
 __all__ = ["Pattern", "of_sizes"]
 

@@ -44,8 +44,9 @@ from tilegrad.tensor.calls.template_table import (
 )
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import Call, Number, Pool, next_number, this_thread
+from tilegrad.tensor.handle.waiting import Call, Number, Pool, this_thread
 from tilegrad.tensor.storage.pending import pressure, relieve
 
 __all__ = ["elementwise", "slicing", "templated", "templated_unless"]
@@ -93,13 +94,14 @@ def _templated(
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         config = current_config()
-        if not config.TEMPLATES or not isinstance(self, Core):
+        if not config.TEMPLATES:
             return method(self, *args, **kwargs)
-        if node_count() > pressure.most:
+        if node_count() > pressure.most and isinstance(self, Core):
             relieve(self)
-        if positions is not None and positions.changing and positions.are_changing(self, args):
-            return method(self, *args, **kwargs)
-        if args and at_once is not None:
+        if positions is not None and positions.changing and isinstance(self, Core):
+            if positions.are_changing(self, args):
+                return method(self, *args, **kwargs)
+        if args and at_once is not None and isinstance(self, Core):
             joined = at_once((self, *args), kwargs.get("dim", 0))
             if joined is not None:
                 return joined
@@ -123,6 +125,8 @@ def _templated(
                 if copies is not None:
                     viewed = None if copies else [self]
                     return postponed(pool, last.kind, self, inputs, entry, viewed)
+        if short is None and not isinstance(self, Core):
+            return method(self, *args, **kwargs)
         made = calls.result(self, args, kwargs, short, inputs, pool, config, frame, entry)
         return method(self, *args, **kwargs) if made is None else made
 

@@ -83,7 +83,7 @@ def new_memory(data: Any, dtype: DType, size: int, device: str) -> Buffer | None
     nbytes = size * dtype.itemsize
     start = time.perf_counter()
     raw = data if isinstance(data, bytes) else data.tobytes()
-    allocator = Device[device].allocator
+    allocator = (Device.at_hand(device) or Device[device]).allocator
     block = size_class(nbytes)
     handles = allocator.allocate_all([block])
     if handles is None:

@@ -18,8 +18,8 @@ from typing import Any
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "Owner", "Some", "by_identity", "ends", "enter", "forget", "grown_up", "hold", "hold_also",
-    "holders_of", "leave", "live", "owners", "pools", "with_gradient", "with_nodes",
+    "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "grown_up", "hold",
+    "hold_also", "holders_of", "leave", "live", "owners", "pools", "with_gradient", "with_nodes",
     "with_variables", "young",
 ]  # fmt: skip
 
@@ -58,6 +58,17 @@ class Some:
 # Those that were given a gradient, and those that were given values of variables, at some time.
 with_gradient = Some()
 with_variables = Some()
+
+
+class Handle(weakref.ref[Any]):
+    """A weak reference to the tensor of a call. Two of one tensor are two: a plain reference is
+    compared by what it refers to, and tensors compare element by element.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
 
 
 class Owner(weakref.ref[Any]):

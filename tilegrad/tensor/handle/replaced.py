@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
-from types import MethodType
 from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.living import (
-    enter,
-    leave,
-)
+from tilegrad.tensor.handle.kinds import kind_of
+from tilegrad.tensor.handle.living import Handle, enter, leave
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import (
     MOST_NODES,
@@ -21,7 +17,6 @@ from tilegrad.tensor.handle.waiting import (
     Moves,
     Pool,
     Value,
-    kind_of,
     next_serial,
     this_thread,
 )
@@ -46,7 +41,7 @@ def exchange(first: Any, second: Any) -> None:
         if is_waiting:
             _wait(tensor, call, this_thread.pool)
         elif call is not None:
-            call.handle = weakref.ref(tensor)
+            call.handle = Handle(tensor)
             this_thread.pool.computed.append(call.handle)
         tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias = rest
         tensor._previous = ()
@@ -58,22 +53,25 @@ def _taken_out(tensor: Any) -> tuple[Any, UOp | None, bool, tuple[Any, ...]]:
     """
     call = tensor._call
     node = tensor._node if call is None else call.node
-    is_waiting = this_thread.pool.waiting.pop(id(tensor), None) is not None
+    is_waiting = call is not None and call.handle in this_thread.pool.waiting
+    if is_waiting:
+        this_thread.pool.forget(call.handle)
     if node is not None:
         leave(tensor, node)
         del tensor._node
     rest = tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias
     tensor._call = None
-    return call, node, is_waiting and call is not None, rest
+    return call, node, is_waiting, rest
 
 
 def _wait(tensor: Any, call: Call, pool: Pool) -> None:
     """Let `tensor` have the result of a call that waits."""
+    before = getattr(tensor, "_call", None)
+    if before is not None:
+        pool.forget(before.handle)
     tensor._call = call
-    identity, references = id(tensor), pool.waiting
-    # The calls are in the order of time.
-    references.pop(identity, None)
-    call.handle = references[identity] = weakref.ref(tensor, MethodType(references.pop, identity))
+    call.handle = Handle(tensor, pool.forget)
+    pool.waiting.add(call.handle)
 
 
 def stands_on_memory(
@@ -102,7 +100,7 @@ def stands_on_memory(
     tensor._symbols, tensor._requires_grad, tensor._previous = NO_VARIABLES, None, ()
     tensor._is_leaf, tensor._is_shared = True, False
     tensor._gradient = tensor._alias = None
-    call.handle = weakref.ref(tensor)
+    call.handle = Handle(tensor)
     pool.computed.append(call.handle)
     if len(pool.computed) >= pool.many:
         pool.forget_dead()

@@ -30,16 +30,37 @@ __all__ = [
 class _Open(threading.local):
     """How many transformed functions this thread is in, what stands for others there, and the
     memory among it, which has no value; and what the innermost wants to look at later. `mode` is
-    what methods depend on beside their operands, such as the dtype of `torch.autocast`.
+    what methods depend on beside their operands, such as the dtype of `torch.autocast`. `state` is
+    the mode outside of transformed functions, and no mode inside.
     """
 
     depth = 0
     mode: Any = None
+    state: Any = None
     watched: list[Any] | None = None
     leaves: frozenset[UOp] = frozenset()
     empty: frozenset[UOp] = frozenset()
     name, stands_for = "", ""
 
+    def set_mode(self, mode: Any) -> None:
+        self.mode = mode
+        self._note()
+
+    def enter(self) -> None:
+        """Begin a transformed function."""
+        self.depth += 1
+        self._note()
+
+    def leave(self) -> None:
+        """End the innermost transformed function."""
+        self.depth -= 1
+        self._note()
+
+    def _note(self) -> None:
+        self.state = _INSIDE if self.depth else self.mode
+
+
+_INSIDE = object()
 
 # Its `depth` is not 0 while this thread runs a function for the graph that it builds.
 transforms = _open = _Open()
@@ -68,7 +89,7 @@ def transforming(
         _open.name, _open.stands_for = name, stands_for
     _open.leaves |= frozenset(leaves)
     _open.empty |= empty
-    _open.depth += 1
+    _open.enter()
     # A derivative is one under `no_grad`, too.
     token = gradients.set(True)
     ends = [begin() for begin in front_ends]
@@ -79,7 +100,7 @@ def transforming(
             end()
         gradients.reset(token)
         _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched = before
-        _open.depth -= 1
+        _open.leave()
 
 
 def is_transforming() -> bool:

@@ -32,11 +32,20 @@ from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows
-from tilegrad.tensor.handle.living import Owner, Some, ends, enter, holders_of, owners, pools
+from tilegrad.tensor.handle.living import (
+    Handle,
+    Owner,
+    Some,
+    ends,
+    enter,
+    holders_of,
+    owners,
+    pools,
+)
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",
-    "kind_of", "next_number", "next_serial", "of_leaf", "settle_alias", "this_thread",
+    "next_serial", "of_leaf", "settle_alias", "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -51,21 +60,6 @@ _PATIENCE, _PAUSE, _LONGEST_PAUSE = 64, 1 << 10, 1 << 14
 # References to results that a run computed, before the dead among them are looked for.
 _MANY = 32
 next_serial = itertools.count().__next__
-next_number = itertools.count().__next__
-# A number for each dtype and shape that a result had, and the most that are known at a time.
-_kinds: dict[tuple[DType, tuple[Any, ...]], int] = {}
-_MOST_KINDS = 1 << 14
-
-
-def kind_of(dtype: DType, shape: tuple[Any, ...]) -> int:
-    """A number that no other dtype and shape have."""
-    key = dtype, shape
-    found = _kinds.get(key)
-    if found is None:
-        if len(_kinds) >= _MOST_KINDS:
-            _kinds.clear()
-        found = _kinds.setdefault(key, next_number())
-    return found
 
 
 class Value:
@@ -173,7 +167,7 @@ class Call:
     entry: tuple[Any, ...]
     serial: int
     pool: Pool
-    handle: weakref.ref[Any]
+    handle: Handle
     dtype: DType
     shape: tuple[Any, ...]
     node: UOp | None
@@ -250,21 +244,23 @@ Input = UOp | Call | Number
 
 class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
-    `computed` by one. `has_new` if some of them have no nodes; `losses` are the tensors whose
-    gradient was asked for. Unless it `trains`, what requires a gradient has nodes: assignments do
-    not wait then, and each would make those of all calls.
+    `computed` by one, by their handles; a handle whose result dies is forgotten (`forget`).
+    `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for.
+    Unless it `trains`, what requires a gradient has nodes: assignments do not wait then, and each
+    would make those of all calls.
     """
 
     __slots__ = (
-        "__weakref__", "computed", "count", "expander", "has_new", "is_full", "losses", "many",
-        "next_pause", "patience", "pause", "thread", "trains", "waiting",
+        "__weakref__", "computed", "count", "expander", "forget", "has_new", "is_full", "losses",
+        "many", "next_pause", "patience", "pause", "thread", "trains", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
         self.trains = True
-        self.waiting: dict[int, weakref.ref[Any]] = {}
-        self.computed: list[weakref.ref[Any]] = []
+        self.waiting: set[Handle] = set()
+        self.forget = self.waiting.discard
+        self.computed: list[Handle] = []
         self.losses = Some()
         # The number of these from which the dead among them are looked for.
         self.many = _MANY
@@ -301,10 +297,10 @@ class Pool:
         self.count = self.pause = 0
         self.is_full = False
 
-    def leave(self, tensor: Any) -> None:
+    def leave(self, reference: Handle) -> None:
         """Let a tensor whose call was computed be no part of the segments that follow."""
-        reference = self.waiting.pop(id(tensor), None)
-        if reference is not None:
+        if reference in self.waiting:
+            self.waiting.discard(reference)
             self.computed.append(reference)
             self.forget_dead()
 
@@ -325,7 +321,7 @@ class Pool:
             before, self.expander = self.expander, threading.get_ident()
             self.has_new = False
             try:
-                for reference in [*self.waiting.values(), *self.computed]:
+                for reference in [*self.waiting, *self.computed]:
                     tensor = reference()
                     if tensor is not None and tensor._call is not None:
                         expand(tensor._call)
@@ -335,11 +331,11 @@ class Pool:
     def end(self) -> None:
         """Let all results be ordinary tensors, but for those that take a value by the next run."""
         self.expand()
-        for number, reference in list(self.waiting.items()):
+        for reference in list(self.waiting):
             tensor = reference()
             if tensor is not None and not (tensor._call is not None and tensor._call.is_write):
                 tensor._call = None
-                self.waiting.pop(number, None)
+                self.waiting.discard(reference)
         for reference in self.computed:
             tensor = reference()
             if tensor is not None:
@@ -371,7 +367,7 @@ this_thread = _Thread()
 def _lines_of_values() -> Iterator[tuple[Buffer, tuple[Entry, ...]]]:
     """The memory that results of calls hold, each with the user's line."""
     for pool in pools:
-        for reference in [*pool.waiting.values(), *pool.computed]:
+        for reference in [*pool.waiting, *pool.computed]:
             tensor = reference()
             call = None if tensor is None else tensor._call
             if call is not None and call.value is not None:

@@ -327,18 +327,17 @@ class Realized(Attention):
         """
         call = self._call
         if call is None:
-            node = self._node
-            found = memory.number_in(node)
-            if found is not None:
-                return host.unpack(found, node.dtype, 1)[0]
+            number = memory.number_in(self._node)
+            if number is not None:
+                return number
         if not self._symbols and prod(self.shape) == 1:
             number = element_of(self)
             if number is not None:
                 return number
             if call is not None:
-                found = segments.read(self, _realize, engine.read)
-                if found is not None:
-                    return host.unpack(found, call.dtype, 1)[0]
+                number = segments.read(self, _realize, engine.read_number)
+                if number is not None:
+                    return number
         shape = self._bound_shape()
         if any(size != 1 for size in shape):
             raise ShapeError(

@@ -14,6 +14,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
+from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
@@ -21,7 +22,8 @@ from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.sizes import Variables, are_plain, simple
-from tilegrad.tensor.handle.tracing import is_transforming
+from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.storage.host import unpack
 
 __all__ = [
     "WRITTEN", "base_of", "bound", "elements", "empty", "expose", "fixed", "from_host",
@@ -34,6 +36,7 @@ __all__ = [
 _superseded: weakref.WeakSet[UOp] = weakref.WeakSet()
 # An ASSIGN is its target once that was written; AFTER is memory once a part of it was.
 WRITTEN = (Ops.ASSIGN, Ops.AFTER)
+_exclusive = engine.exclusive()
 
 
 def largest(shape: Sequence[sint]) -> tuple[int, ...]:
@@ -341,14 +344,18 @@ def stored_below(node: UOp, device: str) -> UOp:
     return base if base.op in (Ops.COPY, Ops.CONTIGUOUS, *WRITTEN) else node
 
 
-def number_in(node: UOp) -> memoryview | None:
-    """The bytes of `node` if it is all of memory of one element; None if that is not known here."""
+def number_in(node: UOp) -> Any:
+    """The value of `node` if it is all of memory of one element; None if that is not known here."""
     while node.op is Ops.RESHAPE:
         node = node.src[0]
-    if node.op is not Ops.BUFFER or node.arg.size != 1 or is_transforming():
+    if node.op is not Ops.BUFFER or node.arg.size != 1 or transforms.depth:
         return None
-    with engine.exclusive():
-        return engine.read(engine.looked_at(node))
+    with _exclusive:
+        if record_of_thread() is None:
+            number = engine.read_number(store.buffer_of(node))
+            if number is not None:
+                return number
+        return unpack(engine.read(engine.looked_at(node)), node.dtype, 1)[0]
 
 
 def expose(node: UOp) -> None:

@@ -351,7 +351,10 @@ def reached_by(found: WaitingCalls, plain: PlainNodes) -> dict[Call, Reached]:
     leaf_bit = {node: 1 << number for number, node in enumerate(plain.leaves.values())}
     base_bit = {node: 1 << number for number, node in enumerate(plain.bases.values())}
     numbers = {each: number for number, each in enumerate(found.calls)}
-    call_bit = {node: 1 << numbers[each] for each, node in plain.calls.items()}
+    # An alias of all of a result has its node.
+    call_bit: dict[UOp, int] = {}
+    for each, node in plain.calls.items():
+        call_bit[node] = call_bit.get(node, 0) | 1 << numbers[each]
     # By node, without the node itself where that is the result of a call.
     reached: dict[UOp, Reached] = {}
     for node in toposort(plain.calls.values()):

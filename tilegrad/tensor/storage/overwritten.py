@@ -17,7 +17,7 @@ from tilegrad.tensor.handle.living import (
     live,
     owners,
 )
-from tilegrad.tensor.storage import past
+from tilegrad.tensor.storage import past_of_graphs
 from tilegrad.tensor.storage.graphs import forgotten, graphs
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
@@ -38,7 +38,7 @@ def note_past(computed: Mapping[UOp, UOp]) -> None:
     """Note, before the graphs of `computed` values are given back, what they were computed from; by
     value, [movement of] the memory that holds it.
     """
-    past.note({root: base_of(stored) for root, stored in computed.items()})
+    past_of_graphs.note({root: base_of(stored) for root, stored in computed.items()})
 
 
 def leave_out_overwritten() -> None:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tilegrad.base.trace import counters
+from tilegrad.engine.run import memory as store
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Value
 from tilegrad.tensor.storage.memory import is_stored
 
-__all__ = ["Reached", "has_past", "is_computed", "lost", "note", "note_run", "remember"]
+__all__ = ["Past", "Reached", "has_past", "is_computed", "lost", "note_run", "pasts"]
 
 # The number of runs of calls after which later pasts take over those of dead memory.
 _MOST_DEPTH = 64
@@ -76,7 +76,8 @@ class _Origin:
 
 class _Run:
     """What a run of calls stood on (`tensor.storage.segments`), and where its values are, for their
-    pasts: weak references to leaves, the memory below them, and calls. `names` has for leaves that
+    pasts: weak references to leaves, the memory below them, and calls whose results were alive,
+    which have the first numbers. `names` has for leaves that
     are graphs all nodes of these, `memory` for each call that was computed its mark.
     """
 
@@ -85,12 +86,12 @@ class _Run:
     names: dict[int, list[weakref.ref[Any]]]
     calls: list[weakref.ref[Call]]
     bases: list[Callable[[], Any]]
-    links: list[_Past | None]
+    links: list[Past | None]
     depth: int
     memory: dict[int, _Mark]
 
 
-class _Past:
+class Past:
     """Nodes that `memory` was computed from by differentiable operations, and older pasts. That of
     a value of a `run` of calls is worked out when somebody asks, or after some runs: `depth` counts
     these.
@@ -103,7 +104,7 @@ class _Past:
     # Values that had no leaf when this was worked out.
     _marks: dict[int, _Mark]
     _nodes: dict[int, weakref.ref[UOp]]
-    _links: list[_Past]
+    _links: list[Past]
 
     def __init__(self, memory: weakref.ref[UOp] | _Mark):
         self.memory = memory
@@ -117,20 +118,20 @@ class _Past:
         """Let this be the past of the leaf that was made for its value."""
         if isinstance(self.memory, _Mark):
             self.memory.reference = weakref.ref(leaf)
-        _pasts[leaf] = self
+        pasts[leaf.arg.slot] = self
 
-    def add(self, nodes: Collection[UOp], links: Iterable[_Past]) -> None:
+    def add(self, nodes: Collection[UOp], links: Iterable[Past]) -> None:
         """Add nodes, and older pasts."""
         self._nodes |= zip(map(id, nodes), map(weakref.ref, nodes), strict=True)
         self._links += links
         # Memory alone has a past of its own: to ask for that of each node would be a call each.
         for node in nodes:
-            if node.op is Ops.BUFFER and (past := _pasts.get(node)) is not None:
+            if node.op is Ops.BUFFER and (past := pasts.get(node.arg.slot)) is not None:
                 if past not in self._links:
                     self._links.append(past)
 
     @property
-    def links(self) -> list[_Past]:
+    def links(self) -> list[Past]:
         """The older pasts."""
         self.work_out()
         return self._links
@@ -150,7 +151,7 @@ class _Past:
         stack = [self._run]
         self._begin()
         seen = {id(each) for each in stack}
-        links: dict[_Past, None] = {}
+        links: dict[Past, None] = {}
         # The list grows while it is walked.
         for run, reached in stack:
             found: list[Callable[[], Any]] = []
@@ -158,7 +159,7 @@ class _Past:
                 found.append(run.leaves[number])
                 found += run.names.get(number, ())
             calls = [*_numbers(reached.calls)]
-            found += [run.calls[number] for number in calls]
+            found += [run.calls[number] for number in calls if number < len(run.calls)]
             found += [run.memory[number] for number in calls if number in run.memory]
             for number in _numbers(reached.bases):
                 found.append(run.bases[number])
@@ -239,26 +240,8 @@ def _names_below(leaf: UOp) -> list[weakref.ref[Any]]:
     return found
 
 
-_NONE: frozenset[UOp] = frozenset()
-# By memory, the BUFFER.
-_pasts: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
-# By value, of those that runs keep: the past that its memory will have.
-_of_values: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
-
-
-def note(computed: Mapping[UOp, UOp]) -> None:
-    """Note what values were computed from: by value, the BUFFER that holds it from now on. What one
-    of them was computed from by way of another is in the other's past.
-    """
-    todo: dict[UOp, UOp] = {}
-    for root, base in computed.items():
-        known = _of_values.get(root)
-        if known is not None and known.memory() is base:
-            _pasts.setdefault(base, known)
-        elif root.dtype.is_float and base not in _pasts:
-            todo[root] = base
-    for root, past in _made(todo):
-        _pasts[todo[root]] = past
+# By slot of the memory, a BUFFER.
+pasts: dict[int, Past] = store.by_slot()
 
 
 def note_run(
@@ -267,41 +250,45 @@ def note_run(
     bases: Iterable[UOp | Value],
     calls: Iterable[Call],
 ) -> None:
-    """Note what a run of `calls` over `leaves`, and the memory `bases` below them, made its values
-    from: for each the number of its call, the memory that holds it, and what it reached.
+    """Note what a run over `leaves`, and the memory `bases` below them, made its values from: for
+    each the number of its call, the memory that holds it, and what it reached. The first of its
+    calls are `calls`, whose results are alive: nobody can ask for a gradient to another one.
     """
     # Nearly every read comes by: what the classes could do themselves would be frames.
     ref = weakref.ref
     run = _blank(_Run)
     run.leaves, run.calls = [*map(ref, leaves)], [*map(ref, calls)]
-    run.names = {
-        number: _names_below(leaf)
-        for number, leaf in enumerate(leaves)
-        if isinstance(leaf, UOp) and leaf.op is not Ops.BUFFER
-    }
+    run.names = names = {}
+    for number, leaf in enumerate(leaves):
+        if leaf.__class__ is UOp and leaf.op is not Ops.BUFFER:
+            names[number] = _names_below(leaf)
     run.bases, run.links = [], []
     depth = 1
     for base in bases:
-        past = base.past if isinstance(base, Value) else _pasts.get(base)
-        if past is None and isinstance(base, Value):
-            past = base.past = _Origin(base)
-        if past.__class__ is _Origin:
-            run.links.append(None)
-            run.bases.append(past.memory)
-            continue
-        run.links.append(past)
-        if past is None:
-            run.bases.append(ref(base))
+        if isinstance(base, Value):
+            past = base.past
+            if past is None:
+                past = base.past = _Origin(base)
+            if past.__class__ is _Origin:
+                run.links.append(None)
+                run.bases.append(past.memory)
+                continue
         else:
-            run.bases.append(past.memory)
-            if past.depth >= depth:
-                depth = past.depth + 1
+            past = pasts.get(base.arg.slot)
+            if past is None:
+                run.links.append(None)
+                run.bases.append(ref(base))
+                continue
+        run.links.append(past)
+        run.bases.append(past.memory)
+        if past.depth >= depth:
+            depth = past.depth + 1
     run.depth = depth
     run.memory = memory = {}
     for number, value, reached in values:
         past = value.past
         if past is None or past.__class__ is _Origin:
-            past = value.past = _blank(_Past)
+            past = value.past = _blank(Past)
             past._run, past.depth = (run, reached), depth
             mark = past.memory = _blank(_Mark)
             mark.reference = ref(value)
@@ -310,8 +297,31 @@ def note_run(
         # Calls that are equal share a value.
         memory[number] = past.memory
     if depth > _MOST_DEPTH:
+        _work_out_below(run)
         for _, value, _ in values:
             value.past.work_out()
+
+
+def _work_out_below(run: _Run) -> None:
+    """Work out the pasts below a run whose memory is alive, the oldest first: each would keep all
+    runs before its own.
+    """
+    alive: dict[Past, int] = {}
+    stack = [run]
+    seen = {id(run)}
+    # The list grows while it is walked.
+    for each in stack:
+        for past in each.links:
+            if past is None or past._run is None:
+                continue
+            if past.memory() is not None:
+                alive[past] = past.depth
+            below = past._run[0]
+            if id(below) not in seen:
+                seen.add(id(below))
+                stack.append(below)
+    for past in sorted(alive, key=alive.__getitem__):
+        past.work_out()
 
 
 def is_computed(value: Value) -> bool:
@@ -319,65 +329,9 @@ def is_computed(value: Value) -> bool:
     return value.past is not None and value.past.__class__ is not _Origin
 
 
-def remember(materialised: Mapping[UOp, UOp]) -> None:
-    """Find the pasts of values that a run kept, though their graphs are still there: so that no
-    later run has to walk down to what is older.
-    """
-    todo = {node: base for node, base in materialised.items() if node.dtype.is_float}
-    for node, past in _made(todo):
-        # A run of calls begins at the memory (`tensor.storage.segments`).
-        _of_values[node] = _pasts[todo[node]] = past
-
-
-def _made(todo: Mapping[UOp, UOp]) -> Iterator[tuple[UOp, _Past]]:
-    """The pasts of values, sources first, each as its caller has taken the one before."""
-    if not todo:
-        return
-    order, known = _order(todo)
-    named: dict[UOp, dict[UOp, None]] = {root: {} for root in todo}
-    links: dict[UOp, list[_Past]] = {root: [] for root in todo}
-    needed_by: dict[UOp, frozenset[UOp]] = {}
-    for node in reversed(order):
-        roots = needed_by.pop(node, _NONE)
-        base = todo.get(node)
-        # Where a tensor may be the node, now or when it is memory.
-        is_asked_for = node.holders is not None or node.stored is not None or node.op is Ops.BUFFER
-        is_float = node.dtype.is_float
-        if roots and is_float and (base is not None or is_asked_for):
-            names = {node: None}
-            if node.stored is not None:
-                names[below_reshapes(node.stored)] = None
-            if base is not None:
-                names[base] = None
-            for root in roots:
-                named[root].update(names)
-        if base is not None:
-            roots = frozenset((node,))
-        elif node in known:
-            for root in roots:
-                links[root].append(known[node])
-            continue
-        if not roots or node.op in NO_DERIVATIVE or not (is_float or node.op is Ops.LOOP):
-            continue
-        # Nothing remains of what an assignment overwrites.
-        for source in node.src[1:] if node.op is Ops.ASSIGN else node.src:
-            already = needed_by.get(source, roots)
-            needed_by[source] = roots if already is roots else already | roots
-    # Sources first, so that a past finds those that it links to.
-    made: dict[UOp, _Past] = {}
-    for root in order:
-        if found := named.get(root):
-            links[root] += [made[node] for node in found if node in made]
-            past = made[root] = _Past(weakref.ref(todo[root]))
-            past.add(found, links[root])
-            for link in past.links:
-                link.shorten()
-            yield root, past
-
-
 def has_past(memory: UOp) -> bool:
-    """Whether it is known what `memory` was computed from."""
-    return memory in _pasts
+    """Whether it is known what `memory`, a BUFFER, was computed from."""
+    return memory.arg.slot in pasts
 
 
 def lost(
@@ -391,7 +345,7 @@ def lost(
     for each target the nodes that are its value. `graphs` has those that were kept. Below targets
     that `are_leaves` no gradient goes on, whatever their memory was computed from.
     """
-    if not _pasts:
+    if not pasts:
         return None
     targets = [
         {id(each) for name in several for each in (name, below_reshapes(name))} for several in names
@@ -407,7 +361,7 @@ def lost(
         if is_memory and node in graphs:
             sources: tuple[UOp, ...] = (graphs[node],)
         else:
-            past = _pasts.get(node) if is_memory else None
+            past = pasts.get(node.arg.slot) if is_memory else None
             if past is not None:
                 wanted = everyone
                 if id(node) in everyone:
@@ -424,7 +378,7 @@ def lost(
     return None
 
 
-def _has(past: _Past, wanted: Collection[int]) -> bool:
+def _has(past: Past, wanted: Collection[int]) -> bool:
     stack, seen = [past], {id(past)}
     while stack:
         past = stack.pop()
@@ -436,34 +390,3 @@ def _has(past: _Past, wanted: Collection[int]) -> bool:
                 seen.add(id(link))
                 stack.append(link)
     return False
-
-
-def _order(roots: Collection[UOp]) -> tuple[dict[UOp, None], dict[UOp, _Past]]:
-    """The nodes that gradients of `roots` go through, sources first, and those where they end; and
-    the pasts of values where the walk ends as these are known.
-    """
-    seen: dict[UOp, None] = {}
-    known: dict[UOp, _Past] = {}
-    # A node waits here for its sources, under None.
-    stack: list[UOp | None] = [*roots]
-    while stack:
-        node = stack.pop()
-        if node is None:
-            seen[stack.pop()] = None  # type: ignore[index]
-        elif node not in seen:
-            is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
-            if is_over or not node.src:
-                seen[node] = None
-                continue
-            if node.stored is not None and node not in roots:
-                past = _of_values.get(node)
-                if past is not None:
-                    known[node] = past
-                    seen[node] = None
-                    continue
-            stack += (node, None)
-            for source in node.src:
-                if source not in seen:
-                    stack.append(source)
-    counters.visits += len(seen)
-    return seen, known

@@ -31,7 +31,7 @@ from tilegrad.tensor.handle.living import (
 )
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.tracing import is_transforming
-from tilegrad.tensor.storage import past
+from tilegrad.tensor.storage import past_of_graphs
 from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
@@ -348,7 +348,7 @@ class _Others(engine.Others):
             stored = engine.realized(node)
             if stored is not None and not any(each._requires_grad for each in holders_of(node)):
                 found[node] = base_of(stored)
-        past.remember(found)
+        past_of_graphs.remember(found)
 
     def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
         """After the run: tensors of what it materialised have the memory instead of the graph

@@ -9,8 +9,9 @@ compared by a function that is written for it and has no loop:
     l0, c2 = c0.inputs
     ...
 
-What it gives is what the walk would have found, or None where anything differs. Then the walk
-looks, so the code decides nothing that the walk would not.
+Where anything differs it gives None, and the walk looks, so the code decides nothing that the walk
+would not. Where nothing does, it runs the segment as well (`segment_take`), or gives what the walk
+would have found.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Number
+from tilegrad.tensor.storage.noted_runs import Segment
+from tilegrad.tensor.storage.segment_take import guards_of, is_plain, take_lines
 from tilegrad.tensor.storage.signatures import (
     Base,
     DrawKind,
@@ -44,7 +47,8 @@ __all__ = ["Found", "Match", "written"]
 
 # The calls, the memory below their leaves, the copies from the host, the values of variables.
 Found = tuple[WaitingCalls, list[Base], list[UOp], dict[str, int]]
-Match = Callable[[list[Call], Call], Found | None]
+# What the walk would have found; True if the segment has run by that; None or False otherwise.
+Match = Callable[[list[Call], Call], Found | bool | None]
 Values = Callable[[Sequence[Input]], dict[str, int] | None]
 _NOTHING = "return None"
 
@@ -105,12 +109,14 @@ class _Writer:
 
 
 def written(
-    found: WaitingCalls, asked: Call, kinds: Sequence[Kind], values_of: Values | None = None
+    segment: Segment, found: WaitingCalls, asked: Call, values_of: Values | None = None
 ) -> Match | None:
-    """The function for calls that are equal to those of `found`, over leaves of `kinds`; None for
-    leaves of which there is no more than a key. Where sizes may be others, `values_of` gives the
-    variables that follow from those of leaves, and None for leaves of another segment.
+    """The function for calls that are equal to those of `found`, over leaves of the segment's
+    kinds; None for leaves of which there is no more than a key. Where sizes may be others,
+    `values_of` gives the variables that follow from those of leaves, and None for leaves of another
+    segment. It runs the segment if that takes its plan alone.
     """
+    kinds = segment.kinds
     if any(isinstance(kind, LeafKind) and kind.steps is None for kind in kinds):
         return None
     writer = _Writer()
@@ -128,12 +134,28 @@ def written(
         if asked.is_write:
             writer.unless(f"{'not ' if call.is_loss else ''}c{number}.is_loss")
     _check_inputs(writer, found, names)
+    runs = is_plain(segment, found, asked)
+    if runs:
+        writer.unless(*guards_of(segment, found))
     given = _check_leaves(writer, kinds)
     if values_of is not None:
         every = ", ".join(map(names.__getitem__, leaves))
         writer.lines.append(f"more = {writer.name(values_of)}([{every}])")
         writer.unless("more is None")
         writer.lines.append("values.update(more)")
+    if runs:
+        take_lines(writer, segment, found)
+    else:
+        _give(writer, found, names, given)
+    text = "\n    ".join(["def match(alive, asked):", *writer.lines])
+    exec(compile(text, "<calls>", "exec"), writer.names)
+    match: Match = writer.names["match"]
+    return match
+
+
+def _give(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str], given: str) -> None:
+    """Give the calls, and what `given` has expressions of."""
+    calls, leaves = found.calls, found.leaves
     writer.lines += [
         "found = blank(WaitingCalls)",
         "found.alive = alive",
@@ -144,10 +166,6 @@ def written(
         f"found.key = {writer.name(found.key)}",
         f"return found, {given}",
     ]
-    text = "\n    ".join(["def match(alive, asked):", *writer.lines])
-    exec(compile(text, "<calls>", "exec"), writer.names)
-    match: Match = writer.names["match"]
-    return match
 
 
 def _check_inputs(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str]) -> None:

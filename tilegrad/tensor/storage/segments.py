@@ -20,11 +20,10 @@ past.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tilegrad.base.config import config, current_config
 from tilegrad.base.recent import Recent
-from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.memory import VALUE_ERRORS, is_of_value
@@ -33,16 +32,8 @@ from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.handle.aliases import same_storage
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import (
-    Call,
-    Value,
-    become_memory,
-    expand,
-    settle_alias,
-    this_thread,
-)
+from tilegrad.tensor.handle.waiting import Call, Value, settle_alias, this_thread
 from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.memory import base_of, needs_no_run
 from tilegrad.tensor.storage.noted_runs import (
@@ -55,6 +46,13 @@ from tilegrad.tensor.storage.noted_runs import (
 )
 from tilegrad.tensor.storage.segment_check import compare
 from tilegrad.tensor.storage.segment_code import Match, Values, written
+from tilegrad.tensor.storage.segment_take import (
+    copied,
+    give_back,
+    is_leaf,
+    stand_on_memory,
+    value_for,
+)
 from tilegrad.tensor.storage.signatures import (
     Base,
     Leaves,
@@ -70,6 +68,7 @@ from tilegrad.tensor.storage.sized_segments import SizedSegment, sized_segment
 __all__ = ["read", "settle"]
 
 Compute = Callable[[Sequence[Any]], None]
+Taken = TypeVar("Taken")
 # By structure, for leaves of different kinds.
 _known: Recent[tuple[int, ...], list[Segment]] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
 # By the number of the call that was asked for and how many results are alive, the segments that
@@ -102,11 +101,11 @@ def settle(tensor: Any, compute: Compute) -> bool:
         if call.value is None:
             _run_for(tensor, call, compute)
         if call.value is not None and tensor._call is call:
-            _become_memory(tensor, call, call.value.node(call.moves))
+            stand_on_memory(tensor, call, call.value.node(call.moves))
     return True
 
 
-def read(tensor: Any, compute: Compute, take: Callable[[Buffer], memoryview]) -> memoryview | None:
+def read(tensor: Any, compute: Compute, take: Callable[[Buffer], Taken]) -> Taken | None:
     """As `settle`, and what `take` gives of the memory that has the elements in their order; None
     if there is no such memory, or somebody is to see the read. No node is made for it.
     """
@@ -124,7 +123,7 @@ def read(tensor: Any, compute: Compute, take: Callable[[Buffer], memoryview]) ->
             if move[0] is not Ops.RESHAPE:
                 is_in_order = False
         if not is_in_order or call.node is not None or record_of_thread() or transforms.depth:
-            _become_memory(tensor, call, value.node(call.moves))
+            stand_on_memory(tensor, call, value.node(call.moves))
             return None
         if call.inputs is not None and not call.requires_grad:
             # What others are computed from by way of this call is still known.
@@ -208,7 +207,9 @@ def _run_written(alive: list[Call], tensor: Any, asked: Call) -> bool:
     for segment, match in _written.get((asked.number, len(alive))) or ():
         if segment.config is switches or segment.config == switches:
             found = match(alive, asked)
-            if found is not None:
+            if found is True:
+                return True
+            if found:
                 return _run(segment, *found, tensor, asked)
     return False
 
@@ -221,7 +222,7 @@ def _write(
     if segment.runs < _OFTEN:
         return
     segment.runs = _NEVER_AGAIN
-    match = written(found, asked, segment.kinds, values_of)
+    match = written(segment, found, asked, values_of)
     if match is not None:
         key = asked.number, len(found.alive)
         others = [each for each in _written.get(key) or () if each[0] is not segment]
@@ -298,11 +299,11 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
         base = memory.get(base, base)
         value = values.setdefault(base, Value(store.buffer_of(base), base))
         taker = call.handle() if call.is_write else None
-        if taker is not None and _is_leaf(taker):
+        if taker is not None and is_leaf(taker):
             # As in `_take`: neither a node that was computed before has its memory, nor one that
             # equals this one from now on.
             if call in before:
-                value = _copied(value)
+                value = copied(value)
             plain.calls[call].stored = None
         results.append((found.calls.index(call), value, moves, reached, is_lasting))
     _take(found, below.bases, tensor, asked, results)
@@ -390,24 +391,18 @@ def _take(
             continue
         each: Any = call.handle()
         is_its = each is not None and each._call is call
-        first = first_of.setdefault(value, each) if is_its else each
-        if first is not each and not same_storage(first, each):
-            # Results of equal calls: who writes to one of them copies it first. A leaf shares with
-            # nobody, as what is computed from its memory has its gradient.
-            if _is_leaf(first) or _is_leaf(each):
-                value = _copied(value)
-            else:
-                first._is_shared = each._is_shared = True
+        if is_its:
+            value = value_for(each, value, first_of)
         call.value, call.moves, call.generation = value, moves, generation
         if call.node is not None:
             engine.remember(call.node, value.node(moves))
         if is_its:
-            reference = waiting.pop(id(each), None)
-            if reference is not None:
-                done.append(reference)
+            if call.handle in waiting:
+                waiting.discard(call.handle)
+                done.append(call.handle)
     asked.pool.forget_dead()
     if noted:
-        past.note_run(noted, found.leaves, bases, calls)
+        past.note_run(noted, found.leaves, bases, found.alive)
     for call in found.writes:
         # No gradient goes on below what was assigned.
         call.inputs = None
@@ -416,41 +411,17 @@ def _take(
         is_plain = each is not None and each._call is call and not each._requires_grad
         if is_plain and call.node is not None and call.value is not None:
             # What is written next goes to the memory, which its node does not show.
-            _become_memory(each, call, call.value.node(call.moves))
+            stand_on_memory(each, call, call.value.node(call.moves))
     if asked.value is None:
         # A view of memory that is made again.
         for number, value, moves, _, _ in computed:
             if calls[number] is asked:
-                _become_memory(tensor, asked, value.node(moves))
+                stand_on_memory(tensor, asked, value.node(moves))
     if generation >= running.MOST_GENERATIONS:
         for number, _, _, _, is_lasting in computed:
             call = calls[number]
             if is_lasting and not (call.requires_grad or call.is_write):
-                _give_back(call)
-
-
-def _is_leaf(tensor: Any) -> bool:
-    return bool(tensor._requires_grad and tensor._is_leaf)
-
-
-def _copied(value: Value) -> Value:
-    """The same in memory of its own."""
-    buffer = value.buffer
-    own = Device[buffer.allocator.device].buffer(buffer.size, buffer.dtype)
-    own.copy_in(buffer.copy_out())
-    return Value(own)
-
-
-def _become_memory(tensor: Any, call: Call, memory: UOp) -> None:
-    """Let the tensor of a call that was computed stand on the memory."""
-    call.pool.waiting.pop(id(tensor), None)
-    if call.requires_grad and call.inputs is not None:
-        # Its graph is alive beside its memory.
-        expand(call)
-    if call.node is not None:
-        running.become_memory(tensor, call.node, memory)
-    else:
-        become_memory(tensor, call, memory)
+                give_back(call)
 
 
 def stands_on_memory(tensor: Any) -> bool:
@@ -466,7 +437,7 @@ def stands_on_memory(tensor: Any) -> bool:
         return _is_view_of_memory(call)
     with _exclusive:
         if tensor._call is call:
-            _become_memory(tensor, call, call.value.node(call.moves))
+            stand_on_memory(tensor, call, call.value.node(call.moves))
     return tensor._call is None
 
 
@@ -477,15 +448,3 @@ def _is_view_of_memory(call: Call) -> bool:
         return False
     (below,) = inputs
     return isinstance(below, UOp) and needs_no_run(below)
-
-
-def _give_back(call: Call) -> None:
-    """Let the result of a call that was computed stand on its memory alone."""
-    tensor = call.handle()
-    if tensor is not None and tensor._call is call:
-        if call.node is not None and call.value is not None:
-            _become_memory(tensor, call, call.value.node(call.moves))
-        else:
-            settle_alias(tensor, call)
-    call.inputs = None
-    call.generation = 0

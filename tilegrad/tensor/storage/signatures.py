@@ -50,16 +50,23 @@ Base = UOp | Value
 def waiting_calls(pool: Pool) -> list[Call]:
     """The calls that wait and whose results are alive, in the order in which they were made."""
     found: list[Call] = []
-    for reference in list(pool.waiting.values()):
+    for reference in list(pool.waiting):
         tensor = reference()
         if tensor is None:
             continue
         call = tensor._call
-        if call is None or call.value is not None or (call.node is not None and is_computed(call)):
+        if (
+            call is None
+            or call.handle is not reference
+            or call.value is not None
+            or (call.node is not None and is_computed(call))
+        ):
             # It was computed, or given another value.
-            pool.leave(tensor)
+            pool.leave(reference)
         else:
             found.append(call)
+    if len(found) > 1:
+        found.sort(key=_by_time)
     return found
 
 

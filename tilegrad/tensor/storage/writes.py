@@ -16,7 +16,7 @@ from typing import Any
 from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError
-from tilegrad.base.origin import call_site, composing
+from tilegrad.base.origin import Entry, call_site, composing
 from tilegrad.base.recent import Recent
 from tilegrad.device.disk import is_file
 from tilegrad.engine.run import memory as store
@@ -28,12 +28,13 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_of_call
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.replaced import exchange, postpone, stands_on_memory
 from tilegrad.tensor.handle.sizes import NO_VARIABLES
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.handle.waiting import Call, Input, Moves, Value, next_number, this_thread
+from tilegrad.tensor.handle.waiting import Call, Input, Moves, Pool, Value, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.graphs import older_leaves
 from tilegrad.tensor.storage.memory import (
@@ -47,7 +48,7 @@ from tilegrad.tensor.storage.memory import (
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "are_waiting", "can_replace", "can_wait", "can_wait_for_result", "can_wait_for_slice",
+    "are_waiting", "can_replace", "can_wait", "can_wait_for_results", "can_wait_for_slice",
     "earlier_leaf", "is_memory_unknown", "is_put_off", "postpones_calls", "put_off",
     "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
 ]  # fmt: skip
@@ -101,12 +102,17 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
     return _can_take(tensor, wants_grad=wants_grad)
 
 
-def can_wait_for_result(tensor: Any) -> bool:
-    """Whether `tensor` can take a value of its shape that is no tensor's and requires no gradient
-    after the next run.
+def can_wait_for_results(tensors: Sequence[Any]) -> bool:
+    """Whether each of `tensors` can take a value of its shape that is no tensor's and requires no
+    gradient after the next run.
     """
-    nbytes = elements(tensor.shape) * tensor.dtype.itemsize
-    return 0 < nbytes <= _MOST_BYTES and _can_take(tensor, wants_grad=False)
+    for tensor in tensors:
+        if not 0 < elements(tensor.shape) * tensor.dtype.itemsize <= _MOST_BYTES:
+            return False
+    pool = this_thread.pool
+    if not _may_wait(pool):
+        return False
+    return all(_takes(tensor, pool, wants_grad=False) for tensor in tensors)
 
 
 def _is_ours(value: Any) -> bool:
@@ -118,14 +124,26 @@ def _is_ours(value: Any) -> bool:
 def _can_take(tensor: Any, *, wants_grad: bool | None) -> bool:
     """Whether `tensor` can take a value after the next run, one that `wants_grad` perhaps."""
     pool = this_thread.pool
-    if not pool.trains:
-        pool.trains = is_only_thread()
-    if not postpones_calls():
-        return False
-    if not is_only_thread():
-        # Another thread that has tensors may assign to the same one, and sees it in memory.
-        pool.trains = False
-        return False
+    return _may_wait(pool) and _takes(tensor, pool, wants_grad=wants_grad)
+
+
+def _may_wait(pool: Pool) -> bool:
+    """Whether assignments of a thread wait: another one that has tensors may assign to the same
+    one, and sees it in memory.
+    """
+    pool.trains = is_only_thread()
+    return pool.trains and postpones_calls()
+
+
+def _takes(tensor: Any, pool: Pool, *, wants_grad: bool | None) -> bool:
+    """Whether `tensor`, of a thread whose assignments wait, can take such a value."""
+    call = tensor._call
+    if tensor._alias is None and call is not None and (call.is_write or call.value is not None):
+        # As a rule: memory of its own, which has no address yet.
+        is_fit = tensor._is_leaf if tensor._requires_grad else not wants_grad
+        return (
+            bool(is_fit) and call.pool is pool and not (tensor._symbols or is_file(tensor._device))
+        )
     handles = _handles(tensor)
     if handles is None or (wants_grad and len(handles) > 1):
         return False
@@ -258,12 +276,13 @@ def take(
     template: Template,
     inputs: tuple[Input, ...],
     slot: int | None = None,
+    entry: Entry | None = None,
 ) -> None:
     """Let `tensor`, which can, take the result of a template after the next run, or of several that
-    in `slot`; `number` is that of the template and the result. Aliases of all of it see the new
-    value.
+    in `slot`; `number` is that of the template and the result, `entry` the user's line if that is
+    known. Aliases of all of it see the new value.
     """
-    entry = composing.entry or call_site()
+    entry = entry or composing.entry or call_site()
     tensor, others, storage, previous = _freed(tensor)
     written = postpone(
         tensor,
@@ -286,7 +305,8 @@ def take_memory(tensor: Any, value: Value, moves: Moves) -> None:
     tensor, others, storage, previous = _freed(tensor)
     was = tensor._requires_grad, tensor._is_leaf, tensor._gradient
     dtype, shape = value.buffer.dtype, moves[-1][2] if moves else (value.buffer.size,)
-    this_thread.pool.waiting.pop(id(tensor), None)
+    if tensor._call is not None:
+        this_thread.pool.forget(tensor._call.handle)
     stands_on_memory(tensor, value, moves, dtype, shape, (entry,))
     tensor._call.is_write = True
     tensor._requires_grad, tensor._is_leaf, tensor._gradient = was

@@ -337,6 +337,7 @@ class Movement(Casts):
         return self.permute(order)
 
     @property
+    @templated
     def T(self) -> Self:
         """Reverse the order of the axes.
 

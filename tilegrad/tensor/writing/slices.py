@@ -23,7 +23,8 @@ from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.waiting import Input, Number, next_number
+from tilegrad.tensor.handle.kinds import next_number
+from tilegrad.tensor.handle.waiting import Input, Number
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.writing.at_once import write_at_once
 
