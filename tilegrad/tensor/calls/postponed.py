@@ -26,6 +26,8 @@ blank = object.__new__
 # By dtype, shape and whether a gradient is required: another tensor of the same value.
 _aliases: dict[tuple[Any, ...], WaitingKind] = {}
 _MOST_ALIASES = 4096
+# By dtype and whether a gradient is required.
+_numbers: dict[tuple[Any, ...], int] = {}
 _SAME = Template([], [], (0,), 1, is_view=True)
 
 
@@ -129,6 +131,8 @@ def alias(tensor: Any) -> Any:
         if len(_aliases) >= _MOST_ALIASES:
             _aliases.clear()
         same = Result(0, requires_grad, 0, 0, call.shape, call.dtype)
-        kind = _aliases[key] = WaitingKind(_SAME, same, next_number())
+        # One number for all shapes: that of an alias follows from its input.
+        number = _numbers.setdefault((call.dtype, requires_grad), next_number())
+        kind = _aliases[key] = WaitingKind(_SAME, same, number)
     entry = composing.entry or call_site(sys._getframe(1))
     return postponed(pool, kind, tensor, (call,), entry, [tensor])

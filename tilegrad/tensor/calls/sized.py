@@ -53,13 +53,16 @@ class Pattern:
         sizes: for each axis of each operand, and for the integers among the arguments, the number,
             or `_UNKNOWN` less that of the unknown.
         high: the most that an unknown may be.
-        others: the numbers that an unknown may not be.
+        others: the numbers that an unknown may not be, as they are in the call beside it: the
+            method may do something else then, as far as is known (`admits`).
         template: the template of all sizes.
         known: what is made at some sizes.
         number: that of its calls among all.
     """
 
-    __slots__ = ("_example", "high", "known", "numbers", "others", "sizes", "template")
+    __slots__ = (
+        "_example", "_refused", "high", "known", "numbers", "others", "sizes", "template",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Pattern:
     ):
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
         self._example = example
+        self._refused: set[int] = set()
         self.numbers = [next_number() for _ in example.results]
         self.known: dict[Sizes, MethodTemplate] = {}
 
@@ -81,6 +85,43 @@ class Pattern:
 
     def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """The unknowns in a call whose operands have these shapes; None if it is no such call."""
+        values = self._read(shapes)
+        if values is None:
+            return None
+        for value in values:
+            if value in self.others:
+                return None
+        return values
+
+    def meeting(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
+        """The unknowns in such a call where one is equal to another number of the call by chance;
+        None for any other call.
+        """
+        values = self._read(shapes)
+        return values if values is not None and not self.others.isdisjoint(values) else None
+
+    def admits(self, values: Sizes, made: MethodTemplate | None) -> bool:
+        """Whether what was recorded of a call where unknowns meet other numbers is the same as at
+        any sizes: from now on they may.
+        """
+        met = self.others.intersection(values)
+        is_same = (
+            made is not None
+            and made.waiting is not None
+            and _is_alike(made, self._example)
+            and made.graph.is_equal(self.template.at(values))
+        )
+        if is_same:
+            self.others -= met
+        else:
+            self._refused |= met
+        return is_same
+
+    def refuses(self, values: Sizes) -> bool:
+        """Whether such a call was recorded before, and is another one."""
+        return not self._refused.isdisjoint(values)
+
+    def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         found: dict[int, int] = {}
         for shape, pattern in zip(shapes, self.sizes):
             if len(shape) != len(pattern):
@@ -95,7 +136,7 @@ class Pattern:
         if len(values) > 1 and len({*values}) < len(values):
             return None
         for value in values:
-            if not 2 <= value <= self.high or value in self.others:
+            if not 2 <= value <= self.high:
                 return None
         return values
 
@@ -180,6 +221,18 @@ def of_sizes(
         values = pattern.values(shapes)
         if values is not None:
             return pattern.at(values)
+    for pattern in family.patterns:
+        values = pattern.meeting(shapes)
+        if values is not None:
+            # A size that is another one by chance; no pattern is made for it.
+            if family.is_recorded or pattern.refuses(values):
+                return None
+            family.is_recorded = True
+            try:
+                made = recorded(method, [*operands], args, kwargs)
+            finally:
+                family.is_recorded = False
+            return pattern.at(values) if pattern.admits(values, made) else None
     is_full = len(family.patterns) >= _MOST_PATTERNS
     if is_full or family.is_recorded or family.failures >= _MOST_FAILURES or shapes in family.seen:
         return None

@@ -19,7 +19,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.waiting import Call, Input, Number
+from tilegrad.tensor.handle.waiting import Call, Input
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
 from tilegrad.tensor.storage.signatures import (
     Base,
@@ -38,6 +38,11 @@ _NEEDED = 5
 # A size that came so often has a plan of its own; the next one must come twice as often.
 _OFTEN = 8
 _COUNTED = 64
+# Sizes that differ by no more are one unknown: that of a tensor, and after some `cat` of few.
+_APART = 8
+
+# Where a size is: a leaf, its axis, and how much larger than the unknown it is.
+Position = tuple[int, int, int]
 
 
 class SizedSegment:
@@ -45,7 +50,7 @@ class SizedSegment:
 
     Attributes:
         segment: what was noted at one size.
-        unknowns: for each unknown, the leaves and axes that have its size.
+        unknowns: for each unknown, where it is.
         fixed: for each leaf with such sizes the shape, where the unknowns are None.
         lengths: the variables of the launches as formulas of the unknowns; `shares` those that are
             the bits of a float, with its dtype.
@@ -56,7 +61,7 @@ class SizedSegment:
     def __init__(
         self,
         segment: Segment,
-        unknowns: Sequence[Sequence[tuple[int, int]]],
+        unknowns: Sequence[Sequence[Position]],
         fixed: Mapping[int, tuple[int | None, ...]],
         lengths: Mapping[str, Formula],
         shares: Mapping[str, tuple[Formula, DType]],
@@ -70,10 +75,10 @@ class SizedSegment:
         """The unknowns; None if the leaves have other shapes."""
         sizes: list[int] = []
         for positions in self.unknowns:
-            number, axis = positions[0]
-            size = leaves[number].shape[axis]
-            for other, other_axis in positions[1:]:
-                if leaves[other].shape[other_axis] != size:
+            number, axis, more = positions[0]
+            size = leaves[number].shape[axis] - more
+            for other, other_axis, more in positions[1:]:
+                if leaves[other].shape[other_axis] != size + more:
                     return None
             sizes.append(size)
         for number, shape in self.fixed.items():
@@ -126,28 +131,37 @@ def sized_segment(
     segment: Segment, found: WaitingCalls, plain: PlainNodes, asked: Call, others: ResultsAlive
 ) -> SizedSegment | None:
     """The segment at all sizes; None if what runs does not follow from the sizes of leaves."""
-    if len(others.runs) != 1 or any(isinstance(leaf, Number) for leaf in found.leaves):
+    if len(others.runs) != 1:
         return None
     request, binding, _, _ = others.runs[0]
     unknowns = _unknowns(found)
     outcomes = _reshaped(segment, found)
-    kinds = _kinds(segment, unknowns)
-    if request.lengths_of is None or not unknowns or outcomes is None or kinds is None:
+    if request.lengths_of is None or not unknowns or outcomes is None:
         return None
-    tried = _tried(found, plain, asked, request, binding, unknowns)
-    if tried is None and len(unknowns) > 1:
-        # Templates may be for other sizes of leaves that the plan knows as numbers.
-        unknowns = [
-            each for each in unknowns if _tried(found, plain, asked, request, binding, [each])
-        ]
-        kinds = _kinds(segment, unknowns)
-        tried = _tried(found, plain, asked, request, binding, unknowns) if unknowns else None
+
+    def attempt(
+        unknowns: Sequence[Sequence[Position]],
+    ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
+        if not unknowns or _kinds(segment, unknowns) is None:
+            return None
+        return _tried(found, plain, asked, request, binding, unknowns)
+
+    tried = None
+    for several in (unknowns, _joined(unknowns, found)):
+        if tried is None:
+            unknowns = several
+            tried = attempt(unknowns)
+        if tried is None and len(several) > 1:
+            # Templates may be for other sizes of leaves that the plan knows as numbers.
+            unknowns = [each for each in several if attempt([each])]
+            tried = attempt(unknowns)
+    kinds = _kinds(segment, unknowns)
     own = bases_of(found.leaves, segment.kinds)
     variables = None if tried is None or own is None else _variables(binding, *tried, own[2])
     if kinds is None or variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
-    positions = {position for several in unknowns for position in several}
+    positions = {(number, axis) for several in unknowns for number, axis, _ in several}
     for number in {number for number, _ in positions}:
         fixed[number] = tuple([
             None if (number, axis) in positions else size
@@ -165,7 +179,7 @@ def _tried(
     asked: Call,
     request: Request,
     binding: Binding,
-    unknowns: Sequence[Sequence[tuple[int, int]]],
+    unknowns: Sequence[Sequence[Position]],
 ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
     """What a run would be asked for at some sizes for which the plan is, and these; None if it is
     for too few of them.
@@ -189,10 +203,14 @@ def _tried(
     return (requests, examples) if len(examples) >= _NEEDED else None
 
 
-def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
+def _unknowns(found: WaitingCalls) -> list[list[Position]]:
     """The leaves and axes whose sizes may be others; those of equal sizes are one unknown."""
-    numbers = {leaf: number for number, leaf in enumerate(found.leaves)}
-    positions: dict[int, dict[tuple[int, int], None]] = {}
+    numbers: dict[Input, int] = {leaf: number for number, leaf in enumerate(found.leaves)}
+    positions: dict[int, dict[Position, None]] = {}
+    for call in found.by_time:
+        # An alias has the sizes of its input.
+        if not call.template.steps and call.inputs and call.inputs[0] in numbers:
+            numbers[call] = numbers[call.inputs[0]]
     for call in found.calls:
         if call.pattern is None:
             continue
@@ -200,15 +218,34 @@ def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
             if each in numbers:
                 for axis, size in enumerate(sizes):
                     if call.pattern.is_unknown(size):
-                        positions.setdefault(each.shape[axis], {})[numbers[each], axis] = None
+                        positions.setdefault(each.shape[axis], {})[numbers[each], axis, 0] = None
     return [[*several] for several in positions.values()]
 
 
+def _joined(unknowns: Sequence[Sequence[Position]], found: WaitingCalls) -> list[list[Position]]:
+    """The same, with sizes that differ by little as one unknown."""
+    joined: list[list[Position]] = []
+    least = 0
+
+    def size_of(positions: Sequence[Position]) -> int:
+        number, axis, _ = positions[0]
+        size: int = found.leaves[number].shape[axis]
+        return size
+
+    for positions in sorted(unknowns, key=size_of):
+        more = size_of(positions) - least
+        if not joined or more > _APART:
+            joined.append([])
+            least, more = size_of(positions), 0
+        joined[-1] += [(number, axis, more) for number, axis, _ in positions]
+    return joined
+
+
 def _kinds(
-    segment: Segment, unknowns: Sequence[Sequence[tuple[int, int]]]
+    segment: Segment, unknowns: Sequence[Sequence[Position]]
 ) -> tuple[Kind, ...] | None:
     """The kinds of the leaves; those that have `unknowns` cover all of their memory."""
-    sized = {number for positions in unknowns for number, _ in positions}
+    sized = {number for positions in unknowns for number, _, _ in positions}
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
         if number not in sized:
@@ -246,14 +283,14 @@ class _Elsewhere:
         self,
         found: WaitingCalls,
         plain: PlainNodes,
-        unknowns: Sequence[Sequence[tuple[int, int]]],
+        unknowns: Sequence[Sequence[Position]],
         sizes: tuple[int, ...],
     ):
         self.found, self.plain = found, plain
         self.size_of = {
-            position: size
+            (number, axis): size + more
             for positions, size in zip(unknowns, sizes, strict=True)
-            for position in positions
+            for number, axis, more in positions
         }
         self.memory: dict[UOp, UOp] = {}
 
@@ -275,7 +312,8 @@ class _Elsewhere:
                 if values is None:
                     return None
                 template = call.pattern.at(values).graph
-            elif shapes != tuple([each.shape for each in call.inputs or ()]):
+            elif template.steps and shapes != tuple([each.shape for each in call.inputs or ()]):
+                # An alias, which has no steps, is of any shape.
                 return None
             nodes[call] = found[call] = template.make(inputs, ())[call.slot]
         return found
