@@ -26,14 +26,16 @@ from tilegrad.tensor.storage.signatures import (
     Kind,
     LeafKind,
     SizedKind,
+    SizedSliceKind,
     WaitingCalls,
     bases_of,
+    slice_of,
 )
 
 __all__ = ["SizedSegment", "sized_segment"]
 
 # Sizes at which a segment is tried, beside one another.
-_TRIED = (7, 12, 19, 33, 26, 53, 40, 11)
+_TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 5, 9, 6, 10)
 _NEEDED = 5
 # A size that came so often has a plan of its own; the next one must come twice as often.
 _OFTEN = 8
@@ -136,13 +138,14 @@ def sized_segment(
     request, binding, _, _ = others.runs[0]
     unknowns = _unknowns(found)
     outcomes = _reshaped(segment, found)
+    nodes = [*plain.leaves.values()]
     if request.lengths_of is None or not unknowns or outcomes is None:
         return None
 
     def attempt(
         unknowns: Sequence[Sequence[Position]],
     ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
-        if not unknowns or _kinds(segment, unknowns) is None:
+        if not unknowns or _kinds(segment, nodes, unknowns) is None:
             return None
         return _tried(found, plain, asked, request, binding, unknowns)
 
@@ -155,7 +158,7 @@ def sized_segment(
             # Templates may be for other sizes of leaves that the plan knows as numbers.
             unknowns = [each for each in several if attempt([each])]
             tried = attempt(unknowns)
-    kinds = _kinds(segment, unknowns)
+    kinds = _kinds(segment, nodes, unknowns)
     own = bases_of(found.leaves, segment.kinds)
     variables = None if tried is None or own is None else _variables(binding, *tried, own[2])
     if kinds is None or variables is None:
@@ -242,7 +245,7 @@ def _joined(unknowns: Sequence[Sequence[Position]], found: WaitingCalls) -> list
 
 
 def _kinds(
-    segment: Segment, unknowns: Sequence[Sequence[Position]]
+    segment: Segment, nodes: Sequence[UOp], unknowns: Sequence[Sequence[Position]]
 ) -> tuple[Kind, ...] | None:
     """The kinds of the leaves; those that have `unknowns` cover all of their memory."""
     sized = {number for positions in unknowns for number, _, _ in positions}
@@ -253,6 +256,16 @@ def _kinds(
             continue
         if not isinstance(kind, LeafKind) or kind.steps is None or kind.dtype is None:
             return None
+        if any(op is Ops.SHRINK for op, _, _ in kind.steps):
+            steps = [
+                (op, arg, node.shape)
+                for (op, _, arg), node in zip(kind.steps, _chain(nodes[number]))
+            ]
+            found = slice_of(steps[::-1], kind.size)
+            if found is None:
+                return None
+            kinds.append(SizedSliceKind(*found, kind.dtype, kind.size, kind.device, kind.base))
+            continue
         ops = tuple([op for op, _, _ in kind.steps if op is not Ops.RESHAPE])
         if any(op is not Ops.COPY and op is not Ops.DETACH for op in ops):
             return None
@@ -301,7 +314,10 @@ class _Elsewhere:
             shape = tuple(
                 [self.size_of.get((number, n), size) for n, size in enumerate(leaf.shape)]
             )
-            nodes[leaf] = node if shape == leaf.shape else self._leaf(node, shape)
+            other = node if shape == leaf.shape else self._leaf(node, shape)
+            if other is None:
+                return None
+            nodes[leaf] = other
         found: dict[Call, UOp] = {}
         for call in self.found.by_time:
             inputs = [nodes[each] for each in call.inputs or ()]
@@ -318,12 +334,12 @@ class _Elsewhere:
             nodes[call] = found[call] = template.make(inputs, ())[call.slot]
         return found
 
-    def _leaf(self, node: UOp, shape: tuple[int, ...]) -> UOp:
-        """A leaf that is all of its memory, in another shape."""
-        chain: list[UOp] = []
-        while node.op is not Ops.BUFFER:
-            chain.append(node)
-            node = node.src[0]
+    def _leaf(self, node: UOp, shape: tuple[int, ...]) -> UOp | None:
+        """A leaf that is all of its memory, or a slice of it, in another shape."""
+        chain = _chain(node)
+        if any(each.op is Ops.SHRINK for each in chain):
+            return _resliced(chain, shape)
+        node = chain[-1].src[0] if chain else node
         made = self.memory.get(node)
         if made is None:
             arg = node.arg._replace(slot=-1 - len(self.memory), size=math.prod(shape))
@@ -335,6 +351,40 @@ class _Elsewhere:
                 arg = (math.prod(shape),) if is_flat else shape
             made = UOp(each.op, each.dtype, (made,), arg)
         return made
+
+
+def _chain(node: UOp) -> list[UOp]:
+    """The nodes from a leaf down to its memory, without that."""
+    chain: list[UOp] = []
+    while node.op is not Ops.BUFFER:
+        chain.append(node)
+        node = node.src[0]
+    return chain
+
+
+def _resliced(chain: list[UOp], shape: tuple[int, ...]) -> UOp | None:
+    """A slice that is the top of `chain`, with as many elements along its axes as `shape` says, and
+    of that shape; None where its memory has fewer.
+    """
+    sliced = next(node for node in chain if node.op is Ops.SHRINK).shape
+    left = iter([size for size in shape if size != 1])
+    wanted = [size if size == 1 else next(left) for size in sliced]
+    made = chain[-1].src[0]
+    is_sliced = False
+    for each in reversed(chain):
+        arg = each.arg
+        if each.op is Ops.SHRINK:
+            ends: list[tuple[int, int]] = []
+            for (start, end), old, new, most in zip(arg, sliced, wanted, made.shape):
+                end = start + new if end - start == old else end
+                if end > most:
+                    return None
+                ends.append((start, end))
+            arg, is_sliced = tuple(ends), True
+        elif each.op is Ops.RESHAPE and is_sliced:
+            arg = shape
+        made = UOp(each.op, each.dtype, (made,), arg)
+    return made if made.shape == shape else None
 
 
 def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Request:
