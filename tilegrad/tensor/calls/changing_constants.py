@@ -22,7 +22,7 @@ from tilegrad.tensor.storage.host_constants import constant_elements
 __all__ = ["ChangingConstants"]
 
 # A line whose constants were new in this many steps, of up to so many constants that are compared.
-_MANY, _MOST_COMPARED = 3, 64
+_MANY, _MOST_COMPARED = 1, 64
 # Lines of one method that are known at a time.
 _MOST_LINES = 512
 # Elements of a constant that becomes memory.

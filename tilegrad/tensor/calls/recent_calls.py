@@ -137,6 +137,10 @@ class RecentCalls:
         elif made.kind.pattern is not None:
             _put(self._of_sizes, without_sizes(short, inputs)[0], made)
 
+    def forget(self) -> None:
+        """Forget the calls of one size."""
+        self.known.clear()
+
     def add_view(self, short: Short, operand: Any, *, is_copy: bool) -> None:
         """Note whether a view of a view is a copy."""
         path = 0 if operand._alias is None else operand._alias[1]

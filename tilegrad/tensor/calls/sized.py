@@ -19,7 +19,7 @@ from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.waiting import next_number
 
-__all__ = ["Pattern", "of_sizes"]
+__all__ = ["Pattern", "of_sizes", "patterns_made", "skeleton_of"]
 
 Shapes = tuple[tuple[int, ...], ...]
 Sizes = tuple[int, ...]
@@ -182,6 +182,15 @@ class _Family:
 _families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
 
 
+# How many patterns were found.
+_count = [0]
+
+
+def patterns_made() -> int:
+    """How many patterns were found so far, of all methods."""
+    return _count[0]
+
+
 # By a signature without sizes and bounds of slices, how many of these bounds came.
 _slices: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 1024)
 _MOST_SLICES = 32
@@ -195,26 +204,29 @@ def _changes_often(rest: Sequence[Any]) -> bool:
     return count[0] > _MOST_SLICES
 
 
+def skeleton_of(key: Sequence[Any]) -> tuple[Any, ...]:
+    """A signature without the sizes of its operands and the integers among its arguments."""
+    defaults = key[DEFAULTS]
+    rest = [len(each) if each.__class__ is tuple and each is not defaults else each for each in key]
+    for at, each in enumerate(key):
+        if each is int:
+            rest[at + 1] = None
+    return (*rest,)
+
+
 def of_sizes(
     key: Sequence[Any], operands: Sequence[Any], method: Any, args: Any, kwargs: Any
 ) -> MethodTemplate | None:
     """What `method` makes of operands of these sizes, if that is known of all sizes. `key` is the
     signature of the call.
     """
-    integers = [at + 1 for at, each in enumerate(key) if each is int]
-    shapes: Shapes = (
-        *[operand.shape for operand in operands],
-        tuple([key[at] for at in integers]),
-    )
+    integers = [key[at + 1] for at, each in enumerate(key) if each is int]
+    shapes: Shapes = (*[operand.shape for operand in operands], tuple(integers))
     bounds = [each for at, kind in enumerate(key) if kind is slice for each in key[at + 1 : at + 4]]
-    defaults = key[DEFAULTS]
-    rest = [len(each) if each.__class__ is tuple and each is not defaults else each for each in key]
-    for at in integers:
-        rest[at] = None
-    skeleton = tuple(rest)
+    skeleton = skeleton_of(key)
     family = _families.get(skeleton)
     if family is None:
-        if slice in rest and _changes_often(rest):
+        if slice in skeleton and _changes_often(skeleton):
             return None
         family = _families.setdefault(skeleton, _Family())
     for pattern in family.patterns:
@@ -294,6 +306,7 @@ def _pattern(
         return None
     made = Pattern(sizes, high, others, *common)
     # One that goes further takes the place of a shorter one.
+    _count[0] += 1
     rest = [each for each in family.patterns if each.sizes != sizes]
     family.patterns = [made, *rest]
     return made

@@ -38,6 +38,7 @@ from tilegrad.tensor.calls.postponed import can_postpone, postponed, postponed_s
 from tilegrad.tensor.calls.recent_calls import RecentCalls
 from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result
 from tilegrad.tensor.calls.short_signatures import short_signature
+from tilegrad.tensor.calls.sized import patterns_made
 from tilegrad.tensor.calls.template_table import (
     known_template,
     new_template,
@@ -244,7 +245,11 @@ class _Calls:
                 return found
         if self.positions is not None:
             self.positions.note(operands[0], args, tuple(key))
+        before = patterns_made()
         template = new_template(key, self.method, operands, inputs, args, kwargs)
+        if patterns_made() != before:
+            # Calls of one size that came before have the template of all sizes from now on.
+            self.recent.forget()
         return None if template is None else (template, [])
 
     def _made_now(
