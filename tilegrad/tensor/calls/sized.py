@@ -15,11 +15,14 @@ from typing import Any
 
 from tilegrad.base.recent import Recent
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
+from tilegrad.ir.templates import Template
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.waiting import next_number
 
-__all__ = ["Pattern", "of_sizes", "patterns_made", "skeleton_of"]
+__all__ = [
+    "UNKNOWN", "Pattern", "Shapes", "Sizes", "of_sizes", "patterns_made", "skeleton_of",
+]  # fmt: skip
 
 Shapes = tuple[tuple[int, ...], ...]
 Sizes = tuple[int, ...]
@@ -30,9 +33,11 @@ _MOST_REACH = 1 << 22
 # Elements of an operand while a method is recorded: beyond, positions need 64 bits.
 _MOST_ELEMENTS = 1 << 30
 # Sizes that a method may look at: small, odd, prime, a power of two, many.
-_EXAMPLES = (3, 16, 5, 31, 64, 2, 47)
+_EXAMPLES = (3, 16, 5, 31, 64, 2, 47, 8, 21, 32, 13)
+# So many of them, and the most that a size may be.
+_FEWEST, _MOST_EXAMPLES = 6, 8
 # With more sizes that change independently there would be many examples.
-_MOST_UNKNOWNS = 2
+_MOSTUNKNOWNS = 2
 # More patterns than these have no template: a method is not recorded again and again.
 _MOST_PATTERNS = 16
 # Shapes of a method that are remembered, and recordings in vain after which no more are made.
@@ -43,7 +48,7 @@ _MOST_VAIN = 16
 # Sizes whose templates a pattern remembers.
 _MOST_KNOWN = 64
 # Unknown number k is written as this less k, where a number that stays is itself.
-_UNKNOWN = -(1 << 40)
+UNKNOWN = -(1 << 40)
 
 
 class Pattern:
@@ -51,17 +56,20 @@ class Pattern:
 
     Attributes:
         sizes: for each axis of each operand, and for the integers among the arguments, the number,
-            or `_UNKNOWN` less that of the unknown.
+            or `UNKNOWN` less that of the unknown.
         high: the most that an unknown may be.
         others: the numbers that an unknown may not be, as they are in the call beside it: the
             method may do something else then, as far as is known (`admits`).
         template: the template of all sizes.
         known: what is made at some sizes.
-        number: that of its calls among all.
+        numbers: those of its calls among all, for each result.
+        family: the calls of the method that differ in sizes only.
     """
 
+    family: _Family
     __slots__ = (
-        "_example", "_refused", "high", "known", "numbers", "others", "sizes", "template",
+        "_example", "_refused", "family", "high", "known", "numbers", "others", "sizes",
+        "template",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +89,7 @@ class Pattern:
     @staticmethod
     def is_unknown(size: int) -> bool:
         """Whether an entry of `sizes` stands for an unknown."""
-        return size <= _UNKNOWN
+        return size <= UNKNOWN
 
     def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """The unknowns in a call whose operands have these shapes; None if it is no such call."""
@@ -127,7 +135,7 @@ class Pattern:
             if len(shape) != len(pattern):
                 return None
             for size, wanted in zip(shape, pattern):
-                if wanted > _UNKNOWN:
+                if wanted > UNKNOWN:
                     if size != wanted:
                         return None
                 elif found.setdefault(wanted, size) != size:
@@ -159,6 +167,10 @@ class Pattern:
             self.known[values] = found
         return found
 
+    def graph_at(self, values: Sizes) -> Template:
+        """The graph of the results at these sizes."""
+        return self.at(values).graph
+
 
 class _Family:
     """Calls of a method that differ in sizes only: some shapes that came, the last first, and the
@@ -177,6 +189,25 @@ class _Family:
         self.failures = 0
         # Calls without a pattern since there was one.
         self.vain = 0
+
+    def find(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Pattern, Sizes] | None:
+        """The pattern for a call whose operands have these shapes, and its unknowns. Of several it
+        is the one with the fewest unknowns: equal calls have one pattern, whatever came between.
+        """
+        for pattern in self.patterns:
+            values = pattern.values(shapes)
+            if values is not None:
+                return pattern, values
+        return None
+
+    def add(self, pattern: Pattern) -> None:
+        """Have one more pattern. One that goes further takes the place of a shorter one."""
+        rest = [each for each in self.patterns if each.sizes != pattern.sizes]
+        self.patterns = sorted([pattern, *rest], key=_count_of_unknowns)
+
+
+def _count_of_unknowns(pattern: Pattern) -> int:
+    return len({size for shape in pattern.sizes for size in shape if size <= UNKNOWN})
 
 
 _families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
@@ -229,10 +260,9 @@ def of_sizes(
         if slice in skeleton and _changes_often(skeleton):
             return None
         family = _families.setdefault(skeleton, _Family())
-    for pattern in family.patterns:
-        values = pattern.values(shapes)
-        if values is not None:
-            return pattern.at(values)
+    served = family.find(shapes)
+    if served is not None:
+        return served[0].at(served[1])
     for pattern in family.patterns:
         values = pattern.meeting(shapes)
         if values is not None:
@@ -282,11 +312,11 @@ def _pattern(
         return None
     # What the fewest sizes change in is most likely the same line of a program.
     sizes, seen = min(found, key=lambda each: len(each[1]))
-    others = bounds.union(size for shape in sizes for size in shape if size > _UNKNOWN)
+    others = bounds.union(size for shape in sizes for size in shape if size > UNKNOWN)
     high = min(max(4 * max(map(max, seen)), _REACH), _MOST_REACH)
     examples = _examples(len(seen), high, others)
     is_small = all(
-        math.prod(high if size <= _UNKNOWN else size for size in shape) < _MOST_ELEMENTS
+        math.prod(high if size <= UNKNOWN else size for size in shape) < _MOST_ELEMENTS
         for shape in sizes[:-1]
     )
 
@@ -300,15 +330,16 @@ def _pattern(
             shapes=given[:-1],
         )
 
-    common = _recorded(sizes, examples, record) if examples is not None and is_small else None
+    if examples is None or not is_small:
+        return None
+    common = _recorded(sizes, examples, record)
     if common is None:
         family.failures += 1
         return None
     made = Pattern(sizes, high, others, *common)
-    # One that goes further takes the place of a shorter one.
+    made.family = family
+    family.add(made)
     _count[0] += 1
-    rest = [each for each in family.patterns if each.sizes != sizes]
-    family.patterns = [made, *rest]
     return made
 
 
@@ -319,16 +350,16 @@ def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[tuple[int, int]
     unknowns: dict[tuple[int, int], int] = {}
     sizes: Shapes = tuple([
         tuple([
-            new if old == new else _UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
+            new if old == new else UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
             for old, new in zip(first, second)
         ])
         for first, second in zip(before, now)
     ])  # fmt: skip
-    if not unknowns or len(unknowns) > _MOST_UNKNOWNS:
+    if not unknowns or len(unknowns) > _MOSTUNKNOWNS:
         return None
     of_operands = {size for shape in sizes[:-1] for size in shape}
     seen = [number for pair in unknowns for number in pair]
-    if any(size <= _UNKNOWN and size not in of_operands for size in sizes[-1]):
+    if any(size <= UNKNOWN and size not in of_operands for size in sizes[-1]):
         # An integer that is no size of an operand may be a position, which has bounds.
         return None
     is_apart = not any(number in of_operands for number in seen)
@@ -338,9 +369,11 @@ def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[tuple[int, int]
 
 def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | None:
     """Sizes at which to record."""
-    several = [*_EXAMPLES, high]
-    allowed = [each for each in several if each not in others and each <= high]
-    if len(allowed) < 6:
+    allowed = [each for each in _EXAMPLES if each not in others and each < high]
+    allowed = allowed[: _MOST_EXAMPLES - 1]
+    if high not in others:
+        allowed.append(high)
+    if len(allowed) < _FEWEST:
         return None
     return [
         tuple([allowed[(at + 3 * unknown) % len(allowed)] for unknown in range(count)])
@@ -355,7 +388,7 @@ def _recorded(
     made: list[MethodTemplate] = []
     for values in examples:
         shapes = tuple([
-            tuple([size if size > _UNKNOWN else values[_UNKNOWN - size] for size in shape])
+            tuple([size if size > UNKNOWN else values[UNKNOWN - size] for size in shape])
             for shape in sizes
         ])  # fmt: skip
         one = record(shapes)

@@ -182,9 +182,7 @@ class _Calls:
         if has_constants and self.constants.are_changing(entry):
             given = self.constants.in_memory(first, args, kwargs, operands)
             if given is not None:
-                return self.result(
-                    *given, None, (), pool, config, frame, entry, is_replaced=True
-                )
+                return self.result(*given, None, (), pool, config, frame, entry, is_replaced=True)
         template = known_template(tuple(key))
         is_known = template is not None
         numbers: list[Number] = []

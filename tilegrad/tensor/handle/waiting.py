@@ -251,8 +251,8 @@ Input = UOp | Call | Number
 class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
     `computed` by one. `has_new` if some of them have no nodes; `losses` are the tensors whose
-    gradient was asked for; `reads` counts those that ran some. Unless it `trains`, what requires a gradient has nodes: assignments do
-    not wait then, and each would make those of all calls.
+    gradient was asked for; `reads` counts those that ran some. Unless it `trains`, what requires a
+    gradient has nodes: assignments do not wait then, and each would make those of all calls.
     """
 
     __slots__ = (

@@ -28,8 +28,8 @@ from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Val
 
 __all__ = [
     "DrawKind", "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "SizedSliceKind",
-    "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw", "moves_of", "node_of",
-    "slice_of", "sliced", "takes_moves", "waiting_calls", "whole",
+    "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw", "moves_of",
+    "node_of", "slice_of", "sliced", "takes_moves", "waiting_calls", "whole",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -224,29 +224,41 @@ class SizedKind(NamedTuple):
 
 
 class SizedSliceKind(NamedTuple):
-    """What a leaf is whose sizes may be others: a slice of memory number `base` of `size` elements
-    on `device`. Below the slice the memory has `shape`; the slice begins at `starts`, and so many
-    DETACH are on the way. Axes of one element may be left out above it, or added.
+    """What a leaf is whose sizes may be others: a slice of memory number `base` on `device`. Below
+    the slice the memory has `shape`, where None is so many elements more than the slice has along
+    that axis as `margins` says; the slice begins at `starts`, and so many DETACH are on the way.
+    Axes of one element may be left out above it, or added.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
+    margins: tuple[int, ...]
     starts: tuple[int, ...]
     detaches: int
     dtype: DType
-    size: int
     device: str
     base: int
 
-    def has(self, moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]]) -> bool:
-        """Whether the steps from the memory up to a leaf are such a slice."""
-        return slice_of(moves, self.size) == self[:3]
+    def has(self, moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int) -> bool:
+        """Whether the steps from memory of `size` elements up to a leaf are such a slice."""
+        found = slice_of(moves, size)
+        if found is None:
+            return False
+        shape, sliced, starts, detaches = found
+        return (
+            (starts, detaches) == (self.starts, self.detaches)
+            and len(shape) == len(self.shape)
+            and all(
+                size == (part + margin if wanted is None else wanted)
+                for size, part, wanted, margin in zip(shape, sliced, self.shape, self.margins)
+            )
+        )
 
 
 def slice_of(
     moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int
-) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
-    """The shape below a slice of memory of `size` elements, where the slice begins, and the number
-    of DETACH; None for steps that are more than a slice.
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int] | None:
+    """The shape below a slice of memory of `size` elements, that of the slice, where it begins, and
+    the number of DETACH; None for steps that are more than a slice.
     """
     shape: tuple[int, ...] = (size,)
     starts: list[int] = []
@@ -270,7 +282,7 @@ def slice_of(
             is_done = True
             if [size for size in after if size != 1] != [size for size in sliced if size != 1]:
                 return None
-    return (shape, (*starts,), detaches) if starts else None
+    return (shape, sliced, (*starts,), detaches) if starts else None
 
 
 Kind = LeafKind | NumberKind | SizedKind | SizedSliceKind | DrawKind
@@ -376,8 +388,10 @@ def bases_of(
             values.update(kind.values_of(leaf))
             continue
         if isinstance(kind, (SizedKind, SizedSliceKind)):
-            is_whole = isinstance(kind, SizedKind)
-            memory = whole(leaf, kind, copies) if is_whole else sliced(leaf, kind)
+            if isinstance(kind, SizedKind):
+                memory = whole(leaf, kind, copies)
+            else:
+                memory = sliced(leaf, kind)
             if memory is None or bases.setdefault(memory, len(bases)) != kind.base:
                 return None
             continue
@@ -451,9 +465,8 @@ def sliced(leaf: Input, kind: SizedSliceKind) -> Base | None:
         buffer = leaf.value.buffer
         if (
             buffer.dtype is not kind.dtype
-            or buffer.size != kind.size
             or buffer.allocator.device != kind.device
-            or not kind.has(leaf.moves)
+            or not kind.has(leaf.moves, buffer.size)
         ):
             return None
         return leaf.value.leaf or leaf.value
@@ -467,9 +480,9 @@ def sliced(leaf: Input, kind: SizedSliceKind) -> Base | None:
             return None
         moves.append((node.op, node.arg, node.shape))
         node = node.src[0]
-    if node is None or node.dtype is not kind.dtype or not kind.has(moves[::-1]):
+    if node is None or node.dtype is not kind.dtype or node.arg.device != kind.device:
         return None
-    is_of_kind = node.arg.size == kind.size and node.arg.device == kind.device
+    is_of_kind = kind.has(moves[::-1], node.arg.size)
     return node if is_of_kind and not store.is_overwritten(node) else None
 
 

@@ -10,7 +10,8 @@ each of them whether it is for those. So no node is made for sizes that come lat
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize.bindings import Binding, constants_of
@@ -32,7 +33,7 @@ from tilegrad.tensor.storage.signatures import (
     slice_of,
 )
 
-__all__ = ["SizedSegment", "sized_segment"]
+__all__ = ["SizedSegment", "Sizes", "sized_segment", "sizes_before"]
 
 # Sizes at which a segment is tried, beside one another.
 _TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 5, 9, 6, 10)
@@ -40,11 +41,23 @@ _NEEDED = 5
 # A size that came so often has a plan of its own; the next one must come twice as often.
 _OFTEN = 8
 _COUNTED = 64
-# Sizes that differ by no more are one unknown: that of a tensor, and after some `cat` of few.
-_APART = 8
-
 # Where a size is: a leaf, its axis, and how much larger than the unknown it is.
 Position = tuple[int, int, int]
+# The shapes of leaves.
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Sizes(NamedTuple):
+    """What sizes the leaves of a segment had: their shapes, and the elements of their memory."""
+
+    shapes: Shapes
+    memory: tuple[int, ...]
+
+
+def sizes_before(segment: Segment, found: WaitingCalls) -> Sizes:
+    """The sizes of leaves, for the next run of equal calls."""
+    memory = [kind.size if isinstance(kind, LeafKind) else 0 for kind in segment.kinds]
+    return Sizes(tuple([leaf.shape for leaf in found.leaves]), tuple(memory))
 
 
 class SizedSegment:
@@ -130,35 +143,33 @@ class SizedSegment:
 
 
 def sized_segment(
-    segment: Segment, found: WaitingCalls, plain: PlainNodes, asked: Call, others: ResultsAlive
+    segment: Segment,
+    found: WaitingCalls,
+    plain: PlainNodes,
+    asked: Call,
+    others: ResultsAlive,
+    before: Sizes,
 ) -> SizedSegment | None:
-    """The segment at all sizes; None if what runs does not follow from the sizes of leaves."""
+    """The segment at all sizes, of leaves that had other sizes `before` when equal calls ran; None
+    if what runs does not follow from those that differ.
+    """
     if len(others.runs) != 1:
         return None
     request, binding, _, _ = others.runs[0]
-    unknowns = _unknowns(found)
     outcomes = _reshaped(segment, found)
-    nodes = [*plain.leaves.values()]
-    if request.lengths_of is None or not unknowns or outcomes is None:
+    if request.lengths_of is None or outcomes is None:
         return None
-
-    def attempt(
-        unknowns: Sequence[Sequence[Position]],
-    ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
-        if not unknowns or _kinds(segment, nodes, unknowns) is None:
-            return None
-        return _tried(found, plain, asked, request, binding, unknowns)
-
-    tried = None
-    for several in (unknowns, _joined(unknowns, found)):
-        if tried is None:
-            unknowns = several
-            tried = attempt(unknowns)
-        if tried is None and len(several) > 1:
-            # Templates may be for other sizes of leaves that the plan knows as numbers.
-            unknowns = [each for each in several if attempt([each])]
-            tried = attempt(unknowns)
-    kinds = _kinds(segment, nodes, unknowns)
+    nodes = [*plain.leaves.values()]
+    memory = sizes_before(segment, found).memory
+    growing = {at for at, (now, old) in enumerate(zip(memory, before.memory)) if now != old}
+    tried = kinds = None
+    unknowns: list[list[Position]] = []
+    for unknowns in _unknowns(found, before.shapes):
+        kinds = _kinds(segment, nodes, unknowns, growing)
+        if kinds is not None:
+            tried = _tried(found, plain, asked, request, binding, unknowns, growing)
+        if tried is not None:
+            break
     own = bases_of(found.leaves, segment.kinds)
     variables = None if tried is None or own is None else _variables(binding, *tried, own[2])
     if kinds is None or variables is None:
@@ -183,6 +194,7 @@ def _tried(
     request: Request,
     binding: Binding,
     unknowns: Sequence[Sequence[Position]],
+    growing: Collection[int],
 ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
     """What a run would be asked for at some sizes for which the plan is, and these; None if it is
     for too few of them.
@@ -193,7 +205,7 @@ def _tried(
         if len(examples) + len(_TRIED) - at < _NEEDED:
             return None
         sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
-        nodes = _Elsewhere(found, plain, unknowns, sizes).calls()
+        nodes = _Elsewhere(found, plain, unknowns, sizes, growing).calls()
         if nodes is None:
             continue
         other = _request(found, nodes, asked)
@@ -203,51 +215,44 @@ def _tried(
         other.lengths = lengths
         examples.append(sizes)
         requests.append(other)
+        if len(examples) >= _NEEDED + len(unknowns):
+            break
     return (requests, examples) if len(examples) >= _NEEDED else None
 
 
-def _unknowns(found: WaitingCalls) -> list[list[Position]]:
-    """The leaves and axes whose sizes may be others; those of equal sizes are one unknown."""
-    numbers: dict[Input, int] = {leaf: number for number, leaf in enumerate(found.leaves)}
-    positions: dict[int, dict[Position, None]] = {}
-    for call in found.by_time:
-        # An alias has the sizes of its input.
-        if not call.template.steps and call.inputs and call.inputs[0] in numbers:
-            numbers[call] = numbers[call.inputs[0]]
-    for call in found.calls:
-        if call.pattern is None:
-            continue
-        for each, sizes in zip(call.inputs or (), call.pattern.sizes):
-            if each in numbers:
-                for axis, size in enumerate(sizes):
-                    if call.pattern.is_unknown(size):
-                        positions.setdefault(each.shape[axis], {})[numbers[each], axis, 0] = None
-    return [[*several] for several in positions.values()]
-
-
-def _joined(unknowns: Sequence[Sequence[Position]], found: WaitingCalls) -> list[list[Position]]:
-    """The same, with sizes that differ by little as one unknown."""
-    joined: list[list[Position]] = []
-    least = 0
-
-    def size_of(positions: Sequence[Position]) -> int:
-        number, axis, _ = positions[0]
-        size: int = found.leaves[number].shape[axis]
-        return size
-
-    for positions in sorted(unknowns, key=size_of):
-        more = size_of(positions) - least
-        if not joined or more > _APART:
-            joined.append([])
-            least, more = size_of(positions), 0
-        joined[-1] += [(number, axis, more) for number, axis, _ in positions]
-    return joined
+def _unknowns(found: WaitingCalls, before: Shapes) -> Iterator[list[list[Position]]]:
+    """The leaves and axes whose sizes are others than `before`, as unknowns: first, sizes that
+    changed by as much are one, which a tensor and what a `cat` has added to it are; then each size
+    is one of its own.
+    """
+    changed: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for number, (leaf, shape) in enumerate(zip(found.leaves, before, strict=True)):
+        if len(leaf.shape) != len(shape):
+            return
+        for axis, (now, old) in enumerate(zip(leaf.shape, shape)):
+            if now != old:
+                changed.setdefault((old, now), []).append((number, axis))
+    if not changed:
+        return
+    joined: dict[int, list[Position]] = {}
+    least: dict[int, int] = {}
+    for (old, now), positions in sorted(changed.items()):
+        first = least.setdefault(now - old, now)
+        joined.setdefault(now - old, []).extend([(*each, now - first) for each in positions])
+    yield [*joined.values()]
+    if len(joined) < len(changed):
+        yield [[(*each, 0) for each in positions] for positions in changed.values()]
 
 
 def _kinds(
-    segment: Segment, nodes: Sequence[UOp], unknowns: Sequence[Sequence[Position]]
+    segment: Segment,
+    nodes: Sequence[UOp],
+    unknowns: Sequence[Sequence[Position]],
+    growing: Collection[int],
 ) -> tuple[Kind, ...] | None:
-    """The kinds of the leaves; those that have `unknowns` cover all of their memory."""
+    """The kinds of the leaves; those that have `unknowns` cover all of their memory, or are slices
+    of it. That of the leaves `growing` has other sizes as well.
+    """
     sized = {number for positions in unknowns for number, _, _ in positions}
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
@@ -264,13 +269,37 @@ def _kinds(
             found = slice_of(steps[::-1], kind.size)
             if found is None:
                 return None
-            kinds.append(SizedSliceKind(*found, kind.dtype, kind.size, kind.device, kind.base))
+            shape, sliced, starts, detaches = found
+            changing = _changing(sliced, nodes[number].shape, number, unknowns)
+            below = [
+                None if number in growing and axis in changing else size
+                for axis, size in enumerate(shape)
+            ]
+            margins = tuple([size - part for size, part in zip(shape, sliced)])
+            kinds.append(
+                SizedSliceKind(
+                    tuple(below), margins, starts, detaches, kind.dtype, kind.device, kind.base
+                )
+            )
             continue
         ops = tuple([op for op, _, _ in kind.steps if op is not Ops.RESHAPE])
         if any(op is not Ops.COPY and op is not Ops.DETACH for op in ops):
             return None
         kinds.append(SizedKind(ops, kind.dtype, kind.device, kind.base))
     return tuple(kinds)
+
+
+def _changing(
+    sliced: tuple[int, ...],
+    shape: tuple[int, ...],
+    number: int,
+    unknowns: Sequence[Sequence[Position]],
+) -> set[int]:
+    """The axes of a slice whose sizes are unknown, where leaf `number` has its `shape` above it."""
+    axes = {axis for positions in unknowns for leaf, axis, _ in positions if leaf == number}
+    below = [axis for axis, size in enumerate(sliced) if size != 1]
+    above = [axis for axis, size in enumerate(shape) if size != 1]
+    return {axis for axis, other in zip(below, above) if other in axes}
 
 
 def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | None:
@@ -298,8 +327,9 @@ class _Elsewhere:
         plain: PlainNodes,
         unknowns: Sequence[Sequence[Position]],
         sizes: tuple[int, ...],
+        growing: Collection[int],
     ):
-        self.found, self.plain = found, plain
+        self.found, self.plain, self.growing = found, plain, growing
         self.size_of = {
             (number, axis): size + more
             for positions, size in zip(unknowns, sizes, strict=True)
@@ -314,7 +344,7 @@ class _Elsewhere:
             shape = tuple(
                 [self.size_of.get((number, n), size) for n, size in enumerate(leaf.shape)]
             )
-            other = node if shape == leaf.shape else self._leaf(node, shape)
+            other = node if shape == leaf.shape else self._leaf(number, node, shape)
             if other is None:
                 return None
             nodes[leaf] = other
@@ -327,23 +357,21 @@ class _Elsewhere:
                 values = call.pattern.values(shapes)
                 if values is None:
                     return None
-                template = call.pattern.at(values).graph
+                template = call.pattern.graph_at(values)
             elif template.steps and shapes != tuple([each.shape for each in call.inputs or ()]):
                 # An alias, which has no steps, is of any shape.
                 return None
             nodes[call] = found[call] = template.make(inputs, ())[call.slot]
         return found
 
-    def _leaf(self, node: UOp, shape: tuple[int, ...]) -> UOp | None:
-        """A leaf that is all of its memory, or a slice of it, in another shape."""
+    def _leaf(self, number: int, node: UOp, shape: tuple[int, ...]) -> UOp | None:
+        """Leaf `number`, all of its memory or a slice of it, in another shape."""
         chain = _chain(node)
         if any(each.op is Ops.SHRINK for each in chain):
-            return _resliced(chain, shape)
-        node = chain[-1].src[0] if chain else node
-        made = self.memory.get(node)
+            return self._slice(number, chain, shape)
+        made = self._memory(chain[-1].src[0] if chain else node, math.prod(shape))
         if made is None:
-            arg = node.arg._replace(slot=-1 - len(self.memory), size=math.prod(shape))
-            made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+            return None
         for position, each in enumerate(reversed(chain)):
             is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and position + 1 < len(chain)
             arg = each.arg
@@ -351,6 +379,48 @@ class _Elsewhere:
                 arg = (math.prod(shape),) if is_flat else shape
             made = UOp(each.op, each.dtype, (made,), arg)
         return made
+
+    def _memory(self, node: UOp, size: int) -> UOp | None:
+        """Memory with `size` elements in the place of a BUFFER; None if it has another size."""
+        made = self.memory.get(node)
+        if made is None:
+            arg = node.arg._replace(slot=-1 - len(self.memory), size=size)
+            made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+        return made if made.arg.size == size else None
+
+    def _slice(self, number: int, chain: list[UOp], shape: tuple[int, ...]) -> UOp | None:
+        """The slice that is the top of `chain`, with as many elements along its axes as `shape`
+        says, and of that shape; None where its memory has fewer.
+        """
+        sliced = next(node for node in chain if node.op is Ops.SHRINK).shape
+        left = iter([size for size in shape if size != 1])
+        wanted = [size if size == 1 else next(left) for size in sliced]
+        made: UOp | None = chain[-1].src[0]
+        below: tuple[int, ...] | None = None
+        if number in self.growing and made is not None:
+            lowest = next(node for node in reversed(chain) if node.op is Ops.SHRINK).src[0].shape
+            below = tuple([size + new - old for size, old, new in zip(lowest, sliced, wanted)])
+            made = self._memory(made, math.prod(below))
+        is_sliced = False
+        for each in reversed(chain):
+            if made is None:
+                return None
+            arg = each.arg
+            if each.op is Ops.SHRINK:
+                ends: list[tuple[int, int]] = []
+                for (start, end), old, new, before, most in zip(
+                    arg, sliced, wanted, each.src[0].shape, made.shape
+                ):
+                    # An axis that is whole stays whole, one that has its size at last has it now.
+                    end = start + new if end - start == old else end + most - before
+                    if end > most:
+                        return None
+                    ends.append((start, end))
+                arg, is_sliced = tuple(ends), True
+            elif each.op is Ops.RESHAPE:
+                arg = shape if is_sliced else below or arg
+            made = UOp(each.op, each.dtype, (made,), arg)
+        return made if made is not None and made.shape == shape else None
 
 
 def _chain(node: UOp) -> list[UOp]:
@@ -360,31 +430,6 @@ def _chain(node: UOp) -> list[UOp]:
         chain.append(node)
         node = node.src[0]
     return chain
-
-
-def _resliced(chain: list[UOp], shape: tuple[int, ...]) -> UOp | None:
-    """A slice that is the top of `chain`, with as many elements along its axes as `shape` says, and
-    of that shape; None where its memory has fewer.
-    """
-    sliced = next(node for node in chain if node.op is Ops.SHRINK).shape
-    left = iter([size for size in shape if size != 1])
-    wanted = [size if size == 1 else next(left) for size in sliced]
-    made = chain[-1].src[0]
-    is_sliced = False
-    for each in reversed(chain):
-        arg = each.arg
-        if each.op is Ops.SHRINK:
-            ends: list[tuple[int, int]] = []
-            for (start, end), old, new, most in zip(arg, sliced, wanted, made.shape):
-                end = start + new if end - start == old else end
-                if end > most:
-                    return None
-                ends.append((start, end))
-            arg, is_sliced = tuple(ends), True
-        elif each.op is Ops.RESHAPE and is_sliced:
-            arg = shape
-        made = UOp(each.op, each.dtype, (made,), arg)
-    return made if made.shape == shape else None
 
 
 def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Request:
