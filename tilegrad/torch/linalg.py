@@ -81,7 +81,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 
 def _is_batch_of_vectors(A: Any, B: Any) -> bool:
-    return B.ndim > 1 and B.shape == A.shape[:-1]
+    return bool(B.ndim > 1 and B.shape == A.shape[:-1])
 
 
 def _lazily(A: Any, name: str, *args: Any) -> Any:
