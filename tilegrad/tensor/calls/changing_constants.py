@@ -61,7 +61,7 @@ class ChangingConstants:
                 self._seen.clear()
                 self._lines.clear()
             seen = self._seen.setdefault(line, _Seen())
-        found = hash(tuple([_form(each.uop) for each in operands if each.uop.is_constant]))
+        found = hash(tuple([_signature(each.uop) for each in operands if each.uop.is_constant]))
         if found in seen.constants:
             return
         if len(seen.constants) < _MOST_COMPARED:
@@ -101,7 +101,7 @@ class ChangingConstants:
         )
 
 
-def _form(node: UOp) -> tuple[Any, ...]:
+def _signature(node: UOp) -> tuple[Any, ...]:
     """What tells constants apart, without keeping them alive."""
     return tuple([(each.op.serial, each.dtype.name, str(each.arg)) for each in toposort([node])])
 

@@ -248,8 +248,8 @@ class SizedSliceKind(NamedTuple):
             (starts, detaches) == (self.starts, self.detaches)
             and len(shape) == len(self.shape)
             and all(
-                size == (part + margin if wanted is None else wanted)
-                for size, part, wanted, margin in zip(shape, sliced, self.shape, self.margins)
+                size == (length + margin if wanted is None else wanted)
+                for size, length, wanted, margin in zip(shape, sliced, self.shape, self.margins)
             )
         )
 

@@ -275,7 +275,7 @@ def _kinds(
                 None if number in growing and axis in changing else size
                 for axis, size in enumerate(shape)
             ]
-            margins = tuple([size - part for size, part in zip(shape, sliced)])
+            margins = tuple([size - length for size, length in zip(shape, sliced)])
             kinds.append(
                 SizedSliceKind(
                     tuple(below), margins, starts, detaches, kind.dtype, kind.device, kind.base
