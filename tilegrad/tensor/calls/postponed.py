@@ -23,8 +23,8 @@ from tilegrad.tensor.handle.waiting import Call, Pool, next_number, next_serial,
 __all__ = ["alias", "can_postpone", "postponed", "postponed_siblings", "share_storage"]
 
 blank = object.__new__
-# By dtype, shape and whether a gradient is required: another tensor of the same value. The first one
-# of each dtype is also known without its shape.
+# By dtype, shape and whether a gradient is required: another tensor of the same value. The first
+# one of each dtype is also known without its shape.
 _aliases: dict[tuple[Any, ...], WaitingKind] = {}
 _MOST_ALIASES = 4096
 _SAME = Template([], [], (0,), 1, is_view=True)
