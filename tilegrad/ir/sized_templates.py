@@ -177,6 +177,10 @@ class SizedTemplate:
         step = slot - self._first.count - len(self._constants)
         return made(self._steps[step][1], sizes) if step >= 0 else None
 
+    def dtype_of(self, slot: int) -> Any:
+        """The dtype of a result, which is that at any sizes."""
+        return self._first.dtype_of(slot)
+
     def flowing(self, slot: int) -> tuple[int, ...]:
         """The inputs that a gradient of the node in a slot may reach, at any sizes."""
         return self._first.flowing(slot)
@@ -214,6 +218,9 @@ class _TemplateAt(Template):
             self.constants = self._sized.constants_at(self._sizes)
             return self.constants
         raise AttributeError(name)
+
+    def dtype_of(self, slot: int) -> Any:
+        return self._sized.dtype_of(slot)
 
     def flowing(self, slot: int) -> tuple[int, ...]:
         return self._sized.flowing(slot)

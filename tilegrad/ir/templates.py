@@ -130,6 +130,10 @@ class Template:
         step = slot - self.count - len(self.constants)
         return self.steps[step][6] if step >= 0 else None
 
+    def dtype_of(self, slot: int) -> Any:
+        """The dtype of a result that is no input."""
+        return self.steps[slot - self.count - len(self.constants)][1]
+
     def make(self, inputs: Sequence[UOp], origin: tuple[Any, ...]) -> list[UOp]:
         """The graph over `inputs`: all of its nodes, by slot. Nodes of a user's call have the
         `origin`, one entry; nodes that a rule makes of an input have that of the input.

@@ -70,11 +70,18 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Result:
     """As `solve`, which says in `info` where it failed instead of raising."""
+    is_vector = B.ndim == 1 or (left and _is_batch_of_vectors(A, B))
     if check_errors:
         found = solve(A, B, left=left)
+    elif left and _is_batch_of_vectors(A, B):
+        found = _lazily(A, "solve", B.unsqueeze(-1)).squeeze(-1)
     else:
         found = _lazily(A, "solve", B) if left else _lazily(A.mT, "solve", B.mT).mT
-    return Result(found, _info(found, 1 if B.ndim == 1 else 2))
+    return Result(found, _info(found, 1 if is_vector else 2))
+
+
+def _is_batch_of_vectors(A: Any, B: Any) -> bool:
+    return bool(B.ndim > 1 and B.shape == A.shape[:-1])
 
 
 def _lazily(A: Any, name: str, *args: Any) -> Any:
@@ -251,7 +258,11 @@ def lstsq(
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """The X of A X = B, or of X A = B."""
+    """The X of A X = B, or of X A = B. `B` of the shape of `A` without its last axis is a vector for
+    each matrix.
+    """
+    if left and _is_batch_of_vectors(A, B):
+        return A.solve(B.unsqueeze(-1)).squeeze(-1)
     return A.solve(B) if left else A.mT.solve(B.mT).mT
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
@@ -26,6 +26,8 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.sized import Shapes
+from tilegrad.tensor.calls.sized_gradients import Backward, Family
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.hooks import hooks_of
@@ -52,23 +54,16 @@ _EXAMPLES = 100_003.0, 200_003.0
 _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
 
 
-class _Backward(NamedTuple):
-    """The gradients of a loss: a template over what its calls stand on, and for each target the
-    number of its gradient, the position of the target among the inputs, and the slot of the
-    gradient. Those that are `constants` are here with the position of the target.
-    """
-
-    template: Template
-    targets: tuple[tuple[int, int, int], ...]
-    constants: tuple[tuple[int, UOp], ...]
-
-
 _BY_VALUE, _BY_NODES = "by value", "by nodes"
 # How many values of numbers came with a signature, and the most that are tried.
 _values: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 512)
 _MOST_VALUES = 16
 # By signature; for those that have no template of all numbers, whether values have one.
-_known: Recent[tuple[Any, ...], _Backward | str] = Recent(lambda: 512)
+_known: Recent[tuple[Any, ...], Backward | str] = Recent(lambda: 512)
+
+
+# By signature without the sizes of what the calls stand on.
+_families: Recent[tuple[Any, ...], Family] = Recent(lambda: 512)
 
 
 def wait_for_gradients(loss: Any) -> bool:
@@ -139,8 +134,9 @@ def _waiting(loss: Any, targets: Sequence[Any] | None) -> list[tuple[Any, Any]] 
         )
         gradient._previous, gradient._is_leaf, gradient._is_shared = (), False, False
         gradient._gradient = gradient._alias = None
-        size = found.template.size if (number, position, slot) == found.targets[0] else 0
-        postpone(gradient, found.template, slot, number, inputs, entry, size)
+        size = found.graph.size if (number, position, slot) == found.targets[0] else 0
+        postpone(gradient, found.graph, slot, number, inputs, entry, size)
+        gradient._call.pattern = found.pattern
         made.append((leaf, gradient))
     calls = [gradient._call for _, gradient in made if gradient._call is not None]
     siblings = [*map(weakref.ref, calls)]
@@ -149,13 +145,17 @@ def _waiting(loss: Any, targets: Sequence[Any] | None) -> list[tuple[Any, Any]] 
     return made
 
 
-def _gradients_of(below: _Below) -> _Backward | None:
+def _gradients_of(below: _Below) -> Backward | None:
     """The gradients of calls, for any numbers that they take or for those alone; None if no
     template can say them.
     """
     found = _known.get(below.key)
     if found is None:
-        found = _known.put(below.key, below.differentiated() or _BY_VALUE)
+        of_sizes = _families.get(below.skeleton)
+        sized = None if of_sizes is None else of_sizes.known(below.shapes)
+        if sized is not None:
+            return sized
+        found = _known.put(below.key, below.differentiated_in(of_sizes) or _BY_VALUE)
     if not isinstance(found, str):
         return found
     numbers = [leaf.bits for leaf in below.leaves if isinstance(leaf, Number)]
@@ -181,7 +181,7 @@ class _Below:
         calls: the calls, sources first, and `numbers` by call.
         leaves: what they stand on, by position.
         targets: for each position of a leaf that requires a gradient, its tensor.
-        key: the signature of the calls.
+        key: the signature of the calls; the `skeleton` is that without the `shapes` of leaves.
         is_plain: whether the gradients follow from it.
     """
 
@@ -220,6 +220,7 @@ class _Below:
         numbers: dict[Any, int] = {call: number for number, call in enumerate(calls)}
         self.numbers = numbers
         key: list[Any] = [len(calls), device]
+        self.is_sized = any(call.pattern is not None for call in calls)
         leaves = self.leaves
         for call in calls:
             key.append(call.number)
@@ -241,8 +242,10 @@ class _Below:
                 target = None
             if target is not None:
                 self.targets[position] = target
-            key += leaf.dtype, leaf.shape, leaf.__class__ is Number, target is not None
-        self.key = tuple(key)
+            key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number, target is not None
+        self.shapes: Shapes = tuple([leaf.shape for leaf in leaves])
+        self.skeleton = tuple(key)
+        self.key = self.skeleton, self.shapes
 
     def _target(self, leaf: Input) -> Any:
         """The tensor that requires a gradient and has the value `leaf`, or None; what is not plain
@@ -305,28 +308,46 @@ class _Below:
         names = [(leaf.uop, *leaf._earlier()) for leaf in leaves]
         return past.lost(with_past, graphs, names, are_leaves=True) is not None
 
-    def differentiated(self) -> _Backward | None:
-        """The gradients of calls like these; None if no template can say them."""
+    def differentiated_in(self, family: Family | None) -> Backward | None:
+        """As `differentiated`; at all sizes if others of the `family` came."""
         bearers = self._bearers()
+        found = self.differentiated(bearers)
+        if found is None or not self.is_sized:
+            return found
+        if family is None:
+            family = _families.setdefault(self.skeleton, Family())
+        return family.note(
+            self.shapes,
+            found,
+            lambda shapes: self._differentiated(_EXAMPLES[0], bearers, shapes),
+            bearers,
+        )
+
+    def differentiated(self, bearers: list[UOp]) -> Backward | None:
+        """The gradients of calls like these; None if no template can say them."""
         found = self._differentiated(_EXAMPLES[0], bearers)
         if found is not None and any(isinstance(leaf, Number) for leaf in self.leaves):
             other = self._differentiated(_EXAMPLES[1], bearers)
             # Nothing may be made of a number that is not made again of another one.
-            if other is None or not found.template.is_equal(other.template):
+            if other is None or not found.graph.is_equal(other.graph):
                 return None
             if found.constants != other.constants:
                 return None
         return found
 
-    def differentiated_by_value(self) -> _Backward | None:
+    def differentiated_by_value(self) -> Backward | None:
         """As `differentiated`, for the numbers that the calls take now."""
         return self._differentiated(None, self._bearers())
 
     def _bearers(self) -> list[UOp]:
         return [_bearer(entry) for entry in {call.entry: None for call in self.calls}]
 
-    def _differentiated(self, example: float | None, bearers: list[UOp]) -> _Backward | None:
-        """As `differentiated`, for certain numbers, or for those of the calls."""
+    def _differentiated(
+        self, example: float | None, bearers: list[UOp], shapes: Shapes | None = None
+    ) -> Backward | None:
+        """As `differentiated`, for certain numbers, or for those of the calls; of other `shapes` of
+        the leaves, if these are given and the calls are the same there.
+        """
         stand_ins: dict[Any, UOp] = {}
         for leaf, position in self.leaves.items():
             if isinstance(leaf, Number):
@@ -334,7 +355,8 @@ class _Below:
                     leaf.node if example is None else UOp.const(leaf.dtype, example + position)
                 )
                 continue
-            alone = CustomArg(f"leaf {position}", leaf.shape, _no_call)
+            shape = leaf.shape if shapes is None else shapes[position]
+            alone = CustomArg(f"leaf {position}", shape, _no_call)
             # A rule may ask on which device it is.
             stand_ins[leaf] = UOp(
                 Ops.CONTIGUOUS, leaf.dtype, (UOp(Ops.CUSTOM, leaf.dtype, (), alone),), self.device
@@ -342,7 +364,10 @@ class _Below:
         nodes = dict(stand_ins)
         for call in self.calls:
             inputs = [nodes[each] for each in call.inputs or ()]
-            nodes[call] = call.template.make(inputs, call.entry)[call.slot]
+            template = call.template if shapes is None else _at_shapes(call, inputs)
+            if template is None:
+                return None
+            nodes[call] = template.make(inputs, call.entry)[call.slot]
         loss = nodes[self.calls[-1]]
         listed = [*stand_ins.values()]
         positions = [*self.targets]
@@ -358,9 +383,21 @@ class _Below:
         return _recorded(reached, listed, bearers, self.device)
 
 
+def _at_shapes(call: Call, inputs: list[UOp]) -> Template | None:
+    """The template of a call for inputs of other shapes; None if there is none."""
+    shapes = tuple([node.shape for node in inputs])
+    if call.pattern is not None:
+        values = call.pattern.values(shapes)
+        found: Template | None = None if values is None else call.pattern.graph_at(values)
+        return found
+    is_same = shapes == tuple([each.shape for each in call.inputs or ()])
+    # An alias, which has no steps, is of any shape.
+    return call.template if is_same or not call.template.steps else None
+
+
 def _recorded(
     reached: list[tuple[int, UOp]], inputs: list[UOp], bearers: list[UOp], device: str
-) -> _Backward | None:
+) -> Backward | None:
     """The template of gradients, each by the position of its target among `inputs`. Steps have the
     origins of `bearers`.
     """
@@ -382,7 +419,7 @@ def _recorded(
     template.is_view = False
     slots = zip(reached, template.results, strict=True)
     targets = [(next_number(), position, slot) for (position, _), slot in slots]
-    return _Backward(template, tuple(targets), tuple(constants))
+    return Backward(template, tuple(targets), tuple(constants))
 
 
 def _is_view(node: UOp, inputs: Iterable[UOp]) -> bool:

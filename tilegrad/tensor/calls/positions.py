@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilegrad.tensor.calls.arguments import records_gradients
 from tilegrad.tensor.storage.segments import stands_on_memory
 
 __all__ = ["Positions"]
@@ -17,6 +18,8 @@ __all__ = ["Positions"]
 # Slices at more positions change all the time, not within a step; the same of the results of one
 # call, which a loop goes over.
 _MOST, _MOST_RESULTS = 48, 16
+# Slices of more lengths are those of a loop whose sizes change (`table[:length]`).
+_MOST_LENGTHS = 3
 _MOST_FAMILIES = 512
 Family = tuple[Any, ...]
 
@@ -26,10 +29,11 @@ class Positions:
     of some kinds. `changing` are the families whose positions change.
     """
 
-    __slots__ = ("_seen", "changing")
+    __slots__ = ("_lengths", "_seen", "changing")
 
     def __init__(self) -> None:
         self._seen: dict[Family, set[tuple[Any, ...]]] = {}
+        self._lengths: dict[Family, set[tuple[int, ...]]] = {}
         self.changing: set[Family] = set()
 
     def note(self, tensor: Any, args: tuple[Any, ...], signature: tuple[Any, ...]) -> None:
@@ -37,11 +41,15 @@ class Positions:
         family = _family(tensor, args)
         if len(self._seen) >= _MOST_FAMILIES or len(self.changing) >= _MOST_FAMILIES:
             self._seen.clear()
+            self._lengths.clear()
             self.changing.clear()
         seen = self._seen.setdefault(family, set())
         seen.add(signature)
-        if len(seen) > _MOST:
+        lengths = self._lengths.setdefault(family, set())
+        lengths.add(_lengths(tensor.shape, args))
+        if len(seen) > _MOST or len(lengths) > _MOST_LENGTHS:
             self._seen.pop(family, None)
+            self._lengths.pop(family, None)
             self.changing.add(family)
 
     def are_changing(self, tensor: Any, args: tuple[Any, ...]) -> bool:
@@ -49,7 +57,7 @@ class Positions:
         results.
         """
         return (
-            not tensor._requires_grad
+            not (tensor._requires_grad and records_gradients())
             and _family(tensor, args) in self.changing
             and stands_on_memory(tensor)
         )
@@ -58,6 +66,16 @@ class Positions:
     def are_many(tensor: Any, results: int) -> bool:
         """The same of that number of slices that one call gives."""
         return results > _MOST_RESULTS and not tensor._requires_grad and stands_on_memory(tensor)
+
+
+def _lengths(shape: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[int, ...]:
+    """How many elements slices pick along their axes."""
+    keys = args[0] if len(args) == 1 and args[0].__class__ is tuple else args
+    found: list[int] = []
+    for size, key in zip(shape, keys):
+        if key.__class__ is slice and size.__class__ is int:
+            found.append(len(range(*key.indices(size))))
+    return (*found,)
 
 
 def _family(tensor: Any, args: tuple[Any, ...]) -> Family:

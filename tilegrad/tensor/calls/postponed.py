@@ -24,7 +24,8 @@ from tilegrad.tensor.handle.waiting import Call, Pool, next_serial, this_thread
 __all__ = ["alias", "can_postpone", "postponed", "postponed_siblings", "share_storage"]
 
 blank = object.__new__
-# By dtype, shape and whether a gradient is required: another tensor of the same value.
+# By dtype, shape and whether a gradient is required: another tensor of the same value. The first
+# one of each dtype is also known without its shape.
 _aliases: dict[tuple[Any, ...], WaitingKind] = {}
 _MOST_ALIASES = 4096
 _SAME = Template([], [], (0,), 1, is_view=True)
@@ -129,6 +130,10 @@ def alias(tensor: Any) -> Any:
         if len(_aliases) >= _MOST_ALIASES:
             _aliases.clear()
         same = Result(0, requires_grad, 0, 0, call.shape, call.dtype)
-        kind = _aliases[key] = WaitingKind(_SAME, same, next_number())
+        # One number for all shapes: that of an alias follows from its input.
+        first = _aliases.get((call.dtype, requires_grad))
+        number = next_number() if first is None else first.number
+        kind = _aliases[key] = WaitingKind(_SAME, same, number)
+        _aliases.setdefault((call.dtype, requires_grad), kind)
     entry = composing.entry or call_site(sys._getframe(1))
     return postponed(pool, kind, tensor, (call,), entry, [tensor])

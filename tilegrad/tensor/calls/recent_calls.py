@@ -14,7 +14,6 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.arguments import records_gradients
 from tilegrad.tensor.calls.recorded import MethodTemplate, WaitingKind
 from tilegrad.tensor.calls.short_signatures import without_numbers, without_sizes
-from tilegrad.tensor.calls.sized import Pattern
 from tilegrad.tensor.calls.template_table import numbers_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Pool
@@ -52,7 +51,7 @@ class RecentCall:
         made: RecentCall = object.__new__(RecentCall)
         made.config, made.defaults, made.records = self.config, self.defaults, self.records
         made.state = self.state
-        made.has_view, made.has_reshape = self.has_view, self.has_reshape
+        made.has_view, made.has_reshape = template.has_view, template.has_reshape
         made.kind, made.constants = template.waiting[0], ()
         return made
 
@@ -103,9 +102,9 @@ class RecentCalls:
             key, sizes = without_sizes(short, inputs)
             last = self._of_sizes.get(key)
             if last is not None:
-                pattern: Pattern = last.kind.pattern
-                unknowns = pattern.values(sizes)
-                if unknowns is not None:
+                served = last.kind.pattern.family.find(sizes)
+                if served is not None:
+                    pattern, unknowns = served
                     came = unknowns in pattern.known
                     last = last.at(pattern.at(unknowns))
                     if came:
@@ -140,6 +139,10 @@ class RecentCalls:
             _put(self.known, short, made)
         elif made.kind.pattern is not None:
             _put(self._of_sizes, without_sizes(short, inputs)[0], made)
+
+    def forget(self) -> None:
+        """Forget the calls of one size."""
+        self.known.clear()
 
     def add_view(self, short: Short, operand: Any, *, is_copy: bool) -> None:
         """Note whether a view of a view is a copy."""

@@ -15,11 +15,14 @@ from typing import Any
 
 from tilegrad.base.recent import Recent
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
+from tilegrad.ir.templates import Template
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.kinds import next_number
 
-__all__ = ["Pattern", "of_sizes"]
+__all__ = [
+    "UNKNOWN", "Pattern", "Shapes", "Sizes", "of_sizes", "patterns_made", "skeleton_of",
+]  # fmt: skip
 
 Shapes = tuple[tuple[int, ...], ...]
 Sizes = tuple[int, ...]
@@ -30,9 +33,11 @@ _MOST_REACH = 1 << 22
 # Elements of an operand while a method is recorded: beyond, positions need 64 bits.
 _MOST_ELEMENTS = 1 << 30
 # Sizes that a method may look at: small, odd, prime, a power of two, many.
-_EXAMPLES = (3, 16, 5, 31, 64, 2, 47)
+_EXAMPLES = (3, 16, 5, 31, 64, 2, 47, 8, 21, 32, 13)
+# So many of them, and the most that a size may be.
+_FEWEST, _MOST_EXAMPLES = 6, 8
 # With more sizes that change independently there would be many examples.
-_MOST_UNKNOWNS = 2
+_MOSTUNKNOWNS = 2
 # More patterns than these have no template: a method is not recorded again and again.
 _MOST_PATTERNS = 16
 # Shapes of a method that are remembered, and recordings in vain after which no more are made.
@@ -43,7 +48,7 @@ _MOST_VAIN = 16
 # Sizes whose templates a pattern remembers.
 _MOST_KNOWN = 64
 # Unknown number k is written as this less k, where a number that stays is itself.
-_UNKNOWN = -(1 << 40)
+UNKNOWN = -(1 << 40)
 
 
 class Pattern:
@@ -51,15 +56,21 @@ class Pattern:
 
     Attributes:
         sizes: for each axis of each operand, and for the integers among the arguments, the number,
-            or `_UNKNOWN` less that of the unknown.
+            or `UNKNOWN` less that of the unknown.
         high: the most that an unknown may be.
-        others: the numbers that an unknown may not be.
+        others: the numbers that an unknown may not be, as they are in the call beside it: the
+            method may do something else then, as far as is known (`admits`).
         template: the template of all sizes.
         known: what is made at some sizes.
-        number: that of its calls among all.
+        numbers: those of its calls among all, for each result.
+        family: the calls of the method that differ in sizes only.
     """
 
-    __slots__ = ("_example", "high", "known", "numbers", "others", "sizes", "template")
+    family: _Family
+    __slots__ = (
+        "_example", "_refused", "family", "high", "known", "numbers", "others", "sizes",
+        "template",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -71,22 +82,60 @@ class Pattern:
     ):
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
         self._example = example
+        self._refused: set[int] = set()
         self.numbers = [next_number() for _ in example.results]
         self.known: dict[Sizes, MethodTemplate] = {}
 
     @staticmethod
     def is_unknown(size: int) -> bool:
         """Whether an entry of `sizes` stands for an unknown."""
-        return size <= _UNKNOWN
+        return size <= UNKNOWN
 
     def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """The unknowns in a call whose operands have these shapes; None if it is no such call."""
+        values = self._read(shapes)
+        if values is None:
+            return None
+        for value in values:
+            if value in self.others:
+                return None
+        return values
+
+    def meeting(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
+        """The unknowns in such a call where one is equal to another number of the call by chance;
+        None for any other call.
+        """
+        values = self._read(shapes)
+        return values if values is not None and not self.others.isdisjoint(values) else None
+
+    def admits(self, values: Sizes, made: MethodTemplate | None) -> bool:
+        """Whether what was recorded of a call where unknowns meet other numbers is the same as at
+        any sizes: from now on they may.
+        """
+        met = self.others.intersection(values)
+        is_same = (
+            made is not None
+            and made.waiting is not None
+            and _is_alike(made, self._example)
+            and made.graph.is_equal(self.template.at(values))
+        )
+        if is_same:
+            self.others -= met
+        else:
+            self._refused |= met
+        return is_same
+
+    def refuses(self, values: Sizes) -> bool:
+        """Whether such a call was recorded before, and is another one."""
+        return not self._refused.isdisjoint(values)
+
+    def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         found: dict[int, int] = {}
         for shape, pattern in zip(shapes, self.sizes):
             if len(shape) != len(pattern):
                 return None
             for size, wanted in zip(shape, pattern):
-                if wanted > _UNKNOWN:
+                if wanted > UNKNOWN:
                     if size != wanted:
                         return None
                 elif found.setdefault(wanted, size) != size:
@@ -95,7 +144,7 @@ class Pattern:
         if len(values) > 1 and len({*values}) < len(values):
             return None
         for value in values:
-            if not 2 <= value <= self.high or value in self.others:
+            if not 2 <= value <= self.high:
                 return None
         return values
 
@@ -118,6 +167,10 @@ class Pattern:
             self.known[values] = found
         return found
 
+    def graph_at(self, values: Sizes) -> Template:
+        """The graph of the results at these sizes."""
+        return self.at(values).graph
+
 
 class _Family:
     """Calls of a method that differ in sizes only: some shapes that came, the last first, and the
@@ -137,8 +190,36 @@ class _Family:
         # Calls without a pattern since there was one.
         self.vain = 0
 
+    def find(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Pattern, Sizes] | None:
+        """The pattern for a call whose operands have these shapes, and its unknowns. Of several it
+        is the one with the fewest unknowns: equal calls have one pattern, whatever came between.
+        """
+        for pattern in self.patterns:
+            values = pattern.values(shapes)
+            if values is not None:
+                return pattern, values
+        return None
+
+    def add(self, pattern: Pattern) -> None:
+        """Have one more pattern. One that goes further takes the place of a shorter one."""
+        rest = [each for each in self.patterns if each.sizes != pattern.sizes]
+        self.patterns = sorted([pattern, *rest], key=_count_of_unknowns)
+
+
+def _count_of_unknowns(pattern: Pattern) -> int:
+    return len({size for shape in pattern.sizes for size in shape if size <= UNKNOWN})
+
 
 _families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
+
+
+# How many patterns were found.
+_count = [0]
+
+
+def patterns_made() -> int:
+    """How many patterns were found so far, of all methods."""
+    return _count[0]
 
 
 # By a signature without sizes and bounds of slices, how many of these bounds came.
@@ -154,32 +235,46 @@ def _changes_often(rest: Sequence[Any]) -> bool:
     return count[0] > _MOST_SLICES
 
 
+def skeleton_of(key: Sequence[Any]) -> tuple[Any, ...]:
+    """A signature without the sizes of its operands and the integers among its arguments."""
+    defaults = key[DEFAULTS]
+    rest = [len(each) if each.__class__ is tuple and each is not defaults else each for each in key]
+    for at, each in enumerate(key):
+        if each is int:
+            rest[at + 1] = None
+    return (*rest,)
+
+
 def of_sizes(
     key: Sequence[Any], operands: Sequence[Any], method: Any, args: Any, kwargs: Any
 ) -> MethodTemplate | None:
     """What `method` makes of operands of these sizes, if that is known of all sizes. `key` is the
     signature of the call.
     """
-    integers = [at + 1 for at, each in enumerate(key) if each is int]
-    shapes: Shapes = (
-        *[operand.shape for operand in operands],
-        tuple([key[at] for at in integers]),
-    )
+    integers = [key[at + 1] for at, each in enumerate(key) if each is int]
+    shapes: Shapes = (*[operand.shape for operand in operands], tuple(integers))
     bounds = [each for at, kind in enumerate(key) if kind is slice for each in key[at + 1 : at + 4]]
-    defaults = key[DEFAULTS]
-    rest = [len(each) if each.__class__ is tuple and each is not defaults else each for each in key]
-    for at in integers:
-        rest[at] = None
-    skeleton = tuple(rest)
+    skeleton = skeleton_of(key)
     family = _families.get(skeleton)
     if family is None:
-        if slice in rest and _changes_often(rest):
+        if slice in skeleton and _changes_often(skeleton):
             return None
         family = _families.setdefault(skeleton, _Family())
+    served = family.find(shapes)
+    if served is not None:
+        return served[0].at(served[1])
     for pattern in family.patterns:
-        values = pattern.values(shapes)
+        values = pattern.meeting(shapes)
         if values is not None:
-            return pattern.at(values)
+            # A size that is another one by chance; no pattern is made for it.
+            if family.is_recorded or pattern.refuses(values):
+                return None
+            family.is_recorded = True
+            try:
+                made = recorded(method, [*operands], args, kwargs)
+            finally:
+                family.is_recorded = False
+            return pattern.at(values) if pattern.admits(values, made) else None
     is_full = len(family.patterns) >= _MOST_PATTERNS
     if is_full or family.is_recorded or family.failures >= _MOST_FAILURES or shapes in family.seen:
         return None
@@ -217,11 +312,11 @@ def _pattern(
         return None
     # What the fewest sizes change in is most likely the same line of a program.
     sizes, seen = min(found, key=lambda each: len(each[1]))
-    others = bounds.union(size for shape in sizes for size in shape if size > _UNKNOWN)
+    others = bounds.union(size for shape in sizes for size in shape if size > UNKNOWN)
     high = min(max(4 * max(map(max, seen)), _REACH), _MOST_REACH)
     examples = _examples(len(seen), high, others)
     is_small = all(
-        math.prod(high if size <= _UNKNOWN else size for size in shape) < _MOST_ELEMENTS
+        math.prod(high if size <= UNKNOWN else size for size in shape) < _MOST_ELEMENTS
         for shape in sizes[:-1]
     )
 
@@ -235,14 +330,16 @@ def _pattern(
             shapes=given[:-1],
         )
 
-    common = _recorded(sizes, examples, record) if examples is not None and is_small else None
+    if examples is None or not is_small:
+        return None
+    common = _recorded(sizes, examples, record)
     if common is None:
         family.failures += 1
         return None
     made = Pattern(sizes, high, others, *common)
-    # One that goes further takes the place of a shorter one.
-    rest = [each for each in family.patterns if each.sizes != sizes]
-    family.patterns = [made, *rest]
+    made.family = family
+    family.add(made)
+    _count[0] += 1
     return made
 
 
@@ -253,16 +350,16 @@ def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[tuple[int, int]
     unknowns: dict[tuple[int, int], int] = {}
     sizes: Shapes = tuple([
         tuple([
-            new if old == new else _UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
+            new if old == new else UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
             for old, new in zip(first, second)
         ])
         for first, second in zip(before, now)
     ])  # fmt: skip
-    if not unknowns or len(unknowns) > _MOST_UNKNOWNS:
+    if not unknowns or len(unknowns) > _MOSTUNKNOWNS:
         return None
     of_operands = {size for shape in sizes[:-1] for size in shape}
     seen = [number for pair in unknowns for number in pair]
-    if any(size <= _UNKNOWN and size not in of_operands for size in sizes[-1]):
+    if any(size <= UNKNOWN and size not in of_operands for size in sizes[-1]):
         # An integer that is no size of an operand may be a position, which has bounds.
         return None
     is_apart = not any(number in of_operands for number in seen)
@@ -272,9 +369,11 @@ def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[tuple[int, int]
 
 def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | None:
     """Sizes at which to record."""
-    several = [*_EXAMPLES, high]
-    allowed = [each for each in several if each not in others and each <= high]
-    if len(allowed) < 6:
+    allowed = [each for each in _EXAMPLES if each not in others and each < high]
+    allowed = allowed[: _MOST_EXAMPLES - 1]
+    if high not in others:
+        allowed.append(high)
+    if len(allowed) < _FEWEST:
         return None
     return [
         tuple([allowed[(at + 3 * unknown) % len(allowed)] for unknown in range(count)])
@@ -289,7 +388,7 @@ def _recorded(
     made: list[MethodTemplate] = []
     for values in examples:
         shapes = tuple([
-            tuple([size if size > _UNKNOWN else values[_UNKNOWN - size] for size in shape])
+            tuple([size if size > UNKNOWN else values[UNKNOWN - size] for size in shape])
             for shape in sizes
         ])  # fmt: skip
         one = record(shapes)

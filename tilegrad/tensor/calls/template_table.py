@@ -15,7 +15,7 @@ from typing import Any
 from tilegrad.base.dtype import DType
 from tilegrad.tensor.calls.arguments import HEAD, add_arguments
 from tilegrad.tensor.calls.recorded import MethodTemplate, recorded, recorded_with_numbers
-from tilegrad.tensor.calls.sized import of_sizes
+from tilegrad.tensor.calls.sized import of_sizes, patterns_made, skeleton_of
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.waiting import Number, Pool
 
@@ -53,10 +53,25 @@ def new_template(
         return None
     found = None
     if len(inputs) == len(operands):
+        before = patterns_made()
         found = of_sizes(key, operands, method, args, kwargs)
+        if patterns_made() != before:
+            _forget_plain(key)
     if _has_met(signature):
         _remember(signature, found or recorded(method, operands, args, kwargs))
     return found
+
+
+def _forget_plain(key: list[Any]) -> None:
+    """Forget the templates of one size of calls like that of `key`, for which there is one of all
+    sizes by now: else those sizes would go on having segments of their own.
+    """
+    skeleton = skeleton_of(key)
+    for other in [each for each in [*_known] if each[0] == key[0] and len(each) == len(key)]:
+        template = _known.get(other)
+        is_plain = template is None or not template.waiting or not template.waiting[0].pattern
+        if is_plain and skeleton_of(other) == skeleton:
+            _known.pop(other, None)
 
 
 def template_of_numbers(

@@ -31,12 +31,14 @@ from tilegrad.ir.uop import UOp, node_count
 from tilegrad.tensor.calls.arguments import (
     signature_of,
 )
+from tilegrad.tensor.calls.changing_constants import ChangingConstants
 from tilegrad.tensor.calls.compared import compare
 from tilegrad.tensor.calls.positions import Positions
 from tilegrad.tensor.calls.postponed import can_postpone, postponed, postponed_siblings
 from tilegrad.tensor.calls.recent_calls import RecentCalls
 from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result
 from tilegrad.tensor.calls.short_signatures import short_signature
+from tilegrad.tensor.calls.sized import patterns_made
 from tilegrad.tensor.calls.template_table import (
     known_template,
     new_template,
@@ -144,16 +146,18 @@ class _Calls:
         method, number: the method, and its number in signatures.
         takes_numbers: whether numbers among the arguments may be inputs of a template.
         positions: of a method that takes slices, where it took them.
+        constants: the lines that bring other constants from step to step.
         recent: calls that came.
     """
 
-    __slots__ = ("method", "number", "positions", "recent", "takes_numbers")
+    __slots__ = ("constants", "method", "number", "positions", "recent", "takes_numbers")
 
     def __init__(
         self, method: Callable[..., Any], positions: Positions | None, *, takes_numbers: bool
     ):
         self.method, self.number, self.takes_numbers = method, next_number(), takes_numbers
         self.positions = positions
+        self.constants = ChangingConstants()
         self.recent = RecentCalls()
 
     def result(
@@ -167,19 +171,28 @@ class _Calls:
         config: Any,
         frame: FrameType,
         entry: Any,
+        *,
+        is_replaced: bool = False,
     ) -> Any:
         """What the method gives, from its template, or None if the method itself has to be called;
         the next call of that `short` signature, if there is one, with the inputs that it `met`, is
-        a recent one.
+        a recent one. `is_replaced`: whether operands are memory with the values of constants.
         """
         signature = signature_of(self.number, first, first._call, args, kwargs, pool)
         if signature is None:
             return None
         key, operands, inputs = signature
+        has_constants = len(inputs) < len(operands)
+        if has_constants and self.constants.are_changing(entry):
+            given = self.constants.in_memory(first, args, kwargs, operands)
+            if given is not None:
+                return self.result(*given, None, (), pool, config, frame, entry, is_replaced=True)
         template = known_template(tuple(key))
         is_known = template is not None
         numbers: list[Number] = []
         if template is None:
+            if has_constants:
+                self.constants.note(operands, entry, pool)
             found = self._serving(key, operands, inputs, args, kwargs, pool, frame)
             if found is None:
                 template = known_template(tuple(key))
@@ -195,6 +208,9 @@ class _Calls:
         waits = kinds is not None and can_postpone(pool, config, template.requires_grad)
         copies: bool | None = False
         if template.has_view:
+            if is_replaced:
+                # Of the constant, or not: the method knows.
+                return None
             is_call = waits and len(operands) == 1 and inputs[0].__class__ is Call
             copies = _copies(template, operands, inputs[0] if is_call else None)
             if copies is None:
@@ -231,7 +247,11 @@ class _Calls:
                 return found
         if self.positions is not None:
             self.positions.note(operands[0], args, tuple(key))
+        before = patterns_made()
         template = new_template(key, self.method, operands, inputs, args, kwargs)
+        if patterns_made() != before:
+            # Calls of one size that came before have the template of all sizes from now on.
+            self.recent.forget()
         return None if template is None else (template, [])
 
     def _made_now(

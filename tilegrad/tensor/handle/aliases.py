@@ -466,7 +466,7 @@ def strides_in(tensor: Any) -> tuple[tuple[int, ...], int] | None:
 
 def _strided_view(tensor: Any) -> View | None:
     """How an alias lies in its storage, if strides of at least 0 can say it."""
-    found = look(tensor)
+    found = look_of_call(tensor) or look(tensor)
     views = _tracker(found.shape, found.moves).views
     if len(views) != 1 or views[0].mask is not None or any(step < 0 for step in views[0].strides):
         return None

@@ -122,8 +122,7 @@ def postpone(
     call: Call = object.__new__(Call)
     call.template, call.slot, call.number = template, slot, number
     call.inputs, call.entry, call.serial = inputs, entry, next_serial()
-    step = template.steps[slot - template.count - len(template.constants)]
-    call.dtype, call.shape = step[1], step[6]
+    call.dtype, call.shape = template.dtype_of(slot), template.shape_of(slot) or ()
     call.kind = kind_of(call.dtype, call.shape)
     call.pool = pool = this_thread.pool
     call.node = call.value = call.requires_grad = call.pattern = None

@@ -245,14 +245,14 @@ Input = UOp | Call | Number
 class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
     `computed` by one, by their handles; a handle whose result dies is forgotten (`forget`).
-    `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for.
-    Unless it `trains`, what requires a gradient has nodes: assignments do not wait then, and each
-    would make those of all calls.
+    `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for;
+    `reads` counts those that ran some. Unless it `trains`, what requires a gradient has nodes:
+    assignments do not wait then, and each would make those of all calls.
     """
 
     __slots__ = (
         "__weakref__", "computed", "count", "expander", "forget", "has_new", "is_full", "losses",
-        "many", "next_pause", "patience", "pause", "thread", "trains", "waiting",
+        "many", "next_pause", "patience", "pause", "reads", "thread", "trains", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -270,6 +270,7 @@ class Pool:
         self.count = 0
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE
+        self.reads = 0
 
     def takes_calls(self) -> bool:
         """Whether the next call is postponed: not for a while after many that were in vain."""
@@ -284,6 +285,7 @@ class Pool:
     def in_vain(self) -> None:
         """Count a read for which nodes had to be made."""
         self.count = 0
+        self.reads += 1
         self.patience -= 1
         if self.patience <= 0:
             self.end()
@@ -293,6 +295,7 @@ class Pool:
 
     def was_of_use(self) -> None:
         """Count a read that found its run by the calls."""
+        self.reads += 1
         self.patience, self.next_pause = _PATIENCE, _PAUSE
         self.count = self.pause = 0
         self.is_full = False

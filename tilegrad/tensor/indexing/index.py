@@ -55,7 +55,7 @@ from tilegrad.tensor.indexing.keys import (
 )
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host import flatten
-from tilegrad.tensor.views.in_memory import view_of_memory
+from tilegrad.tensor.views.in_memory import view_of_all, view_of_memory
 
 __all__ = ["Indexing"]
 
@@ -89,6 +89,8 @@ class Indexing(Creation):
         if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
             if kind in _RANGES or (kind is tuple and _RANGES.issuperset(map(type, key))):
                 view: Self | None = view_of_memory(self, key)
+                if view is None:
+                    view = view_of_all(self, key)
                 if view is not None:
                     return view
             return self._cut(key)

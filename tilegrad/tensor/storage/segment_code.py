@@ -34,11 +34,13 @@ from tilegrad.tensor.storage.signatures import (
     LeafKind,
     NumberKind,
     SizedKind,
+    SizedSliceKind,
     WaitingCalls,
     base_below,
     is_computed,
     is_draw,
     node_of,
+    sliced,
     takes_moves,
     whole,
 )
@@ -263,8 +265,12 @@ def _check_draw(writer: _Writer, leaf: str, kind: DrawKind) -> None:
     writer.lines.append(f"values.update({writer.name(kind.values_of)}({leaf}))")
 
 
-def _find_base(writer: _Writer, leaf: str, kind: LeafKind | SizedKind) -> None:
+def _find_base(writer: _Writer, leaf: str, kind: LeafKind | SizedKind | SizedSliceKind) -> None:
     """Let `base` be the memory below a leaf, None unless the leaf is of this `kind`."""
+    if isinstance(kind, SizedSliceKind):
+        writer.unless(f"{leaf}.__class__ is Number")
+        writer.lines.append(f"base = {writer.name(sliced)}({leaf}, {writer.name(kind)})")
+        return
     if isinstance(kind, SizedKind):
         memory = f"{writer.name(whole)}({leaf}, {writer.name(kind)}, copies)"
         # Memory that a call was computed to, or that came from the host.

@@ -63,7 +63,7 @@ from tilegrad.tensor.storage.signatures import (
     moves_of,
     waiting_calls,
 )
-from tilegrad.tensor.storage.sized_segments import SizedSegment, sized_segment
+from tilegrad.tensor.storage.sized_segments import SizedSegment, Sizes, sized_segment, sizes_before
 
 __all__ = ["read", "settle"]
 
@@ -81,6 +81,10 @@ _NEVER_AGAIN = -(1 << 62)
 _MOST_KINDS = 4
 # By structure, for leaves of all sizes.
 _sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
+# By structure, the sizes that the leaves of the last run had that made nodes, and how often no
+# segment for all sizes was found.
+_sizes: Recent[tuple[int, ...], tuple[Sizes, int]] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
+_MOST_FAILURES = 4
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
@@ -288,9 +292,7 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
             engine.remember(copy, stored)
     segment = noted(found, below, plain, computed, others) if len(others.runs) < 2 else None
     if segment is not None:
-        sized = sized_segment(segment, found, plain, asked, others)
-        if sized is not None:
-            _sized.put(found.key, sized)
+        _note_sizes(segment, found, plain, asked, others)
     values: dict[UOp, Value] = {}
     results: list[Computed] = []
     for call, stored, reached, is_lasting in computed:
@@ -308,6 +310,20 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
         results.append((found.calls.index(call), value, moves, reached, is_lasting))
     _take(found, below.bases, tensor, asked, results)
     return segment
+
+
+def _note_sizes(
+    segment: Segment, found: WaitingCalls, plain: PlainNodes, asked: Call, others: ResultsAlive
+) -> None:
+    """Remember a segment for leaves of all sizes, if equal calls ran over leaves of other ones."""
+    sizes = sizes_before(segment, found)
+    before, failures = _sizes.get(found.key) or (sizes, 0)
+    if before != sizes and failures < _MOST_FAILURES:
+        sized = sized_segment(segment, found, plain, asked, others, before)
+        failures += sized is None
+        if sized is not None:
+            _sized.put(found.key, sized)
+    _sizes.put(found.key, (sizes, failures))
 
 
 def _run(

@@ -27,9 +27,9 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
 
 __all__ = [
-    "DrawKind", "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "WaitingCalls",
-    "base_below", "bases_of", "described", "is_computed", "is_draw", "moves_of", "node_of",
-    "takes_moves", "waiting_calls", "whole",
+    "DrawKind", "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "SizedSliceKind",
+    "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw", "moves_of",
+    "node_of", "slice_of", "sliced", "takes_moves", "waiting_calls", "whole",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -230,7 +230,69 @@ class SizedKind(NamedTuple):
     base: int
 
 
-Kind = LeafKind | NumberKind | SizedKind | DrawKind
+class SizedSliceKind(NamedTuple):
+    """What a leaf is whose sizes may be others: a slice of memory number `base` on `device`. Below
+    the slice the memory has `shape`, where None is so many elements more than the slice has along
+    that axis as `margins` says; the slice begins at `starts`, and so many DETACH are on the way.
+    Axes of one element may be left out above it, or added.
+    """
+
+    shape: tuple[int | None, ...]
+    margins: tuple[int, ...]
+    starts: tuple[int, ...]
+    detaches: int
+    dtype: DType
+    device: str
+    base: int
+
+    def has(self, moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int) -> bool:
+        """Whether the steps from memory of `size` elements up to a leaf are such a slice."""
+        found = slice_of(moves, size)
+        if found is None:
+            return False
+        shape, sliced, starts, detaches = found
+        return (
+            (starts, detaches) == (self.starts, self.detaches)
+            and len(shape) == len(self.shape)
+            and all(
+                size == (length + margin if wanted is None else wanted)
+                for size, length, wanted, margin in zip(shape, sliced, self.shape, self.margins)
+            )
+        )
+
+
+def slice_of(
+    moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int] | None:
+    """The shape below a slice of memory of `size` elements, that of the slice, where it begins, and
+    the number of DETACH; None for steps that are more than a slice.
+    """
+    shape: tuple[int, ...] = (size,)
+    starts: list[int] = []
+    sliced: tuple[int, ...] = ()
+    detaches = 0
+    is_done = False
+    for op, arg, after in moves:
+        if op is Ops.DETACH:
+            detaches += 1
+        elif is_done:
+            return None
+        elif op is Ops.SHRINK:
+            before = starts or [0] * len(arg)
+            starts = [first + start for first, (start, _) in zip(before, arg)]
+            sliced = after
+        elif op is not Ops.RESHAPE:
+            return None
+        elif not starts:
+            shape = after
+        else:
+            is_done = True
+            if [size for size in after if size != 1] != [size for size in sliced if size != 1]:
+                return None
+    return (shape, sliced, (*starts,), detaches) if starts else None
+
+
+Kind = LeafKind | NumberKind | SizedKind | SizedSliceKind | DrawKind
 
 
 class Leaves(NamedTuple):
@@ -332,8 +394,11 @@ def bases_of(
                 return None
             values.update(kind.values_of(leaf))
             continue
-        if isinstance(kind, SizedKind):
-            memory = whole(leaf, kind, copies)
+        if isinstance(kind, (SizedKind, SizedSliceKind)):
+            if isinstance(kind, SizedKind):
+                memory = whole(leaf, kind, copies)
+            else:
+                memory = sliced(leaf, kind)
             if memory is None or bases.setdefault(memory, len(bases)) != kind.base:
                 return None
             continue
@@ -398,6 +463,33 @@ def whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None:
     if node is None or tuple(ops) != kind.ops or node.dtype is not kind.dtype:
         return None
     is_of_kind = node.arg.size == count and node.arg.device == kind.device
+    return node if is_of_kind and not store.is_overwritten(node) else None
+
+
+def sliced(leaf: Input, kind: SizedSliceKind) -> Base | None:
+    """The memory of a leaf that is a slice of it; None unless the leaf is of this `kind`."""
+    if isinstance(leaf, Call) and leaf.value is not None:
+        buffer = leaf.value.buffer
+        if (
+            buffer.dtype is not kind.dtype
+            or buffer.allocator.device != kind.device
+            or not kind.has(leaf.moves, buffer.size)
+        ):
+            return None
+        return leaf.value.leaf or leaf.value
+    node = leaf if isinstance(leaf, UOp) else node_of(leaf) if isinstance(leaf, Call) else None
+    moves: list[tuple[Ops, Any, tuple[Any, ...]]] = []
+    while node is not None and node.op is not Ops.BUFFER:
+        if node.stored is not None and (memory := engine.realized(node)) is not None:
+            node = memory
+            continue
+        if len(node.src) != 1:
+            return None
+        moves.append((node.op, node.arg, node.shape))
+        node = node.src[0]
+    if node is None or node.dtype is not kind.dtype or node.arg.device != kind.device:
+        return None
+    is_of_kind = kind.has(moves[::-1], node.arg.size)
     return node if is_of_kind and not store.is_overwritten(node) else None
 
 

@@ -10,7 +10,8 @@ each of them whether it is for those. So no node is made for sizes that come lat
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize.bindings import Binding, constants_of
@@ -19,25 +20,44 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.waiting import Call, Input, Number
+from tilegrad.tensor.handle.waiting import Call, Input
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
 from tilegrad.tensor.storage.signatures import (
     Base,
     Kind,
     LeafKind,
     SizedKind,
+    SizedSliceKind,
     WaitingCalls,
     bases_of,
+    slice_of,
 )
 
-__all__ = ["SizedSegment", "sized_segment"]
+__all__ = ["SizedSegment", "Sizes", "sized_segment", "sizes_before"]
 
 # Sizes at which a segment is tried, beside one another.
-_TRIED = (7, 12, 19, 33, 26, 53, 40, 11)
+_TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 5, 9, 6, 10)
 _NEEDED = 5
 # A size that came so often has a plan of its own; the next one must come twice as often.
 _OFTEN = 8
 _COUNTED = 64
+# Where a size is: a leaf, its axis, and how much larger than the unknown it is.
+Position = tuple[int, int, int]
+# The shapes of leaves.
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Sizes(NamedTuple):
+    """What sizes the leaves of a segment had: their shapes, and the elements of their memory."""
+
+    shapes: Shapes
+    memory: tuple[int, ...]
+
+
+def sizes_before(segment: Segment, found: WaitingCalls) -> Sizes:
+    """The sizes of leaves, for the next run of equal calls."""
+    memory = [kind.size if isinstance(kind, LeafKind) else 0 for kind in segment.kinds]
+    return Sizes(tuple([leaf.shape for leaf in found.leaves]), tuple(memory))
 
 
 class SizedSegment:
@@ -45,7 +65,7 @@ class SizedSegment:
 
     Attributes:
         segment: what was noted at one size.
-        unknowns: for each unknown, the leaves and axes that have its size.
+        unknowns: for each unknown, where it is.
         fixed: for each leaf with such sizes the shape, where the unknowns are None.
         lengths: the variables of the launches as formulas of the unknowns; `shares` those that are
             the bits of a float, with its dtype.
@@ -56,7 +76,7 @@ class SizedSegment:
     def __init__(
         self,
         segment: Segment,
-        unknowns: Sequence[Sequence[tuple[int, int]]],
+        unknowns: Sequence[Sequence[Position]],
         fixed: Mapping[int, tuple[int | None, ...]],
         lengths: Mapping[str, Formula],
         shares: Mapping[str, tuple[Formula, DType]],
@@ -70,10 +90,10 @@ class SizedSegment:
         """The unknowns; None if the leaves have other shapes."""
         sizes: list[int] = []
         for positions in self.unknowns:
-            number, axis = positions[0]
-            size = leaves[number].shape[axis]
-            for other, other_axis in positions[1:]:
-                if leaves[other].shape[other_axis] != size:
+            number, axis, more = positions[0]
+            size = leaves[number].shape[axis] - more
+            for other, other_axis, more in positions[1:]:
+                if leaves[other].shape[other_axis] != size + more:
                     return None
             sizes.append(size)
         for number, shape in self.fixed.items():
@@ -123,31 +143,39 @@ class SizedSegment:
 
 
 def sized_segment(
-    segment: Segment, found: WaitingCalls, plain: PlainNodes, asked: Call, others: ResultsAlive
+    segment: Segment,
+    found: WaitingCalls,
+    plain: PlainNodes,
+    asked: Call,
+    others: ResultsAlive,
+    before: Sizes,
 ) -> SizedSegment | None:
-    """The segment at all sizes; None if what runs does not follow from the sizes of leaves."""
-    if len(others.runs) != 1 or any(isinstance(leaf, Number) for leaf in found.leaves):
+    """The segment at all sizes, of leaves that had other sizes `before` when equal calls ran; None
+    if what runs does not follow from those that differ.
+    """
+    if len(others.runs) != 1:
         return None
     request, binding, _, _ = others.runs[0]
-    unknowns = _unknowns(found)
     outcomes = _reshaped(segment, found)
-    kinds = _kinds(segment, unknowns)
-    if request.lengths_of is None or not unknowns or outcomes is None or kinds is None:
+    if request.lengths_of is None or outcomes is None:
         return None
-    tried = _tried(found, plain, asked, request, binding, unknowns)
-    if tried is None and len(unknowns) > 1:
-        # Templates may be for other sizes of leaves that the plan knows as numbers.
-        unknowns = [
-            each for each in unknowns if _tried(found, plain, asked, request, binding, [each])
-        ]
-        kinds = _kinds(segment, unknowns)
-        tried = _tried(found, plain, asked, request, binding, unknowns) if unknowns else None
+    nodes = [*plain.leaves.values()]
+    memory = sizes_before(segment, found).memory
+    growing = {at for at, (now, old) in enumerate(zip(memory, before.memory)) if now != old}
+    tried = kinds = None
+    unknowns: list[list[Position]] = []
+    for unknowns in _unknowns(found, before.shapes):
+        kinds = _kinds(segment, nodes, unknowns, growing)
+        if kinds is not None:
+            tried = _tried(found, plain, asked, request, binding, unknowns, growing)
+        if tried is not None:
+            break
     own = bases_of(found.leaves, segment.kinds)
     variables = None if tried is None or own is None else _variables(binding, *tried, own[2])
     if kinds is None or variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
-    positions = {position for several in unknowns for position in several}
+    positions = {(number, axis) for several in unknowns for number, axis, _ in several}
     for number in {number for number, _ in positions}:
         fixed[number] = tuple([
             None if (number, axis) in positions else size
@@ -165,7 +193,8 @@ def _tried(
     asked: Call,
     request: Request,
     binding: Binding,
-    unknowns: Sequence[Sequence[tuple[int, int]]],
+    unknowns: Sequence[Sequence[Position]],
+    growing: Collection[int],
 ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
     """What a run would be asked for at some sizes for which the plan is, and these; None if it is
     for too few of them.
@@ -176,7 +205,7 @@ def _tried(
         if len(examples) + len(_TRIED) - at < _NEEDED:
             return None
         sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
-        nodes = _Elsewhere(found, plain, unknowns, sizes).calls()
+        nodes = _Elsewhere(found, plain, unknowns, sizes, growing).calls()
         if nodes is None:
             continue
         other = _request(found, nodes, asked)
@@ -186,29 +215,45 @@ def _tried(
         other.lengths = lengths
         examples.append(sizes)
         requests.append(other)
+        if len(examples) >= _NEEDED + len(unknowns):
+            break
     return (requests, examples) if len(examples) >= _NEEDED else None
 
 
-def _unknowns(found: WaitingCalls) -> list[list[tuple[int, int]]]:
-    """The leaves and axes whose sizes may be others; those of equal sizes are one unknown."""
-    numbers = {leaf: number for number, leaf in enumerate(found.leaves)}
-    positions: dict[int, dict[tuple[int, int], None]] = {}
-    for call in found.calls:
-        if call.pattern is None:
-            continue
-        for each, sizes in zip(call.inputs or (), call.pattern.sizes):
-            if each in numbers:
-                for axis, size in enumerate(sizes):
-                    if call.pattern.is_unknown(size):
-                        positions.setdefault(each.shape[axis], {})[numbers[each], axis] = None
-    return [[*several] for several in positions.values()]
+def _unknowns(found: WaitingCalls, before: Shapes) -> Iterator[list[list[Position]]]:
+    """The leaves and axes whose sizes are others than `before`, as unknowns: first, sizes that
+    changed by as much are one, which a tensor and what a `cat` has added to it are; then each size
+    is one of its own.
+    """
+    changed: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for number, (leaf, shape) in enumerate(zip(found.leaves, before, strict=True)):
+        if len(leaf.shape) != len(shape):
+            return
+        for axis, (now, old) in enumerate(zip(leaf.shape, shape)):
+            if now != old:
+                changed.setdefault((old, now), []).append((number, axis))
+    if not changed:
+        return
+    joined: dict[int, list[Position]] = {}
+    least: dict[int, int] = {}
+    for (old, now), positions in sorted(changed.items()):
+        first = least.setdefault(now - old, now)
+        joined.setdefault(now - old, []).extend([(*each, now - first) for each in positions])
+    yield [*joined.values()]
+    if len(joined) < len(changed):
+        yield [[(*each, 0) for each in positions] for positions in changed.values()]
 
 
 def _kinds(
-    segment: Segment, unknowns: Sequence[Sequence[tuple[int, int]]]
+    segment: Segment,
+    nodes: Sequence[UOp],
+    unknowns: Sequence[Sequence[Position]],
+    growing: Collection[int],
 ) -> tuple[Kind, ...] | None:
-    """The kinds of the leaves; those that have `unknowns` cover all of their memory."""
-    sized = {number for positions in unknowns for number, _ in positions}
+    """The kinds of the leaves; those that have `unknowns` cover all of their memory, or are slices
+    of it. That of the leaves `growing` has other sizes as well.
+    """
+    sized = {number for positions in unknowns for number, _, _ in positions}
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
         if number not in sized:
@@ -216,11 +261,45 @@ def _kinds(
             continue
         if not isinstance(kind, LeafKind) or kind.steps is None or kind.dtype is None:
             return None
+        if any(op is Ops.SHRINK for op, _, _ in kind.steps):
+            steps = [
+                (op, arg, node.shape)
+                for (op, _, arg), node in zip(kind.steps, _chain(nodes[number]))
+            ]
+            found = slice_of(steps[::-1], kind.size)
+            if found is None:
+                return None
+            shape, sliced, starts, detaches = found
+            changing = _changing(sliced, nodes[number].shape, number, unknowns)
+            below = [
+                None if number in growing and axis in changing else size
+                for axis, size in enumerate(shape)
+            ]
+            margins = tuple([size - length for size, length in zip(shape, sliced)])
+            kinds.append(
+                SizedSliceKind(
+                    tuple(below), margins, starts, detaches, kind.dtype, kind.device, kind.base
+                )
+            )
+            continue
         ops = tuple([op for op, _, _ in kind.steps if op is not Ops.RESHAPE])
         if any(op is not Ops.COPY and op is not Ops.DETACH for op in ops):
             return None
         kinds.append(SizedKind(ops, kind.dtype, kind.device, kind.base))
     return tuple(kinds)
+
+
+def _changing(
+    sliced: tuple[int, ...],
+    shape: tuple[int, ...],
+    number: int,
+    unknowns: Sequence[Sequence[Position]],
+) -> set[int]:
+    """The axes of a slice whose sizes are unknown, where leaf `number` has its `shape` above it."""
+    axes = {axis for positions in unknowns for leaf, axis, _ in positions if leaf == number}
+    below = [axis for axis, size in enumerate(sliced) if size != 1]
+    above = [axis for axis, size in enumerate(shape) if size != 1]
+    return {axis for axis, other in zip(below, above) if other in axes}
 
 
 def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | None:
@@ -246,14 +325,15 @@ class _Elsewhere:
         self,
         found: WaitingCalls,
         plain: PlainNodes,
-        unknowns: Sequence[Sequence[tuple[int, int]]],
+        unknowns: Sequence[Sequence[Position]],
         sizes: tuple[int, ...],
+        growing: Collection[int],
     ):
-        self.found, self.plain = found, plain
+        self.found, self.plain, self.growing = found, plain, growing
         self.size_of = {
-            position: size
+            (number, axis): size + more
             for positions, size in zip(unknowns, sizes, strict=True)
-            for position in positions
+            for number, axis, more in positions
         }
         self.memory: dict[UOp, UOp] = {}
 
@@ -264,7 +344,10 @@ class _Elsewhere:
             shape = tuple(
                 [self.size_of.get((number, n), size) for n, size in enumerate(leaf.shape)]
             )
-            nodes[leaf] = node if shape == leaf.shape else self._leaf(node, shape)
+            other = node if shape == leaf.shape else self._leaf(number, node, shape)
+            if other is None:
+                return None
+            nodes[leaf] = other
         found: dict[Call, UOp] = {}
         for call in self.found.by_time:
             inputs = [nodes[each] for each in call.inputs or ()]
@@ -274,22 +357,21 @@ class _Elsewhere:
                 values = call.pattern.values(shapes)
                 if values is None:
                     return None
-                template = call.pattern.at(values).graph
-            elif shapes != tuple([each.shape for each in call.inputs or ()]):
+                template = call.pattern.graph_at(values)
+            elif template.steps and shapes != tuple([each.shape for each in call.inputs or ()]):
+                # An alias, which has no steps, is of any shape.
                 return None
             nodes[call] = found[call] = template.make(inputs, ())[call.slot]
         return found
 
-    def _leaf(self, node: UOp, shape: tuple[int, ...]) -> UOp:
-        """A leaf that is all of its memory, in another shape."""
-        chain: list[UOp] = []
-        while node.op is not Ops.BUFFER:
-            chain.append(node)
-            node = node.src[0]
-        made = self.memory.get(node)
+    def _leaf(self, number: int, node: UOp, shape: tuple[int, ...]) -> UOp | None:
+        """Leaf `number`, all of its memory or a slice of it, in another shape."""
+        chain = _chain(node)
+        if any(each.op is Ops.SHRINK for each in chain):
+            return self._slice(number, chain, shape)
+        made = self._memory(chain[-1].src[0] if chain else node, math.prod(shape))
         if made is None:
-            arg = node.arg._replace(slot=-1 - len(self.memory), size=math.prod(shape))
-            made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+            return None
         for position, each in enumerate(reversed(chain)):
             is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and position + 1 < len(chain)
             arg = each.arg
@@ -297,6 +379,57 @@ class _Elsewhere:
                 arg = (math.prod(shape),) if is_flat else shape
             made = UOp(each.op, each.dtype, (made,), arg)
         return made
+
+    def _memory(self, node: UOp, size: int) -> UOp | None:
+        """Memory with `size` elements in the place of a BUFFER; None if it has another size."""
+        made = self.memory.get(node)
+        if made is None:
+            arg = node.arg._replace(slot=-1 - len(self.memory), size=size)
+            made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
+        return made if made.arg.size == size else None
+
+    def _slice(self, number: int, chain: list[UOp], shape: tuple[int, ...]) -> UOp | None:
+        """The slice that is the top of `chain`, with as many elements along its axes as `shape`
+        says, and of that shape; None where its memory has fewer.
+        """
+        sliced = next(node for node in chain if node.op is Ops.SHRINK).shape
+        left = iter([size for size in shape if size != 1])
+        wanted = [size if size == 1 else next(left) for size in sliced]
+        made: UOp | None = chain[-1].src[0]
+        below: tuple[int, ...] | None = None
+        if number in self.growing and made is not None:
+            lowest = next(node for node in reversed(chain) if node.op is Ops.SHRINK).src[0].shape
+            below = tuple([size + new - old for size, old, new in zip(lowest, sliced, wanted)])
+            made = self._memory(made, math.prod(below))
+        is_sliced = False
+        for each in reversed(chain):
+            if made is None:
+                return None
+            arg = each.arg
+            if each.op is Ops.SHRINK:
+                ends: list[tuple[int, int]] = []
+                for (start, end), old, new, before, most in zip(
+                    arg, sliced, wanted, each.src[0].shape, made.shape
+                ):
+                    # An axis that is whole stays whole, one that has its size at last has it now.
+                    end = start + new if end - start == old else end + most - before
+                    if end > most:
+                        return None
+                    ends.append((start, end))
+                arg, is_sliced = tuple(ends), True
+            elif each.op is Ops.RESHAPE:
+                arg = shape if is_sliced else below or arg
+            made = UOp(each.op, each.dtype, (made,), arg)
+        return made if made is not None and made.shape == shape else None
+
+
+def _chain(node: UOp) -> list[UOp]:
+    """The nodes from a leaf down to its memory, without that."""
+    chain: list[UOp] = []
+    while node.op is not Ops.BUFFER:
+        chain.append(node)
+        node = node.src[0]
+    return chain
 
 
 def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Request:

@@ -16,7 +16,7 @@ from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.postponed import can_postpone
+from tilegrad.tensor.calls.postponed import alias, can_postpone
 from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.aliases import shared
 from tilegrad.tensor.handle.core import device_of
@@ -24,7 +24,7 @@ from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["view_of_memory"]
+__all__ = ["view_of_all", "view_of_memory"]
 
 blank = object.__new__
 # Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
@@ -77,6 +77,26 @@ def view_of_memory(tensor: Any, key: Any) -> Any | None:
         # All of it, which somebody may train or write to as to the tensor itself.
         alias[0].note(made)
     return made
+
+
+def view_of_all(tensor: Any, key: Any) -> Any | None:
+    """An alias of a tensor whose call waits, where slices pick all of it, as `words[:, -128:]` does
+    while there are fewer words; None for anything else.
+    """
+    if tensor._call is None or tensor._requires_grad or this_thread.stand_ins:
+        return None
+    keys = key if key.__class__ is tuple else (key,)
+    shape = tensor._call.shape
+    if len(keys) > len(shape):
+        return None
+    for entry, size in zip(keys, shape):
+        if entry.__class__ is not slice or entry.step not in (None, 1):
+            return None
+        start, stop = entry.start, entry.stop
+        begins = start is None or (start.__class__ is int and (start == 0 or start <= -size))
+        if not begins or not (stop is None or (stop.__class__ is int and stop >= size)):
+            return None
+    return alias(tensor)
 
 
 def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:

@@ -1,0 +1,255 @@
+"""Loops whose sizes change, as PyTorch users write them: text that is generated token by token, a
+cache of keys and values, batches of sentences of every length. The values are NumPy's, no nodes are
+made once a few steps have run, and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tilegrad import Context
+from tilegrad.base.trace import counters
+from tilegrad.tensor.handle import waiting
+from tilegrad.torch import nn
+from tilegrad.torch.nn import functional as F
+
+WORDS, WIDTH, HEADS, MOST = 11, 8, 2, 40
+_random = np.random.default_rng(5)
+TABLE = _random.normal(size=(WORDS, WIDTH))
+PLACES = _random.normal(size=(MOST, WIDTH))
+WEIGHTS = _random.normal(size=(WIDTH, 3 * WIDTH)) * 0.3
+LAST = _random.normal(size=(WIDTH, WORDS))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A list with an entry for each time that nodes of calls that wait were made."""
+    found: list[int] = []
+    expand = waiting.Pool.expand
+
+    def every(pool: Any) -> None:
+        if pool.has_new:
+            found.append(len(pool.waiting))
+        expand(pool)
+
+    monkeypatch.setattr(waiting.Pool, "expand", every)
+    waiting.this_thread.pool.was_of_use()
+    with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1):
+        yield found
+
+
+def tensor(array: np.ndarray) -> Any:
+    return torch.tensor(array.astype(np.float32))
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def expected_scores(words: list[int]) -> np.ndarray:
+    """The scores of the next word, in float64."""
+    length = len(words)
+    x = TABLE[words] + PLACES[:length]
+    q, k, v = np.split(x @ WEIGHTS, 3, axis=-1)
+    q, k, v = [each.reshape(length, HEADS, -1).transpose(1, 0, 2) for each in (q, k, v)]
+    scores = q @ k.transpose(0, 2, 1) / np.sqrt(WIDTH / HEADS)
+    scores = np.where(np.tril(np.ones((length, length))) > 0, scores, -np.inf)
+    mixed = (softmax(scores) @ v).transpose(1, 0, 2).reshape(length, WIDTH)
+    return ((x + mixed) @ LAST)[-1]
+
+
+class Model:
+    """A network with one layer of attention, with positions and a mask of some kinds."""
+
+    def __init__(self, positions: str, mask: str):
+        self.positions, self.mask = positions, mask
+        self.table, self.weights, self.last = tensor(TABLE), tensor(WEIGHTS), tensor(LAST)
+        self.places = nn.Parameter(tensor(PLACES)[None])
+        self.rows = nn.Embedding(MOST, WIDTH)
+        with torch.no_grad():
+            self.rows.weight.copy_(tensor(PLACES))
+        self.triangle = torch.tril(torch.ones(MOST, MOST)).view(1, 1, MOST, MOST)
+
+    def masked(self, scores: Any, length: int) -> Any:
+        if self.mask == "buffer":
+            seen = self.triangle[:, :, :length, :length]
+            return scores.masked_fill(seen == 0, float("-inf"))
+        if self.mask == "made":
+            seen = torch.tril(torch.ones(length, length))
+            return scores.masked_fill(seen == 0, float("-inf"))
+        return scores + torch.triu(torch.full((length, length), float("-inf")), diagonal=1)
+
+    def __call__(self, words: Any) -> Any:
+        count, length = words.shape
+        x = self.table[words]
+        if self.positions == "arange":
+            x = x + self.rows(torch.arange(length))
+        else:
+            x = x + self.places[:, :length]
+        q, k, v = (x @ self.weights).split(WIDTH, dim=2)
+        q, k, v = [
+            each.view(count, length, HEADS, WIDTH // HEADS).transpose(1, 2) for each in (q, k, v)
+        ]
+        scores = (q @ k.transpose(-2, -1)) / (WIDTH / HEADS) ** 0.5
+        mixed = F.softmax(self.masked(scores, length), dim=-1) @ v
+        mixed = mixed.transpose(1, 2).contiguous().view(count, length, WIDTH)
+        return (x + mixed) @ self.last
+
+
+def generated(model: Model, read: Callable[[int], bool]) -> list[int]:
+    """Words, each the most likely one after those before, whose scores are NumPy's."""
+    words = torch.tensor([[3, 1]])
+    known = [3, 1]
+    with torch.no_grad():
+        for step in range(30):
+            scores = model(words[:, -MOST:])[:, -1]
+            best = scores.argmax(-1, keepdim=True)
+            words = torch.cat((words, best), dim=1)
+            if read(step):
+                np.testing.assert_allclose(
+                    scores[0].numpy(), expected_scores(words[0, :-1].tolist()), rtol=2e-4, atol=2e-4
+                )
+    found: list[int] = words[0].tolist()
+    for _ in range(30):
+        known.append(int(expected_scores(known).argmax()))
+    assert found == known
+    return found
+
+
+@pytest.mark.row("M4.1")
+@pytest.mark.parametrize("mask", ["buffer", "made", "added"])
+@pytest.mark.parametrize("positions", ["arange", "slice"])
+def test_generated_text(positions: str, mask: str) -> None:
+    model = Model(positions, mask)
+    first = generated(model, lambda step: True)
+    # Other lengths come first, and some steps are not read.
+    assert generated(model, lambda step: step % 7 == 3) == first
+    assert generated(model, lambda step: False) == first
+
+
+@pytest.mark.parametrize("mask", ["buffer", "made"])
+@pytest.mark.parametrize("positions", ["arange", "slice"])
+def test_steps_make_no_nodes_and_compile_nothing(
+    positions: str, mask: str, made: list[int]
+) -> None:
+    model = Model(positions, mask)
+
+    def read(length: int) -> None:
+        words = torch.tensor(_random.integers(0, WORDS, (1, length)))
+        words = torch.cat((words, words[:, :1]), 1)
+        with torch.no_grad():
+            model(words)[:, -1].argmax(-1, keepdim=True).item()
+
+    for length in (5, 6, 7, 9, 10, 11, 12):
+        read(length)
+    before, plans = len(made), counters.compiles
+    # 8 is the width, 2 the heads, 4 what a head has: equal to others by chance.
+    for length in (13, 21, 8, 17, 14, 30, 16, 33):
+        read(length)
+    assert len(made) == before
+    assert counters.compiles == plans
+
+
+def test_a_cache_of_keys_that_grows(made: list[int]) -> None:
+    wanted_keys = np.zeros((1, HEADS, 0, 4))
+    keys = None
+    for step in range(40):
+        if step == 20:
+            made.clear()
+        token = _random.normal(size=(1, 1, WIDTH))
+        key = tensor(token).view(1, 1, HEADS, 4).transpose(1, 2)
+        keys = key if keys is None else torch.cat((keys, key), 2)
+        wanted_keys = np.concatenate(
+            [wanted_keys, token.reshape(1, 1, HEADS, 4).transpose(0, 2, 1, 3)], 2
+        )
+        query = tensor(token).view(1, 1, HEADS, 4).transpose(1, 2)
+        mixed = F.softmax(query @ keys.transpose(-2, -1), -1) @ keys
+        plain = token.reshape(1, 1, HEADS, 4).transpose(0, 2, 1, 3)
+        wanted = softmax(plain @ wanted_keys.transpose(0, 1, 3, 2)) @ wanted_keys
+        np.testing.assert_allclose(mixed.numpy(), wanted, rtol=2e-4, atol=2e-5)
+    assert len(made) <= 2
+
+
+def test_training_on_sentences_of_every_length() -> None:
+    """Steps of gradient descent on the mean of a sentence's words, as NumPy takes them."""
+    table, weights = TABLE.copy(), LAST[:, :1].copy()
+    words = nn.Parameter(tensor(table))
+    line = nn.Parameter(tensor(weights))
+    lengths = [3, 5, 4, 9, 7, 12, 8, 6, 3, 11, 10, 5, 13, 2, 8, 14, 4, 9, 17, 6]
+    for number, length in enumerate(lengths):
+        count = 3 if number % 4 == 2 else 4
+        sentence = _random.integers(0, WORDS, (count, length + 1))
+        given = torch.tensor(sentence)
+        wanted = sentence[:, -1:].astype(np.float64) / WORDS
+        mean = words[given[:, :-1]].mean(1)
+        loss = ((torch.tanh(mean) @ line - tensor(wanted)) ** 2).mean()
+        for each in (words, line):
+            each.grad = None
+        loss.backward()
+        with torch.no_grad():
+            words -= 0.1 * words.grad
+            line -= 0.1 * line.grad
+        plain = table[sentence[:, :-1]].mean(1)
+        bent = np.tanh(plain)
+        error = bent @ weights - wanted
+        np.testing.assert_allclose(loss.item(), (error**2).mean(), rtol=1e-4)
+        pull = 2 * error / count
+        down = (pull @ weights.T) * (1 - bent**2) / length
+        change = np.zeros_like(table)
+        np.add.at(change, sentence[:, :-1].reshape(-1), np.repeat(down, length, 0))
+        weights = weights - 0.1 * bent.T @ pull
+        table = table - 0.1 * change
+    np.testing.assert_allclose(words.detach().numpy(), table, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(line.detach().numpy(), weights, rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_another_one_has_by_chance() -> None:
+    """What a method does may depend on two sizes being equal: a vector or a matrix to solve for."""
+    for length in (5, 6, 7, 8, 3, 4, 2, 9, 3):
+        a = _random.normal(size=(length, 3, 3)) + 4 * np.eye(3)
+        b = _random.normal(size=(length, 3))
+        solved = torch.linalg.solve(tensor(a), tensor(b)).numpy()
+        np.testing.assert_allclose(
+            solved, np.linalg.solve(a, b[..., None])[..., 0], rtol=2e-3, atol=1e-4
+        )
+        x, y = _random.normal(size=(length, 8)), _random.normal(size=8)
+        np.testing.assert_allclose((tensor(x) * tensor(y)).numpy(), x * y, rtol=1e-5)
+        crossed = torch.linalg.cross(tensor(a[:, 0]), tensor(a[:, 1])).numpy()
+        np.testing.assert_allclose(crossed, np.cross(a[:, 0], a[:, 1]), rtol=1e-4, atol=1e-4)
+
+
+def test_constants_that_change_keep_their_values() -> None:
+    rows = tensor(PLACES)
+    for start, end in [(0, 3), (1, 4), (2, 7), (0, 3), (5, 9), (6, 9), (0, 12), (1, 4), (3, 3 + 9)]:
+        for _ in range(2):
+            picked = rows[torch.arange(start, end)]
+            np.testing.assert_array_equal(picked.numpy(), PLACES[start:end].astype(np.float32))
+            number = (tensor(np.ones(end - start)) * torch.arange(start, end)).sum().item()
+            assert number == sum(range(start, end))
+
+
+def test_what_is_written_to_a_result_beside_a_changing_constant_stays_there() -> None:
+    for length in range(2, 12):
+        positions = torch.arange(length)
+        x = torch.zeros(length, dtype=torch.int64)
+        same, other = torch.broadcast_tensors(positions, x)
+        total = torch.where(x > 0, x, positions)
+        total += 1
+        assert positions.tolist() == same.tolist() == [*range(length)]
+        assert other.tolist() == [0] * length
+
+
+def test_a_slice_that_is_all_is_an_alias() -> None:
+    for length in range(2, 9):
+        x = torch.zeros(length) + torch.ones(length)
+        view = x[-MOST:]
+        view[0] = 5.0
+        assert x.tolist() == [5.0] + [1.0] * (length - 1)
+        x += 1
+        assert view.tolist() == x.tolist()

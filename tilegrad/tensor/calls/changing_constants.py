@@ -1,0 +1,131 @@
+"""Constants among the operands of a method, where the same line brings others from step to step:
+`positions(torch.arange(length))` in a loop whose length grows, or a triangular mask of that length.
+
+A constant is part of a template, as its values shape the code. One that is another at each step
+would need a template, and make a graph, for each. It becomes memory instead, which is an equal leaf
+at each step, or one that differs in its size alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from tilegrad.ir.uop import UOp
+from tilegrad.ir.walks import toposort
+from tilegrad.tensor.calls.uploads import can_upload, uploaded
+from tilegrad.tensor.handle.core import Core, device_of
+from tilegrad.tensor.handle.waiting import Pool
+from tilegrad.tensor.storage.host_constants import constant_elements
+
+__all__ = ["ChangingConstants"]
+
+# A line whose constants were new in this many steps, of up to so many constants that are compared.
+_MANY, _MOST_COMPARED = 1, 64
+# Lines of one method that are known at a time.
+_MOST_LINES = 512
+# Elements of a constant that becomes memory.
+_MOST_ELEMENTS = 1 << 16
+Line = tuple[Any, int]
+
+
+class _Seen:
+    """The constants that a line brought, and in how many steps it brought new ones."""
+
+    __slots__ = ("constants", "news", "step")
+
+    def __init__(self) -> None:
+        self.constants: set[int] = set()
+        self.news = 0
+        self.step = -1
+
+
+class ChangingConstants:
+    """Of one method, the lines that bring other constants from step to step."""
+
+    __slots__ = ("_lines", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: dict[Line, _Seen] = {}
+        self._lines: set[Line] = set()
+
+    def note(self, operands: list[Any], entry: Any, pool: Pool) -> None:
+        """Note the constants of a call that has no template. Those that are new in the step in
+        which the line was first met, as those of the layers of a network are, do not count.
+        """
+        line = entry[0], entry[1]
+        seen = self._seen.get(line)
+        if seen is None:
+            if len(self._seen) >= _MOST_LINES:
+                self._seen.clear()
+                self._lines.clear()
+            seen = self._seen.setdefault(line, _Seen())
+        found = hash(tuple([_signature(each.uop) for each in operands if each.uop.is_constant]))
+        if found in seen.constants:
+            return
+        if len(seen.constants) < _MOST_COMPARED:
+            seen.constants.add(found)
+        if seen.step != pool.reads:
+            seen.step = pool.reads
+            seen.news += 1
+            if seen.news > _MANY:
+                self._lines.add(line)
+
+    def are_changing(self, entry: Any) -> bool:
+        """Whether the constants that this line brings are memory."""
+        return bool(self._lines) and (entry[0], entry[1]) in self._lines
+
+    @staticmethod
+    def in_memory(
+        first: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], operands: list[Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+        """The tensor and the arguments of a call with memory in the place of its constants; None
+        if the elements of one are not to be had without a run.
+        """
+        made: dict[int, Any] = {}
+        for each in operands:
+            # Numbers and fills stay: they are no data, and shape better code.
+            if not each.uop.is_constant or _is_filled(each.uop):
+                continue
+            memory = _uploaded(each)
+            if memory is None:
+                return None
+            made[id(each)] = memory
+        if not made:
+            return None
+        return (
+            made.get(id(first), first),
+            tuple([_replaced(each, made) for each in args]),
+            {name: _replaced(each, made) for name, each in kwargs.items()},
+        )
+
+
+def _signature(node: UOp) -> tuple[Any, ...]:
+    """What tells constants apart, without keeping them alive."""
+    return tuple([(each.op.serial, each.dtype.name, str(each.arg)) for each in toposort([node])])
+
+
+def _is_filled(node: UOp) -> bool:
+    """Whether all elements of a constant are one number."""
+    while node.src and node.op.is_movement and node.op.name != "PAD":
+        node = node.src[0]
+    return not node.src
+
+
+def _uploaded(tensor: Any) -> Any | None:
+    size = tensor.numel()
+    if not 0 < size <= _MOST_ELEMENTS or not can_upload(device_of(tensor)):
+        return None
+    with contextlib.suppress(MemoryError):
+        array = constant_elements(tensor.uop)
+        return None if array is None else uploaded(tensor, array, tensor.dtype)
+    return None
+
+
+def _replaced(value: Any, made: Mapping[int, Any]) -> Any:
+    if isinstance(value, Core):
+        return made.get(id(value), value)
+    if value.__class__ is tuple or value.__class__ is list:
+        return value.__class__([_replaced(each, made) for each in value])
+    return value
