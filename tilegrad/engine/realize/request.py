@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 from tilegrad.base.trace import counters
-from tilegrad.engine.realize.launch_numbers import may_change
+from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_change
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 
@@ -139,7 +139,7 @@ class Request:
                     continue
                 src = node.src
                 waits = False
-                for each in src:
+                for each in src if node.op not in INDEXED else _without_number(src):
                     if each not in numbers and (each.op is not Ops.CONST or not may_change(each)):
                         if not waits:
                             stack += (node, None)
@@ -147,14 +147,18 @@ class Request:
                         stack.append(each)
                 if waits:
                     continue
+            op, arg = node.op, node.arg
             try:
-                sources = tuple(map(number_of, src))
+                if op in INDEXED and is_index(src[1]):
+                    rest = map(number_of, src[2:])
+                    sources = number_of(src[0]), self._use(src[1]), *rest
+                else:
+                    sources = tuple(map(number_of, src))
             except KeyError:
                 sources = tuple([self._used(source) for source in src])
             number = numbers[node] = len(nodes)
             nodes.append(node)
             all_sources.append(sources)
-            op, arg = node.op, node.arg
             if op in _SPECIAL or arg.__class__ not in _PLAIN:
                 arg = self._shared(number, node, sources)
                 if op is Ops.LOOP:
@@ -167,12 +171,14 @@ class Request:
         equal in this graph may differ in the next.
         """
         number = self.numbers.get(source)
-        if number is None:
-            number = len(self.nodes)
-            self.nodes.append(source)
-            self.sources.append(())
-            self.constants.append(number)
-            self._signature.append((Ops.CONST.serial, source.dtype, None, ()))
+        return self._use(source) if number is None else number
+
+    def _use(self, source: UOp) -> int:
+        number = len(self.nodes)
+        self.nodes.append(source)
+        self.sources.append(())
+        self.constants.append(number)
+        self._signature.append((Ops.CONST.serial, source.dtype, None, ()))
         return number
 
     def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:
@@ -208,6 +214,11 @@ class Request:
             # A Python function may hold anything: it is known by its name, and by where it recurs.
             return repr(arg), self._arguments.setdefault(arg, number)
         return arg
+
+
+def _without_number(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The sources of an op with an index, but for an index that is a number."""
+    return (src[0], *src[2:]) if is_index(src[1]) else src
 
 
 def _outputs_alive(loop: UOp) -> list[UOp]:

@@ -252,12 +252,12 @@ class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
     `computed` by one. `has_new` if some of them have no nodes; `losses` are the tensors whose
     gradient was asked for. Unless it `trains`, what requires a gradient has nodes: assignments do
-    not wait then, and each would make those of all calls.
+    not wait then, and each would make those of all calls. `reads` are those of values.
     """
 
     __slots__ = (
         "__weakref__", "computed", "count", "expander", "has_new", "is_full", "losses", "many",
-        "next_pause", "patience", "pause", "thread", "trains", "waiting",
+        "next_pause", "patience", "pause", "reads", "thread", "trains", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -271,7 +271,7 @@ class Pool:
         self.has_new = self.is_full = False
         # The thread that makes nodes of all results just now.
         self.expander: int | None = None
-        self.count = 0
+        self.count = self.reads = 0
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE
 
