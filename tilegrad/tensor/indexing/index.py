@@ -53,10 +53,11 @@ from tilegrad.tensor.indexing.keys import (
     from_the_front,
     is_one_index,
     without_scalars,
-)
+)  # fmt: skip
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host import flatten
-from tilegrad.tensor.views.changing import viewed_at
+from tilegrad.tensor.views.changing import picked_at_inputs
+from tilegrad.tensor.views.in_memory import view_of_memory
 
 __all__ = ["Indexing"]
 
@@ -87,10 +88,11 @@ class Indexing(Creation):
         """
         kind = key.__class__
         if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
-            view: Self | None = viewed_at(self, key)
+            view: Self | None = view_of_memory(self, key)
+            if view is None:
+                view = picked_at_inputs(self, key)
             return self._cut(key) if view is None else view
-        plain = without_scalars(key)
-        if plain is not key:
+        if (plain := without_scalars(key)) is not key:
             return self[plain]
         if kind is self.__class__ and self._is_checked(key):
             return self._rows_at(key)

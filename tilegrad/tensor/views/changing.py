@@ -28,7 +28,7 @@ from tilegrad.tensor.handle.aliases import Away, Move, look_of_call, shared
 from tilegrad.tensor.handle.waiting import Input, Number, next_number, this_thread
 from tilegrad.tensor.views.in_memory import view_of_memory
 
-__all__ = ["is_scalar", "viewed_at"]
+__all__ = ["is_scalar", "picked_at_inputs", "viewed_at"]
 
 # Positions of an axis that are known at a line, and positions that fit 32 bits.
 _MOST_POSITIONS, _MOST_ELEMENTS = 256, 1 << 31
@@ -88,8 +88,8 @@ class _Line:
         return self.changing - self.various
 
 
-# Where in the code an instruction is.
-_known: Recent[tuple[Any, int], tuple[Any, Any]] = Recent(lambda: 1024)
+# The lines by their instructions, and by where these are in the code.
+_known: Recent[tuple[Any, ...], tuple[Any, _Line]] = Recent(lambda: 1024)
 _lines: Recent[tuple[Any, ...], _Line] = Recent(lambda: 1024)
 _kinds: Recent[tuple[Any, ...], WaitingKind] = Recent(lambda: 1024)
 
@@ -107,10 +107,10 @@ def viewed_at(tensor: Any, key: Any) -> Any | None:
     outside.
     """
     found = view_of_memory(tensor, key)
-    return _picked_at_inputs(tensor, key) if found is None else found
+    return picked_at_inputs(tensor, key) if found is None else found
 
 
-def _picked_at_inputs(tensor: Any, key: Any) -> Any | None:
+def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
     """What `key`, of numbers, slices without steps and Ellipsis, picks of a tensor, with positions
     that change as inputs; None where none does, and where the tensor's nodes have to be made.
     """
@@ -182,16 +182,17 @@ def _is_number(bound: Any) -> bool:
 
 def _line(entry: Entry, picks: Sequence[_Pick], sizes: Sequence[int], read: int) -> _Line:
     """What is known of the user's line, now with `picks`."""
-    at = entry[0], entry[1]
-    key = _known.get(at)
-    if key is None:
+    code, instruction, _ = entry
+    kinds = tuple([pick.is_number for pick in picks])
+    # The code is compared by its identity, and kept with its lines.
+    known = _known.get((id(code), instruction, kinds))
+    if known is None:
         # An index that Python has specialised after some rounds is another instruction, of the same
         # characters.
-        code, instruction = at
         where = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
-        key = _known.put(at, (code, where))
-    kinds = tuple([pick.is_number for pick in picks])
-    line = _lines.setdefault((key, kinds), _Line(len(picks), read))
+        line = _lines.setdefault((code, where, kinds), _Line(len(picks), read))
+        known = _known.put((id(code), instruction, kinds), (code, line))
+    line = known[1]
     line.note(picks, sizes, read)
     return line
 
