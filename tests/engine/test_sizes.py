@@ -85,6 +85,12 @@ OF_ROWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Array]]] 
             @ a
         ),
     ),
+    "prefixes": (lambda x: (x * 2).cumsum(0) + 1, lambda a: (a * 2).cumsum(0) + 1),
+    "prefixes from the end": (
+        lambda x: x.flip(0).cumsum(0).flip(0),
+        lambda a: a[::-1].cumsum(0)[::-1],
+    ),
+    "largest so far": (lambda x: x.cummax(0)[0], lambda a: np.maximum.accumulate(a)),
     "picked": (
         lambda x: Tensor(_W)[(x[:, 0] > 0).cast(dtypes.int32)],
         lambda a: _W[(a[:, 0] > 0).astype(int)],
@@ -186,6 +192,38 @@ def test_windows_that_move_and_grow() -> None:
     for start, length in [(0, 5), (5, 7), (12, 9), (21, 3), (40, 20), (2, 2), (59, 1), (0, 60)]:
         window = data[start : start + length]
         close((x[start : start + length] * 2).sum(0), (window * 2).sum(0), 1e-4)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_slices_that_begin_and_end_anywhere(waits: bool) -> None:
+    """No bounds of where one begins and ends say that it is inside."""
+    data = numbers(60, 4)
+    x = Tensor(data).realize()
+    slices = [(3, 17), (20, 31), (40, 52), (7, 58), (30, 60), (2, 9), (57, 59), (1, 60), (29, 31)]
+
+    def step(number: int) -> None:
+        start, stop = slices[number]
+        whole = x * 3 if waits else x
+        scale = 3 if waits else 1
+        close((whole[start:stop] * 2).sum(0), (scale * data[start:stop] * 2).sum(0), 1e-4)
+
+    assert _plans(step, range(len(slices))) <= 5
+    slices += [(0, 60), (59, 60), (0, 1), (0, 59), (1, 2)]
+    for number in range(len(slices)):
+        step(number)
+
+
+def test_differences_of_running_sums_over_a_width_that_changes() -> None:
+    data = numbers(60, seed=3)
+    x = Tensor(data).realize()
+
+    def step(number: int) -> None:
+        length, width = 8 + number * 17 % 50, 2 + number % 3
+        wanted = data[:length].cumsum()
+        sums = x[:length].cumsum(0)
+        close((sums[width:] - sums[:-width]).max(), (wanted[width:] - wanted[:-width]).max(), 1e-4)
+
+    assert _plans(step, range(20)) <= 8
 
 
 def test_batches_cut_out_of_memory_of_which_the_last_is_short() -> None:

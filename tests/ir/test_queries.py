@@ -104,7 +104,7 @@ BY_POSITION = re.compile(
 # axes of a tensor op of several kinds.
 WITHOUT_A_NAME = {
     "engine/program/blocks.py": 1,
-    "engine/realize/unknowns.py": 2,
+    "engine/realize/unknowns.py": 1,
     "lower/memory_accumulators.py": 1,
     "optimize/scan.py": 1,
 }

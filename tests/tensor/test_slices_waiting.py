@@ -200,6 +200,40 @@ def test_a_loop_that_writes_to_slices_is_planned_once() -> None:
     assert found[-1] <= 3 and found[3] == found[-1]
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_slices_that_begin_anywhere_are_few_graphs(is_read: bool) -> None:
+    """Where they begin is an input, of what is written and of what is read."""
+    wanted = numbers(17, 13)
+    with Context(TEMPLATES=1):
+        table = Tensor(wanted.copy()).realize()
+    places = [(3, 5), (0, 1), (12, 8), (1, 0), (7, 7), (2, 8), (12, 0), (5, 5), (0, 8), (3, 5)]
+
+    def write(number: int) -> None:
+        i, j = places[number % len(places)]
+        if is_read:
+            table[i : i + 4, j : j + 5] = table[j : j + 4, i % 8 : i % 8 + 5] * 0.5
+            wanted[i : i + 4, j : j + 5] = wanted[j : j + 4, i % 8 : i % 8 + 5] * np.float32(0.5)
+        else:
+            table[i, j : j + 3] = 0.25 * number
+            wanted[i, j : j + 3] = 0.25 * number
+        close(table.sum(0), wanted.sum(0))
+        close(table, wanted)
+
+    with Context(TEMPLATES=1):
+        found = plans_of(write, 24)
+    assert found[-1] <= 10 and found[-1] == found[12]
+
+
+def test_gradients_of_what_slices_that_begin_anywhere_take() -> None:
+    for i in (0, 4, 2, 5, 1, 3, 0, 5):
+        value = Tensor(numbers(3, 2, seed=i), requires_grad=True)
+        table = Tensor(np.ones((8, 2), np.float32)).realize()
+        table[i : i + 3] = value * 2
+        (table * Tensor(np.arange(16, dtype=np.float32).reshape(8, 2))).sum().backward()
+        assert value.grad is not None
+        close(value.grad, 2 * np.arange(16, dtype=np.float32).reshape(8, 2)[i : i + 3])
+
+
 def calls_of_writes() -> list[int]:
     plate, keys = Tensor(numbers(24, 19)), Tensor(np.zeros((39, 11), np.float32))
     number = [0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache
 from operator import mul
 from typing import Any
@@ -125,8 +124,8 @@ def _interpolation(
     examples: tuple[Sizes, ...],
 ) -> tuple[list[tuple[int, ...]], list[list[int]], int] | None:
     """The products of sizes that a polynomial is of, and the matrix and the denominator which give
-    its coefficients from its values at the examples, by Gauss-Jordan elimination; None if the
-    examples do not determine them.
+    its coefficients from its values at the examples, by Gauss-Jordan elimination on integers; None
+    if the examples do not determine them.
     """
     count = len(examples[0])
     factors: list[tuple[int, ...]] = [(), *[(number,) for number in range(count)]]
@@ -135,8 +134,8 @@ def _interpolation(
     elif count == 2:
         factors.append((0, 1))
     rows = [
-        [Fraction(evaluate({each: 1}, sizes)) for each in factors]
-        + [Fraction(at == other) for other in range(len(examples))]
+        [evaluate({each: 1}, sizes) for each in factors]
+        + [int(at == other) for other in range(len(examples))]
         for at, sizes in enumerate(examples)
     ]
     for column in range(len(factors)):
@@ -145,13 +144,18 @@ def _interpolation(
             return None
         rows[column], rows[pivot] = rows[pivot], rows[column]
         by = rows[column][column]
-        rows[column] = [value / by for value in rows[column]]
         for at, row in enumerate(rows):
-            if at != column and row[column]:
-                rows[at] = [a - row[column] * b for a, b in zip(row, rows[column])]
-    inverse = [row[len(factors) :] for row in rows[: len(factors)]]
-    denominator = math.lcm(*[value.denominator for row in inverse for value in row])
-    return factors, [[int(value * denominator) for value in row] for row in inverse], denominator
+            if at != column and (times := row[column]):
+                left = [a * by - times * b for a, b in zip(row, rows[column])]
+                shared = math.gcd(*left) or 1
+                rows[at] = [value // shared for value in left]
+    pivots = [row[at] for at, row in enumerate(rows[: len(factors)])]
+    denominator = math.lcm(*pivots)
+    matrix = [
+        [value * (denominator // pivot) for value in row[len(factors) :]]
+        for row, pivot in zip(rows, pivots)
+    ]
+    return factors, matrix, denominator
 
 
 # A node of a constant graph: op, dtype, the positions of its sources, and its argument.

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from tilegrad.base.dtype import as_const, dtypes
-from tilegrad.ir.movement import expand, reduce_axes, reshape
+from tilegrad.ir.movement import expand, fill, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
@@ -68,7 +68,7 @@ def split_reductions(
         if node.op in _REDUCE and 0 not in node.shape and any(0 in x.shape for x in node.src):
             fresh = _made_of_nothing(node, src)
         elif node.op is Ops.SCATTER_ADD:
-            fresh = exact(fresh)
+            fresh = (None if plain else _as_mask(fresh)) or exact(fresh)
         elif node.op in _SPLIT and not plain:
             fresh = channels_innermost(fresh, target_of) or fresh
             fresh = (
@@ -86,6 +86,28 @@ def split_reductions(
                 came_from[step] = node
                 step.origin = step.origin or node.origin
     return made[sink], came_from
+
+
+def _as_mask(node: UOp) -> UOp | None:
+    """One row that is added to zeros: an elementwise value, which others go on with.
+
+    before   SCATTER_ADD(zeros, index, row)
+    after    where(numbers of the rows == index, row, 0)
+    """
+    base, index, row = node.src
+    if index.shape != () or not isinstance(base.shape[0], int):
+        return None
+    below = base
+    while below.op in (Ops.CONTIGUOUS, Ops.CAST) or below.op.is_movement:
+        (below,) = below.src
+    if below.op is not Ops.CONST or below.arg != 0:
+        return None
+    rows = base.shape[0]
+    ones = fill((rows,), 1, index.dtype)
+    numbers = UOp(Ops.PREFIX_AXIS, index.dtype, (ones,), (Ops.ADD, 0)) - 1
+    is_here = reshape(numbers, (rows, *[1] * (len(base.shape) - 1))).eq(index)
+    given = expand(reshape(row, (1, *row.shape)), base.shape)
+    return expand(is_here, base.shape).where(given, UOp.const(node.dtype, 0))
 
 
 def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -258,8 +258,8 @@ def lstsq(
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """The X of A X = B, or of X A = B. `B` of the shape of `A` without its last axis is a vector for
-    each matrix.
+    """The X of A X = B, or of X A = B. `B` of the shape of `A` without its last axis holds a vector
+    for each matrix.
     """
     if left and _is_batch_of_vectors(A, B):
         return A.solve(B.unsqueeze(-1)).squeeze(-1)

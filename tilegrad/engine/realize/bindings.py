@@ -299,16 +299,18 @@ def _forget(most: int) -> None:
 
 class Sized(NamedTuple):
     """What stands for nodes in a graph that is planned for many sizes, by number: arguments, the
-    shapes to which they lead, and whole nodes. `slices` are those whose offsets are lengths.
+    shapes to which they lead, and whole nodes. `slices` are those whose offsets are lengths,
+    `paddings` say by how much the source of one is padded before it is cut.
     """
 
     arguments: Mapping[int, Any]
     shapes: Mapping[int, tuple[sint, ...]]
     nodes: Mapping[int, UOp]
     slices: frozenset[int]
+    paddings: Mapping[int, Sequence[int]]
 
 
-NOT_SIZED = Sized({}, {}, {}, frozenset())
+NOT_SIZED = Sized({}, {}, {}, frozenset(), {})
 
 
 def make_binding(
@@ -381,6 +383,9 @@ def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -
         if src == node.src and arg is node.arg:
             now.append(node)
             continue
+        if number in sized.paddings:
+            amounts = tuple([(0, more) for more in sized.paddings[number]])
+            src = (UOp(Ops.PAD, node.dtype, src, amounts),)
         made = UOp(node.op, node.dtype, src, arg)
         shape = sized.shapes.get(number)
         if shape is not None and any(a is not b for a, b in zip(made.shape, shape, strict=True)):

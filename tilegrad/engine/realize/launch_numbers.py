@@ -21,8 +21,13 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["bits_of", "changing_bits", "may_change", "number_variable", "variable_name"]
+__all__ = [
+    "INDEXED", "bits_of", "changing_bits", "is_index", "may_be_number", "may_change",
+    "number_variable", "variable_name",
+]  # fmt: skip
 
+# Ops whose second source is an index. One that is a number shapes no code, whatever it is.
+INDEXED = frozenset({Ops.GATHER, Ops.SCATTER_ADD})
 _PREFIX = "_number"
 # Numbers that shape code: x * 1, x + 0, x * 2, 1 / x, and masks.
 _SHAPING = frozenset({0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5})
@@ -35,7 +40,17 @@ def may_change(node: UOp) -> bool:
     value, dtype = node.arg, node.dtype
     if dtype is dtypes.float32:
         return value not in _SHAPING and math.isfinite(value)
-    return dtype is dtypes.int32 and value not in _SHAPING_INTS
+    return dtype is dtypes.int32 and may_be_number(value)
+
+
+def may_be_number(value: int) -> bool:
+    """Whether an integer constant of this value may be a variable of a launch."""
+    return value not in _SHAPING_INTS
+
+
+def is_index(node: UOp) -> bool:
+    """Whether the index `node` is a number that may be a variable of a launch."""
+    return node.op is Ops.CONST and node.dtype is dtypes.int32
 
 
 def bits_of(node: UOp) -> int:

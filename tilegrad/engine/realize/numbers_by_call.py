@@ -15,7 +15,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
 
-__all__ = ["changed_since"]
+__all__ = ["changed_since", "will_change"]
 
 # Calls that are remembered.
 _MOST = 4096
@@ -23,6 +23,13 @@ _MOST = 4096
 _Call = tuple[Ops, tuple[Entry, ...]]
 # The constants of a call in the graph that was planned last, in their order.
 _lately: Recent[_Call, tuple[float, ...]] = Recent(lambda: _MOST)
+# Calls whose numbers are known to change.
+_changing: Recent[_Call, bool] = Recent(lambda: _MOST)
+
+
+def will_change(op: Ops, entry: Entry) -> None:
+    """Let the numbers from 0 on that nodes of an op have by a user's call be variables at once."""
+    _changing.put((op, (entry,)), True)
 
 
 def changed_since(request: Request) -> Sequence[bool]:
@@ -39,10 +46,19 @@ def changed_since(request: Request) -> Sequence[bool]:
     for call, positions in calls.items():
         now = tuple([request.nodes[request.constants[position]].arg for position in positions])
         before = _lately.get(call)
-        if before is not None and len(before) == len(now):
+        if _changing.get(call):
+            for position, number in zip(positions, now, strict=True):
+                found[position] = number >= 0
+        elif before is not None and len(before) == len(now):
             for position, old, new in zip(positions, before, now, strict=True):
                 found[position] = old != new
         _lately.put(call, now)
+    # Gradients are nobody's call, and have the numbers of those that they go through.
+    values = [request.nodes[number].arg for number in request.constants]
+    changed = {value for value, does in zip(values, found, strict=True) if does}
+    for position, (number, value) in enumerate(zip(request.constants, values, strict=True)):
+        if value in changed and number in users and not request.nodes[users[number]].origin:
+            found[position] = True
     return found
 
 

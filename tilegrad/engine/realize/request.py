@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 from tilegrad.base.trace import counters
-from tilegrad.engine.realize.launch_numbers import may_change
+from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_change
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 
@@ -140,7 +140,7 @@ class Request:
                     continue
                 src = node.src
                 waits = False
-                for each in src:
+                for each in src if node.op not in INDEXED else _without_number(src):
                     if each not in numbers and (each.op is not Ops.CONST or not may_change(each)):
                         if not waits:
                             stack += (node, None)
@@ -148,14 +148,18 @@ class Request:
                         stack.append(each)
                 if waits:
                     continue
-            # What has no number by now is a constant that may change.
-            sources = tuple(
-                [self._used(each) if (at := number_of(each)) is None else at for each in src]
-            )
+            op, arg = node.op, node.arg
+            if op in INDEXED and is_index(src[1]):
+                first, rest = numbers[src[0]], [numbers[each] for each in src[2:]]
+                sources = first, self._used(src[1]), *rest
+            else:
+                # What has no number by now is a constant that may change.
+                sources = tuple(
+                    [self._used(each) if (at := number_of(each)) is None else at for each in src]
+                )
             number = numbers[node] = len(nodes)
             nodes.append(node)
             all_sources.append(sources)
-            op, arg = node.op, node.arg
             if op in _SPECIAL or arg.__class__ not in _PLAIN:
                 arg = self._shared(number, node, sources)
                 if op is Ops.LOOP:
@@ -207,6 +211,11 @@ class Request:
             # A Python function may hold anything: it is known by its name, and by where it recurs.
             return repr(arg), self._arguments.setdefault(arg, number)
         return arg
+
+
+def _without_number(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """The sources of an op with an index, but for an index that is a number."""
+    return (src[0], *src[2:]) if is_index(src[1]) else src
 
 
 def _outputs_alive(loop: UOp) -> list[UOp]:

@@ -213,7 +213,7 @@ def _sized(request: Request, explained: Explained) -> Sized:
         shapes[number] = tuple([_size(size, lengths) for size in explained.shapes[number]])
         if node.op is Ops.SHRINK:
             slices.add(number)
-    return Sized(arguments, shapes, nodes, frozenset(slices))
+    return Sized(arguments, shapes, nodes, frozenset(slices), explained.paddings)
 
 
 def _size(size: Polynomial, lengths: Sequence[UOp]) -> Any:

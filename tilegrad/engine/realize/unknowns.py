@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_be_number
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.skeleton import Sizes, role_of, sizes_of
 from tilegrad.ir import polynomial as poly
@@ -57,10 +58,11 @@ class Explained:
 
     Attributes:
         sizes: of each size of the graph what it is; None for the offset of a slice of memory
-            that may be anywhere (`ir.slices`).
+            that may be anywhere (`ir.slices`), and for a number that is a variable of the launches.
         shapes: the shape of each node.
         low, high: between what the unknowns may be.
         defined: for each unknown, a size that is this unknown.
+        paddings: of slices whose sources are padded, by how much along each axis.
     """
 
     sizes: list[Polynomial | None]
@@ -68,6 +70,7 @@ class Explained:
     low: list[int]
     high: list[int]
     defined: list[int]
+    paddings: dict[int, list[int]]
     _same: list[tuple[int, int]] = field(default_factory=list)
     _others: list[tuple[Polynomial, list[int]]] = field(default_factory=list)
 
@@ -134,6 +137,8 @@ class _Solver:
         self.defined: list[int] = []
         self.shapes: list[Shape] = []
         self.is_free = self._free_starts()
+        # By slice and axis, the elements behind it where these follow from two unknowns.
+        self.ends: dict[tuple[int, int], Polynomial] = {}
 
     def solve(self) -> Explained:
         self._explain_all()
@@ -175,9 +180,12 @@ class _Solver:
             seen = self.seen[position]
             if seen not in self.known:
                 found = self._explained(seen)
-                if found is None:
+                if found is not None:
+                    self.known[seen] = found
+                elif all(map(may_be_number, seen)):
+                    self.is_free.add(position)
+                else:
                     raise _NoGraph
-                self.known[seen] = found
 
     def _unknown(self, position: int) -> Polynomial:
         self.defined.append(position)
@@ -251,11 +259,15 @@ class _Solver:
 
     def _free_starts(self) -> set[int]:
         """The offsets of slices of memory whose sizes, and those of the memory, do not change: they
-        are no sizes (`ir.slices`).
+        are no sizes (`ir.slices`); and numbers that are indices.
         """
         found: set[int] = set()
         changing: set[int] = set()
         for number, sources in enumerate(self.request.sources):
+            if self.request.nodes[number].op in INDEXED:
+                index = sources[1]
+                if is_index(self.request.nodes[index]):
+                    found.add(self.first[index])
             first, end = self.first[number], self.first[number + 1]
             is_slice = number in self.request.slices and changing.isdisjoint(sources)
             lengths = range(first + 1, end, 2) if is_slice else range(first, end)
@@ -301,8 +313,6 @@ class _Solver:
             axes = node.arg[1]
             return [_ONE if axis in axes else size for axis, size in enumerate(below[0])]
         if op is Ops.PREFIX_AXIS:
-            if not poly.is_constant(below[0][node.arg[1]]):
-                raise _NoGraph
             return below[0]
         if op is Ops.GATHER:
             return [*below[1], *below[0][1:]]
@@ -336,12 +346,15 @@ class _Solver:
                 for factors, value in size.items()
             }
 
-        for size in self._not_negative():
-            _fit(own(size), low, high)
+        not_negative = [own(size) for size in self._not_negative()]
+        for size in not_negative:
+            _fit(size, low, high)
+        for behind in self.ends.values():
+            _fit_each(own(behind), high)
         shapes = [[own(size) for size in shape] for shape in self.shapes]
         self._bound_elements(shapes, low, high, most)
-        for size in self._not_negative():
-            if poly.range_of(own(size), low, high)[0] < 0:
+        for size in not_negative:
+            if poly.range_of(size, low, high)[0] < 0:
                 raise _NoGraph
         sizes: list[Polynomial | None] = []
         for position, seen in enumerate(self.seen):
@@ -355,7 +368,9 @@ class _Solver:
         for seen, least, largest in zip(values, low, high):
             if not least <= seen[-1] <= largest:
                 raise _NoGraph
-        found = Explained(sizes, shapes, low, high, [self.defined[old] for old in used])
+        paddings = self._paddings(own, low, high)
+        defined = [self.defined[old] for old in used]
+        found = Explained(sizes, shapes, low, high, defined, paddings)
         for number, graph in enumerate(self.graphs):
             if not found.is_explained(graph, [seen[number] for seen in values]):
                 raise _NoGraph
@@ -380,9 +395,29 @@ class _Solver:
                     note(size)
                 if node.op is Ops.SHRINK:
                     whole = self.shapes[self.request.sources[number][0]]
-                    for start, length, full in zip(sizes[::2], sizes[1::2], whole, strict=True):
-                        note(poly.add(full, poly.scale(poly.add(start, length), -1)))
+                    ends = zip(sizes[::2], sizes[1::2], whole, strict=True)
+                    for axis, (start, length, full) in enumerate(ends):
+                        behind = poly.add(full, poly.scale(poly.add(start, length), -1))
+                        if len(poly.unknowns(behind)) > 1 and not self.request.assigns:
+                            self.ends[number, axis] = behind
+                        else:
+                            note(behind)
         return list(found.values())
+
+    def _paddings(
+        self, own: Callable[[Polynomial], Polynomial], low: list[int], high: list[int]
+    ) -> dict[int, list[int]]:
+        """By how much the sources of slices are to be longer along each axis, so that these end
+        inside whatever the unknowns are. Two numbers such as those of `x[i:j]` are inside together,
+        which bounds of each do not say.
+        """
+        found: dict[int, list[int]] = {}
+        for (number, axis), behind in self.ends.items():
+            missing = -poly.range_of(own(behind), low, high)[0]
+            if missing > 0:
+                lengths = found.setdefault(number, [0] * len(self.shapes[number]))
+                lengths[axis] = missing
+        return found
 
     def _bound_elements(
         self, shapes: Sequence[Shape], low: list[int], high: list[int], most: Sequence[int]
@@ -424,3 +459,13 @@ def _fit(size: Polynomial, low: list[int], high: list[int]) -> None:
         low[number] = max(low[number], -(more // by))
     else:
         high[number] = min(high[number], more // -by)
+
+
+def _fit_each(behind: Polynomial, high: list[int]) -> None:
+    """Lower the bound of each unknown that is a part of a slice with elements `behind` it, of which
+    there are a number in all.
+    """
+    if any(len(factors) > 1 or (factors and by > 0) for factors, by in behind.items()):
+        return
+    for number in poly.unknowns(behind):
+        high[number] = min(high[number], behind.get((), 0) // -behind[(number,)])

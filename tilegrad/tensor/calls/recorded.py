@@ -271,12 +271,16 @@ def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:
 
 def _stand_in(operand: Any, slot: int, shape: tuple[int, ...]) -> Any:
     """A tensor of the same properties, of `shape`, whose node is that of no other operand."""
-    node = operand.uop
-    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {slot}", shape, _no_call))
-    made = operand._of(alone, operand.device, NO_VARIABLES)
+    made = stand_in(operand, f"operand {slot}", operand.dtype, shape)
     # Whatever a block in which nothing is recorded lets a new tensor require.
     made._requires_grad = operand._requires_grad
     return made
+
+
+def stand_in(like: Any, name: str, dtype: DType, shape: tuple[int, ...]) -> Any:
+    """A tensor of the class and on the device of `like`, which has nothing below its node."""
+    alone = UOp(Ops.CUSTOM, dtype, (), CustomArg(name, shape, _no_call))
+    return like._of(alone, like.device, NO_VARIABLES)
 
 
 def _no_call(data: Any) -> memoryview:

@@ -52,14 +52,15 @@ from tilegrad.tensor.indexing.keys import (
     first_of_neighbours,
     from_the_front,
     is_one_index,
-)
+    without_scalars,
+)  # fmt: skip
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host import flatten
+from tilegrad.tensor.views.changing import picked_at_inputs
 from tilegrad.tensor.views.in_memory import view_of_all, view_of_memory
 
 __all__ = ["Indexing"]
 
-_RANGES = frozenset({int, slice})
 _PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
 
 
@@ -87,13 +88,14 @@ class Indexing(Creation):
         """
         kind = key.__class__
         if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
-            if kind in _RANGES or (kind is tuple and _RANGES.issuperset(map(type, key))):
-                view: Self | None = view_of_memory(self, key)
-                if view is None:
-                    view = view_of_all(self, key)
-                if view is not None:
-                    return view
-            return self._cut(key)
+            view: Self | None = view_of_memory(self, key)
+            if view is None:
+                view = view_of_all(self, key)
+            if view is None:
+                view = picked_at_inputs(self, key)
+            return self._cut(key) if view is None else view
+        if (plain := without_scalars(key)) is not key:
+            return self[plain]
         if kind is self.__class__ and self._is_checked(key):
             return self._rows_at(key)
         if is_one_index(key):

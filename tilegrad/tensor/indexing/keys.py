@@ -10,10 +10,11 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, IndexKindError
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.sizes import as_int, here, simple
+from tilegrad.tensor.views.changing import is_scalar
 
 __all__ = [
     "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of", "entries_of",
-    "first_of_neighbours", "from_the_front", "has_tensor", "is_one_index",
+    "first_of_neighbours", "from_the_front", "has_tensor", "is_one_index", "without_scalars",
 ]  # fmt: skip
 
 
@@ -26,6 +27,14 @@ def as_slice(entry: list[int]) -> slice:
     """The slice of one element that a list of one index picks."""
     (index,) = entry
     return slice(index, index + 1 if index != -1 else None)
+
+
+def without_scalars(key: Any) -> Any:
+    """A key with Python's integers where it has NumPy's."""
+    if key.__class__ is tuple:
+        is_any = any(map(is_scalar, key))
+        return tuple([int(each) if is_scalar(each) else each for each in key]) if is_any else key
+    return int(key) if is_scalar(key) else key
 
 
 class KnownIndex:

@@ -210,6 +210,7 @@ class Realized(Attention):
                 segments.settle(self, _realize)
             elif (found := segments.read(self, _realize, read)) is not None:
                 return found.toreadonly()
+        this_thread.pool.reads += 1
         if is_transforming():
             needs_value("reading it", self.uop)
         if self.uop.op is Ops.CONST:

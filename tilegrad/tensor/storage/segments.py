@@ -116,6 +116,7 @@ def read(tensor: Any, compute: Compute, take: Callable[[Buffer], Taken]) -> Take
     call: Call = tensor._call
     if not _may_run(tensor, call):
         return None
+    call.pool.reads += 1
     with _exclusive:
         if call.value is None:
             _run_for(tensor, call, compute)

@@ -393,6 +393,7 @@ def realize_written(tensors: Sequence[Any]) -> None:
     """Realize tensors that were assigned to. Those that an earlier read has computed, as it may
     have what a layer writes in its forward pass, need no node.
     """
+    this_thread.pool.reads += 1
     left = [each for each in tensors if each._call is None or each._call.value is None]
     if not left:
         return

@@ -26,6 +26,7 @@ from tilegrad.tensor.handle.sizes import (
     show_shape,
     simple,
 )  # fmt: skip
+from tilegrad.tensor.views.changing import viewed_at
 from tilegrad.tensor.views.movement import Movement
 
 __all__ = ["Shrinking", "is_inside"]
@@ -136,6 +137,11 @@ class Shrinking(Movement):
         [2, 3]
         """
         axis = as_axis("narrow", dim, self.ndim)
+        if start.__class__ is int and length.__class__ is int and start >= 0:
+            key = (*[slice(None)] * axis, slice(start, start + length))
+            view: Self | None = viewed_at(self, key)
+            if view is not None and view.shape[axis] == length:
+                return view
         return self._slice(axis, start, start + length)
 
 

@@ -3,6 +3,7 @@
 
     x[1:-1] = v    where(one, v padded, x)         `one` is true in the slice, and a constant
     x[i] = v       where(indices == i, v, x)        `i` is an input: one graph for all positions
+    x[i:i+3] = v   where(inside, v[indices - i], x)    likewise, for slices at many positions
 
 So a loop that writes to slices is made of values alone, and its steps are equal segments.
 """
@@ -30,7 +31,8 @@ from tilegrad.tensor.writing.at_once import write_at_once
 
 __all__ = ["take_slice"]
 
-# Slices at one line that begin at more positions are written in place: each is a graph of its own.
+# Slices at one line that begin at more positions have these as inputs; those of more lengths are
+# written in place: each is a graph of its own.
 _MOST_SLICES = 4
 # Assignments over one another that may wait: each copies all of the tensor in their graph.
 _MOST_WAITING = 8
@@ -38,8 +40,9 @@ _MOST_WAITING = 8
 _FIRST = 2
 _INTEGERS = frozenset({int, type(None)})
 
-# An axis of a slice: its ends, or None for one element whose position is an input.
-_Axes = tuple[tuple[int, int] | None, ...]
+# An axis of a slice: its ends, its length where it begins at an input, or None for one element
+# whose position is an input.
+_Axes = tuple[tuple[int, int] | int | None, ...]
 
 
 class _Slice(NamedTuple):
@@ -50,7 +53,30 @@ class _Slice(NamedTuple):
 
     @property
     def shape(self) -> list[int]:
-        return [axis[1] - axis[0] for axis in self.axes if axis is not None]
+        return [_length(axis) for axis in self.axes if axis is not None]
+
+    def with_inputs(self, shape: Sequence[int]) -> _Slice:
+        """The same slice of a tensor of `shape`, with inputs for where it begins."""
+        axes: list[tuple[int, int] | int | None] = []
+        positions: list[int] = []
+        left = iter(self.positions)
+        for axis, size in zip(self.axes, shape, strict=True):
+            if not isinstance(axis, tuple):
+                positions.append(next(left))
+                axes.append(axis)
+            elif axis == (0, size):
+                axes.append(axis)
+            else:
+                positions.append(axis[0])
+                axes.append(axis[1] - axis[0])
+        return _Slice(tuple(axes), positions)
+
+
+def _length(axis: tuple[int, int] | int | None) -> int:
+    """How many elements a slice has along an axis."""
+    if isinstance(axis, tuple):
+        return axis[1] - axis[0]
+    return 1 if axis is None else axis
 
 
 _templates: Recent[tuple[Any, ...], tuple[int, Template]] = Recent(lambda: 1024)
@@ -77,8 +103,12 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     if found is None or not writes.can_wait_for_slice(tensor, value):
         return False
     given = _given(tensor, value, found.shape)
-    if given is None or not _is_of_few(tensor, found.axes, given.shape):
+    if given is None:
         return False
+    if not _is_of_few(tensor, found.axes, given.shape):
+        found = found.with_inputs(tensor.shape)
+        if not _is_of_few(tensor, found.axes, given.shape):
+            return False
     if writes.are_waiting(tensor, _MOST_WAITING):
         tensor.realize()
     own = tensor._call or tensor._node
@@ -149,7 +179,8 @@ def _fits(shape: Sequence[int], picked: Sequence[int]) -> bool:
 
 def _is_of_few(tensor: Any, axes: _Axes, shape: tuple[int, ...]) -> bool:
     """Whether a loop that writes like this is a few graphs, as far as is known."""
-    line = composing.entry or call_site(), tensor.shape, tensor.dtype, shape
+    has_inputs = any(axis.__class__ is int for axis in axes)
+    line = composing.entry or call_site(), tensor.shape, tensor.dtype, shape, has_inputs
     known = _slices.setdefault(line, set())
     if len(known) <= _MOST_SLICES:
         known.add(axes)
@@ -172,7 +203,8 @@ def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
         value = UOp.const(tensor.dtype, given.constant)
     else:
         value = _stand_in("value", tensor.dtype, given.shape)
-    positions = [_stand_in(f"position {at}", dtypes.int32, ()) for at in range(axes.count(None))]
+    inputs = sum(not isinstance(axis, tuple) for axis in axes)
+    positions = [_stand_in(f"position {at}", dtypes.int32, ()) for at in range(inputs)]
     made = _replaced(tensor._of(old, tensor.device), axes, value, positions)
     source = UOp(Ops.DETACH, tensor.dtype, (made,)) if is_detached else made
     copied = UOp(Ops.CONTIGUOUS, tensor.dtype, (source,), canonical(tensor.device))
@@ -184,12 +216,12 @@ def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
 def _replaced(old: Any, axes: _Axes, value: UOp, positions: Sequence[UOp]) -> UOp:
     """`old` with `value` in a slice."""
     sizes = old.shape
-    ends = [axis or (0, 1) for axis in axes]
-    lengths = [stop - start for start, stop in ends]
+    lengths = [_length(axis) for axis in axes]
     around = [
-        (0, 0) if axis is None else (axis[0], size - axis[1]) for axis, size in zip(axes, sizes)
+        (axis[0], size - axis[1]) if isinstance(axis, tuple) else (0, 0)
+        for axis, size in zip(axes, sizes)
     ]
-    picked = [stop - start for start, stop in [axis for axis in axes if axis is not None]]
+    picked = [_length(axis) for axis in axes if axis is not None]
     given = old._of(value, old.device)
     given = given.reshape(given.shape[max(given.ndim - len(picked), 0) :])
     given = given.expand(picked).reshape(lengths)
@@ -202,14 +234,26 @@ def _replaced(old: Any, axes: _Axes, value: UOp, positions: Sequence[UOp]) -> UO
         inside = ones.pad(around)
     left = iter(positions)
     for number, (axis, size) in enumerate(zip(axes, sizes)):
+        if isinstance(axis, tuple):
+            continue
+        indices, position = old._iota(size) + _FIRST, old._of(next(left), old.device)
         if axis is None:
-            indices = old._iota(size).reshape(
-                [size if at == number else 1 for at in range(old.ndim)]
-            )
-            is_here = indices + _FIRST == old._of(next(left), old.device)
-            inside = is_here if inside is None else inside & is_here
+            is_here = indices == position
+        else:
+            within = indices - position
+            is_here = (within >= 0) & (within < axis)
+            given = _rows_on_axis(given, number, within)
+        is_here = is_here.reshape([size if at == number else 1 for at in range(old.ndim)])
+        inside = is_here if inside is None else inside & is_here
     made: UOp = inside.where(given, old).uop
     return made
+
+
+def _rows_on_axis(x: Any, axis: int, indices: Any) -> Any:
+    """What a vector of indices picks of `x` along an axis, and zeros where one is outside."""
+    others = [other for other in range(x.ndim) if other != axis]
+    order = [axis, *others]
+    return x.permute(order)._rows(indices).permute([order.index(at) for at in range(x.ndim)])
 
 
 def _stand_in(name: str, dtype: DType, shape: tuple[int, ...]) -> UOp:
