@@ -9,15 +9,16 @@ at each step, or one that differs in its size alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.walks import toposort
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import Core, device_of
-from tilegrad.tensor.handle.waiting import Pool
+from tilegrad.tensor.handle.waiting import Call, Pool, this_thread
 from tilegrad.tensor.storage.host_constants import constant_elements
+from tilegrad.tensor.storage.memory import needs_no_run
 
 __all__ = ["ChangingConstants"]
 
@@ -72,9 +73,13 @@ class ChangingConstants:
             if seen.news > _MANY:
                 self._lines.add(line)
 
-    def are_changing(self, entry: Any) -> bool:
-        """Whether the constants that this line brings are memory."""
-        return bool(self._lines) and (entry[0], entry[1]) in self._lines
+    def are_changing(self, inputs: Sequence[Any], entry: Any) -> bool:
+        """Whether the constants that this line brings beside `inputs`, which wait or are memory,
+        become memory. What is recorded has stand-ins, and keeps its constants.
+        """
+        if not self._lines or (entry[0], entry[1]) not in self._lines or this_thread.stand_ins:
+            return False
+        return all(each.__class__ is Call or needs_no_run(each) for each in inputs)
 
     @staticmethod
     def in_memory(

@@ -183,7 +183,7 @@ class _Calls:
             return None
         key, operands, inputs = signature
         has_constants = len(inputs) < len(operands)
-        if has_constants and self.constants.are_changing(entry):
+        if has_constants and self.constants.are_changing(inputs, entry):
             given = self.constants.in_memory(first, args, kwargs, operands)
             if given is not None:
                 return self.result(*given, None, (), pool, config, frame, entry, is_replaced=True)

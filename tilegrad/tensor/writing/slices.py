@@ -205,7 +205,12 @@ def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
         value = _stand_in("value", tensor.dtype, given.shape)
     inputs = sum(not isinstance(axis, tuple) for axis in axes)
     positions = [_stand_in(f"position {at}", dtypes.int32, ()) for at in range(inputs)]
-    made = _replaced(tensor._of(old, tensor.device), axes, value, positions)
+    outer = this_thread.stand_ins
+    this_thread.stand_ins = outer.union([old, value, *positions])
+    try:
+        made = _replaced(tensor._of(old, tensor.device), axes, value, positions)
+    finally:
+        this_thread.stand_ins = outer
     source = UOp(Ops.DETACH, tensor.dtype, (made,)) if is_detached else made
     copied = UOp(Ops.CONTIGUOUS, tensor.dtype, (source,), canonical(tensor.device))
     template = record([copied], [old, *([] if is_constant else [value]), *positions])
