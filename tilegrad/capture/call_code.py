@@ -32,12 +32,14 @@ from tilegrad.base.trace import GlobalCounters
 from tilegrad.capture.checker import CheckerSource, row_of
 from tilegrad.capture.entry import Entry, Mismatch, Server, SetGradient
 from tilegrad.capture.modes import others
+from tilegrad.capture.objects import is_own_code
 from tilegrad.capture.results import Build, InputTensor, Items, MadeTensor, Output, Same
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import exclusive
 from tilegrad.engine.run.memory import stale_slots
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Storage
+from tilegrad.tensor.handle.living import with_gradient
 
 __all__ = ["compile_call"]
 
@@ -67,6 +69,7 @@ class _CallSource(CheckerSource):
             "gradients": gradients.get, "Device": Device, "dtypes": dtypes, "Buffer": Buffer,
             "counters": GlobalCounters, "getrefcount": getrefcount, "clock": perf_counter,
             "getweakrefcount": getweakrefcount, "stale": stale_slots, "Storage": Storage,
+            "with_gradient": with_gradient,
             "exclusive": exclusive(), "entry": entry, "modes": entry.modes, "OTHER": _OTHER,
             "program": entry.program, "seen": entry.seen, "slots": entry.slots,
         }  # fmt: skip
@@ -107,7 +110,8 @@ class _CallSource(CheckerSource):
             self.lines.append("if entry.leftovers: entry.give_up_leftovers()")
         if entry.draws.words:
             self.lines.append("entry.draw()")
-        self.lines += [f"{self.inputs[number]}.grad = None" for number in entry.cleared]
+        for number in entry.cleared:
+            self.lines.append(f"{self.inputs[number]}.{self._gradient_of(number)} = None")
 
     def run(self, given: str) -> None:
         """Choose memory for the results, and launch."""
@@ -135,6 +139,9 @@ class _CallSource(CheckerSource):
                 f"{cell}.buffer._holder is None",
                 f"getweakrefcount({tensor}) == 1",
             ]
+            if output.signatures[0].kind.__dictoffset__:
+                # Users may have left something there.
+                free.append(f"not {tensor}.__dict__")
             if output.signatures[0].steps:
                 free.append(f"getrefcount({cell}.node) == {cell}.node_count")
             self.lines += [
@@ -208,11 +215,21 @@ class _CallSource(CheckerSource):
         made = row_of([f"t{number}" for number in range(len(entry.made))])
         for effect in entry.effects:
             if isinstance(effect, SetGradient):
-                value = self._text(effect.build, made, given)
-                self.lines.append(f"{self.inputs[effect.number]}.grad = {value}")
+                tensor, name = self.inputs[effect.number], self._gradient_of(effect.number)
+                self.lines.append(f"{tensor}.{name} = {self._text(effect.build, made, given)}")
+                if name != "grad":
+                    self.lines.append(f"with_gradient.add({tensor})")
             else:
                 self.lines.append(f"{self.const(effect)}({made}, {given})")
         self.lines.append(f"return {self._text(entry.build, made, given)}")
+
+    def _gradient_of(self, number: int) -> str:
+        """The attribute that takes the gradient of an input: of a class of tilegrad's, the slot
+        itself, as the shape is that of the input.
+        """
+        found = getattr(self.entry.inputs[number].signature.kind, "grad", None)
+        setter = getattr(found, "fset", None)
+        return "_gradient" if is_own_code(setter) else "grad"
 
     def _text(self, build: Build, made: str, given: str) -> str:
         """What makes a value."""

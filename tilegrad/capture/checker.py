@@ -34,6 +34,7 @@ _FAILS = {
     "same": "{0} is not {1} and not same({0}, {1})",
     "is": "{0} is not {1}",
     "some": "{0} is None",
+    "known": "{0} is not {1}()",
     "members": "{0} != {1}",
     "keys": "list({0}) != {1}",
 }

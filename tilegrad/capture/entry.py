@@ -99,6 +99,7 @@ class Entry:
     _last: list[UOp | None] = field(default_factory=list)
     _bindings: list[Variables] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
+    _written_slots: list[int] = field(default_factory=list)
     symbolic: list[int] = field(default_factory=list)
     _sharing: dict[int, list[int]] = field(default_factory=dict)
     # Inputs whose memory is taken as it is, whoever stands there.
@@ -109,6 +110,7 @@ class Entry:
         self._last = [None] * len(self.symbols)
         self._bindings = [NO_VARIABLES] * len(self.symbols)
         self.written = [number for number, each in enumerate(self.inputs) if each.is_written]
+        self._written_slots = [self.inputs[number].slot for number in self.written]
         slots = [each.slot for each in self.inputs if each.slot >= 0]
         for number, each in enumerate(self.inputs):
             if slots.count(each.slot) > 1:
@@ -296,12 +298,12 @@ class Entry:
 
     def open(self, tensors: tuple[Tensor, ...]) -> None:
         """Make the memory of inputs that are written free to be."""
-        for number in self.written:
-            if not memory.is_sole(tensors[number]):
-                self._set_aside(tensors)
-                break
-        for number in self.written:
-            self._bound[self.inputs[number].slot].before_write()
+        if not all(map(memory.is_sole, [tensors[number] for number in self.written])):
+            self._set_aside(tensors)
+        for slot in self._written_slots:
+            buffer = self._bound[slot]
+            if buffer.is_watched or buffer.is_fixed or buffer._holder is not None or buffer.base:
+                buffer.before_write()
 
     def write(self, number: int, cell: Cell) -> None:
         """Let the program write an output to the memory of `cell`."""

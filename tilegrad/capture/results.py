@@ -27,7 +27,8 @@ from tilegrad.tensor.storage.graphs import replayed
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Build", "Cell", "InputTensor", "Items", "MadeTensor", "Output", "Same", "TensorSignature", "builder",
+    "Build", "Cell", "InputTensor", "Items", "MadeTensor", "Output", "Same", "TensorSignature",
+    "builder",
 ]  # fmt: skip
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
@@ -163,8 +164,8 @@ class Output:
     Attributes:
         slot: its number in the program.
         pool: the memories made so far; `current` is the one that the program writes.
-        is_plain: whether its one tensor may be given again. Not one in whose dict users may have
-            left something, and not one whose node stands on nodes in between.
+        is_plain: whether its one tensor may be given again: not one whose node stands on nodes in
+            between.
     """
 
     MOST = 3
@@ -183,7 +184,7 @@ class Output:
             len(signatures) == 1
             and not is_reused
             and len(first.steps) < 2
-            and not (first.variables or first.constants or first.kind.__dictoffset__)
+            and not (first.variables or first.constants)
         )
 
     def take(self, inputs: Container[int]) -> Cell:
