@@ -123,7 +123,7 @@ BOUNDED = {
     "engine/run/in_use.py lines_of_others": "functions of the package",
     "tensor/calls/template_table.py _of_numbers": "_MOST",
     "tensor/calls/template_table.py _values": "_MOST",
-    "capture/modes.py _others": "front ends with modes of their own: tilegrad.torch",
+    "capture/modes.py others": "front ends with modes of their own: tilegrad.torch",
     "torch/devices.py _known": "names of devices",
     "torch/differentiable.py _accumulating": "weak: the leaves that are alive",
     "torch/steps.py _kinds": "names of steps: PyTorch's, and classes of the program",

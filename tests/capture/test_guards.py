@@ -7,6 +7,7 @@ import enum
 import functools
 import gc
 import types
+import weakref
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -457,3 +458,39 @@ def test_a_list_in_a_list_many_times_costs_in_proportion(monkeypatch: pytest.Mon
             assert function(given).tolist() == [2.0]
         work.append(count)
     assert work[0] < work[1] < 6 * work[0]
+
+
+def test_who_a_tensor_of_the_state_is() -> None:
+    """`id` is a guard of a tensor that is state, whose memory is not held by it."""
+    state = types.SimpleNamespace(weight=full(1, 2))
+    marked = {id(state.weight)}
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        return x * 2 if id(state.weight) in marked else x * 3
+
+    warm(function)
+    assert run(function) == 2
+    old = state.weight
+    state.weight = full(1, 2)
+    assert [run(function) for _ in range(3)] == [3, 3, 3]
+    assert function.captures == 2
+    state.weight = old
+    assert run(function) == 2
+    reference = weakref.ref(old)
+    state.weight = None
+    del old
+    assert reference() is None
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_who_an_argument_is_cannot_be_guarded() -> None:
+    first = full(1, 2)
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        return x * 2 if id(x) == id(first) else x * 3
+
+    assert [run(function) for _ in range(5)] == [3] * 5
+    assert function(first).tolist() == [2, 2]
+    assert function.captures == 0

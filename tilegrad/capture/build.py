@@ -9,14 +9,22 @@ from typing import Any
 
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.access_paths import AccessPath
-from tilegrad.capture.checker import compile_checks
-from tilegrad.capture.entry import Effect, Entry
+from tilegrad.capture.call_code import compile_call
+from tilegrad.capture.entry import Effect, Entry, Server, SetGradient
 from tilegrad.capture.graph import Replay
 from tilegrad.capture.guards import Check, is_value, snapshot
 from tilegrad.capture.inputs import Input, is_readable, layout, settle
+from tilegrad.capture.modes import CaptureModes
 from tilegrad.capture.packs import pack_steps
 from tilegrad.capture.record import Before, Run, tensors_in
-from tilegrad.capture.results import Build, Output, TensorSignature, builder
+from tilegrad.capture.results import (
+    Build,
+    InputTensor,
+    MadeTensor,
+    Output,
+    TensorSignature,
+    builder,
+)
 from tilegrad.capture.slots import Draws, Slots
 from tilegrad.device.disk import is_file
 from tilegrad.engine.run.memory import buffer_of, is_overwritten
@@ -63,8 +71,8 @@ class Builder:
         # What is made, by number, and its path, for each storage.
         self.aliases: dict[int, list[tuple[int, Away]]] = {}
 
-    def build(self, *, is_reused: bool) -> Entry:
-        """The capture.
+    def build(self, modes: tuple[object, ...], *, is_reused: bool) -> tuple[Server, Entry]:
+        """What serves calls in `modes`, and the capture that it is of.
 
         Raises CaptureError if there can be none, Again if the next call may make one.
         """
@@ -87,7 +95,7 @@ class Builder:
             self.symbols = merge(self.symbols, tensor._variables)
         effects = self._effects()
         build = self._builder(run.result, run.name)
-        return self._assemble(build, effects, is_reused)
+        return self._assemble(modes, build, effects, is_reused)
 
     def _check_files(self) -> None:
         """A file that the run opened is another one at the next call if its name is given to
@@ -318,7 +326,7 @@ class Builder:
         if self.run.known(tensor) is None:
             return self._make(tensor)
         number = self._hold(tensor)
-        return lambda made, given: given[number]
+        return InputTensor(number)
 
     def _make(self, tensor: Tensor) -> Build:
         """How a replay makes a tensor that is as `tensor` is after the run."""
@@ -343,8 +351,7 @@ class Builder:
                 group = self.aliases.setdefault(id(tensor._alias[0]), [])
                 group.append((found, Away(shape, moves)))
             self.made.append((signature, list(self.outputs).index(id(buffer)), len(signatures) - 1))
-        index = found
-        return lambda made, given: made[index]
+        return MadeTensor(found)
 
     def _view(self, tensor: Tensor, signature: TensorSignature, number: int) -> Build:
         """A tensor over the memory of an input."""
@@ -396,14 +403,16 @@ class Builder:
             before = None if grad is None else grad()
             if before is None or self.guards.number_of(before) is None:
                 self.cleared.append(number)
-            found.append(_set_gradient(number, self._builder(tensor.grad, "grad")))
+            found.append(SetGradient(number, self._builder(tensor.grad, "grad")))
         for tensor in run.replaced:
             found.append(_set_memory(self._hold(tensor), self._make(tensor)))
         return found
 
     # all together
 
-    def _assemble(self, build: Build, effects: list[Effect], is_reused: bool) -> Entry:
+    def _assemble(
+        self, modes: tuple[object, ...], build: Build, effects: list[Effect], is_reused: bool
+    ) -> tuple[Server, Entry]:
         run = self.run
         inputs, slots = self._inputs()
         table = Slots(slots, self.touched, run.older, set(self.outputs))
@@ -417,7 +426,7 @@ class Builder:
             program.set_buffer(slot, buffer)
         entry = Entry(
             guards=self.guards,
-            check=compile_checks(self.guards),
+            modes=CaptureModes(modes),
             inputs=inputs,
             program=program,
             outputs=[
@@ -438,8 +447,9 @@ class Builder:
             block_bytes=table.block_bytes,
         )
         self.entry.append(entry)
+        serve = compile_call(entry)
         self.guards.release()
-        return entry
+        return serve, entry
 
 
 def _waits_on(known: Before, buffer: Buffer) -> bool:
@@ -452,13 +462,6 @@ def _waits_on(known: Before, buffer: Buffer) -> bool:
 def _set_path(path: AccessPath, build: Build) -> Effect:
     def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
         path.set(build(made, given))
-
-    return effect
-
-
-def _set_gradient(number: int, build: Build) -> Effect:
-    def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-        given[number].grad = build(made, given)
 
     return effect
 

@@ -20,6 +20,7 @@ from tilegrad.capture.objects import (
     NUMPY,
     OPAQUE,
     TILEGRAD,
+    is_own_code,
     is_python_class,
     kind_of_file,
     look_up_class,
@@ -32,6 +33,7 @@ from tilegrad.capture.pure import (
     is_pure_method,
 )
 from tilegrad.capture.reads import Reads
+from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Calls"]
 
@@ -272,6 +274,10 @@ class Calls:
                 reads.item(args[0], key)
         elif isinstance(callee, _cache):
             given = tuple(args)
+            own = getattr(callee, "__wrapped__", None)
+            if is_own_code(own) and all(isinstance(each, type) for each in given):
+                # What tilegrad remembers of a class, which stays as it is.
+                return
             if self.names or not all(map(is_plain, given)):
                 self._refuse(f"{callee.__name__}, which has a cache, with such arguments")
             self.waiting.append((frame, lambda value: reads.cached(callee, given, value)))
@@ -361,6 +367,8 @@ class Calls:
         self.reads.reach(frame.f_globals)
 
     def _id(self, frame: FrameType, args: Sequence[Any]) -> None:
+        if args and isinstance(args[0], Tensor) and self.reads.guards.identify(args[0]):
+            return
         if args and self.reads.is_old(args[0]):
             self.reads.identify(args[0])
         else:

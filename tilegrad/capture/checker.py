@@ -1,49 +1,59 @@
-"""Checks compiled to one flat function: a look-up, a comparison, and a return for each that fails.
+"""The checks of a call as source text: a look-up, a comparison, and a return for each that fails.
 
-    def check(a, k, seen):
-        if len(a) != 2 or k: return 0
+    changed = []
+    try:
+        if len(a) != 2 or k: return M0
         v0 = a[0]
-        if v0.__class__ is not C0: return 1
+        if v0.__class__ is not C0: return M1
         if seen[0]() is not (v0._node if v0._call is None else v0.uop): changed.append(0)
         v1 = C1.scale
-        if v1 is not C2 and not same(v1, C2): return 2
+        if v1 is not C2 and not same(v1, C2): return M2
         ...
-        return (v0,), changed, ()
+    except (KeyError, ...):
+        return GONE
 
 Most checks end at `is`, which costs 30 nanoseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from tilegrad.capture.access_paths import KEYWORDS, POSITIONAL, AccessPath
+from tilegrad.capture.entry import Mismatch
 from tilegrad.capture.guards import Check, Guards, same, without
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Checker", "Found", "compile_checks"]
+__all__ = ["CheckerSource", "row_of"]
 
-Found = tuple[tuple[Any, ...], list[int], tuple[UOp, ...]]
-"""The inputs, the numbers of those that changed, and the symbolic arguments."""
-Checker = Callable[[tuple[Any, ...], dict[str, Any], list[Any]], "int | Found"]
-
+_GONE = "except (KeyError, AttributeError, IndexError, TypeError, ValueError):"
 
 # When a check fails, of the value and of what is expected.
 _FAILS = {
     "same": "{0} is not {1} and not same({0}, {1})",
     "is": "{0} is not {1}",
     "some": "{0} is None",
+    "known": "{0} is not {1}()",
     "members": "{0} != {1}",
     "keys": "list({0}) != {1}",
 }
 
 
-class _CheckerSource:
+class CheckerSource:
+    """Lines of text, and the values that they name.
+
+    Attributes:
+        inputs: the variable of each input, by its number.
+        symbols: the variables of the symbolic arguments.
+    """
+
     def __init__(self, guards: Guards):
         self.guards = guards
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"same": same, "UOp": UOp, "without": without}
+        self.names: dict[str, Any] = {
+            "same": same, "UOp": UOp, "without": without, "GONE": Mismatch(),
+        }  # fmt: skip
         self.constants: dict[int, str] = {}
         self.values: dict[Hashable, str] = {}
         self.inputs: dict[int, str] = {}
@@ -84,7 +94,18 @@ class _CheckerSource:
         return name
 
     def fail(self, condition: str, number: int) -> None:
-        self.lines.append(f"if {condition}: return {number}")
+        self.names[f"M{number}"] = Mismatch(number)
+        self.lines.append(f"if {condition}: return M{number}")
+
+    def check_all(self) -> None:
+        """Leave with the first check that fails."""
+        lines, self.lines = self.lines, []
+        for number, check in enumerate(self.guards.checks):
+            self.check(number, check)
+        # What may be a tensor that the call gives up: it must not be held to its end.
+        dropped = [self.value(each.path) for each in self.guards.checks if each.test == "some"]
+        inner = [f"    {line}" for line in [*self.lines, *[f"{name} = None" for name in dropped]]]
+        self.lines = [*lines, "changed = []", "try:", *inner, _GONE, "    return GONE"]
 
     def check(self, number: int, check: Check) -> None:
         expected = check.expected
@@ -143,26 +164,6 @@ class _CheckerSource:
         )
 
 
-def _tuple(names: list[str]) -> str:
+def row_of(names: Sequence[str]) -> str:
+    """The text of a tuple."""
     return f"({', '.join(names)},)" if names else "()"
-
-
-def compile_checks(guards: Guards) -> Checker:
-    """A function of a call's arguments: the number of the first check that fails (-1 if a value is
-    gone), or what it found.
-    """
-    writer = _CheckerSource(guards)
-    for number, check in enumerate(guards.checks):
-        writer.check(number, check)
-    inputs = [writer.inputs[number] for number in range(len(guards.tensors))]
-    gone = "except (KeyError, AttributeError, IndexError, TypeError, ValueError)"
-    body = "\n        ".join(
-        [*writer.lines, f"return {_tuple(inputs)}, changed, {_tuple(writer.symbols)}"]
-    )
-    text = (
-        f"def check(a, k, seen):\n    changed = []\n    try:\n        {body}\n"
-        f"    {gone}:\n        return -1\n"
-    )
-    exec(compile(text, "<jit guards>", "exec"), writer.names)
-    found: Checker = writer.names["check"]
-    return found

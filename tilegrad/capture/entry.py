@@ -5,22 +5,21 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from tilegrad.base.config import Config
-from tilegrad.capture.checker import Checker
 from tilegrad.capture.graph import Replay
 from tilegrad.capture.guards import Guards, describe
 from tilegrad.capture.inputs import Input, layout, living, settle
+from tilegrad.capture.modes import CaptureModes
 from tilegrad.capture.results import Build, Cell, Output, TensorSignature
 from tilegrad.capture.slots import Draws
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize.realize import exclusive, readers_of
+from tilegrad.engine.realize.realize import readers_of
 from tilegrad.engine.run.memory import buffer_of, buffers, overwrite
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.handle.aliases import Away, Storage, hold, is_alone, look, show
+from tilegrad.tensor.handle.aliases import Away, hold, is_alone, look, show
 from tilegrad.tensor.handle.living import owners
 from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.indexing.generator import generator
@@ -31,6 +30,19 @@ from tilegrad.tensor.views.shrinking import is_inside
 __all__ = ["Entry", "Mismatch", "set_aside"]
 
 Effect = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
+Server = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+"""What a call gives, of its arguments; a Mismatch if the capture does not serve it."""
+
+
+@dataclass(frozen=True)
+class SetGradient:
+    """The effect of a new gradient for an input."""
+
+    number: int
+    build: Build
+
+    def __call__(self, made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        given[self.number].grad = self.build(made, given)
 
 
 def _gone() -> None:
@@ -39,10 +51,13 @@ def _gone() -> None:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a capture does not serve a call: the number of a check, or a text about an input."""
+    """Why a capture does not serve a call: the number of a check, a text about an input, or that
+    the call is made in other modes.
+    """
 
     check: int = -1
     text: str = ""
+    is_of_modes: bool = False
 
 
 @dataclass(eq=False)
@@ -61,7 +76,7 @@ class Entry:
     """
 
     guards: Guards
-    check: Checker
+    modes: CaptureModes
     inputs: list[Input]
     program: Replay
     outputs: list[Output]
@@ -80,51 +95,83 @@ class Entry:
     values: Variables = field(default_factory=dict)
     seen: list[Any] = field(default_factory=list)
     _bound: dict[int, Buffer] = field(default_factory=dict)
-    _slots: dict[int, int] = field(default_factory=dict)
+    slots: dict[int, int] = field(default_factory=dict)
     _last: list[UOp | None] = field(default_factory=list)
     _bindings: list[Variables] = field(default_factory=list)
-    _written: list[int] = field(default_factory=list)
-    _symbolic: list[int] = field(default_factory=list)
-    _has_draws: bool = False
-    # As `made`, with the function that makes each tensor.
-    _makers: list[tuple[Callable[[UOp, Variables], Tensor], int, int]] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    _written_slots: list[int] = field(default_factory=list)
+    symbolic: list[int] = field(default_factory=list)
     _sharing: dict[int, list[int]] = field(default_factory=dict)
+    # Inputs whose memory is taken as it is, whoever stands there.
+    _usual: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.seen = [_gone] * len(self.inputs)
         self._last = [None] * len(self.symbols)
         self._bindings = [NO_VARIABLES] * len(self.symbols)
-        self._written = [number for number, each in enumerate(self.inputs) if each.is_written]
+        self.written = [number for number, each in enumerate(self.inputs) if each.is_written]
+        self._written_slots = [self.inputs[number].slot for number in self.written]
         slots = [each.slot for each in self.inputs if each.slot >= 0]
         for number, each in enumerate(self.inputs):
             if slots.count(each.slot) > 1:
                 self._sharing.setdefault(each.slot, []).append(number)
-        self._has_draws = self.draws.words > 0
-        self._makers = [(each.tensor, output, number) for each, output, number in self.made]
-        self._symbolic = [n for n, each in enumerate(self.inputs) if each.signature.variables]
+        self._usual = {
+            number
+            for number, each in enumerate(self.inputs)
+            if each.is_usual and slots.count(each.slot) == 1
+        }
+        self.symbolic = [n for n, each in enumerate(self.inputs) if each.signature.variables]
 
     # does it serve this call?
 
-    def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...] | Mismatch:
-        """The inputs of this call, bound and ready to replay, or why it cannot be served."""
-        found = self.check(args, kwargs, self.seen)
-        # Quicker than `isinstance` where the answer is no.
-        if type(found) is not tuple:
-            return Mismatch(cast(int, found))
-        tensors, changed, symbols = found
-        if changed:
-            text = self._bind(tensors, changed)
-            if text is not None:
-                self.seen = [_gone] * len(self.inputs)
-                return Mismatch(text=text)
-        if symbols or self._symbolic:
-            text = self._bind_variables(tensors, symbols)
-            if text is not None:
-                return Mismatch(text=text)
-        return tensors
+    def bind(self, tensors: tuple[Tensor, ...], changed: list[int]) -> Mismatch | None:
+        """Take the memory of inputs that are not those of the last call."""
+        if all(self._take(number, tensors[number]) for number in changed):
+            return None
+        text = self._bind(tensors, changed)
+        if text is None:
+            return None
+        self.seen[:] = [_gone] * len(self.inputs)
+        return Mismatch(text=text)
+
+    def bind_variables(
+        self, tensors: tuple[Tensor, ...], symbols: tuple[UOp, ...]
+    ) -> Mismatch | None:
+        """Take the values of symbolic arguments, and of sizes of inputs."""
+        text = self._bind_variables(tensors, symbols)
+        return None if text is None else Mismatch(text=text)
+
+    def _take(self, number: int, tensor: Tensor) -> bool:
+        """Take the memory of an input, if that is all that there is to do: the usual case."""
+        known, signature, node = self.inputs[number], self.inputs[number].signature, tensor.uop
+        if not (
+            number in self._usual
+            and node.shape == known.shape
+            and node.dtype is signature.dtype
+            and tensor.device == signature.device
+            and tensor._requires_grad is signature.requires_grad
+        ):
+            return False
+        base = node
+        while base.op is Ops.RESHAPE:
+            base = base.src[0]
+        if base.op is not Ops.BUFFER:
+            return False
+        buffer, slot = buffer_of(base), known.slot
+        before = self._bound.get(slot)
+        if buffer is not before:
+            if id(buffer) in self.slots:
+                return False
+            if before is not None:
+                del self.slots[id(before)]
+            self.slots[id(buffer)] = slot
+            self._bound[slot] = buffer
+            self.program.set_buffer(slot, buffer)
+        known.staging.node = known.staging.source = None
+        self.seen[number] = weakref.ref(node)
+        return True
 
     def _bind(self, tensors: tuple[Tensor, ...], changed: list[int]) -> str | None:
-        """Take the memory of inputs that are not those of the last call."""
         for number in changed:
             known, tensor = self.inputs[number], tensors[number]
             text = known.differs(tensor)
@@ -161,9 +208,9 @@ class Entry:
 
     def _overlap(self) -> str | None:
         """What is wrong where an argument is a copy of a slice of memory that a replay writes."""
-        if not self._written:
+        if not self.written:
             return None
-        written = [self._bound.get(self.inputs[number].slot) for number in self._written]
+        written = [self._bound.get(self.inputs[number].slot) for number in self.written]
         for each in self.inputs:
             source = None if each.staging.source is None else each.staging.source()
             if source is not None and any(source is buffer for buffer in written):
@@ -190,16 +237,16 @@ class Entry:
         for slot in moved:
             before = self._bound.pop(slot, None)
             if before is not None:
-                self._slots.pop(id(before), None)
+                self.slots.pop(id(before), None)
             for number in self._sharing.get(slot, ()):
                 if number not in found:
                     label = self.inputs[number].label
                     return f"{label}: it no longer shares memory with another input"
         for slot, buffer in moved.items():
-            if id(buffer) in self._slots:
+            if id(buffer) in self.slots:
                 label = next(each.label for each in self.inputs if each.slot == slot)
                 return f"{label}: it shares memory with another input"
-            self._slots[id(buffer)] = slot
+            self.slots[id(buffer)] = slot
             self._bound[slot] = buffer
             self.program.set_buffer(slot, buffer)
         return None
@@ -214,7 +261,7 @@ class Entry:
         values: Variables = NO_VARIABLES
         for binding in self._bindings:
             values = merge(values, binding)
-        for number in self._symbolic:
+        for number in self.symbolic:
             values = merge(values, tensors[number]._variables)
         for variable, value in self.asked.items():
             if values.get(variable) != value:
@@ -249,62 +296,30 @@ class Entry:
 
     # the replay
 
-    def replay(self, tensors: tuple[Tensor, ...], switches: Config) -> Any:
-        """Run the captured steps on the inputs that `match` has bound."""
-        if self.leftovers:
-            self._give_up_leftovers()
-        if self._has_draws:
-            self._draw()
-        for number in self.cleared:
-            tensors[number].grad = None
-        if self._written:
-            with exclusive():
-                self._open(tensors)
-                cells = self._run(switches)
-        else:
-            cells = self._run(switches)
-        values = self.values
-        made = [make(cells[output].nodes[number], values) for make, output, number in self._makers]
-        for group in self.aliases:
-            storage = Storage()
-            for number, path in group:
-                made[number]._alias = storage, path
-        for effect in self.effects:
-            effect(made, tensors)
-        return self.build(made, tensors)
-
-    def _open(self, tensors: tuple[Tensor, ...]) -> None:
+    def open(self, tensors: tuple[Tensor, ...]) -> None:
         """Make the memory of inputs that are written free to be."""
-        for number in self._written:
-            if not memory.is_sole(tensors[number]):
-                self._set_aside(tensors)
-                break
-        for number in self._written:
-            self._bound[self.inputs[number].slot].before_write()
-
-    def _run(self, switches: Config) -> list[Cell]:
-        """Run the steps; the memory of the outputs."""
-        cells = []
-        for output in self.outputs:
-            cell = output.take(self._slots)
-            cells.append(cell)
-            buffer = cell.buffer
-            if buffer.is_watched or buffer._holder is not None:
+        if not all(map(memory.is_sole, [tensors[number] for number in self.written])):
+            self._set_aside(tensors)
+        for slot in self._written_slots:
+            buffer = self._bound[slot]
+            if buffer.is_watched or buffer.is_fixed or buffer._holder is not None or buffer.base:
                 buffer.before_write()
-            if cell is not output.current:
-                self.program.set_buffer(output.slot, cell.buffer)
-                output.current = cell
-        self.program.run(switches)
-        return cells
 
-    def _draw(self) -> None:
+    def write(self, number: int, cell: Cell) -> None:
+        """Let the program write an output to the memory of `cell`."""
+        output = self.outputs[number]
+        self.program.set_buffer(output.slot, cell.buffer)
+        output.current = cell
+
+    def draw(self) -> None:
+        """Take the next random words."""
         seed, offset = generator.take(self.draws.words)
         self.program.set_value(("seed", "low"), seed & 0xFFFFFFFF)
         self.program.set_value(("seed", "high"), seed >> 32)
         for number in self.draws.offsets:
             self.program.set_value(("offset", number), offset + number)
 
-    def _give_up_leftovers(self) -> None:
+    def give_up_leftovers(self) -> None:
         """Memory of the captured call that somebody still looks at is left to them."""
         seen = {id(buffer) for buffer in buffers()}
         for slot, buffer in self.leftovers:
@@ -317,7 +332,7 @@ class Entry:
         """Compute, or copy, what still needs the old values of the inputs that are written; these
         then stand on new leaves.
         """
-        written = [tensors[number] for number in self._written]
+        written = [tensors[number] for number in self.written]
         leaves = {memory.base_of(tensor.uop) for tensor in written}
         moved = [*written, *aliases_of(written)]
         set_aside(leaves, {id(tensor) for tensor in moved})

@@ -33,6 +33,8 @@ __all__ = ["Replay"]
 # there were some replays.
 _OFTEN = 1 / 2
 _SOME = 16
+# Operations and bytes of a batch that takes less than some 20 microseconds.
+_SHORT = 1 << 16
 
 
 class _LaunchBatch:
@@ -107,7 +109,7 @@ class _Table(_LaunchBatch):
         super().__init__(steps, addresses, values)
         runtime = Device[self.device].runtime
         assert isinstance(runtime, CpuRuntime)
-        self._pool = runtime.pool
+        pool = runtime.pool
         words = self.words = array("q", self.words)
         self._table = array("q")
         # The code in memory must outlive the table.
@@ -118,13 +120,17 @@ class _Table(_LaunchBatch):
             self._programs.append(program)
             address = words.buffer_info()[0] + 8 * start
             self._table.extend((program.address, address, step.kernel.global_size[0]))
-        self._address = self._table.buffer_info()[0]
+        self.address = self._table.buffer_info()[0]
+        is_alone = self._count == 1
+        self.call: Callable[..., None] = pool.run_node if is_alone else pool.run_graph
+        if self._ops + self._mem < _SHORT:
+            self.call = pool.run_short_node if is_alone else pool.run_short_graph
 
     def _call(self, waits: bool) -> None:
         if self._count == 1:
-            self._pool.run_node(self._address)
+            self.call(self.address)
         else:
-            self._pool.run_graph(self._address, self._count)
+            self.call(self.address, self._count)
 
 
 class _LaunchCalls(_LaunchBatch):
@@ -175,6 +181,9 @@ class Replay:
 
     Attributes:
         inputs: how many inputs the captured function has, for rows.
+        call: where all steps are kernels of one batch, and known, the native function that runs
+            those at `address`: of that address and, of several, their number.
+        moves: those of buffers that the addresses written down know of.
     """
 
     def __init__(
@@ -196,14 +205,18 @@ class Replay:
         self._values: dict[Value, int] = {}
         self._sequence: list[_LaunchBatch | ReplayStep] | None = None
         self._batches: list[_LaunchBatch] = []
-        self._moves = Buffer.moves
+        self.call: Callable[..., None] | None = None
+        self.address = 0
+        self.moves = Buffer.moves
 
     def set_buffer(self, slot: int, buffer: Buffer) -> None:
         """Let `slot` be `buffer` from now on.
 
         Raises OutOfMemoryError, and changes nothing, if there is no memory for it.
         """
-        address = self._address(slot, buffer)
+        address = buffer._handle
+        if address is None:
+            address = self._address(slot, buffer)
         self._buffers[slot] = buffer
         if slot in self._sources:
             self._is_rebound = True
@@ -246,9 +259,9 @@ class Replay:
         sequence = self._sequence
         if sequence is None:
             sequence = self._graph()
-        if self._moves != Buffer.moves:
+        if self.moves != Buffer.moves:
             # Some buffer went on in other memory, so the addresses written down may be old.
-            self._moves = Buffer.moves
+            self.moves = Buffer.moves
             for slot, buffer in self._buffers.items():
                 self.set_buffer(slot, buffer)
         is_shown = switches.DEBUG >= 2
@@ -304,6 +317,8 @@ class Replay:
                 (group if is_next else sequence).append(step)
         self._sequence = sequence
         self._batches = [batch for batch in sequence if isinstance(batch, _LaunchBatch)]
+        if len(sequence) == 1 and isinstance(sequence[0], _Table):
+            self.call, self.address = sequence[0].call, sequence[0].address
         return sequence
 
     def _batched(self, group: Sequence[ReplayStep]) -> list[_LaunchBatch | ReplayStep]:

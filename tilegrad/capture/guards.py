@@ -14,6 +14,7 @@ import functools
 import math
 import operator
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Check:
     """What must hold at a path. `test` is "same", "is", "some" (not None), "class" (and size),
     "keys", "members" (of a set), "absent" (nothing stands there), "without" (an object that has
     none of some attributes itself), "calls" (a function with a cache gives the same again),
-    "tensor" or "symbol".
+    "tensor", "known" (a tensor is the one of a weak reference) or "symbol".
     """
 
     path: AccessPath
@@ -113,6 +114,7 @@ _HOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "class": _is_of_class,
     "members": operator.eq,
     "some": operator.is_not,
+    "known": lambda value, reference: value is reference(),
     "keys": lambda value, keys: isinstance(value, dict) and list(value) == keys,
     "calls": lambda function, expected: same(function(*expected[0]), expected[1]),
 }
@@ -121,6 +123,7 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "class": lambda it: f"{{}} is a {it[0].__name__}" + ("" if it[1] is None else f" of {it[1]}"),
     "some": lambda _: "{} is not None",
     "tensor": lambda _: "{} is a tensor",
+    "known": lambda _: "{} is the same tensor",
     "absent": lambda _: "there is no {}",
     "without": lambda names: f"{{}} itself has no {', '.join(sorted(names))}",
     "calls": lambda expected: f"{{}} gives {describe(expected[1])}",
@@ -282,6 +285,15 @@ class Guards:
             # A bound method is made anew each time it is looked up.
             test = "same" if isinstance(value, types.MethodType) else "is"
             self.checks.append(Check(path, test, value))
+
+    def identify(self, tensor: Tensor) -> bool:
+        """Guard who a tensor is, if it is state: what a call is given may be another each time."""
+        number = self.number_of(tensor)
+        if number is None or any(path.is_argument for path in self.paths[number]):
+            return False
+        # Referred to weakly: a capture is not to hold the memory.
+        self.add(Check(self.paths[number][0], "known", weakref.ref(tensor)))
+        return True
 
     def add(self, check: Check) -> None:
         """Add a check, unless there is one like it."""

@@ -180,6 +180,13 @@ class Input:
     is_contiguous: bool | None = None
     staging: Staging = field(default_factory=Staging)
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether all that counts of its memory is that it is all of a buffer, in order."""
+        if self.kind != "memory" or self.is_written or self.is_slice:
+            return False
+        return self.layout is ROWS and self.look is None and self.is_contiguous is None
+
     def differs(self, tensor: Tensor) -> str | None:
         """What is not as it was captured, but for the memory: a line for a message."""
         signature = self.signature

@@ -11,7 +11,6 @@ Where the function is called inside another captured one, it is a part of that o
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import inspect
 import os
@@ -24,11 +23,11 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import CaptureError, article
 from tilegrad.capture.build import Again, Builder
-from tilegrad.capture.entry import Entry, Mismatch
+from tilegrad.capture.entry import Entry, Mismatch, Server
 from tilegrad.capture.explain import explain
 from tilegrad.capture.modes import Modes
 from tilegrad.capture.record import Hints, Run, tensors_in
-from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.handle.tracing import building
 
 __all__ = ["Jit", "TinyJit", "jit"]
 
@@ -37,8 +36,8 @@ R = TypeVar("R")
 
 _MOST_ENTRIES = 64
 _MOST_TRIES = 4
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_inside_jit", default=False)
-
+# Inside another captured function, one is a part of that; in a transform, a replay makes no graph.
+is_building = building.get
 
 _all: weakref.WeakSet[Jit[Any, Any]] = weakref.WeakSet()
 
@@ -68,7 +67,7 @@ class Jit(Generic[P, R]):
         self._instances: weakref.WeakKeyDictionary[Any, Jit[Any, Any]] = weakref.WeakKeyDictionary()
         self._own_key = f"__jit_{id(self):x}"
         self._modes = Modes()
-        self._entries: list[tuple[tuple[object, ...], Entry]] = []
+        self._entries: list[tuple[Server, Entry]] = []
         self._hints = Hints()
         self._calls = 0
         # Why it is not captured at all: what it reads that no guard covers.
@@ -84,25 +83,22 @@ class Jit(Generic[P, R]):
         return f"<jit of {self._title}, {len(self._entries)} captured>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        # As one value: to ask for each switch by name takes as long as to check a tensor.
-        switches = current_config()
-        if _inside.get() or not switches.JIT or switches.CHECK or transforms.depth:
+        if is_building():
             return self._function(*args, **kwargs)
         with self._lock:
-            mode = self._modes.now(switches)
             missed: tuple[Entry, Mismatch] | None = None
-            for number, (known, entry) in enumerate(self._entries):
-                if known != mode:
-                    continue
-                found = entry.match(args, kwargs)
-                if type(found) is tuple:
-                    if number:
-                        self._entries.insert(0, self._entries.pop(number))
-                    given: R = entry.replay(found, switches)
-                    return given
-                missed = missed or (entry, cast(Mismatch, found))
-            if not self._uncovered:
-                return self._run(mode, args, kwargs, missed)
+            for pair in self._entries:
+                given: Any = pair[0](args, kwargs)
+                if given.__class__ is not Mismatch:
+                    if pair is not self._entries[0]:
+                        self._entries.remove(pair)
+                        self._entries.insert(0, pair)
+                    return cast(R, given)
+                if not given.is_of_modes:
+                    missed = missed or (pair[1], given)
+            switches = current_config()
+            if switches.JIT and not switches.CHECK and not self._uncovered:
+                return self._run(self._modes.now(switches), args, kwargs, missed)
         return self._function(*args, **kwargs)
 
     def _run(
@@ -118,7 +114,7 @@ class Jit(Generic[P, R]):
             print(f"JIT recaptures {self._title}: {missed[0].why(missed[1], args, kwargs)}")
         hints = self._hints if is_captured else Hints()
         run = Run(self._title, self._function, is_captured, hints, is_strict=self._is_strict)
-        token = _inside.set(True)
+        token = building.set(True)
         try:
             run.run(args, kwargs, self._names)
             if self._modes.now(current_config()) != mode:
@@ -132,7 +128,7 @@ class Jit(Generic[P, R]):
                     self._leave(str(error).partition("\n")[0], "")
             hints.fingerprint = run.fingerprint()
         finally:
-            _inside.reset(token)
+            building.reset(token)
             run.release()
         self._hints = hints
         self._calls += 1
@@ -158,7 +154,7 @@ class Jit(Generic[P, R]):
             return
         try:
             builder = Builder(run, args, kwargs)
-            entry = builder.build(is_reused=self._reuse_outputs)
+            serve, entry = builder.build(mode, is_reused=self._reuse_outputs)
             if entry.vanishing and hints.fingerprint != run.fingerprint():
                 names = ", ".join(entry.vanishing)
                 raise Again(f"{names} changes from call to call, and what is computed changes too")
@@ -173,7 +169,7 @@ class Jit(Generic[P, R]):
                 ) from None
             return
         hints.tries = 0
-        self._entries.insert(0, (mode, entry))
+        self._entries.insert(0, (serve, entry))
         del self._entries[_MOST_ENTRIES:]
         if config.DEBUG >= 1:
             print(f"JIT captured {len(entry.program.steps)} kernels with {run.given} inputs")

@@ -12,14 +12,15 @@ from tilegrad.base.config import Config, config, gradients, training
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.registry import Device
 
-__all__ = ["Modes", "add_mode"]
+__all__ = ["CaptureModes", "Modes", "add_mode", "others"]
 
-_others: list[Callable[[], object]] = []
+others: list[Callable[[], object]] = []
+"""The modes of front ends."""
 
 
 def add_mode(mode: Callable[[], object]) -> None:
     """Let captures depend on what `mode` returns, a value that is compared by `==`."""
-    _others.append(mode)
+    others.append(mode)
 
 
 class Modes:
@@ -37,4 +38,32 @@ class Modes:
         found = (
             self._switches, training.get(), gradients.get(), Device._default, dtypes.default_float
         )  # fmt: skip
-        return (*found, *[mode() for mode in _others]) if _others else found
+        return (*found, *[mode() for mode in others]) if others else found
+
+
+class CaptureModes:
+    """The modes in which a capture was made.
+
+    Attributes:
+        switches: known to be those of the capture, so that the same object needs no comparison.
+        is_plain: whether steps run without rows and as batches under `switches`.
+    """
+
+    __slots__ = ("_shaping", "is_plain", "switches", "values")
+
+    def __init__(self, modes: tuple[object, ...]):
+        self._shaping, *values = modes
+        self.values = tuple(values)
+        self.switches: Config | None = None
+        self.is_plain = False
+
+    def admits(self, switches: Config) -> bool:
+        """Whether a replay may run under `switches`, those of this moment."""
+        if not switches.JIT or switches.CHECK:
+            return False
+        if (config.code_key(), switches.DEVICE) != self._shaping:
+            return False
+        # In this order, as another thread may come between.
+        self.is_plain = switches.JIT == 1 and switches.DEBUG < 2
+        self.switches = switches
+        return True

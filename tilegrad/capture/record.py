@@ -409,9 +409,10 @@ class Run:
             steps.append((key, operands, brought))
         return steps
 
-    def _own(self) -> set[int]:
+    def _own(self) -> list[int]:
         """The older tensors that the run may have changed: those that it has read, their sources,
-        and tensors over memory that it used. Other threads change others.
+        and tensors over memory that it used. Other threads change others. They are in the order in
+        which they were read: what two equal runs compute at their end, they compute in one order.
         """
         read = [known.uop for tensor in self.guards.tensors if (known := self.known(tensor))]
         nodes = set(toposort(read))
@@ -426,7 +427,10 @@ class Run:
                     own.add(key)
             elif known.uop in nodes and known.is_used_by_graphs:
                 own.add(key)
-        return own
+        read_as = {id(tensor): number for number, tensor in enumerate(self.guards.tensors)}
+        return sorted(
+            filter(own.__contains__, self.before), key=lambda key: read_as.get(key, 1 << 30)
+        )
 
     def _compare(self) -> None:
         """Find the older tensors that are not as they were."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from sys import getrefcount
+from types import SimpleNamespace
 from typing import Any
 
 from tilegrad.base.dtype import DType
@@ -25,10 +26,22 @@ from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
 from tilegrad.tensor.storage.graphs import replayed
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Build", "Cell", "Output", "TensorSignature", "builder"]
+__all__ = [
+    "Build", "Cell", "InputTensor", "Items", "MadeTensor", "Output", "Same", "TensorSignature",
+    "builder",
+]  # fmt: skip
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 """Makes a value of the tensors that a replay made, and of its inputs."""
+
+
+def _references_of_one() -> int:
+    """References to an object in one attribute, while they are counted."""
+    probe = SimpleNamespace(tensor=object())
+    return getrefcount(probe.tensor)
+
+
+_ALONE = _references_of_one()
 
 
 @dataclass(frozen=True)
@@ -86,18 +99,32 @@ class TensorSignature:
 
 
 class Cell:
-    """Memory of one output, with the nodes that tensors over it take."""
+    """Memory of one output, with the nodes that tensors over it take.
 
-    __slots__ = ("_count", "_counts", "_views", "buffer", "leaf", "nodes")
+    Attributes:
+        tensor: the result that was made last, of an output that `is_plain`: given again once nobody
+            else has it, as to make a tensor takes longer than many a kernel.
+        leaf_count, node_count: references to the leaf and the first node while only `tensor` stands
+            on them.
+    """
+
+    __slots__ = (
+        "_count", "_counts", "_views", "buffer", "leaf", "leaf_count", "node", "node_count",
+        "nodes", "slot", "tensor",
+    )  # fmt: skip
 
     def __init__(self, buffer: Buffer, signatures: Sequence[TensorSignature]):
         self.buffer = buffer
         self.leaf = leaf(buffer)
+        self.slot = self.leaf.arg.slot
         if any(each.requires_grad and not each.is_leaf for each in signatures):
             # Who asks for a gradient through it is told.
             replayed.add(self.leaf)
         self.nodes = [signature.over(self.leaf) for signature in signatures]
-        self._views = [node for node in self.nodes if node is not self.leaf]
+        self.node = self.nodes[0]
+        self.tensor: Tensor | None = None
+        self.leaf_count = self.node_count = 0
+        self._views = _between(self.nodes, self.leaf)
         self._count = getrefcount(self.leaf)
         self._counts = [getrefcount(node) for node in self._views]
 
@@ -113,6 +140,23 @@ class Cell:
         views = self._views
         return not views or [getrefcount(node) for node in views] == self._counts
 
+    def make(self, signature: TensorSignature) -> None:
+        """Make the tensor of an output that is plain."""
+        self.tensor = signature.tensor(self.node, NO_VARIABLES)
+        self.leaf_count, self.node_count = getrefcount(self.leaf), getrefcount(self.node)
+
+
+def _between(nodes: Sequence[UOp], leaf: UOp) -> list[UOp]:
+    """The nodes above a leaf, up to `nodes`: a tensor that takes one in the middle changes the
+    count of none at the ends.
+    """
+    found: dict[UOp, None] = {}
+    for node in nodes:
+        while node is not leaf:
+            found[node] = None
+            node = node.src[0]
+    return list(found)
+
 
 class Output:
     """Memory that each replay writes anew for tensors of the given signatures.
@@ -120,6 +164,8 @@ class Output:
     Attributes:
         slot: its number in the program.
         pool: the memories made so far; `current` is the one that the program writes.
+        is_plain: whether its one tensor may be given again: not one whose node stands on nodes in
+            between.
     """
 
     MOST = 3
@@ -133,6 +179,13 @@ class Output:
         self.current: Cell | None = None
         self._like = (buffer.device, buffer.size, buffer.dtype)
         self._is_reused = is_reused
+        first = signatures[0]
+        self.is_plain = (
+            len(signatures) == 1
+            and not is_reused
+            and len(first.steps) < 2
+            and not (first.variables or first.constants)
+        )
 
     def take(self, inputs: Container[int]) -> Cell:
         """Memory that nobody sees; if outputs are reused, that of the last call, unless it is among
@@ -153,6 +206,62 @@ class Output:
             # The oldest is left to whoever holds it.
             del self.pool[0]
         return cell
+
+    def another(self, inputs: Container[int]) -> Cell:
+        """Memory that nobody sees, with a tensor; for an output that is plain, where no tensor that
+        was made before can be given again.
+        """
+        for cell in self.pool:
+            # One that its user dropped, but changed before.
+            if cell.tensor is not None and getrefcount(cell.tensor) == _ALONE:
+                cell.tensor = None
+        cell = self.take(inputs)
+        cell.make(self.signatures[0])
+        return cell
+
+
+# Builds of the kinds that a replay's code spells out, rather than to call them.
+
+
+@dataclass(frozen=True)
+class MadeTensor:
+    """A tensor that a replay makes."""
+
+    number: int
+
+    def __call__(self, made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
+        return made[self.number]
+
+
+@dataclass(frozen=True)
+class InputTensor:
+    """An input."""
+
+    number: int
+
+    def __call__(self, made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
+        return given[self.number]
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list or a tuple of values."""
+
+    kind: type
+    items: Sequence[Build]
+
+    def __call__(self, made: Sequence[Tensor], given: Sequence[Tensor]) -> Any:
+        return self.kind([build(made, given) for build in self.items])
+
+
+@dataclass(frozen=True)
+class Same:
+    """A value that is the same at each call."""
+
+    value: Any
+
+    def __call__(self, made: Sequence[Tensor], given: Sequence[Tensor]) -> Any:
+        return self.value
 
 
 def builder(
@@ -190,9 +299,9 @@ def builder(
         items = [builder(build, path, is_known, where, around) for build in value]
         if hasattr(kind, "_fields"):
             return lambda made, given: kind(*[build(made, given) for build in items])
-        return lambda made, given: kind([build(made, given) for build in items])
+        return Items(kind, items)
     if is_plain(value) or isinstance(value, UOp) or is_known(value):
-        return lambda made, given: value
+        return Same(value)
     raise CaptureError(
         f"jit: {where} gives a {kind.__name__}, which a replay cannot make",
         remedy="give tensors, numbers and strings, alone or in lists, tuples and dicts",

@@ -120,6 +120,10 @@ class NativePool:
     """`run_node(node)` runs the kernel of a NODE: the call that costs least."""
     run_graph: Callable[[int, int], None]
     """`run_graph(nodes, count)` runs the kernels of `count` consecutive NODEs, in order."""
+    run_short_node: Callable[[int], None]
+    """As `run_node`, while no other Python thread runs: for kernels of some microseconds."""
+    run_short_graph: Callable[[int, int], None]
+    """As `run_graph`, while no other Python thread runs."""
     run_graph_timed: Callable[[int, int, int], None]
     """`run_graph_timed(nodes, count, times)` also writes each kernel's nanoseconds, as int64."""
 
@@ -130,6 +134,8 @@ class NativePool:
         self.launch = self._function("launch", None, pointer, pointer, integer)
         self.run_node = self._function("run_node", None, pointer)
         self.run_graph = self._function("run_graph", None, pointer, integer)
+        self.run_short_node = self._function("run_node", None, pointer, is_short=True)
+        self.run_short_graph = self._function("run_graph", None, pointer, integer, is_short=True)
         self.run_graph_timed = self._function("run_graph_timed", None, pointer, integer, pointer)
         self._resize = self._function("resize", ctypes.c_int32, ctypes.c_int32, integer)
         self._set_spin = self._function("set_spin", None, integer)
@@ -141,8 +147,13 @@ class NativePool:
         self.set_workers(workers)
         _pools.add(self)
 
-    def _function(self, name: str, result: type | None, *arguments: type) -> Callable[..., Any]:
-        return ctypes.CFUNCTYPE(result, *arguments)(self._object.address(name))
+    def _function(
+        self, name: str, result: type | None, *arguments: type, is_short: bool = False
+    ) -> Callable[..., Any]:
+        # To let other threads run takes 50 ns.
+        kind: Any = ctypes.PYFUNCTYPE if is_short else ctypes.CFUNCTYPE
+        found: Callable[..., Any] = kind(result, *arguments)(self._object.address(name))
+        return found
 
     def set_workers(self, count: int) -> None:
         """Use `count` threads from now on; 0 is one per core. Waits for a launch under way."""

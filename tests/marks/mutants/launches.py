@@ -8,6 +8,7 @@ __all__ = ["MUTANTS"]
 
 _JIT = "tilegrad/capture/jit.py"
 _GRAPH = "tilegrad/capture/graph.py"
+_CALL_CODE = "tilegrad/capture/call_code.py"
 _ENTRY = "tilegrad/capture/entry.py"
 _REPORT = "tilegrad/engine/run/report.py"
 
@@ -73,9 +74,9 @@ MUTANTS: dict[str, Mutant] = {
     "M4.3": Mutant(
         "a replay runs the function too",
         _JIT,
-        "                    given: R = entry.replay(found, switches)\n",
-        "                    self._function(*args, **kwargs)\n"
-        "                    given: R = entry.replay(found, switches)\n",
+        "                if given.__class__ is not Mismatch:\n",
+        "                if given.__class__ is not Mismatch:\n"
+        "                    self._function(*args, **kwargs)\n",
     ),
     "M4.4": Mutant(
         "a lone kernel is a batch of one",
@@ -105,8 +106,8 @@ MUTANTS: dict[str, Mutant] = {
     "M4.8": Mutant(
         "a capture inside a capture is one of its own",
         _JIT,
-        "        if _inside.get() or not switches.JIT",
-        "        if not switches.JIT",
+        "        if is_building():\n",
+        "        if False:\n",
     ),
     "M4.9": Mutant(
         "results are written to the memory of the last call",
@@ -124,8 +125,8 @@ MUTANTS: dict[str, Mutant] = {
     "M4.11": Mutant(
         "JIT=0 captures",
         _JIT,
-        "_inside.get() or not switches.JIT or switches.CHECK",
-        "_inside.get() or switches.CHECK",
+        "            if switches.JIT and not switches.CHECK",
+        "            if not switches.CHECK",
     ),
     "M4.12": Mutant(
         "a twin device compiles anew",
@@ -135,15 +136,15 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M4.13": Mutant(
         "a batch of replayed kernels is not counted",
-        _GRAPH,
-        "        report.count(self._ops, self._mem, seconds, self._count)\n",
-        "        report.count(self._ops, self._mem, seconds, 0)\n",
+        _CALL_CODE,
+        "counters.kernel_count += {len(kernels)}",
+        "counters.kernel_count += 0",
     ),
     "M4.14": Mutant(
         "replays draw the random numbers of the capture",
-        _ENTRY,
-        "        if self._has_draws:\n            self._draw()\n",
-        "",
+        _CALL_CODE,
+        '            self.lines.append("entry.draw()")\n',
+        "            pass\n",
     ),
     "M4.15": Mutant(
         "a replay keeps the value of a bound variable",
@@ -154,8 +155,8 @@ MUTANTS: dict[str, Mutant] = {
     "M4.16": Mutant(
         "JIT has no effect",
         _JIT,
-        "_inside.get() or not switches.JIT or switches.CHECK",
-        "True or _inside.get() or not switches.JIT or switches.CHECK",
+        "        if is_building():\n",
+        "        if True:\n",
     ),
     "M7.1": Mutant(
         "a variable of the environment does not choose a device",

@@ -32,13 +32,14 @@ from tilegrad.runtime.buffer import Buffer
 __all__ = [
     "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "by_slot",
     "empty", "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function",
-    "note_origin", "overwrite",
+    "note_origin", "overwrite", "stale_slots",
 ]  # fmt: skip
 
 _slots = itertools.count()
 _memory: dict[int, Buffer] = {}
 # Slots of memory that holds another value by now, with the thread that wrote it.
 _stale: dict[int, int] = {}
+stale_slots = _stale.keys()
 
 
 class _Reference(weakref.ref[UOp]):

@@ -42,7 +42,8 @@ class Some:
 
     def add(self, tensor: Any) -> None:
         number, references = id(tensor), self._references
-        references[number] = weakref.ref(tensor, MethodType(references.pop, number))
+        if number not in references:
+            references[number] = weakref.ref(tensor, MethodType(references.pop, number))
 
     def discard(self, tensor: Any) -> None:
         self._references.pop(id(tensor), None)

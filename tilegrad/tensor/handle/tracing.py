@@ -9,6 +9,7 @@ captured function is called, not replayed, as a replay builds no graph.
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.sizes import here
 
 __all__ = [
-    "closed", "front_ends", "is_open", "is_transforming", "needs_value", "transforming",
+    "building", "closed", "front_ends", "is_open", "is_transforming", "needs_value", "transforming",
     "transforms", "waits", "watch",
 ]  # fmt: skip
 
@@ -66,6 +67,9 @@ _INSIDE = object()
 transforms = _open = _Open()
 
 
+# Whether a function runs for the graph that it builds: in a transform, or to be captured.
+building: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_building", default=False)
+
 # What front ends with modes of their own do when a transform begins, which gives what they do at
 # its end: their modes have to agree with the one here.
 front_ends: list[Callable[[], Callable[[], None]]] = []
@@ -91,7 +95,7 @@ def transforming(
     _open.empty |= empty
     _open.enter()
     # A derivative is one under `no_grad`, too.
-    token = gradients.set(True)
+    token, outer = gradients.set(True), building.set(True)
     ends = [begin() for begin in front_ends]
     try:
         yield
@@ -99,6 +103,7 @@ def transforming(
         for end in ends:
             end()
         gradients.reset(token)
+        building.reset(outer)
         _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched = before
         _open.leave()
 

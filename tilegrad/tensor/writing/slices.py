@@ -25,7 +25,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
-from tilegrad.tensor.handle.waiting import Input, Number
+from tilegrad.tensor.handle.waiting import Input, Number, this_thread
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.writing.at_once import write_at_once
 
