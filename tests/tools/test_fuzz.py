@@ -22,7 +22,7 @@ import pytest
 from tests.tools.planted import PACKAGE, PAGE, PLANTED, look_for, page, rows_of
 from tilegrad.tools.fuzz.case import Programmed, drawn_case
 from tilegrad.tools.fuzz.chains import Chain, drawn_chain
-from tilegrad.tools.fuzz.changing import recurring_factor, recurring_integer
+from tilegrad.tools.fuzz.changing import plainer, recurring_factor, recurring_integer
 from tilegrad.tools.fuzz.draw import draw
 from tilegrad.tools.fuzz.drawn_loops import drawn_loop, drawn_short_loop
 from tilegrad.tools.fuzz.instructions import INSTRUCTIONS
@@ -381,6 +381,21 @@ def test_a_number_comes_back(draw_number: Any) -> None:
         assert all(1 <= each <= 8 for each in found) or draw_number is recurring_factor
         few += len({repr(each) for each in found}) <= 4
     assert few > 80
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7 if k < 3 else 5", ["7", "5"]),
+        ("n0 if k < 6 else k % 2", ["k % 2", "n0"]),
+        ("(2, 1 / n1)[k // 2 % 2]", ["n1"]),
+    ],
+)
+def test_a_number_is_made_plainer(text: str, expected: list[str]) -> None:
+    found = list(plainer(text))
+    assert list(dict.fromkeys(found)) == expected
+    for each in found:
+        eval(each, {"k": 3, "n0": 1, "n1": 2})
 
 
 def test_a_loop_is_drawn_from_a_seed() -> None:

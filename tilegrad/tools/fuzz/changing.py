@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 
 __all__ = [
@@ -121,8 +122,10 @@ def plainer(text: str) -> Iterator[str]:
         try:
             value = repr(eval(text, {"k": k}))
         except NameError:
-            # It follows another number at first.
-            yield text.partition(" if ")[2].partition(" else ")[2]
+            # It follows another number at first, or is made of some.
+            if rest := text.partition(" else ")[2]:
+                yield rest
+            yield from re.findall(r"n\d+", text)
             return
         if value != text:
             yield value
