@@ -127,14 +127,17 @@ def _second_written(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize("second", PAIRS)
 @pytest.mark.parametrize("first", PAIRS)
 @pytest.mark.parametrize("wrote", [_first_written, _second_written])
+@pytest.mark.parametrize("is_part", [False, True])
 def test_arguments_that_share_memory(
-    wrote: Callable[[Any, Any], Any], first: str, second: str
+    is_part: bool, wrote: Callable[[Any, Any], Any], first: str, second: str
 ) -> None:
     """What is written to one of them is seen through the other, also where they had nothing in
-    common when the function was captured.
+    common when the function was captured; and by the tensor that they are slices of, which may be
+    a part of another one.
     """
     numbers = np.arange(24.0).reshape(6, 4)
-    memory = Tensor(numbers.astype(np.float32)).realize()
+    given = numbers.astype(np.float32)
+    memory = Tensor(np.stack([given, given]))[1] if is_part else Tensor(given).realize()
     captured = jit(wrote)
     for step in range(8):
         pair = PAIRS[first if step < 3 or step == 6 else second]

@@ -208,6 +208,24 @@ def test_first_values() -> None:
         nn.init.xavier_uniform_(Tensor.zeros(2))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kaiming_normal_", "kaiming_uniform_", "normal_", "orthogonal_", "trunc_normal_",
+        "uniform_", "xavier_normal_", "xavier_uniform_",
+    ],
+)  # fmt: skip
+def test_integers_take_no_random_numbers(name: str) -> None:
+    """They would be rounded to a few numbers, most of them 0. PyTorch raises the same class."""
+    given = Tensor.ones(3, 4, dtype="int32").contiguous().realize()
+    with pytest.raises(NotImplementedError, match="a float dtype is needed, not int32"):
+        getattr(nn.init, name)(given)
+    assert given.tolist() == [[1] * 4] * 3
+    torch = pytest.importorskip("torch")
+    with pytest.raises(NotImplementedError):
+        getattr(torch.nn.init, name)(torch.ones(3, 4, dtype=torch.int32))
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_pytorch_agrees(norm_first: bool) -> None:
     torch = pytest.importorskip("torch")

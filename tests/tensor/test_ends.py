@@ -152,3 +152,20 @@ def test_erfcx_below_zero() -> None:
     found = Tensor(np.array(list(exact))).erfcx().numpy()
     np.testing.assert_allclose(found, list(exact.values()), rtol=4 * 2.0**-52)
     assert Tensor(np.array([-27.0, -1e300, -INF])).erfcx().tolist() == [INF] * 3
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("is_number", [True, False])
+def test_an_interpolation_reaches_both_ends(weight: float, is_number: bool) -> None:
+    """1e8 and 1 leave nothing of the 1 in their difference."""
+    start = np.array([1e8, 1.0, 0.1, -3.0, 0.0], np.float32)
+    end = np.array([1.0, 1e-8, 0.7, -0.0, 1e8], np.float32)
+    given: Any = weight if is_number else Tensor(np.full(5, weight, np.float32)).realize()
+    x, y = Tensor(start, requires_grad=True), Tensor(end, requires_grad=True)
+    found = x.lerp(y, given)
+    wide = start.astype(float) + (end.astype(float) - start) * weight
+    np.testing.assert_allclose(found.numpy(), wide, rtol=2e-7)
+    found.sum().backward()
+    assert x.grad is not None and y.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), np.full(5, 1 - weight))
+    np.testing.assert_allclose(y.grad.numpy(), np.full(5, weight))

@@ -125,3 +125,8 @@ def test_likes_take_shape_dtype_and_device() -> None:
 def test_rand_needs_a_float_dtype() -> None:
     with pytest.raises(DTypeError, match="rand: a float dtype is needed, not int32"):
         Tensor.rand(2, dtype=dtypes.int32)
+    for draw in (Tensor.randn, Tensor.normal):
+        with pytest.raises(NotImplementedError, match="randn: a float dtype is needed, not int32"):
+            draw(2, dtype=dtypes.int32)
+    with pytest.raises(DTypeError, match="randn"):
+        Tensor.zeros(2, dtype=dtypes.int64).randn_like()

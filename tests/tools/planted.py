@@ -46,7 +46,7 @@ class Plant:
     modes: Sequence[str] = ("eager", "NOOPT", "jit")
 
 
-_LOOPS = ("loops",)
+_LOOPS = ("short loops",)
 PLANTED = {
     # ir: views and rules
     "a permuted view loses its mask": Plant("ir/view.py", "mask = None if self.mask is None else tuple(self.mask[axis] for axis in axes)", "mask = None"),
@@ -112,12 +112,37 @@ PLANTED = {
     "a pattern of sizes does not look at fixed ones": Plant("tensor/calls/sized.py", "                    if size != wanted:\n                        return None", "                    pass", _LOOPS),
     "a plan keeps the positions of its slices": Plant("engine/realize/bindings.py", "fixed = [number for number in request.slices if number not in self.variable_slices]", "fixed: list[int] = []", _LOOPS),
     "a short signature has no place for the second operand": Plant("tensor/calls/short_signatures.py", "return (own, other.kind, kind, grad, device, kind, more), (*inputs, other)", "return (own, kind, grad, device, kind, more), (*inputs, other)", _LOOPS),
+    "a number that is equal to a constant is taken for it": Plant("tensor/storage/noted_runs.py", "leaves = [() if user in self.fixed else self.uses.get(user, ()) for user in users]", "leaves = [self.uses.get(user, ()) for user in users]", _LOOPS),
+    "one variable is two numbers": Plant("engine/realize/bindings.py", "if seen.setdefault(group, value) != value:", "if seen.setdefault(group, value) is None:", _LOOPS),
+    "a captured function gives a view of the slice that it saw first": Plant("capture/inputs.py", "if self.look is not None and self.look != look(tensor)[1:]:", "if False:", _LOOPS),
+    "a replay writes to what a slice was computed to": Plant("tensor/writing/assignment.py", "elif memory.base_of(node) is not memory.base_of(own) or look(self).root is None:", "elif False:", _LOOPS),
+    "a replay copies a slice before it writes to the memory": Plant("capture/entry.py", "text = self._set_slots(found) or self._overlap()", "text = self._set_slots(found)", _LOOPS),
+    "two inputs of a replay may be one memory": Plant("capture/entry.py", "            if id(buffer) in self._slots:", "            if False:", _LOOPS),
+    "a replay writes to a result that is held": Plant("capture/results.py", "if getrefcount(self.leaf) != self._count or is_overwritten(self.leaf):", "if is_overwritten(self.leaf):", _LOOPS),
+    "moves from memory to a leaf may be others": Plant("tensor/storage/signatures.py", "        return moves is kind.moves or moves == kind.moves", "        return moves is kind.moves or len(moves) == len(kind.moves or ())", _LOOPS),
+    "one offset of two slices serves both": Plant("tensor/storage/signatures.py", "        if values.setdefault(name, start) != start:", "        if values.setdefault(name, start) is None:", _LOOPS),
+    "two leaves of a segment are one memory or two": Plant("tensor/storage/signatures.py", "            base = leaf.value.leaf or leaf.value\n            if bases.setdefault(base, len(bases)) != kind.base:", "            base = leaf.value.leaf or leaf.value\n            if bases.setdefault(base if kind.base in bases.values() else object(), kind.base) != kind.base:", _LOOPS),
+    "the code of a segment takes any number for a constant": Plant("tensor/storage/segment_code.py", '        writer.unless(f"{leaf}.bits != {kind.bits}")', "        pass", _LOOPS),
+    "the code of a segment takes one memory for two": Plant("tensor/storage/segment_code.py", '            writer.unless(f"base is not b{kind.base}")', "            pass", _LOOPS),
+    "the code of a segment takes two memories for one": Plant("tensor/storage/segment_code.py", "    if len(every) > 1:", "    if False:", _LOOPS),
+    "a mean at another length divides by the first": Plant("tensor/storage/sized_segments.py", "            values[name] = bits", "            values.setdefault(name, bits)", _LOOPS),
+    "constants that follow a length may be variables or not": Plant("tensor/storage/sized_segments.py", "        if lengths is None or not _has_equal_constants(request, other, binding):", "        if lengths is None:", _LOOPS),
+    "two sizes of one unknown may differ": Plant("engine/realize/unknowns.py", "                if sizes[position] != expected:", "                if sizes[position] > expected:", _LOOPS),
+    "a template's number loses its sign": Plant("tensor/calls/template_table.py", "one = Number.of(-value if is_negated else value, dtype)", "one = Number.of(value, dtype)", _LOOPS),
+    "a call that recorded no gradients is one that does": Plant("tensor/calls/recent_calls.py", "(self.records is None or self.records is records_gradients())", "(self.records is None or True)", _LOOPS),
+    "a short signature does not say where a slice begins": Plant("tensor/calls/short_signatures.py", "rest += slice, *ends\n", "rest += slice, *ends[1:]\n", _LOOPS),
+    "two operands that are one are two": Plant("tensor/calls/short_signatures.py", "            rest += kind, number\n", "            rest.append(kind)\n", _LOOPS),
+    "a call's gradient is that of all of its leaves": Plant("tensor/calls/gradients.py", "key += leaf.dtype, leaf.shape, leaf.__class__ is Number, target is not None", "key += leaf.dtype, leaf.shape, leaf.__class__ is Number", _LOOPS),
+    "an alias does not see a write that waits": Plant("tensor/storage/writes.py", "        for each in others:\n            exchange(each, tensor.detach())", "        pass", _LOOPS),
+    "a view of memory begins where that begins": Plant("tensor/storage/viewed.py", "            start += sum([pair[0] * step for pair, step in zip(arg, strides)])", "            start = sum([pair[0] * step for pair, step in zip(arg, strides)])", _LOOPS),
 }  # fmt: skip
 
 
 @contextmanager
-def planted(plant: Plant) -> Iterator[dict[str, str]]:
-    """A copy of the package with the bug, as the environment of a process that imports it."""
+def planted(plant: Plant, cache: Path | None = None) -> Iterator[dict[str, str]]:
+    """A copy of the package with the bug, as the environment of a process that imports it. What is
+    in a `cache` says which sources it was made by, so that several plants may have one.
+    """
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Path(folder) / PACKAGE.name
         shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -125,17 +150,19 @@ def planted(plant: Plant) -> Iterator[dict[str, str]]:
         source = path.read_text(encoding="utf-8")
         assert source.count(plant.text) >= 1, f"{plant.file} has no {plant.text!r}"
         path.write_text(source.replace(plant.text, plant.instead, 1), encoding="utf-8")
-        yield {"PYTHONPATH": folder, "TILEGRAD_CACHE": str(Path(folder) / "cache")}
+        yield {"PYTHONPATH": folder, "TILEGRAD_CACHE": str(cache or Path(folder) / "cache")}
 
 
-def look_for(plant: Plant, folder: Path, programs: int = MOST, seed: int = 0) -> Found | None:
+def look_for(
+    plant: Plant, folder: Path, programs: int = MOST, seed: int = 0, cache: Path | None = None
+) -> Found | None:
     """The first failure that is the bug's, among so many programs: without the bug, the case that
     failed and its file pass.
     """
     whole = {mode: Child(mode) for mode in plant.modes}
     tried = 0
     try:
-        with planted(plant) as environment:
+        with planted(plant, cache) as environment:
 
             def is_known(lines: Sequence[str], mode: str) -> bool:
                 with whole[mode].lock:
@@ -194,21 +221,24 @@ def rows_of(text: str) -> dict[str, Row]:
 
 def main(names: Sequence[str]) -> int:
     """A row for each bug: what it is, after how many programs and seconds, lines of its file."""
-    missed = 0
-    for name in names or PLANTED:
-        start = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            found = look_for(PLANTED[name], Path(folder))
-            lines = len(found.path.read_text().splitlines()) if found else 0
-        seconds = time.monotonic() - start
-        missed += found is None
-        how = "MISSED" if found is None else f"{found.cases:5} programs, {lines:2} lines"
-        print(f"{name:52} {how}, {seconds:5.0f} s", flush=True)
-        rows = rows_of(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
-        rows[name] = None if found is None else (found.cases, lines)
-        PAGE.write_text(page(rows), encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="planted-cache-") as cache:
+        missed = sum([not _look(name, Path(cache)) for name in names or PLANTED])
     print(f"{len(names or PLANTED) - missed} of {len(names or PLANTED)} found")
     return int(missed > 0)
+
+
+def _look(name: str, cache: Path) -> bool:
+    """Look for one bug, and write its row; whether it was found."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        found = look_for(PLANTED[name], Path(folder), cache=cache)
+        lines = len(found.path.read_text().splitlines()) if found else 0
+    how = "MISSED" if found is None else f"{found.cases:5} programs, {lines:2} lines"
+    print(f"{name:52} {how}, {time.monotonic() - start:5.0f} s", flush=True)
+    rows = rows_of(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
+    rows[name] = None if found is None else (found.cases, lines)
+    PAGE.write_text(page(rows), encoding="utf-8")
+    return found is not None
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -21,10 +22,12 @@ import pytest
 from tests.tools.planted import PACKAGE, PAGE, PLANTED, look_for, page, rows_of
 from tilegrad.tools.fuzz.case import Programmed, drawn_case
 from tilegrad.tools.fuzz.chains import Chain, drawn_chain
+from tilegrad.tools.fuzz.changing import plainer, recurring_factor, recurring_integer
 from tilegrad.tools.fuzz.draw import draw
+from tilegrad.tools.fuzz.drawn_loops import drawn_loop, drawn_short_loop
 from tilegrad.tools.fuzz.instructions import INSTRUCTIONS
 from tilegrad.tools.fuzz.loop import Child, fuzz
-from tilegrad.tools.fuzz.loops import Loop, Read, Statement, drawn_loop
+from tilegrad.tools.fuzz.loops import Loop, Read, Statement
 from tilegrad.tools.fuzz.meaning import meaning
 from tilegrad.tools.fuzz.modes import MODES
 from tilegrad.tools.fuzz.program import GIVEN, Program, Step, needed
@@ -322,7 +325,7 @@ LOOP = Loop(
 )
 
 
-@pytest.mark.parametrize("within", ["", "function", "threads"])
+@pytest.mark.parametrize("within", ["", "function", "threads", "interleaved"])
 def test_each_step_of_a_loop_is_compared_with_numpys(within: str) -> None:
     lines = replace(LOOP, within=within).lines("loops")
     assert len(lines) <= MOST_LINES
@@ -334,6 +337,65 @@ def test_each_step_of_a_loop_is_compared_with_numpys(within: str) -> None:
     ):
         wrong = [line.replace(text, other) for line in lines]
         assert wrong != lines and "differs" in str(failure(wrong))
+
+
+def test_a_captured_body_is_compared_with_numpys() -> None:
+    """What it computes with is made before; a state that it makes anew is its result."""
+    statements = (*LOOP.statements[:4], Statement("average", ("s1", "v1"), (), "s1"))
+    reads = (Read("v3"), Read("s1"))
+    captured = replace(LOOP, statements=statements, reads=reads, captured_from=2)
+    lines = captured.lines("short loops")
+    assert "def f(v0, v1, s1): v2 = v0 * v1; v3 = v2.sum(1); s1 = s1 * 0.5 + v1" in lines[2]
+    assert failure(lines) is None
+    for text, other in (
+        ("V1 = M0[n1, ...]", "V1 = M0[n1 - (k == 9)]"),
+        ("S1 * 0.5", "S1 * (0.5 + (k == 9))"),
+    ):
+        wrong = [line.replace(text, other) for line in lines]
+        assert wrong != lines and "differs" in str(failure(wrong))
+    # What is left out in front of the function is not part of it.
+    parts = [each for each in captured.smaller() if len(each.statements) == 4]
+    assert {each.captured_from for each in parts} == {1, 2}
+    with pytest.raises(ValueError, match="takes something"):
+        replace(captured, reads=(Read("v1"),)).lines("short loops")
+
+
+def test_a_short_loop_is_of_few_statements_and_numbers_that_come_back() -> None:
+    loops = [drawn_short_loop(random.Random(seed)) for seed in (5, 5, *range(6, 40))]
+    assert loops[0] == loops[1] != loops[2]
+    assert all(2 <= len(loop.statements) <= 6 and loop.steps <= 40 for loop in loops)
+    assert not any(loop.is_still() for loop in loops)
+    assert {loop.within for loop in loops} >= {"", "function", "interleaved"}
+    assert any(loop.captured_from is not None for loop in loops)
+
+
+@pytest.mark.parametrize("draw_number", [recurring_integer, recurring_factor])
+def test_a_number_comes_back(draw_number: Any) -> None:
+    """Most take few values, and each of these again and again."""
+    chance = random.Random(1)
+    given = (1, 8) if draw_number is recurring_integer else (["n0"],)
+    few = 0
+    for _ in range(100):
+        text = draw_number(chance, *given)
+        found = [eval(text, {"k": k, "n0": 3}) for k in range(40)]
+        assert all(1 <= each <= 8 for each in found) or draw_number is recurring_factor
+        few += len({repr(each) for each in found}) <= 4
+    assert few > 80
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7 if k < 3 else 5", ["7", "5"]),
+        ("n0 if k < 6 else k % 2", ["k % 2", "n0"]),
+        ("(2, 1 / n1)[k // 2 % 2]", ["n1"]),
+    ],
+)
+def test_a_number_is_made_plainer(text: str, expected: list[str]) -> None:
+    found = list(plainer(text))
+    assert list(dict.fromkeys(found)) == expected
+    for each in found:
+        eval(each, {"k": 3, "n0": 1, "n1": 2})
 
 
 def test_a_loop_is_drawn_from_a_seed() -> None:

@@ -5,6 +5,7 @@ can be that op.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,6 +70,10 @@ class _RuleSource:
             )
         if pattern.arg is not None:
             tests.append(f"{node}.arg == {self.constant(pattern.arg, 'arg')}")
+            if pattern.is_constant and pattern.arg == 0:
+                # -0.0 is equal to it, but another constant.
+                sign = self.constant(math.copysign, "sign")
+                tests.append(f"{sign}(1, {node}.arg) == {math.copysign(1, pattern.arg)}")
         if pattern.name is not None:
             if pattern.name in self.bound:
                 tests.append(f"{node} is {self.bound[pattern.name]}")

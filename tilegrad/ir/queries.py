@@ -7,6 +7,7 @@ the device of a value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 
 from tilegrad.base.dtype import AddressSpace, Pointer
@@ -93,8 +94,10 @@ def is_scratch(memory: UOp) -> bool:
 
 
 def is_const(node: UOp, number: float) -> bool:
-    """Whether a node is the constant `number`."""
-    return node.op is Ops.CONST and bool(node.arg == number)
+    """Whether a node is the constant `number`; 0.0 and -0.0 are two."""
+    if node.op is not Ops.CONST or node.arg != number:
+        return False
+    return bool(number) or math.copysign(1.0, node.arg) == math.copysign(1.0, number)
 
 
 def next_number(nodes: Iterable[UOp], op: Ops = Ops.RANGE) -> int:

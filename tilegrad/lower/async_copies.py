@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import is_const, memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import TILES, Target
 
@@ -62,7 +62,7 @@ def _is_copy(store: UOp, users: Counter[UOp]) -> bool:
         return False
     if value.dtype.nbytes not in _SIZES or value.index.dtype.lanes > 1:
         return False
-    return not value.is_gated or (value.other.op is Ops.CONST and value.other.arg == 0)
+    return not value.is_gated or is_const(value.other, 0)
 
 
 def _barriers(nodes: Iterable[UOp], memories: Collection[UOp]) -> set[UOp]:

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tilegrad.base.absent import refusing
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ConfigError, ShapeError, UnsupportedDTypeError
 from tilegrad.tensor.handle.core import check_tensors
 from tilegrad.tensor.handle.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -58,6 +58,14 @@ def _write(tensor: Tensor, value: Tensor) -> Tensor:
     return tensor.assign(value.cast(tensor.dtype).to(tensor.device)).realize()
 
 
+def _check_floats(name: str, tensor: Tensor) -> None:
+    """Refuse to round random numbers to integers."""
+    if not tensor.dtype.is_float:
+        raise UnsupportedDTypeError(
+            f"{name}: a float dtype is needed, not {tensor.dtype.name}", line=here()
+        )
+
+
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Write uniform random numbers, a <= x < b.
 
@@ -68,9 +76,12 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
     Returns `tensor`.
 
+    Raises UnsupportedDTypeError unless it is of floats.
+
     >>> nn.init.uniform_(Tensor.empty(2, 3), -0.1, 0.1).shape
     (2, 3)
     """
+    _check_floats("uniform_", tensor)
     return _write(tensor, Tensor.uniform(*tensor.shape, low=a, high=b, device=tensor.device))
 
 
@@ -84,9 +95,12 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 
     Returns `tensor`.
 
+    Raises UnsupportedDTypeError unless it is of floats.
+
     >>> nn.init.normal_(Tensor.empty(2, 3), mean=1.0, std=0.1).shape
     (2, 3)
     """
+    _check_floats("normal_", tensor)
     return _write(tensor, Tensor.normal(*tensor.shape, mean=mean, std=std, device=tensor.device))
 
 
@@ -107,9 +121,12 @@ def trunc_normal_(
 
     Returns `tensor`.
 
+    Raises UnsupportedDTypeError unless it is of floats.
+
     >>> nn.init.trunc_normal_(Tensor.empty(2, 3), a=-1.0, b=1.0).shape
     (2, 3)
     """
+    _check_floats("trunc_normal_", tensor)
     low, high = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (a, b))
     u = Tensor.uniform(*tensor.shape, low=low, high=high, device=tensor.device)
     left, right = u * 0 + (a - mean) / std, u * 0 + (b - mean) / std
@@ -233,7 +250,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
     Returns `tensor`.
 
-    Raises ShapeError for less than two axes.
+    Raises ShapeError for less than two axes, UnsupportedDTypeError unless it is of floats.
 
     >>> nn.init.xavier_uniform_(Tensor.empty(2, 3), gain=2.0).shape
     (2, 3)
@@ -252,7 +269,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
     Returns `tensor`.
 
-    Raises ShapeError for less than two axes.
+    Raises ShapeError for less than two axes, UnsupportedDTypeError unless it is of floats.
 
     >>> nn.init.xavier_normal_(Tensor.empty(2, 3)).shape
     (2, 3)
@@ -280,7 +297,8 @@ def kaiming_uniform_(
 
     Returns `tensor`.
 
-    Raises ShapeError for less than two axes, ConfigError for another mode or nonlinearity.
+    Raises ShapeError for less than two axes, ConfigError for another mode or nonlinearity,
+    UnsupportedDTypeError unless it is of floats.
 
     >>> nn.init.kaiming_uniform_(Tensor.empty(2, 3)).shape
     (2, 3)
@@ -302,7 +320,8 @@ def kaiming_normal_(
 
     Returns `tensor`.
 
-    Raises ShapeError for less than two axes, ConfigError for another mode or nonlinearity.
+    Raises ShapeError for less than two axes, ConfigError for another mode or nonlinearity,
+    UnsupportedDTypeError unless it is of floats.
 
     >>> nn.init.kaiming_normal_(Tensor.empty(2, 3)).shape
     (2, 3)
@@ -321,7 +340,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
     Returns `tensor`.
 
-    Raises ShapeError for less than two axes.
+    Raises ShapeError for less than two axes, UnsupportedDTypeError unless it is of floats.
 
     >>> w = nn.init.orthogonal_(Tensor.empty(2, 2))
     >>> (w @ w.T).abs().numpy().round(4).tolist()
@@ -331,6 +350,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_: {show_shape(tensor.shape)} is no matrix", line=here())
+    _check_floats("orthogonal_", tensor)
     rows = tensor._sizes[0]
     columns = math.prod(tensor._sizes[1:])
     drawn = Tensor.randn(max(rows, columns), min(rows, columns)).numpy().astype(np.float64)

@@ -64,30 +64,51 @@ def where_is_alternative(g: UOp, load: UOp, other: UOp) -> UOp | None:
 
 @COLLAPSE.rule("where-gives-zero", UPat(Ops.WHERE, src=(g, UPat(Ops.MUL, name="value"), zero)))
 def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
-    """A product whose loads already give zero outside the gate is zero there by itself; else the
-    gate belongs to the factor that it is about.
-
-    before   WHERE(i + k < 9, LOAD(a, i + k) * LOAD(b, k), 0)
-    after    WHERE(i + k < 9, LOAD(a, i + k), 0) * LOAD(b, k)
+    """A product whose loads already give zero outside the gate is zero there by itself: the zero
+    that is wanted, not one of the other sign.
     """
-    closed = {
-        load: load.other
-        for load in value.toposort()
-        if load.op is Ops.LOAD and load.is_gated and _covers(load.gate, g)
-    }
-    if closed and _is_zero(value.substitute(closed)):
-        return value
-    if not _is_of_indices(g):
+    closed = _closed(g, value)
+    return value if closed and _is_zero(value.substitute(closed)) else None
+
+
+@COLLAPSE.rule("gate-of-factor", UPat(Ops.REDUCE, name="reduce"))
+def gate_of_factor(reduce: UOp) -> UOp | None:
+    """Of a sum of products the gate belongs to the factor that it is about.
+
+    before   REDUCE(WHERE(i + k < 9, LOAD(a, i + k) * LOAD(b, k), 0), k)
+    after    REDUCE(WHERE(i + k < 9, LOAD(a, i + k), 0) * LOAD(b, k), k)
+
+    A product outside the gate may then be a zero of either sign, which a sum does not show. Zero
+    times infinity is not zero: so the gate stays where the other factor is the same in all terms,
+    or where it is one of a term that nothing else shows.
+    """
+    choice, *loops = reduce.src
+    if reduce.arg is not Ops.ADD or choice.op is not Ops.WHERE or not is_const(choice.src[2], 0):
+        return None
+    condition, value, _ = choice.src
+    if value.op is not Ops.MUL or not _is_of_indices(condition):
         return None
     for factor, other in (value.src, value.src[::-1]):
-        # Zero times infinity is not zero. But where each condition moves without `other`, that
-        # factor counts inside the gate too, so that nothing it is shows outside alone.
-        if all(conjunct.ranges - other.ranges for conjunct in conjuncts(g)):
-            if _is_zero(factor.substitute(closed)):
-                return factor * other
-            # Of integers `where-times` says the reverse.
-            return g.where(factor, 0.0) * other if factor.dtype.is_float else None
+        if other.ranges.isdisjoint(loops):
+            continue
+        # Where each condition moves without `other`, that factor counts inside the gate too.
+        if all(conjunct.ranges - other.ranges for conjunct in conjuncts(condition)):
+            if not _is_zero(factor.substitute(_closed(condition, factor))):
+                if not factor.dtype.is_float:
+                    # Of integers `where-times` says the reverse.
+                    return None
+                factor = condition.where(factor, 0.0)
+            return reduce.replace(src=(factor * other, *loops))
     return None
+
+
+def _closed(condition: UOp, value: UOp) -> dict[UOp, UOp]:
+    """What the loads below `value` give outside of `condition`, of those that it closes."""
+    return {
+        load: load.other
+        for load in value.toposort()
+        if load.op is Ops.LOAD and load.is_gated and _covers(load.gate, condition)
+    }
 
 
 def _is_zero(value: UOp) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.movement import fill, permute, reshape, shrink
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import below, device_of
+from tilegrad.ir.queries import below, device_of, is_const
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.collapse import collapse
@@ -56,7 +56,7 @@ def as_scatter(node: UOp, exact: Callable[[UOp], UOp]) -> UOp | None:
 
 def _is_zero(node: UOp) -> bool:
     node = below(node, (Ops.EXPAND, Ops.RESHAPE))
-    return node.op is Ops.CONST and not node.arg
+    return is_const(node, 0)
 
 
 def _chosen(flags: UOp) -> tuple[UOp, Axes, int] | None:

@@ -391,8 +391,9 @@ class Elementwise(Arithmetic):
 
     @composed
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """Interpolate linearly: self + (end - self) * weight. float16 and bfloat16 are computed in
-        float32.
+        """Interpolate linearly: self + (end - self) * weight, and from 0.5 on the same from the
+        other side, end - (end - self) * (1 - weight), so that `end` is reached at 1. float16 and
+        bfloat16 are computed in float32.
 
         Args:
             end: the value at weight 1; a number or a tensor that broadcasts.
@@ -409,10 +410,19 @@ class Elementwise(Arithmetic):
         dtype = promote(self.dtype, self._operand("lerp", end).dtype)
         if isinstance(weight, Elementwise):
             dtype = promote(dtype, weight.dtype)
-        if not dtype.is_float or dtype.itemsize >= 4:
-            return self.add(self._operand("lerp", end).sub(self).mul(weight))
-        start, stop = self._wide(), self._operand("lerp", end).cast(dtypes.float32)
-        return start.add(stop.sub(start).mul(weight)).cast(dtype)
+        start, stop = self, self._operand("lerp", end)
+        is_wide = not dtype.is_float or dtype.itemsize >= 4
+        if not is_wide:
+            start, stop = start._wide(), stop.cast(dtypes.float32)
+        way = stop.sub(start)
+        if isinstance(weight, (int, float)):
+            is_far = abs(weight) >= 0.5
+            found = stop.sub(way.mul(1 - weight)) if is_far else start.add(way.mul(weight))
+        else:
+            share = start._operand("lerp", weight)
+            near, far = start.add(way.mul(share)), stop.sub(way.mul(share.mul(-1).add(1)))
+            found = (share.abs() < 0.5).where(near, far)
+        return found if is_wide else found.cast(dtype)
 
     @templated
     def detach(self) -> Self:

@@ -10,8 +10,8 @@ import math
 from typing import Any, Self
 
 from tilegrad.base.config import training
-from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.draws import drawn_at_once
@@ -23,6 +23,14 @@ from tilegrad.tensor.indexing.generator import draw, generator
 from tilegrad.tensor.indexing.written import Writing
 
 __all__ = ["Random"]
+
+
+def _check_floats(name: str, dtype: DType) -> None:
+    """Refuse to round random numbers to integers."""
+    if not dtype.is_float:
+        raise UnsupportedDTypeError(
+            f"{name}: a float dtype is needed, not {dtype.name}", line=here()
+        )
 
 
 class Random(Writing):
@@ -85,8 +93,7 @@ class Random(Writing):
         to 1.
         """
         wanted = as_dtype(dtype or dtypes.default_float)
-        if not wanted.is_float:
-            raise DTypeError(f"rand: a float dtype is needed, not {wanted.name}", line=here())
+        _check_floats("rand", wanted)
         if wanted is dtypes.float64:
             high, low = cls.random_bits(2, *shape, device=device).unbind()
             return (high >> 5).cast(wanted) * 2.0**-27 + (low >> 6).cast(wanted) * 2.0**-53
@@ -150,6 +157,7 @@ class Random(Writing):
         """
         sizes, _ = as_sizes("randn", flat_arguments(shape))
         wanted = as_dtype(dtype or dtypes.default_float)
+        _check_floats("randn", wanted)
         drawn = cls._uniform(
             (2, *sizes), device, dtypes.float64 if wanted is dtypes.float64 else dtypes.float32
         )
@@ -286,7 +294,7 @@ class Random(Writing):
 
         Returns a tensor of `shape`.
 
-        Raises ShapeError for a negative size, DTypeError for a name that is no dtype, DeviceError
+        Raises ShapeError for a negative size, DTypeError for a dtype that is no float, DeviceError
         for an unknown device.
 
         >>> Tensor.normal(2, 3, mean=5.0, std=0.1).shape

@@ -84,7 +84,7 @@ class Padding(Joining):
             border = inner._operand("pad", value)
             variables = merge(variables, border._variables)
             border_node = cast_node(border.uop, dtype)
-        elif value != 0:
+        elif value != 0 or (dtype.is_float and math.copysign(1.0, value) < 0):
             number_dtype("pad", dtype, value)
             border_node = UOp.const(dtype, value)
         else:

@@ -280,8 +280,8 @@ class Assignment(Algebra):
             root = self._in_memory(write)
             self._show(write, root)
             running.run([memory.version_of(root)], self._variables)
-        elif memory.base_of(node) is not memory.base_of(own):
-            # It was computed by itself.
+        elif memory.base_of(node) is not memory.base_of(own) or look(self).root is None:
+            # It was computed by itself, or does not show that it looks there.
             self._show(write, own)
 
     def _become_value(self, write: Write) -> None:

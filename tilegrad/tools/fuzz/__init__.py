@@ -8,6 +8,7 @@
     special.py        cases of another form: long reductions, and random numbers under `jit`
     chains.py         cases of another form: views of views, by themselves
     loops.py          cases of another form: eager loops with a state, beside NumPy
+    drawn_loops.py    long and short ones from a seed
     statements.py     their statements, with tensors and with NumPy
     changing.py       their numbers, which change from step to step
     modes.py          eager, captured, without Opts, other targets, the reference device, PyTorch

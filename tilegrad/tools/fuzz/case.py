@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tilegrad.tools.fuzz.chains import drawn_chain
 from tilegrad.tools.fuzz.draw import draw
-from tilegrad.tools.fuzz.loops import drawn_loop
+from tilegrad.tools.fuzz.drawn_loops import drawn_loop, drawn_short_loop
 from tilegrad.tools.fuzz.modes import MODES
 from tilegrad.tools.fuzz.program import Program
 from tilegrad.tools.fuzz.script import script
@@ -58,7 +58,7 @@ def drawn_case(seed: int, mode: str) -> Case:
     what = chance.random()
     how = MODES[mode]
     if how.is_looped:
-        return drawn_loop(chance)
+        return drawn_short_loop(chance) if how.is_short else drawn_loop(chance)
     if what < 0.04 and how.most_elements >= 3000:
         return drawn_long(chance)
     if what < 0.12 and how.is_captured:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
-__all__ = ["changing_factor", "changing_integer", "following", "plainer"]
+__all__ = [
+    "changing_factor",
+    "changing_integer",
+    "following",
+    "plainer",
+    "recurring_factor",
+    "recurring_integer",
+]
 
 # What somebody multiplies by: kernels have special cases for some of these, others are no floats.
 _FACTORS = (
@@ -61,6 +69,44 @@ def changing_factor(chance: random.Random) -> str:
     ))  # fmt: skip
 
 
+def recurring_integer(chance: random.Random, low: int, high: int) -> str:
+    """An integer from `low` to `high` that stays, becomes another one, and comes back; more often
+    a small one than not, as what else is there has such sizes.
+    """
+    if chance.random() < 0.15:
+        return changing_integer(chance, low, high)
+    top = min(high, low + 6) if chance.random() < 0.8 else high
+    return _recurring(chance, [str(chance.randint(low, top)) for _ in range(4)])
+
+
+def recurring_factor(chance: random.Random, lengths: Sequence[str]) -> str:
+    """A number that stays, becomes another one, and comes back. It may be one of `lengths`, names
+    of integers, or what a mean divides by.
+    """
+    values = [chance.choice(_FACTORS) for _ in range(4)]
+    for at in range(4):
+        if lengths and chance.random() < 0.2:
+            length = chance.choice(lengths)
+            values[at] = chance.choice((length, f"1 / {length}", f"float({length})"))
+    return _recurring(chance, values)
+
+
+def _recurring(chance: random.Random, values: Sequence[str]) -> str:
+    x, y, z, w = values
+    often, rare = chance.choice((1, 1, 2, 3, 4, 6)), chance.choice((3, 5, 7, 9))
+    late = chance.choice((3, 5, 8, 11, 20))
+    return chance.choice((
+        x,
+        f"({x}, {y})[k // {often} % 2]",
+        f"({x}, {y}, {z})[k // {often} % 3]",
+        f"({x}, {y}, {z}, {w})[k // {often} % 4]",
+        f"{y} if k % {rare} == {rare - 1} else {x}",
+        f"{x} if k < {late} else {y}",
+        f"{y} if {late} <= k < {late + often} else {x}",
+        f"({x}, {y}, {z}, {w})[k // 3 % 4] if k >= {late} else {x}",
+    ))  # fmt: skip
+
+
 def following(chance: random.Random, name: str, text: str) -> str:
     """A number that is equal to another one by `name` until it is what `text` says, or again and
     again.
@@ -76,8 +122,10 @@ def plainer(text: str) -> Iterator[str]:
         try:
             value = repr(eval(text, {"k": k}))
         except NameError:
-            # It follows another number at first.
-            yield text.partition(" if ")[2].partition(" else ")[2]
+            # It follows another number at first, or is made of some.
+            if rest := text.partition(" else ")[2]:
+                yield rest
+            yield from re.findall(r"n\d+", text)
             return
         if value != text:
             yield value

@@ -12,23 +12,17 @@ float64, and what NumPy's line gives is compared at every step.
 from __future__ import annotations
 
 import functools
-import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from tilegrad.tools.fuzz.changing import (
-    changing_factor,
-    changing_integer,
-    following,
-    plainer,
-)
+from tilegrad.tools.fuzz.changing import plainer
 from tilegrad.tools.fuzz.modes import MODES
-from tilegrad.tools.fuzz.statements import BOUND, STATEMENTS, Seen, StatementKind
+from tilegrad.tools.fuzz.statements import BOUND, STATEMENTS, Seen
 
-__all__ = ["Loop", "drawn_loop"]
+__all__ = ["NAMES", "Loop", "Read", "Statement", "Steps", "allowed_errors", "is_capturable"]
 
 _DATA = "data = lambda k, shape, more=0: (np.random.default_rng(k * 64 + more).integers(-16, 17, shape) / 8).astype('f4')"
 # What is there before the first step: the lines with tensors and with NumPy.
@@ -50,6 +44,7 @@ _SETUP = {
     ),
     "scaled": ("scaled = jit(lambda x, c: x * c + 1)", "SCALED = lambda x, c: x * c + 1"),
     "drawn": ("drawn = [Tensor.zeros(9)]", "pass"),
+    "kept": ("kept = []", "KEPT = []"),
     "picked": (
         "picked = jit(lambda x, i: (x[i] * 2 + x[0], x.sum(0)))",
         "PICKED = lambda x, i: (x[i] * 2 + x[0], x.sum(0))",
@@ -72,6 +67,7 @@ _SETUP = {
         "LOWERED = lambda x, y: (np.multiply(x, 0.5, x), x[0] + y)[1]",
     ),
 }
+NAMES = tuple(_SETUP)
 _CHECK = (
     "def check(k, f, w, atol): f = f.numpy(); w = np.asarray(w); assert f.dtype.kind == w.dtype.kind, (k, f.dtype, w.dtype); "
     "np.testing.assert_allclose(f, w.astype(f.dtype), 1e-5, atol, err_msg=f'step {k}', strict=True)"
@@ -86,14 +82,13 @@ _MOST_ELEMENTS = 3000
 # Rounding of each value, relative to it, in the runs that say how far errors grow.
 _ROUNDING = 2.0**-22
 _MOST_ERROR = 0.01
-_MOST_STATEMENTS, _MOST_TRIES = 12, 100
-# While a loop is drawn some of its steps are enough.
-_SAMPLED = 5
-# What most loops have.
-_COMMON = (
-    "new", "new_of_one_size", "row", "slice", "sum", "product", "times", "beside_mean",
-    "captured_view_of_what_changes",
-)  # fmt: skip
+# What a captured function cannot have: the step, what is read or random, an optimizer.
+_NOT_CAPTURED = re.compile(r"\bk\b|item\(|numpy\(|np\.|data\(|0625\]|drawn|kept|rand|o0|realize")
+
+
+def is_capturable(kind: str) -> bool:
+    """Whether a statement may stand in a captured function."""
+    return _NOT_CAPTURED.search(STATEMENTS[kind].line) is None
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,9 @@ class Loop:
         numbers: names of numbers and, as expressions of the step `k`, their values.
         reads: what is read in a step, in this order.
         steps: how many there are.
-        within: "function" where the loop stands in one, "threads" where several threads run that.
+        within: "function" where the loop stands in one, "threads" where several threads run that,
+            "interleaved" where two such functions take steps by turns.
+        captured_from: the statement from which on the body is a captured function, if it has one.
     """
 
     statements: tuple[Statement, ...]
@@ -141,19 +138,75 @@ class Loop:
     reads: tuple[Read, ...]
     steps: int
     within: str = ""
+    captured_from: int | None = None
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The first step of each run of the loop."""
+        return (0, 3) if self.within == "interleaved" else (0,)
 
     def lines(self, mode: str) -> list[str]:
         """A file that fails. Raises ValueError for what is no loop."""
-        allowed = _allowed_errors(self)
-        switches = MODES[mode].switches
+        allowed = allowed_errors(self)
         setup = [each for name in self._needed_setup() for each in _SETUP[name]]
-        names = ["Tensor"]
-        text = "; ".join([*setup, *[each.line(is_numpys=False) for each in self.statements]])
-        names += [name for name in ("jit", "no_grad") if f"{name}(" in text]
+        ours, function = self._ours()
+        setup += ["later = []", *(["f = jit(f)"] if function else [])]
+        text = "; ".join([*setup, ours, *function])
+        lines = [f"{self._imports(text, mode)}; {_DATA}", _CHECK]
+        body, after = self._body(ours, allowed)
+        if not self.within:
+            lines += [*function, "; ".join(setup), f"for k in range({self.steps}):"]
+            return [*lines, *[f"    {each}" for each in body], *after]
+        if function:
+            raise ValueError("a captured function in a function")
+        loop = ["; ".join(setup), f"for k in range(first, {self.steps}):"]
+        if self.within == "interleaved":
+            body[0] = f"yield; {body[0]}"
+        loop += [*[f"    {each}" for each in body], *after]
+        lines += ["def run(first):", *[f"    {each}" for each in loop]]
+        if self.within == "function":
+            return [*lines, "run(0)"]
+        if self.within == "interleaved":
+            lines[0] += "; from itertools import zip_longest"
+            runs = ", ".join([f"run({first})" for first in self.firsts])
+            return [*lines, f"list(zip_longest({runs}))"]
+        lines[0] += "; from concurrent.futures import ThreadPoolExecutor"
+        return [*lines, "list(ThreadPoolExecutor(3).map(run, [0, 0, 0]))"]
+
+    def _imports(self, text: str, mode: str) -> str:
+        switches = MODES[mode].switches
+        names = ["Tensor", *[name for name in ("jit", "no_grad") if f"{name}(" in text]]
         imports = f"import os; os.environ.update({switches}); " if switches else ""
         imports += f"import numpy as np; from tilegrad import {', '.join(names)}"
-        if "optim." in text:
-            imports += "; from tilegrad.nn import optim"
+        return imports + ("; from tilegrad.nn import optim" if "optim." in text else "")
+
+    def _ours(self) -> tuple[str, list[str]]:
+        """A step with tensors, and the line of the captured function, if there is one."""
+        lines = [each.line(is_numpys=False) for each in self.statements]
+        if (at := self.captured_from) is None:
+            return "; ".join(lines), []
+        made: set[str] = set()
+        given: dict[str, None] = {}
+        for each in self.statements[at:]:
+            given.update(dict.fromkeys([name for name in each.args if name not in made]))
+            if each.kind not in BOUND and STATEMENTS[each.kind].is_write:
+                continue
+            made.add(each.target)
+        if not given or not made.intersection([read.name for read in self.reads]):
+            raise ValueError("a captured function takes something, and something of it is read")
+        # A capture that launches nothing is refused, so something is computed in any case.
+        first = next(iter(given))
+        numbers = dict.fromkeys([p for each in self.statements[at:] for p in each.params])
+        args = ", ".join([*given, *[p for p in numbers if p in dict(self.numbers)]])
+        found = [read.name for read in self.reads if read.name in made]
+        found += [name for name in _SETUP if name in made and name not in found]
+        results = ", ".join([*found, f"{first} * 3"])
+        function = "; ".join([*lines[at:], f"return {results}"])
+        call = f"{', '.join([*found, '_'])} = f({args})"
+        return "; ".join([*lines[:at], call]), [f"def f({args}): {function}"]
+
+    def _body(self, ours: str, allowed: Sequence[float]) -> tuple[list[str], list[str]]:
+        """The lines of a step, and what comes after the loop."""
         numbers = [f"{name} = {value}" for name, value in self._needed_numbers()]
         now, later = [
             [
@@ -165,33 +218,22 @@ class Loop:
         ]
         rare = {read.every for read in self.reads if read.every > 1}
         when = f" if k % {min(rare)} == {min(rare) - 1} else ()" if rare else ""
-        ours, theirs = [
-            "; ".join([each.line(is_numpys) for each in self.statements])
-            for is_numpys in (False, True)
-        ]
+        theirs = "; ".join([each.line(is_numpys=True) for each in self.statements])
         body = ["; ".join([*numbers, ours]), theirs]
         if later:
             body[1] += f"; later += [{', '.join([_copied(each) for each in later])}]"
         if now:
             body.append(f"for each in ({', '.join(now)},){when}: check(k, *each)")
-        loop = ["; ".join([*setup, "later = []"]), f"for k in range({self.steps}):"]
-        loop += [f"    {each}" for each in body]
-        loop += ["for each in later: check(k, *each)"] if later else []
-        lines = [f"{imports}; {_DATA}", _CHECK]
-        if not self.within:
-            return [*lines, *loop]
-        lines += ["def run(number):", *[f"    {each}" for each in loop]]
-        if self.within == "function":
-            return [*lines, "run(0)"]
-        lines[-len(loop) - 3] += "; from concurrent.futures import ThreadPoolExecutor"
-        return [*lines, "list(ThreadPoolExecutor(3).map(run, range(3)))"]
+        return body, ["for each in later: check(k, *each)"] if later else []
 
     def smaller(self) -> Iterator[Loop]:
         """Simpler cases."""
         if self.within:
             yield replace(self, within="")
-        if self.within == "threads":
+        if self.within in ("threads", "interleaved"):
             yield replace(self, within="function")
+        if self.captured_from is not None:
+            yield replace(self, captured_from=None)
         for steps in (3, 6, 12, 25, 50):
             if steps < self.steps:
                 yield replace(self, steps=steps)
@@ -203,13 +245,11 @@ class Loop:
         if any(read.every != 1 for read in self.reads):
             yield replace(self, reads=tuple([Read(read.name) for read in self.reads]))
         for at in range(len(self.statements) - 1, -1, -1):
-            left = self.statements[:at] + self.statements[at + 1 :]
-            yield _cut(replace(self, statements=left))
+            left = _without(self, at)
+            yield _cut(left)
             # Another value instead of the one that is made.
             for name in self.statements[at].args:
-                yield _cut(
-                    _renamed(replace(self, statements=left), self.statements[at].target, name)
-                )
+                yield _cut(_renamed(left, self.statements[at].target, name))
         for number, (name, text) in enumerate(self.numbers):
             for value in plainer(text):
                 numbers = (*self.numbers[:number], (name, value), *self.numbers[number + 1 :])
@@ -228,12 +268,19 @@ class Loop:
             used |= set(_WORD.findall(_SETUP[name][0]))
         return [name for name in _SETUP if name in used]
 
+    def is_still(self) -> bool:
+        """Whether all steps are the same."""
+        kinds = [STATEMENTS[each.kind] for each in self.statements]
+        if any(kind.is_write or kind.changes or not kind.takes for kind in kinds):
+            return False
+        return not any("k" in text for _, text in self._needed_numbers())
+
     def _needed_numbers(self) -> list[tuple[str, str]]:
         used = {param for each in self.statements for param in each.params}
-        # A number may follow one that comes before it.
+        # A number may be made of those that come before it.
         for name, text in reversed(self.numbers):
             if name in used:
-                used.add(text.partition(" ")[0])
+                used |= set(_WORD.findall(text))
         return [each for each in self.numbers if each[0] in used]
 
 
@@ -255,21 +302,31 @@ def _renamed(loop: Loop, name: str, other: str) -> Loop:
     return replace(loop, statements=tuple(statements), reads=tuple(reads))
 
 
+def _without(loop: Loop, at: int) -> Loop:
+    """The loop without a statement."""
+    first = loop.captured_from
+    if first is not None and at < first:
+        first -= 1
+    statements = loop.statements[:at] + loop.statements[at + 1 :]
+    return replace(loop, statements=statements, captured_from=first)
+
+
 def _cut(loop: Loop) -> Loop:
     """The loop without the values that nothing needs, and reads of what is not there."""
     made = {each.target for each in loop.statements}
     reads = tuple([read for read in loop.reads if read.name in made or read.name in _SETUP])
     needed = {read.name for read in reads}
-    statements: list[Statement] = []
-    for each in reversed(loop.statements):
+    for at in range(len(loop.statements) - 1, -1, -1):
+        each = loop.statements[at]
         kind = STATEMENTS[each.kind]
         if each.target in needed or kind.is_write or kind.changes:
-            statements.insert(0, each)
             needed.update(each.args)
-    return replace(loop, statements=tuple(statements), reads=reads)
+        else:
+            loop = _without(loop, at)
+    return replace(loop, reads=reads)
 
 
-class _Steps:
+class Steps:
     """The loop with NumPy.
 
     Attributes:
@@ -277,7 +334,7 @@ class _Steps:
         results: for each step the values that are read.
     """
 
-    def __init__(self, loop: Loop, seed: int | None = None, every: int = 1):
+    def __init__(self, loop: Loop, seed: int | None = None, every: int = 1, first: int = 0):
         import numpy as np
 
         self.seen: dict[str, tuple[list[tuple[int, ...]], set[str]]] = {}
@@ -287,7 +344,7 @@ class _Steps:
         with np.errstate(all="ignore"):
             try:
                 exec(_code("; ".join([_DATA, *[each for _, each in _SETUP.values()]])), names)
-                for k in range(0, loop.steps, every):
+                for k in range(first, loop.steps, every):
                     self._step(loop, k, names)
             except _NO_LOOP as error:
                 raise ValueError(str(error)) from None
@@ -348,176 +405,39 @@ def _value(text: str) -> CodeType:
     return compile(text, "<number>", "eval")
 
 
-def _allowed_errors(loop: Loop) -> list[float]:
+def allowed_errors(loop: Loop) -> list[float]:
     """How far what is read may be from what NumPy says, by two runs with other rounding."""
-    import numpy as np
-
     if not loop.statements or not loop.reads:
         raise ValueError("nothing is read")
     for each in loop.statements:
         for name, takes in zip(each.args, STATEMENTS[each.kind].takes):
             if (name == "p0") is not (takes == "p"):
                 raise ValueError("a parameter, or none")
-    exact = _Steps(loop).results
-    others = [_Steps(loop, seed).results for seed in (1, 2)]
-    found: list[float] = []
-    for at in range(len(loop.reads)):
-        most, largest = 0.0, 0.0
-        for step, values in enumerate(exact):
-            value = np.asarray(values[at], "f8")
-            largest = max(largest, float(abs(value).max()))
-            for other in others:
-                rounded = np.asarray(other[step][at], "f8")
-                if rounded.shape != value.shape:
-                    raise ValueError("rounding decides about shapes")
-                most = max(most, float(abs(rounded - value).max()))
-        allowed = 8 * most + 1e-6 * (1 + largest)
-        if not allowed <= _MOST_ERROR * (1 + largest):
-            raise ValueError("nothing is left of the digits")
-        found.append(allowed)
+    found = [0.0] * len(loop.reads)
+    for first in loop.firsts:
+        exact = Steps(loop, first=first).results
+        others = [Steps(loop, seed, first=first).results for seed in (1, 2)]
+        for at in range(len(loop.reads)):
+            found[at] = max(found[at], _allowed_error(exact, others, at))
     return found
 
 
-class _Numbers:
-    """The numbers of a loop that is drawn."""
+def _allowed_error(
+    exact: Sequence[Sequence[Any]], others: Sequence[Sequence[Sequence[Any]]], at: int
+) -> float:
+    """The same of one value that is read."""
+    import numpy as np
 
-    def __init__(self, chance: random.Random):
-        self._chance = chance
-        self.made: list[tuple[str, str]] = []
-        self._bounds: dict[str, tuple[int, int]] = {}
-        self._factors: list[str] = []
-
-    def integer(self, low: int, high: int) -> str:
-        """The name of an integer, now and then of one that is used elsewhere."""
-        fit = [name for name, (a, b) in self._bounds.items() if low <= a and b <= high]
-        if fit and self._chance.random() < 0.4:
-            return self._chance.choice(fit)
-        name, text = f"n{len(self.made)}", changing_integer(self._chance, low, high)
-        if fit and self._chance.random() < 0.3:
-            text = following(self._chance, self._chance.choice(fit), text)
-        self.made.append((name, text))
-        self._bounds[name] = low, high
-        return name
-
-    def factor(self) -> str:
-        """The name of a number of any kind."""
-        name, text = f"n{len(self.made)}", changing_factor(self._chance)
-        if self._factors and self._chance.random() < 0.3:
-            text = following(self._chance, self._chance.choice(self._factors), text)
-        self.made.append((name, text))
-        self._factors.append(name)
-        return name
-
-
-def drawn_loop(chance: random.Random) -> Loop:
-    """A loop."""
-    while True:
-        loop = _drawn(chance)
-        if loop is not None:
-            return loop
-
-
-def _drawn(chance: random.Random) -> Loop | None:
-    numbers = _Numbers(chance)
-    steps = chance.choice((30, 45, 60, 60, 100, 150))
-    loop = Loop((), (), (), steps)
-    states = chance.sample([name for name in _SETUP if name[1:].isdigit()], chance.randint(1, 4))
-    states = list(dict.fromkeys(["m0", *states])) if chance.random() < 0.6 else states
-    kinds = _chosen(chance)
-    if "p0" in states:
-        kinds += [kind for kind in STATEMENTS.values() if "p" in kind.takes]
-    wanted = min(chance.randint(3, _MOST_STATEMENTS), chance.randint(3, _MOST_STATEMENTS))
-    known: list[Seen] = []
-    ran = _Steps(loop, every=_SAMPLED)
-    for _ in range(_MOST_TRIES):
-        if len(loop.statements) >= wanted:
-            break
-        names = [*states, *dict.fromkeys([each.target for each in loop.statements])]
-        known = [each for name in names if (each := ran.of(name)) is not None]
-        statement = _next(chance, numbers, kinds, known, len(loop.statements))
-        if statement is None:
-            continue
-        longer = replace(
-            loop, statements=(*loop.statements, statement), numbers=tuple(numbers.made)
-        )
-        try:
-            ran = _Steps(longer, every=_SAMPLED)
-        except ValueError:
-            continue
-        loop = longer
-    if len(loop.statements) < 3:
-        return None
-    within = chance.choices(("", "function", "threads"), (0.6, 0.33, 0.07))[0]
-    loop = replace(loop, reads=_reads(chance, loop), within=within)
-    try:
-        _allowed_errors(loop)
-    except ValueError:
-        return None
-    return loop
-
-
-def _chosen(chance: random.Random) -> list[StatementKind]:
-    """Some kinds of statements: with few a loop has pairs that one with all kinds hardly has."""
-    kinds = list(STATEMENTS.values())
-    if chance.random() < 0.3:
-        return kinds
-    sources = [kind for kind in kinds if not kind.takes]
-    others = [kind for kind in kinds if kind.takes]
-    common = [STATEMENTS[name] for name in _COMMON if chance.random() < 0.5]
-    return [*common, *chance.sample(sources, 3), *chance.sample(others, chance.choice((8, 16, 40)))]
-
-
-def _next(
-    chance: random.Random,
-    numbers: _Numbers,
-    kinds: Sequence[StatementKind],
-    known: Sequence[Seen],
-    number: int,
-) -> Statement | None:
-    (kind,) = chance.choices(kinds, [kind.weight for kind in kinds])
-    given: list[Seen] = []
-    for at, takes in enumerate(kind.takes):
-        fit = [each for each in known if each.kind in takes]
-        if (kind.is_write or kind.changes) and not at:
-            fit = [each for each in fit if each.is_state and each.name not in ("m1", "m2")]
-        if at:
-            fit = [each for each in fit if _suit(kind, given[0], each)] or fit
-        if not fit:
-            return None
-        # Values just made more often, and now and then one twice.
-        weights = [1.0 + 2.0 * index / len(fit) for index in range(len(fit))]
-        given += chance.choices(fit, weights)
-    try:
-        params = kind.draw(chance, numbers, given)
-    except IndexError:
-        return None
-    if params is None:
-        return None
-    args = tuple([each.name for each in given])
-    target = args[0] if kind.is_write else f"v{number}"
-    return Statement(kind.name, args, params, target)
-
-
-def _suit(kind: StatementKind, first: Seen, other: Seen) -> bool:
-    """Whether two values suit each other, as far as the last step says."""
-    shapes = first.shapes[-1], other.shapes[-1]
-    if kind.is_alike:
-        return shapes[0] == shapes[1]
-    if kind.is_write:
-        return len(shapes[0]) > len(shapes[1])
-    return all(m == n or 1 in (m, n) for m, n in zip(shapes[0][::-1], shapes[1][::-1]))
-
-
-def _reads(chance: random.Random, loop: Loop) -> tuple[Read, ...]:
-    """What is read: what nothing else takes, states, and a few others, in any order."""
-    taken = {name for each in loop.statements for name in each.args}
-    made = list(dict.fromkeys([each.target for each in loop.statements]))
-    found = [name for name in made if name not in taken or name in _SETUP]
-    rest = [name for name in made if name not in found]
-    found += chance.sample(rest, min(len(rest), chance.choice((0, 0, 1, 2))))
-    if chance.random() < 0.3:
-        found = chance.sample(found, 1)
-    chance.shuffle(found)
-    rare = chance.choice((1, 1, 1, 3, 7))
-    every = [0 if chance.random() < 0.15 else rare for _ in found]
-    return tuple([Read(name, step) for name, step in zip(found, every)])
+    most, largest = 0.0, 0.0
+    for step, values in enumerate(exact):
+        value = np.asarray(values[at], "f8")
+        largest = max(largest, float(abs(value).max()))
+        for other in others:
+            rounded = np.asarray(other[step][at], "f8")
+            if rounded.shape != value.shape:
+                raise ValueError("rounding decides about shapes")
+            most = max(most, float(abs(rounded - value).max()))
+    allowed = 8 * most + 1e-6 * (1 + largest)
+    if not allowed <= _MOST_ERROR * (1 + largest):
+        raise ValueError("nothing is left of the digits")
+    return allowed

@@ -21,6 +21,7 @@ class Mode:
         is_repeated: whether it runs so often that templates, segments and plans for ranges of sizes
             are used, which the first calls make.
         is_looped: whether the programs are loops (`loops.py`).
+        is_short: whether these have few statements.
         most_elements: the size of the largest value.
     """
 
@@ -30,6 +31,7 @@ class Mode:
     torch: str = "torch"
     is_repeated: bool = False
     is_looped: bool = False
+    is_short: bool = False
     most_elements: int = 3000
 
 
@@ -52,6 +54,12 @@ def _modes() -> dict[str, Mode]:
         "checked loops": Mode(
             {"TILEGRAD_TEMPLATES": "2", "TILEGRAD_SIZES": "2", "TILEGRAD_SEGMENTS": "2"},
             is_looped=True,
+        ),
+        "short loops": Mode(is_looped=True, is_short=True),
+        "checked short loops": Mode(
+            {"TILEGRAD_TEMPLATES": "2", "TILEGRAD_SIZES": "2", "TILEGRAD_SEGMENTS": "2"},
+            is_looped=True,
+            is_short=True,
         ),
         "torch names": Mode(
             is_torch=True, torch="tilegrad.torch", is_repeated=True, most_elements=1000

@@ -7,12 +7,13 @@ step, `{t}` what is assigned to. NumPy's values have the same names in upper cas
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["BOUND", "STATEMENTS", "Numbers", "Seen", "StatementKind"]
+__all__ = ["BOUND", "STATEFUL", "STATEMENTS", "Numbers", "Seen", "StatementKind"]
 
 Shape = tuple[int, ...]
 # The longest axis, as a rule and now and then.
@@ -328,6 +329,8 @@ _ROWS = [
     StatementKind("rarely_read", (_ANY,), "({a}.numpy(), {a})[1] if k % 7 == 3 else {a}", "{a}"),
     StatementKind("times_item", ("f", "f"), "{a} * {b}.mean().item()", "{a} * float({b}.mean())", weight=2),
     StatementKind("times_item_if", ("f", "f"), "{a} * 2 if {b}.sum().item() > 0.0625 else {a} - 1", "", weight=2),
+    StatementKind("times_element", ("f", "f"), "{a} * {b}.reshape(-1)[{p}].item()", "{a} * float({b}.reshape(-1)[{p}])", lambda chance, numbers, given: (numbers.integer(0, min(map(math.prod, given[1].shapes)) - 1),)),
+    StatementKind("plus_counted", ("f", "i"), "{a} + (int({b}.reshape(-1)[{p}] + {q}) - 3)", "{a} + (int({b}.reshape(-1)[{p}]) + {q} - 3)", lambda chance, numbers, given: (numbers.integer(0, min(map(math.prod, given[1].shapes)) - 1), numbers.integer(0, 5))),
     StatementKind("branch", ("f", "f"), "{a} + {b} if {p} else {a} - {b} * 2", "", _rare, weight=2),
     StatementKind("without_gradients", ("f", "f"), "no_grad()(lambda: {a} * {b})()", "{a} * {b}"),
     StatementKind("after_an_error", ("f",), "(np.testing.assert_raises(Exception, {a}.reshape, (977, 3)), {a} * 2)[1]", "{a} * 2"),
@@ -346,11 +349,13 @@ _ROWS = [
     StatementKind("captured_view_of_slice", ("f",), "viewed({a}[{p}:{p} + {q}])[0]", "VIEWED({a}[{p}:{p} + {q}])[0]", _slice_of_matrix, weight=2),
     StatementKind("captured_view_of_what_changes", ("f",), "(lambda found: ({a}.mul_(0.5), found * 1)[1])(viewed({a}[{p}:{p} + {q}])[0])", "(lambda found: (np.multiply({a}, 0.5, {a}), found * 1)[1])(VIEWED({a}[{p}:{p} + {q}])[0])", _slice_of_matrix, changes=True, weight=2),
     StatementKind("captured_sum", ("f",), "picked({a}, 0)[1]", "PICKED({a}, 0)[1]", _axis),
+    StatementKind("captured_before", ("f",), "(kept.append(twice({a})), kept[-{p}:][0] * 1)[1]", "(KEPT.append(TWICE({a})), KEPT[-{p}:][0] * 1)[1]", lambda chance, numbers, given: (str(chance.choice((2, 3, 5))),), weight=2),
     StatementKind("captured_gradient", ("f", "f"), "sloped({a}.detach().requires_grad_(), {b})", "SLOPED({a}, {b})", is_alike=True),
     StatementKind("captured_with_state", ("f",), "seen({a})", "SEEN({a})", weight=2),
     StatementKind("captured_write", ("f",), "wrote({a})", "WROTE({a})", lambda chance, numbers, given: () if set(given[0].shapes) == {(4,)} else None, weight=2),
     # Writes to a state, also through views of it.
     StatementKind("set_row", ("f", "f"), "{a}[{p}] = {b}", "", _position, is_write=True, weight=3),
+    StatementKind("detached_from_what_changes", ("f",), "(lambda other: ({a}.mul_(0.5), other * 1)[1])({a}.detach())", "(np.multiply({a}, 0.5, {a}), {a} * 1)[1]", changes=True, weight=2),
     StatementKind("set_number", ("f",), "{a}[{p}] = {q}", "", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, given[0].least() - 1), numbers.factor()), is_write=True, weight=2),
     StatementKind("set_slice", ("f", "f"), "{a}[{p}:{p} + {q}] = {b}", "", _slice, is_write=True, weight=2),
     StatementKind("set_column", ("f", "f"), "{a}[..., {p}] = {b}", "", _column, is_write=True, weight=2),
@@ -379,8 +384,16 @@ _ROWS = [
     StatementKind("train", ("p", "f"), "(o0.zero_grad(), (({a} * {b}).tanh() - 0.5).square().mean().backward(), o0.step())", "G0 = (2 * (np.tanh({a} * {b}) - 0.5) / np.cosh({a} * {b}) ** 2 * {b} / {b}.size).reshape(-1, 4).sum(0); B0 = B0 * 0.5 + G0; {a} -= 0.125 * B0", lambda chance, numbers, given: () if given[1].ndim > 0 and {shape[-1] for shape in given[1].shapes} == {4} else None, is_write=True, weight=4),
     StatementKind("predict", ("p", "f"), "{a}.detach() * {b}", "{a} * {b}", weight=2),
     StatementKind("predict_without_gradients", ("p", "f"), "no_grad()(lambda: {a} + {b})()", "{a} + {b}"),
-    StatementKind("gradient_of_parameter", ("p", "f"), "({a} * {b}).tanh().sum().gradient({a})[0]", "({b} / np.cosh({a} * {b}) ** 2).reshape(-1, 4).sum(0)", lambda chance, numbers, given: () if given[1].ndim > 0 and {shape[-1] for shape in given[1].shapes} == {4} else None),
+    StatementKind("gradient_of_parameter", ("p", "f"), "({a} * {b}).tanh().sum().gradient({a})[0].detach()", "({b} / np.cosh({a} * {b}) ** 2).reshape(-1, 4).sum(0)", lambda chance, numbers, given: () if given[1].ndim > 0 and {shape[-1] for shape in given[1].shapes} == {4} else None),
+    StatementKind("gradient_beside_none", ("p", "f"), "(no_grad()(lambda: ({a} * {b}).tanh().sum())(), ({a} * {b}).tanh().sum().gradient({a})[0].detach())[1]", "({b} / np.cosh({a} * {b}) ** 2).reshape(-1, 4).sum(0)", lambda chance, numbers, given: () if given[1].ndim > 0 and {shape[-1] for shape in given[1].shapes} == {4} else None),
+    StatementKind("gradients_added", ("p", "f"), "(o0.zero_grad(set_to_none=bool({p})), ({a} * {b}).sum().backward(), ({a} * {b}).sin().sum().backward(), {a}.grad.detach() * 1)[3]", "({b} * (1 + np.cos({a} * {b}))).reshape(-1, 4).sum(0)", lambda chance, numbers, given: (numbers.integer(0, 1),) if given[1].ndim > 0 and {shape[-1] for shape in given[1].shapes} == {4} else None, weight=2),
 ]  # fmt: skip
+# What meets memory that others look at, what is computed in the middle of a step, and gradients.
+STATEFUL = tuple([
+    kind for kind in _ROWS
+    if kind.is_write or kind.changes or "p" in kind.takes
+    or any(word in kind.name for word in ("captured", "gradient", "times_", "beside", "branch", "repeated"))
+])  # fmt: skip
 # Writes whose line is what a state is bound to.
 BOUND = frozenset({"average", "lengthen", "start_again", "step"})
 STATEMENTS = {kind.name: kind for kind in _ROWS}
